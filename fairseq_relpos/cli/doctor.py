@@ -1,0 +1,460 @@
+"""`fairseq-relpos doctor`: can `fairseq-train --user-dir fairseq_relpos` run here?
+
+Imports nothing but the standard library until a check asks for more, so that it can report on an
+installation in which torch, fairseq or this very package does not import. In such a case run the
+file itself: `python fairseq_relpos/cli/doctor.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import sys
+import sysconfig
+import warnings
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+INSTALL_FAIRSEQ = (
+    "env -u CUDA_HOME pip install --no-build-isolation fairseq-fixed==0.12.3.1"
+    " (after torch, setuptools, wheel, cython and numpy)"
+)
+LAUNCHER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found. FAIL: the main job cannot run; warn: something else cannot."""
+
+    name: str
+    status: str  # "ok", "warn" or "FAIL"
+    found: str
+    advice: str = ""
+
+    def __str__(self):
+        line = f"{self.status:4}  {self.name:16}  {self.found}"
+        return f"{line}; to do: {self.advice}" if self.advice else line
+
+
+def one_line(error):
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def attempt_import(name):
+    """The module and None, or None and why it does not import."""
+    try:
+        return importlib.import_module(name), None
+    except Exception as error:  # a broken installation raises anything
+        return None, error
+
+
+def numbers(version):
+    """(2, 13) of "2.13.0+cpu"."""
+    return tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+
+
+def installed_version(distribution):
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# --- what everything stands on ---
+
+
+def check_python():
+    version = sys.version.split()[0]
+    if sys.version_info < (3, 10):
+        return Check("python", "FAIL", version, "use Python 3.10 or newer")
+    return Check("python", "ok", f"{version} ({sys.executable})")
+
+
+def check_library(name, oldest, why="", needed=False):
+    """A library that imports and is at least `oldest`; `why` says what fails without it."""
+    bad = "FAIL" if needed else "warn"
+    install = f"pip install '{name}>={oldest}'" + (f" ({why})" if why else "")
+    if find_spec(name) is None:
+        return Check(name, bad, "not installed", install)
+    module, error = attempt_import(name)
+    if error:
+        return Check(name, bad, f"does not import: {one_line(error)}", install)
+    version = getattr(module, "__version__", None) or installed_version(name)
+    if numbers(version) < numbers(oldest):
+        return Check(name, bad, f"{version}, which is too old", install)
+    return Check(name, "ok", version)
+
+
+def check_torch():
+    check = check_library("torch", "2.4", needed=True)
+    if check.status != "ok":
+        return check
+    torch = importlib.import_module("torch")
+    if torch.version.cuda:
+        build = f"CUDA {torch.version.cuda} build"
+    elif torch.version.hip:
+        build = f"ROCm {torch.version.hip} build"
+    else:
+        build = "CPU build"
+    return Check("torch", "ok", f"{check.found} ({build})")
+
+
+def check_numpy():
+    return check_library("numpy", "1.24", needed=True)
+
+
+def check_sentencepiece():
+    return check_library("sentencepiece", "0.1.99", "the recipes build vocabularies with it")
+
+
+def check_sacrebleu():
+    return check_library("sacrebleu", "2.3", "translation is scored with it")
+
+
+def check_sacremoses():
+    return check_library("sacremoses", "0.1", "the translation recipes tokenise with it")
+
+
+# --- fairseq ---
+
+
+def fairseq_distributions():
+    """Such as ["fairseq-fixed 0.12.3.1"] or ["fairseq 0.12.2+3d262bb (git 3d262bb2)"]."""
+    found = []
+    for name in ("fairseq-fixed", "fairseq"):
+        version = installed_version(name)
+        if version is None:
+            continue
+        origin = json.loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
+        commit = origin.get("vcs_info", {}).get("commit_id")
+        folder = origin.get("url") if "dir_info" in origin else None
+        source = f" (git {commit[:8]})" if commit else f" (from {folder})" if folder else ""
+        found.append(f"{name} {version}{source}")
+    return found
+
+
+def fairseq_remedy(error):
+    text = str(error)
+    if "mutable default" in text:
+        return (
+            "this fairseq does not import on Python 3.11 or newer:"
+            f" pip uninstall -y fairseq, then {INSTALL_FAIRSEQ}; or use Python 3.10"
+        )
+    missing = re.match(r"No module named '([^'.]+)", text)
+    if missing and missing[1] not in ("fairseq", "fairseq_cli"):
+        return f"pip install {missing[1]}"
+    if "numpy" in text and "has no attribute" in text:
+        return "this fairseq is too old for this numpy: pip install 'numpy<1.24'"
+    return f"pip uninstall -y fairseq fairseq-fixed, then {INSTALL_FAIRSEQ}"
+
+
+def check_fairseq():
+    spec = find_spec("fairseq")
+    if spec is None:
+        return Check("fairseq", "FAIL", "not installed", INSTALL_FAIRSEQ)
+    if spec.origin is None:
+        folder = next(iter(spec.submodule_search_locations))
+        advice = f"run this elsewhere, or install it (pip install -e {folder})"
+        return Check("fairseq", "FAIL", f"{folder} is a folder, not the package", advice)
+
+    distributions = fairseq_distributions()
+    found = " and ".join(distributions) or f"source folder {Path(spec.origin).parent}"
+    for module in ("fairseq.models.roberta", "fairseq_cli.train"):
+        _, error = attempt_import(module)
+        if error:
+            found = f"{found} does not import: {one_line(error)}"
+            return Check("fairseq", "FAIL", found, fairseq_remedy(error))
+    if len(distributions) > 1:
+        advice = f"pip uninstall -y fairseq fairseq-fixed, then install one: {INSTALL_FAIRSEQ}"
+        return Check("fairseq", "warn", f"{found}, which share one folder", advice)
+    return Check("fairseq", "ok", found)
+
+
+def check_hydra():
+    """hydra and omegaconf, at the versions that the installed fairseq asks for."""
+    owner = next((n for n in ("fairseq-fixed", "fairseq") if installed_version(n)), None)
+    required = (metadata.requires(owner) or []) if owner else []
+    pins = dict(r.split("==", 1) for r in required if "==" in r and ";" not in r)
+    found, wrong = [], []
+    for name, module in (("hydra-core", "hydra"), ("omegaconf", "omegaconf")):
+        version = installed_version(name)
+        _, error = attempt_import(module)
+        if version is None or error:
+            wrong.append(name)
+            found.append(f"{name} {one_line(error) if error else 'not installed'}")
+        else:
+            found.append(f"{name} {version}")
+            if pins.get(name, version) != version:
+                wrong.append(f"{name}=={pins[name]}")
+    if not wrong:
+        return Check("hydra", "ok", ", ".join(found))
+    advice = f"pip install {' '.join(wrong)}" if owner else "they come with fairseq"
+    broken = any("==" not in name for name in wrong)
+    return Check("hydra", "FAIL" if broken else "warn", ", ".join(found), advice)
+
+
+# --- this package ---
+
+
+def check_plugin():
+    """Importing the package must give fairseq a `roberta_NAME` for every encoding."""
+    encodings, error = attempt_import("fairseq_relpos.encodings")
+    if error:
+        advice = "mend the FAIL above, or pip install this package again"
+        return Check("plugin", "FAIL", f"does not import: {one_line(error)}", advice)
+    version = importlib.import_module("fairseq_relpos").__version__
+    models, error = attempt_import("fairseq.models")
+    if error:
+        found = f"{version}, without fairseq: list, show and params work, training does not"
+        return Check("plugin", "FAIL", found, "install fairseq (above)")
+    names = encodings.ENCODINGS
+    missing = [n for n in names if f"roberta_{n}" not in models.ARCH_MODEL_REGISTRY]
+    if missing:
+        found = f"{version}, no --arch roberta_NAME for {', '.join(missing)}"
+        return Check("plugin", "FAIL", found, "pip install this package again")
+    return Check("plugin", "ok", f"{version}, {len(names)} encodings as --arch roberta_NAME")
+
+
+def check_command():
+    path = shutil.which("fairseq-train")
+    advice = "source .venv/bin/activate, or python -m fairseq_cli.train in place of fairseq-train"
+    if path is None:
+        return Check("fairseq-train", "warn", "not on PATH", advice)
+    if Path(path).parent != Path(sys.executable).parent:
+        found = f"{path} belongs to another Python than {sys.executable}"
+        return Check("fairseq-train", "warn", found, advice)
+    return Check("fairseq-train", "ok", path)
+
+
+def check_user_dir(package=PACKAGE):
+    """fairseq looks for a bare name in the current folder, then beside fairseq itself."""
+    here = Path("fairseq_relpos")
+    if here.exists() and here.resolve() != package:
+        advice = f"run in another folder, or give --user-dir {here.resolve()} and install that one"
+        return Check("--user-dir", "warn", f"{here.resolve()} hides {package}", advice)
+    spec = find_spec("fairseq")
+    beside_fairseq = spec and spec.origin and Path(spec.origin).parents[1] / "fairseq_relpos"
+    if here.exists() or (beside_fairseq and beside_fairseq.exists()):
+        return Check("--user-dir", "ok", f"fairseq_relpos works here; everywhere: {package}")
+    return Check("--user-dir", "ok", f"{package} (the bare name does not work in this folder)")
+
+
+# --- speed: nothing here stops the main job, except a GPU that this torch cannot serve ---
+
+
+def torch_serves(arch_list, major, minor):
+    """Whether a build with kernels for `arch_list` (sm_80, compute_90, ...) runs on sm_<major><minor>."""
+    for arch in arch_list:
+        kind, digits = re.match(r"(\w+?)_(\d+)", arch).groups()
+        built = divmod(int(digits), 10)
+        if kind == "compute" and built <= (major, minor):
+            return True
+        if kind == "sm" and built[0] == major and built[1] <= minor:
+            return True
+    return False
+
+
+def check_gpu():
+    torch, error = attempt_import("torch")
+    if error:
+        return Check("GPU", "warn", "not looked for: torch does not import")
+    if not torch.cuda.is_available():
+        if shutil.which("nvidia-smi") is None:
+            return Check("GPU", "ok", "none: training runs on the CPU")
+        if torch.version.cuda is None:
+            advice = "install torch from https://download.pytorch.org/whl/cu126 or newer"
+            return Check("GPU", "warn", "this torch is a CPU build and cannot see the GPU", advice)
+        advice = "nvidia-smi tells the driver's CUDA version: install a torch built for it or older"
+        return Check("GPU", "warn", f"torch (CUDA {torch.version.cuda}) sees no GPU", advice)
+
+    devices, not_served = [], []
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        devices.append(f"{torch.cuda.get_device_name(index)} (sm_{major}{minor})")
+        # ROCm names its architectures otherwise (gfx90a) and refuses by itself.
+        if torch.version.cuda and not torch_serves(torch.cuda.get_arch_list(), major, minor):
+            not_served.append((major, minor))
+    found = ", ".join(f"{devices.count(d)} x {d}" for d in dict.fromkeys(devices))
+    if not_served:
+        # CUDA 12.8 and later builds of torch leave out everything before sm_75, V100s among them.
+        source = "cu126" if min(not_served) < (7, 5) else "cu128 or newer"
+        advice = (
+            f"install torch from https://download.pytorch.org/whl/{source}, or train with --cpu"
+        )
+        lacking = ", ".join(f"sm_{major}{minor}" for major, minor in sorted(set(not_served)))
+        return Check("GPU", "FAIL", f"{found}: this torch has no kernels for {lacking}", advice)
+    return Check("GPU", "ok", found)
+
+
+def check_apex():
+    spec = find_spec("apex")
+    if spec is None:
+        return Check("apex", "ok", "not installed (optional: faster Adam and LayerNorm on a GPU)")
+    folders = [Path(p) for p in spec.submodule_search_locations or ()]
+    if not any((folder / "multi_tensor_apply").exists() for folder in folders):
+        advice = "pip uninstall -y apex (NVIDIA's is not on PyPI: build it from source)"
+        return Check("apex", "warn", "an unrelated package of this name, not NVIDIA's", advice)
+    if find_spec("amp_C") is None:
+        advice = "build it again with --cpp_ext --cuda_ext, or uninstall it"
+        return Check("apex", "warn", "NVIDIA's, without its CUDA extensions", advice)
+    _, error = attempt_import("apex")
+    if error:
+        advice = "build it again for this torch, or pip uninstall -y apex"
+        return Check("apex", "warn", f"NVIDIA's, does not import: {one_line(error)}", advice)
+    return Check("apex", "ok", "NVIDIA's")
+
+
+def check_triton():
+    if find_spec("triton") is None:
+        return Check(
+            "triton", "ok", "not installed: only --attention-backend triton and flex need it"
+        )
+    module, error = attempt_import("triton")
+    if error:
+        advice = "install torch again, which brings the triton that it fits"
+        return Check("triton", "warn", f"does not import: {one_line(error)}", advice)
+    return Check("triton", "ok", module.__version__)
+
+
+def check_compiler():
+    compiler = os.environ.get("CXX", "c++")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if shutil.which(compiler) is None:
+        advice = "apt-get install g++, or set CXX (building fairseq and triton's kernels need it)"
+        return Check("compiler", "warn", f"no '{compiler}'", advice)
+    if not header.exists():
+        version = "%d.%d" % sys.version_info[:2]
+        return Check("compiler", "warn", f"no {header}", f"apt-get install python{version}-dev")
+    return Check("compiler", "ok", f"{shutil.which(compiler)}, {header}")
+
+
+# --- more than one process ---
+
+
+def check_collectives():
+    torch, error = attempt_import("torch")
+    if error:
+        return Check("collectives", "warn", "not looked for: torch does not import")
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return Check("collectives", "warn", "torch.distributed is missing", "install another torch")
+    have = [n for n in ("nccl", "gloo") if getattr(distributed, f"is_{n}_available")()]
+    found = ", ".join(have) or "neither NCCL nor gloo"
+    if torch.cuda.device_count() > 1 and "nccl" not in have:
+        return Check("collectives", "warn", f"{found}, no NCCL", "install a CUDA build of torch")
+    return Check("collectives", "ok" if have else "warn", found)
+
+
+def check_distributed(environ=os.environ):
+    """Do the variables of torchrun or Slurm make sense together? Else ranks train alone."""
+    name = "launcher"
+    given = [v for v in LAUNCHER_VARIABLES if v in environ]
+    if not given:
+        return check_slurm(environ)
+
+    shown = " ".join(f"{v}={environ[v]}" for v in given)
+    missing = [v for v in LAUNCHER_VARIABLES if v not in environ]
+    if missing:
+        advice = f"start with torchrun, or unset {' '.join(given)}"
+        return Check(name, "FAIL", f"{shown} without {', '.join(missing)}", advice)
+    pairs = [("RANK", "WORLD_SIZE")]
+    if "LOCAL_RANK" in environ and "LOCAL_WORLD_SIZE" in environ:
+        pairs.append(("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    for rank, size in pairs:
+        pair = f"{rank}={environ[rank]} {size}={environ[size]}"
+        if not (environ[rank].isdigit() and environ[size].isdigit()):
+            return Check(name, "FAIL", f"{pair}: not numbers", "start with torchrun")
+        if int(environ[rank]) >= int(environ[size]):
+            return Check(name, "FAIL", f"{pair}: ranks count from 0", "start with torchrun")
+
+    several_hosts = environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"]) != environ["WORLD_SIZE"]
+    interface_named = "GLOO_SOCKET_IFNAME" in environ or "NCCL_SOCKET_IFNAME" in environ
+    if several_hosts and not interface_named and host_name_is_loopback():
+        advice = "export GLOO_SOCKET_IFNAME (on GPUs NCCL_SOCKET_IFNAME), such as eth0: see ip link"
+        return Check(name, "warn", f"{shown}, and this host's name means 127.x", advice)
+    return Check(name, "ok", shown)
+
+
+def host_name_is_loopback():
+    try:
+        return socket.gethostbyname(socket.gethostname()).startswith("127.")
+    except OSError:
+        return False
+
+
+def check_slurm(environ):
+    name = "launcher"
+    if "SLURM_JOB_ID" not in environ:
+        return Check(name, "ok", "none: fairseq starts one process per GPU")
+    tasks = environ.get("SLURM_NTASKS", "1")
+    nodes = environ.get("SLURM_NNODES", "1")
+    found = f"Slurm, {tasks} task(s) on {nodes} node(s)"
+    if tasks == nodes == "1":
+        return Check(name, "ok", found)
+    if shutil.which("scontrol") is None:
+        return Check(name, "FAIL", f"{found}, no scontrol on PATH", "start with torchrun instead")
+    flags = "--distributed-port 29500"
+    if tasks != nodes:
+        flags += f" --distributed-world-size {tasks}"
+    return Check(name, "warn", found, f"give fairseq-train {flags}, or start with torchrun")
+
+
+CHECKS = (
+    check_python,
+    check_torch,
+    check_numpy,
+    check_fairseq,
+    check_hydra,
+    check_plugin,
+    check_command,
+    check_user_dir,
+    check_sentencepiece,
+    check_sacrebleu,
+    check_sacremoses,
+    check_compiler,
+    check_gpu,
+    check_apex,
+    check_triton,
+    check_collectives,
+    check_distributed,
+)
+
+
+def add_arguments(parser):
+    parser.epilog = "Exit status: 0 if fairseq-train can run with the plugin, 1 if not."
+
+
+def run(args=None):
+    # What libraries log and warn while they are imported would break up the list.
+    logging.disable(logging.WARNING)
+    failures = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for check in CHECKS:
+            try:
+                result = check()
+            except Exception as error:  # whatever is wrong here, the other checks still count
+                result = Check(check.__name__.removeprefix("check_"), "FAIL", one_line(error))
+            failures += result.status == "FAIL"
+            print(result, flush=True)
+    logging.disable(logging.NOTSET)
+    if failures:
+        print(f"\nfairseq-train cannot run with the plugin: mend each FAIL above ({failures}).")
+        return 1
+    print("\nfairseq-train --user-dir fairseq_relpos can run here.")
+    return 0
+
+
+if __name__ == "__main__":
+    # Otherwise the modules beside this file could pass for installed libraries.
+    sys.path[0] = str(PACKAGE.parent)
+    sys.exit(run())

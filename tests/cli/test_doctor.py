@@ -1,0 +1,236 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_relpos.cli import doctor
+
+# Run as a file, doctor reports on installations in which the package itself does not import.
+DOCTOR = Path(doctor.__file__)
+
+
+def run_doctor(pythonpath, **environ):
+    clean = {k: v for k, v in os.environ.items() if k not in doctor.LAUNCHER_VARIABLES}
+    done = subprocess.run(
+        [sys.executable, str(DOCTOR)],
+        env={**clean, "PYTHONPATH": str(pythonpath), **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert not done.stderr, done.stderr
+    return done
+
+
+def line(done, name):
+    (found,) = [x for x in done.stdout.splitlines() if x.split()[1:2] == [name]]
+    return found
+
+
+def package(folder, name, source=""):
+    path = folder / name / "__init__.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    return path.parent
+
+
+def test_broken_fairseq_fails_with_its_error_and_the_remedy(tmp_path):
+    package(tmp_path, "fairseq", "raise ValueError('mutable default <class Config> for field x')")
+    done = run_doctor(tmp_path)
+    assert done.returncode == 1
+    fairseq = line(done, "fairseq")
+    assert fairseq.startswith("FAIL")
+    assert "ValueError: mutable default" in fairseq
+    assert "fairseq-fixed==0.12.3.1" in fairseq
+    assert "fairseq-train cannot run" in done.stdout
+
+
+def test_unrelated_apex_is_told_apart_and_stops_nothing(tmp_path):
+    package(tmp_path, "apex", "raise ImportError('pyramid')")
+    done = run_doctor(tmp_path)
+    assert line(done, "apex").startswith("warn")
+    assert "unrelated" in line(done, "apex") and "pip uninstall -y apex" in line(done, "apex")
+
+
+def test_half_set_launcher_variables_fail(tmp_path):
+    done = run_doctor(tmp_path, WORLD_SIZE="2", RANK="0")
+    assert done.returncode == 1
+    assert "without MASTER_ADDR, MASTER_PORT" in line(done, "launcher")
+
+
+def test_nvidia_apex_without_its_kernels_is_named(tmp_path, monkeypatch):
+    package(package(tmp_path, "apex"), "multi_tensor_apply")
+    monkeypatch.syspath_prepend(tmp_path)
+    check = doctor.check_apex()
+    assert check.status == "warn" and "without its CUDA extensions" in check.found
+
+
+def test_a_folder_called_fairseq_is_not_fairseq(tmp_path, monkeypatch):
+    (tmp_path / "fairseq").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "fairseq", raising=False)
+    check = doctor.check_fairseq()
+    assert check.status == "FAIL" and "is a folder, not the package" in check.found
+
+
+def without(monkeypatch, name):
+    monkeypatch.setattr(doctor, "find_spec", lambda module: None if module == name else object())
+
+
+def test_missing_fairseq_fails_and_says_how_to_install_it(monkeypatch):
+    without(monkeypatch, "fairseq")
+    check = doctor.check_fairseq()
+    assert check.status == "FAIL" and doctor.INSTALL_FAIRSEQ in check.advice
+
+
+def test_missing_torch_fails_and_leaves_the_other_checks_standing(monkeypatch):
+    without(monkeypatch, "torch")
+    broken = (None, ImportError("No module named 'torch'"))
+    monkeypatch.setattr(doctor, "attempt_import", lambda name: broken)
+    assert doctor.check_torch().status == "FAIL"
+    assert doctor.check_gpu().status == "warn"
+    assert doctor.check_collectives().status == "warn"
+
+
+@pytest.mark.parametrize("name", ["sentencepiece", "sacrebleu", "sacremoses"])
+def test_missing_text_library_is_a_warning_only(monkeypatch, name):
+    without(monkeypatch, name)
+    check = getattr(doctor, f"check_{name}")()
+    assert check.status == "warn" and f"pip install '{name}>=" in check.advice
+
+
+def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
+    monkeypatch.setattr(
+        doctor, "attempt_import", lambda n: (SimpleNamespace(__version__="1.19.5"), None)
+    )
+    check = doctor.check_numpy()
+    assert check.status == "FAIL" and "1.19.5" in check.found and "numpy>=1.24" in check.advice
+
+
+@pytest.mark.parametrize(
+    "message, remedy",
+    [
+        ("mutable default <class 'CommonConfig'> for field common", "fairseq-fixed"),
+        ("No module named 'bitarray'", "pip install bitarray"),
+        ("No module named 'fairseq.data.data_utils_fast'", "fairseq-fixed"),
+        ("module 'numpy' has no attribute 'float'", "numpy<1.24"),
+    ],
+)
+def test_each_import_error_of_fairseq_has_its_remedy(message, remedy):
+    assert remedy in doctor.fairseq_remedy(ImportError(message))
+
+
+@pytest.mark.parametrize(
+    "arch_list, capability, served",
+    [
+        (["sm_75", "sm_80", "sm_90"], (7, 0), False),
+        (["sm_50", "sm_60", "sm_70"], (7, 0), True),
+        (["sm_80"], (8, 6), True),
+        (["sm_86"], (8, 0), False),
+        (["sm_90a"], (9, 0), True),
+        (["sm_90", "compute_90"], (12, 0), True),
+        (["sm_100", "sm_120"], (12, 0), True),
+    ],
+)
+def test_kernels_serve_the_same_major_version_and_ptx_serves_later_ones(
+    arch_list, capability, served
+):
+    assert doctor.torch_serves(arch_list, *capability) is served
+
+
+def fake_torch(capability, arch_list, cuda="12.8"):
+    return SimpleNamespace(
+        version=SimpleNamespace(cuda=cuda),
+        cuda=SimpleNamespace(
+            is_available=lambda: True,
+            device_count=lambda: 2,
+            get_device_capability=lambda index: capability,
+            get_device_name=lambda index: "Tesla V100",
+            get_arch_list=lambda: arch_list,
+        ),
+    )
+
+
+def test_v100_under_a_build_without_sm_70_fails_and_names_the_cu126_wheels(monkeypatch):
+    torch = fake_torch((7, 0), ["sm_75", "sm_80"])
+    monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
+    check = doctor.check_gpu()
+    assert check.status == "FAIL"
+    assert "2 x Tesla V100 (sm_70)" in check.found and "whl/cu126" in check.advice
+
+
+def test_served_gpus_are_listed(monkeypatch):
+    torch = fake_torch((7, 0), ["sm_70", "sm_80"])
+    monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
+    assert doctor.check_gpu() == doctor.Check("GPU", "ok", "2 x Tesla V100 (sm_70)")
+
+
+TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "3"}
+
+
+@pytest.mark.parametrize(
+    "environ, status, found",
+    [
+        ({}, "ok", "none"),
+        (TORCHRUN, "ok", "WORLD_SIZE=4 RANK=3"),
+        ({**TORCHRUN, "RANK": "4"}, "FAIL", "ranks count from 0"),
+        ({**TORCHRUN, "WORLD_SIZE": "four"}, "FAIL", "not numbers"),
+        ({**TORCHRUN, "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "FAIL", "LOCAL_RANK=2"),
+        ({"WORLD_SIZE": "4"}, "FAIL", "without MASTER_ADDR, MASTER_PORT, RANK"),
+        ({"SLURM_JOB_ID": "7"}, "ok", "1 task(s) on 1 node(s)"),
+        # torchrun inside a Slurm job: fairseq looks at torchrun's variables first
+        ({**TORCHRUN, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, "ok", "MASTER_ADDR=node0"),
+    ],
+)
+def test_launcher_variables_must_agree(environ, status, found):
+    check = doctor.check_distributed(environ)
+    assert check.status == status and found in check.found
+
+
+def test_slurm_job_is_told_the_flags_it_needs(monkeypatch):
+    environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "16", "SLURM_NNODES": "2"}
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/" + name)
+    assert (
+        "--distributed-port 29500 --distributed-world-size 16" in doctor.check_slurm(environ).advice
+    )
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    assert doctor.check_slurm(environ).status == "FAIL"
+
+
+def test_several_hosts_whose_name_is_loopback_are_warned(monkeypatch):
+    monkeypatch.setattr(doctor, "host_name_is_loopback", lambda: True)
+    environ = {**TORCHRUN, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    assert doctor.check_distributed(environ).status == "warn"
+    assert doctor.check_distributed({**environ, "GLOO_SOCKET_IFNAME": "eth0"}).status == "ok"
+
+
+def test_bare_user_dir_is_said_to_work_only_where_it_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(doctor.PACKAGE.parent)
+    assert "fairseq_relpos works here" in doctor.check_user_dir().found
+
+    monkeypatch.chdir(tmp_path)
+    assert str(doctor.PACKAGE) in doctor.check_user_dir().found
+
+    (tmp_path / "fairseq_relpos").mkdir()
+    check = doctor.check_user_dir()
+    assert check.status == "warn" and "hides" in check.found
+
+
+@pytest.mark.parametrize("statuses, code", [(["ok", "warn"], 0), (["ok", "FAIL", "ok"], 1)])
+def test_only_a_failed_check_makes_the_exit_status_nonzero(monkeypatch, capsys, statuses, code):
+    checks = [lambda s=s: doctor.Check("thing", s, "found", "do this") for s in statuses]
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    assert doctor.run() == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(maxsplit=2) == ["ok", "thing", "found; to do: do this"]
+    assert len([x for x in lines if "thing" in x]) == len(statuses)
+
+
+def test_this_installation_can_train():
+    pytest.importorskip("fairseq")
+    done = run_doctor("")
+    assert done.returncode == 0, done.stdout
+    assert "--arch roberta_NAME" in line(done, "plugin")
