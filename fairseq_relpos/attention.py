@@ -1,0 +1,121 @@
+"""The one attention module: project, cache, positions, mask, backend, out-project."""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from .backends import Backend, Mask
+from .encodings import PositionEncoding
+from .positions import CurrentPass
+
+
+class RelPosMultiheadAttention(MultiheadAttention):
+    """fairseq's self-attention with its logits taken from a position encoding.
+
+    An existing MultiheadAttention becomes one: set its ``__class__`` and ``attach`` an
+    encoding. Projections, state-dict keys, hooks and the decoding cache stay fairseq's;
+    only ``forward`` is replaced, whole, because fairseq's leaves for torch's fused
+    function in training and for its own code when decoding.
+    """
+
+    def attach(
+        self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool
+    ):
+        """encoding: the layer part, or a joined encoding whose layers share nothing."""
+        self.position_encoding = encoding
+        self.backend = backend
+        self.current_pass = current_pass
+        self.causal = causal
+        return self
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """fairseq's arguments and results: query [T, B, E] in, [T, B, E] and the weights
+        out, [B, T, S] averaged over the heads or [H, B, T, S] with need_head_weights."""
+        if before_softmax or static_kv:
+            raise ValueError(
+                "self-attention with positions has no before_softmax and no static_kv: "
+                "both belong to encoder-decoder attention"
+            )
+        q_BHTD = self.split_heads(self.q_proj(query))
+        k_BHSD = self.split_heads(self.k_proj(query))
+        v_BHSD = self.split_heads(self.v_proj(query))
+        padding_BS = key_padding_mask
+        if incremental_state is not None:
+            k_BHSD, v_BHSD, padding_BS = self.extend_cache(
+                k_BHSD, v_BHSD, padding_BS, incremental_state
+            )
+        terms = self.position_encoding.terms(q_BHTD, k_BHSD, self.positions(q_BHTD, k_BHSD))
+        out_BHTD, weights_BHTS = self.backend(
+            terms,
+            v_BHSD,
+            self.mask(padding_BS, attn_mask),
+            self.dropout_p(),
+            need_weights or need_head_weights,
+        )
+        out = self.out_proj(out_BHTD.permute(2, 0, 1, 3).flatten(2))
+        if weights_BHTS is None:
+            return out, None
+        weights_HBTS = weights_BHTS.transpose(0, 1)
+        return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
+
+    def split_heads(self, x_TBE: Tensor) -> Tensor:
+        length, batch, _ = x_TBE.shape
+        # heads side by side in memory, as torch's own attention has them
+        x = x_TBE.contiguous().view(length, batch * self.num_heads, self.head_dim).transpose(0, 1)
+        return x.view(batch, self.num_heads, length, self.head_dim)
+
+    def dropout_p(self) -> float:
+        active = self.training or self.dropout_module.apply_during_inference
+        return self.dropout_module.p if active else 0.0
+
+    def positions(self, q_BHTD, k_BHSD):
+        pos = self.current_pass.positions
+        lengths = (q_BHTD.size(2), k_BHSD.size(2))
+        if pos is None or (pos.tgt_len, pos.src_len) != lengths:
+            raise RuntimeError(
+                f"attention over (T, S) = {lengths}, but the positions of this pass are "
+                f"{None if pos is None else (pos.tgt_len, pos.src_len)}: the stack that owns this "
+                "layer must run its embed_positions on the same tokens first"
+            )
+        return pos
+
+    def mask(self, padding_BS, attn_mask) -> Mask:
+        if padding_BS is not None:
+            padding_BS = padding_BS.bool()
+        # in a causal stack fairseq passes its future mask, and passes none where it wants
+        # the full context (alignment) or decodes one step
+        if self.causal and attn_mask is not None:
+            return Mask(padding_BS, causal=True)
+        return Mask(padding_BS, extra=attn_mask)
+
+    def extend_cache(self, k_BHSD, v_BHSD, padding_BS, incremental_state):
+        """Append this step's keys and values to fairseq's own cache, which fairseq
+        reorders with the beam."""
+        saved = self._get_input_buffer(incremental_state)
+        if "prev_key" in saved:
+            k_BHSD = torch.cat([saved["prev_key"], k_BHSD], dim=2)
+            v_BHSD = torch.cat([saved["prev_value"], v_BHSD], dim=2)
+        padding_BS = self._append_prev_key_padding_mask(
+            key_padding_mask=padding_BS,
+            prev_key_padding_mask=saved.get("prev_key_padding_mask"),
+            batch_size=k_BHSD.size(0),
+            src_len=k_BHSD.size(2),
+            static_kv=False,
+        )
+        saved.update(prev_key=k_BHSD, prev_value=v_BHSD, prev_key_padding_mask=padding_BS)
+        self._set_input_buffer(incremental_state, saved)
+        return k_BHSD, v_BHSD, padding_BS

@@ -1,0 +1,70 @@
+"""What every backend shares: the mask of one attention call, and the interface."""
+
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+import torch
+
+from ..positions import Positions
+from ..terms import Bias, Terms
+
+
+@dataclass
+class Mask:
+    """What no query may see. padding_BS: True at padded keys. causal: no key after the
+    query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
+    [B * H, T, S]."""
+
+    padding_BS: Optional[torch.Tensor] = None
+    causal: bool = False
+    extra: Optional[torch.Tensor] = None
+
+    def additive(self, terms: Terms, dtype) -> Optional[torch.Tensor]:
+        """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
+        nothing is hidden. Finite, so that a row without any key is no NaN."""
+        batch, heads, tgt_len, _ = terms.q_BHTD.shape
+        src_len, device = terms.k_BHSD.size(2), terms.k_BHSD.device
+        total = None
+        for hidden in self._hidden(tgt_len, src_len, device):
+            part = torch.zeros(hidden.shape, dtype=dtype, device=device)
+            part.masked_fill_(hidden, torch.finfo(dtype).min)
+            total = part if total is None else torch.minimum(total, part)
+        if self.extra is not None:
+            extra = self.extra
+            if extra.dtype in (torch.bool, torch.uint8):
+                extra = torch.zeros(extra.shape, dtype=dtype, device=device).masked_fill_(
+                    extra.bool(), torch.finfo(dtype).min
+                )
+            extra = extra.to(dtype).clamp(min=torch.finfo(dtype).min)
+            if extra.dim() == 3 and extra.size(0) == batch * heads:
+                extra = extra.view(batch, heads, tgt_len, src_len)
+            total = extra if total is None else (total + extra).clamp(min=torch.finfo(dtype).min)
+        return total
+
+    def _hidden(self, tgt_len, src_len, device):
+        if self.padding_BS is not None:
+            yield self.padding_BS[:, None, None, :]
+        if self.causal and tgt_len > 1:
+            ones = torch.ones(tgt_len, src_len, dtype=torch.bool, device=device)
+            yield ones.triu(src_len - tgt_len + 1)
+
+
+class Backend:
+    """Computes softmax(e + mask) V from Terms. It knows no encoding's name."""
+
+    name: str
+
+    def refuses(self, terms: Terms, need_weights: bool) -> Optional[str]:
+        """Why this backend cannot serve the call; None if it can."""
+        return None
+
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
+        """What is to be done once per forward pass with a bias that all layers share."""
+        return bias.dense(pos.tgt_len, pos.src_len)
+
+    def __call__(
+        self, terms: Terms, v_BHSD, mask: Mask, dropout_p: float, need_weights: bool
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """Output [B, H, T, D] in v's dtype, and the weights [B, H, T, S] in float32 where
+        they are asked for. dropout_p is 0 outside training."""
+        raise NotImplementedError

@@ -1,0 +1,35 @@
+"""Every position encoding: importing this package fills ENCODINGS."""
+
+import importlib
+import pkgutil
+
+from .base import (
+    ENCODINGS,
+    Dims,
+    PositionEncoding,
+    StackPart,
+    build,
+    build_layer_part,
+    find,
+    hyperparameters,
+    parse_hparams,
+    register,
+    to_text,
+)
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = [
+    "ENCODINGS",
+    "Dims",
+    "PositionEncoding",
+    "StackPart",
+    "build",
+    "build_layer_part",
+    "find",
+    "hyperparameters",
+    "parse_hparams",
+    "register",
+    "to_text",
+]

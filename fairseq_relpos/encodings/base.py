@@ -1,0 +1,319 @@
+"""PositionEncoding, its two parts, Dims and the registry."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, Dict, Literal, Optional, Type, get_args, get_origin
+
+import torch
+from torch import nn
+
+from ..positions import CurrentPass, Positions
+from ..terms import Bias, Terms, evaluate
+
+#: name -> class of every encoding
+ENCODINGS: Dict[str, Type["PositionEncoding"]] = {}
+
+#: standard deviation of every table and projection, unless a docstring says otherwise
+INIT_STD = 0.02
+
+
+@dataclass(frozen=True)
+class Dims:
+    """What an encoding is built for.
+
+    max_len: the longest sequence in tokens (n). layer counts from 1. has_cls: whether the
+    first token is a [CLS] (default: where the stack is not causal). padding_idx: fairseq's
+    pad, whose row a learned table skips.
+    """
+
+    embed_dim: int
+    num_heads: int
+    max_len: int
+    causal: bool = False
+    layer: int = 1
+    padding_idx: int = 1
+    has_cls: Optional[bool] = None
+
+    def __post_init__(self):
+        if self.embed_dim % self.num_heads:
+            raise ValueError(
+                f"embedding dimension {self.embed_dim} cannot be divided into "
+                f"{self.num_heads} attention heads: choose a number of heads that divides it"
+            )
+        if self.has_cls is None:
+            object.__setattr__(self, "has_cls", not self.causal)
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
+
+
+class StackPart(nn.Module):
+    """What one encoder or decoder owns once, however many layers it has.
+
+    A fairseq stack calls it once per forward pass with the token ids, in place of its
+    position embedding, and adds what it returns to the token embeddings.
+    """
+
+    #: longest sequence that has an absolute position of its own; None: any length
+    hard_limit: Optional[int] = None
+
+    def __init__(self, dims: Dims):
+        super().__init__()
+        self.dims = dims
+        #: what fairseq asks a position embedding for
+        self.max_positions = dims.max_len
+        self.current_pass = CurrentPass()
+        #: a backend's once-per-pass work on a shared Bias: (bias, pos) -> bias
+        self.prepare_bias = None
+        #: fairseq adds the result unseen in encoders, where "nothing" must be 0
+        self.nothing_to_add = None if dims.causal else 0
+
+    def embed(self, tokens_BT) -> Optional[torch.Tensor]:
+        """What is added to the token embeddings, [B, T, E] or None."""
+        return None
+
+    def share(self, pos: Positions) -> Any:
+        """What all layers read, computed once per forward pass: a Bias, anything else that
+        the encoding's own ``terms`` understands, or None."""
+        return None
+
+    def forward(self, tokens_BT, incremental_state=None, **unused):
+        length = tokens_BT.size(1)
+        self.check_length(length)
+        # while decoding, the newest token is the only query
+        tgt_len = length if incremental_state is None else 1
+        pos = Positions.of(
+            tgt_len,
+            length,
+            padding_BS=tokens_BT.eq(self.dims.padding_idx),
+            cls=None if self.dims.has_cls else False,
+        )
+        pos.shared = self.evaluate(pos)
+        if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
+            pos.shared = self.prepare_bias(pos.shared, pos)
+        self.current_pass.positions = pos
+        added = self.embed(tokens_BT)
+        return self.nothing_to_add if added is None else added
+
+    def evaluate(self, pos: Positions) -> Any:
+        """``share`` outside autocast: positions keep float32 in every mode."""
+        with torch.autocast(pos.device.type if pos.device else "cpu", enabled=False):
+            return self.share(pos)
+
+    def check_length(self, length: int):
+        if self.hard_limit is not None and length > self.hard_limit:
+            raise ValueError(
+                f"a sequence of {length} tokens, but this position encoding has "
+                f"{self.hard_limit} absolute positions: train with --max-positions {length} or "
+                "more, shorten the input, or choose a relative encoding"
+            )
+
+
+class PositionEncoding(nn.Module):
+    """One paper's answer to where positions enter e_ij.
+
+    Two parts, because papers share differently: what ``make_stack`` returns is built,
+    evaluated and saved once per encoder or decoder; the module itself is the layer part.
+    ``build`` joins the two into one self-contained encoding.
+
+    A subclass gives ``__init__(dims, name: type = default, ...)`` (these are its
+    hyperparameters), ``make_stack`` where layers share something, and ``terms`` where the
+    shared part is not simply a Bias to be added to s q.k.
+    """
+
+    name: str
+
+    #: True where a state dict without a signature, as stock fairseq writes, is this encoding's
+    writes_stock_files = False
+
+    def __init__(self, dims: Dims):
+        super().__init__()
+        self.dims = dims
+        #: s, which belongs to the paper: TUPE has 1/sqrt(2d), DeBERTa 1/sqrt(3d)
+        self.scale = dims.head_dim**-0.5
+        #: a joined encoding owns its stack part; in a model the fairseq stack does
+        self.stack: Optional[StackPart] = None
+        #: True moves the stack part into each layer
+        self.per_layer = False
+        #: the hyperparameters in force, with every default resolved
+        self.hparams: Dict[str, Any] = {}
+
+    def make_stack(self) -> StackPart:
+        """Build what all layers share."""
+        return StackPart(self.dims)
+
+    def resolve(self, **hparams):
+        """Record what a default that depends on the dimensions became."""
+        self._resolved = hparams
+
+    _resolved: Dict[str, Any] = {}
+
+    def embed(self, tokens_BT) -> Optional[torch.Tensor]:
+        """What joins the token embeddings, [B, T, E] or None."""
+        return self.stack.embed(tokens_BT)
+
+    def shared(self, pos: Positions) -> Any:
+        """The stack part's share of this pass."""
+        if pos.shared is None and self.stack is not None:
+            self.stack.check_length(pos.src_len)
+            return self.stack.evaluate(pos)
+        return pos.shared
+
+    def terms(self, q_BHTD, k_BHSD, pos: Positions) -> Terms:
+        """e_ij in the normal form. q, k: projected, unscaled, [B, H, T|S, D]."""
+        return Terms.with_bias(q_BHTD, k_BHSD, self.scale, self.shared(pos))
+
+    def logits(self, q_BHTD, k_BHSD, pos: Positions) -> torch.Tensor:
+        """e_BHTS, scaled, before masking, float32 at least."""
+        return evaluate(self.terms(q_BHTD, k_BHSD, pos))
+
+    @property
+    def signature(self) -> str:
+        """Name and resolved hyperparameters in the manner of sacreBLEU. Dropout is left
+        out: it changes training, not the function that a checkpoint holds."""
+        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k]
+        return "|".join([f"pe:{self.name}", *parts])
+
+
+def register(name: str):
+    """Class decorator: make an encoding known under this name."""
+
+    def add(cls):
+        if name in ENCODINGS:
+            raise ValueError(f"position encoding {name!r} is registered twice")
+        cls.name = name
+        ENCODINGS[name] = cls
+        return cls
+
+    return add
+
+
+def build(name: str, dims: Dims, **hparams) -> PositionEncoding:
+    """A self-contained encoding: layer part and stack part in one module."""
+    encoding = build_layer_part(name, dims, **hparams)
+    encoding.stack = encoding.make_stack()
+    return encoding
+
+
+def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
+    """The layer part alone; hyperparameters may be values or their text forms."""
+    cls = find(name)
+    accepted = hyperparameters(cls)
+    unknown = sorted(set(hparams) - set(accepted))
+    if unknown:
+        raise ValueError(
+            f"--position-hparams: {name} has no {', '.join(unknown)}; it accepts "
+            + (" ".join(f"{k}={to_text(p.default)}" for k, p in accepted.items()) or "none")
+        )
+    values = {k: p.default for k, p in accepted.items()}
+    for key, value in hparams.items():
+        values[key] = _convert(name, key, value, accepted[key].annotation)
+    try:
+        encoding = cls(dims, **{_python_name(cls, k): v for k, v in values.items()})
+    except ValueError as error:
+        raise ValueError(f"--position-hparams of {name}: {error}") from None
+    encoding.hparams = {**values, **encoding._resolved}
+    return encoding
+
+
+def find(name: str) -> Type[PositionEncoding]:
+    if name not in ENCODINGS:
+        raise ValueError(
+            f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}"
+        )
+    return ENCODINGS[name]
+
+
+def hyperparameters(cls) -> Dict[str, inspect.Parameter]:
+    """Name -> parameter with type and default, as the constructor declares them. A
+    trailing underscore, for Python's own words, is not part of the name."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
+    return {p.name.rstrip("_"): p for p in parameters}
+
+
+def _python_name(cls, key):
+    return hyperparameters(cls)[key].name
+
+
+def parse_hparams(text: str) -> Dict[str, str]:
+    """ "a=1 b=2" -> {"a": "1", "b": "2"}"""
+    pairs = {}
+    for item in (text or "").split():
+        key, sign, value = item.partition("=")
+        if not (key and sign and value):
+            raise ValueError(
+                f"--position-hparams: {item!r} is not of the form name=value "
+                '(for example --position-hparams "max_distance=128 num_buckets=32")'
+            )
+        if key in pairs:
+            raise ValueError(f"--position-hparams: {key} is given twice")
+        pairs[key] = value
+    return pairs
+
+
+def to_text(value) -> str:
+    """The text form of a hyperparameter, which ``build`` reads back."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(to_text, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _convert(name, key, value, kind):
+    choices = get_args(kind) if get_origin(kind) is Literal else None
+    if choices:
+        if str(value) in choices:
+            return str(value)
+        expected = " or ".join(choices)
+    else:
+        expected, read = _READERS[kind]
+        try:
+            return read(value)
+        except (ValueError, TypeError):
+            pass
+    raise ValueError(f"--position-hparams: {key}={to_text(value)} of {name} is not {expected}")
+
+
+def _read_bool(value):
+    text = str(value).lower()
+    if text not in ("true", "1", "yes", "false", "0", "no"):
+        raise ValueError
+    return text in ("true", "1", "yes")
+
+
+def _read_int(value):
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _read_ints(value):
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(_read_int(part) for part in parts)
+
+
+def _read_optional_int(value):
+    return None if value is None or value == "None" else _read_int(value)
+
+
+_READERS = {
+    bool: ("True or False", _read_bool),
+    int: ("an integer", _read_int),
+    Optional[int]: ("an integer", _read_optional_int),
+    float: ("a number", float),
+    str: ("text", str),
+    tuple: ("integers with commas between, such as 32,4", _read_ints),
+}
+
+
+def full_precision(x):
+    """Parameters of a model in half precision are cast up before positions are computed."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def normal_table(*shape) -> nn.Parameter:
+    """A table with N(0, 0.02). A bare Parameter, because fairseq's BERT initialisation
+    overwrites every Embedding and Linear that it finds."""
+    return nn.Parameter(torch.empty(*shape).normal_(0, INIT_STD))

@@ -1,0 +1,229 @@
+"""TUPE: positions and words correlated apart, [CLS] untied (Ke et al. 2021)."""
+
+import logging
+from typing import Literal, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..rows import LogBuckets
+from ..terms import Bias, Terms
+from .base import (
+    INIT_STD,
+    PositionEncoding,
+    StackPart,
+    full_precision,
+    normal_table,
+    register,
+)
+
+logger = logging.getLogger(__name__)
+
+Cls = Literal["auto", "first"]
+ClsReset = Literal["code", "paper"]
+Theta = Literal["projected", "free"]
+
+
+class ProjectedPositions(StackPart):
+    """p, LayerNorm(p), and its projections U^Q and U^K, all (with biases) as in the
+    authors' code: ``extra`` rows before position 0."""
+
+    def __init__(self, dims, extra=0):
+        super().__init__(dims)
+        self.hard_limit = dims.max_len
+        self.extra = extra
+        self.p = normal_table(dims.max_len + extra, dims.embed_dim)
+        self.layer_norm = nn.LayerNorm(dims.embed_dim)
+        self.u_q = nn.Linear(dims.embed_dim, dims.embed_dim)
+        self.u_k = nn.Linear(dims.embed_dim, dims.embed_dim)
+        for linear in (self.u_q, self.u_k):
+            nn.init.normal_(linear.weight, std=INIT_STD)
+            nn.init.zeros_(linear.bias)
+
+    def project(self, first, last):
+        """p_i U^Q and p_i U^K of the table rows first .. last - 1, each [H, rows, D]."""
+        norm = self.layer_norm
+        rows = F.layer_norm(
+            full_precision(self.p[first:last]),
+            norm.normalized_shape,
+            full_precision(norm.weight),
+            full_precision(norm.bias),
+            norm.eps,
+        )
+        return self.heads(self.u_q, rows), self.heads(self.u_k, rows)
+
+    def heads(self, linear, rows):
+        x = F.linear(rows, full_precision(linear.weight), full_precision(linear.bias))
+        return x.unflatten(-1, (self.dims.num_heads, self.dims.head_dim)).transpose(0, 1)
+
+    def of_tokens(self, pos):
+        """p U^Q of the queries, [1|B, H, T, D], and p U^K of the keys, [1|B, H, S, D]."""
+        q_HSD, k_HSD = self.project(self.extra, self.extra + pos.src_len)
+        key_BS, query_BT = pos.key_BS(), pos.query_BT()
+        if key_BS.size(0) == 1:
+            return q_HSD[None, :, pos.src_len - pos.tgt_len :], k_HSD[None]
+        return q_HSD[:, query_BT].transpose(0, 1), k_HSD[:, key_BS].transpose(0, 1)
+
+
+class UntiedPositions(ProjectedPositions):
+    """(2d)^-1/2 (p_i U^Q).(p_j U^K), reset at [CLS], plus the relative bias if there is one.
+
+    theta=projected keeps the authors' table: row 0 makes theta_1, row 1 makes theta_2 and
+    is [CLS]'s own slot, row t + 1 is position t.
+    """
+
+    def __init__(self, dims, scale, buckets, untied, cls_reset, theta):
+        projected = untied and theta == "projected"
+        super().__init__(dims, extra=1 if projected else 0)
+        self.scale = scale
+        self.untied = untied
+        self.buckets: Optional[LogBuckets] = buckets
+        self.bias_at_cls = untied and cls_reset == "code" and buckets is not None
+        self.theta = (
+            nn.Parameter(torch.zeros(2, dims.num_heads)) if untied and not projected else None
+        )
+        if buckets is not None:
+            self.b = normal_table(buckets.count + self.bias_at_cls, dims.num_heads)
+
+    def share(self, pos):
+        q_BHTD, k_BHSD = self.of_tokens(pos)
+        bias = Bias(bias=self.scale * (q_BHTD @ k_BHSD.mT))
+        if self.buckets is not None:
+            bias.rows = self.buckets
+            bias.bias_row = full_precision(self.b[: self.buckets.count]).mT
+        if self.untied and pos.cls is not False:
+            bias.reset = self.reset_2H()
+            bias.cls_BS = pos.cls_BS()
+        return bias
+
+    def reset_2H(self):
+        """theta_1 (from [CLS]) and theta_2 (to [CLS]), with the rows of b that the
+        authors' code keeps for them: 16 of 32, which no bucket uses, and 32."""
+        if self.theta is not None:
+            theta = full_precision(self.theta)
+        else:
+            q_HRD, k_HRD = self.project(0, 2)
+            theta = self.scale * (q_HRD * k_HRD).sum(-1).mT
+        if self.bias_at_cls:
+            count = self.buckets.count
+            theta = theta + full_precision(self.b[[count // 2, count]])
+        return theta
+
+
+class Untied(PositionEncoding):
+    """What the TUPE variants share. A tied one, and any stack without [CLS], has no reset."""
+
+    def __init__(self, dims, buckets=None, cls="auto", cls_reset="code", theta="projected",
+                 untied=True):
+        super().__init__(dims)
+        self.scale = (2 * dims.head_dim) ** -0.5
+        has_cls = not dims.causal and (dims.has_cls or cls == "first")
+        if untied and not has_cls:
+            log_once(f"{self.name}: no [CLS] in this stack, so it stays tied")
+        self.stack_options = (self.scale, buckets, untied and has_cls, cls_reset, theta)
+
+    def make_stack(self):
+        return UntiedPositions(self.dims, *self.stack_options)
+
+
+_logged = set()
+
+
+def log_once(message):
+    if message not in _logged:
+        _logged.add(message)
+        logger.info(message)
+
+
+@register("tupe_a")
+class TupeA(Untied):
+    """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d))
+    (TUPE Eq. 8, 10, 11), p_i after a LayerNorm.
+
+    reset: theta_1 where i is [CLS], else theta_2 where j is. p: (n + 1, E), N(0, 0.02);
+    U^Q, U^K: (E, E) with bias, N(0, 0.02), biases 0. All in the stack: one [H, T, S]
+    table for every layer and the whole batch. Nothing joins the input embedding.
+    The authors' code rather than the paper: theta_1, theta_2 are products of two projected
+    rows of p; theta=free makes them free parameters (2, H), initially 0. A sequence
+    longer than n is an error. Decoders, and sources unless cls=first, have no [CLS]:
+    there the encoding stays tied.
+    """
+
+    def __init__(self, dims, cls: Cls = "auto", theta: Theta = "projected"):
+        super().__init__(dims, cls=cls, theta=theta)
+
+
+@register("tupe_r")
+class TupeR(Untied):
+    """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)})
+    (TUPE Eq. 9-11), p_i after a LayerNorm.
+
+    As tupe_a, with T5's buckets. cls_reset=code follows the authors' code, which adds b
+    after the reset and keeps rows of b for [CLS]: b (num_buckets + 1, H), N(0, 0.02), not
+    scaled; others -> [CLS] row num_buckets, [CLS] -> others row num_buckets / 2, which the
+    bucket function never returns. cls_reset=paper resets the sum: no b at [CLS].
+    The paper's footnote 3 clips at 128; its code, and this, use buckets.
+    """
+
+    def __init__(
+        self,
+        dims,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        cls: Cls = "auto",
+        cls_reset: ClsReset = "code",
+        theta: Theta = "projected",
+    ):
+        buckets = LogBuckets(num_buckets, max_distance, dims.causal)
+        super().__init__(dims, buckets, cls, cls_reset, theta)
+
+
+@register("tupe_a_tie_cls")
+class TupeATied(Untied):
+    """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d)   (TUPE Sec. 4.3).
+
+    tupe_a without the reset: [CLS] is a token like any other. p: (n, E).
+    """
+
+    def __init__(self, dims):
+        super().__init__(dims, untied=False)
+
+
+@register("tupe_r_tie_cls")
+class TupeRTied(Untied):
+    """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)}
+    (TUPE Sec. 4.3).
+
+    tupe_r without the reset. p: (n, E), b: (num_buckets, H).
+    """
+
+    def __init__(self, dims, num_buckets: int = 32, max_distance: int = 128):
+        buckets = LogBuckets(num_buckets, max_distance, dims.causal)
+        super().__init__(dims, buckets, untied=False)
+
+
+class ProjectedOperands(ProjectedPositions):
+    def share(self, pos):
+        return self.of_tokens(pos)
+
+
+@register("bert_ad")
+class BertAD(PositionEncoding):
+    """e_ij = (q_i + p_i U^Q).(k_j + p_j U^K) / sqrt(4d)   (TUPE Sec. 4.3, "BERT-A^d").
+
+    Words and positions have projections of their own, the cross terms stay. p: (n, E)
+    after a LayerNorm, U^Q, U^K: (E, E) with bias; in the stack. Nothing joins the input
+    embedding. A sequence longer than n is an error.
+    """
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.scale = (4 * dims.head_dim) ** -0.5
+
+    def make_stack(self):
+        return ProjectedOperands(self.dims)
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        position_q_BHTD, position_k_BHSD = self.shared(pos)
+        return Terms(q_BHTD + position_q_BHTD, k_BHSD + position_k_BHSD, self.scale)

@@ -1,0 +1,1 @@
+"""One short file per fairseq model family; fairseq imports them through --user-dir."""

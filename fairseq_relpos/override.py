@@ -1,0 +1,162 @@
+"""Put a position encoding into an encoder or decoder that fairseq has built.
+
+A built stack is changed in place rather than subclassed: fairseq names its encoder and
+decoder classes in the builders of its models, gives ``build_encoder_layer`` no layer
+index, and re-initialises every Embedding and Linear after building. This way one
+function serves every model family, the common weights of all encodings are those of the
+stock architecture, and each encoding keeps its own initialisation.
+"""
+
+import logging
+from types import MethodType
+from typing import List, Optional
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from .attention import RelPosMultiheadAttention
+from .backends import select
+from .encodings import Dims, PositionEncoding, build_layer_part, find, to_text
+from .signature import attach_signature
+
+logger = logging.getLogger(__name__)
+
+
+def override_self_attention(
+    stack: nn.Module,
+    name: str,
+    hparams: dict,
+    causal: bool,
+    max_len: int,
+    layers: str = "all",
+    backend: str = "auto",
+    has_cls: Optional[bool] = None,
+    checkpoint_activations: bool = False,
+) -> PositionEncoding:
+    """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
+
+    hparams: as in ``build``. layers: all, first, or numbers from 1 such as "1,2,5"; the
+    others see content only. max_len: n in tokens. checkpoint_activations: recompute each
+    layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
+    Returns an encoding that carries the resolved hyperparameters.
+    """
+    find(name)
+    chosen = parse_layers(layers, len(stack.layers))
+    attention = stack.layers[0].self_attn
+    dims = Dims(
+        attention.embed_dim,
+        attention.num_heads,
+        max_len,
+        causal,
+        padding_idx=stack.padding_idx,
+        has_cls=has_cls,
+    )
+    chosen_backend = select(backend)
+    refuse_what_positions_cannot_serve(stack)
+    # the encodings' own draws must not move those of the rest of the training
+    with torch.random.fork_rng(devices=[]):
+        encoding = build_layer_part(name, dims, **hparams)
+        stack_part = no_stack_part(dims) if encoding.per_layer else encoding.make_stack()
+        parts = [
+            layer_part(name, hparams, dims, number, chosen)
+            for number in range(1, len(stack.layers) + 1)
+        ]
+    adopt_common_weights(stack_part, stack.embed_positions)
+    stack_part.to(next(stack.parameters()))
+    stack_part.prepare_bias = chosen_backend.prepare_bias
+    attach_signature(stack_part, encoding, layers)
+    stack.embed_positions = stack_part
+    for layer, part in zip(stack.layers, parts):
+        layer.self_attn.__class__ = RelPosMultiheadAttention
+        layer.self_attn.attach(part.to(next(layer.parameters())), chosen_backend,
+                               stack_part.current_pass, causal)
+        if checkpoint_activations:
+            recompute_in_backward(layer)
+    return encoding
+
+
+def parse_layers(text: str, count: int) -> List[int]:
+    """ "all", "first" or "1,2,5" -> layer numbers from 1."""
+    if text == "all":
+        return list(range(1, count + 1))
+    if text == "first":
+        return [1]
+    try:
+        numbers = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < 1 or numbers[-1] > count:
+        raise ValueError(
+            f"--position-layers {text!r} is not all, first, or numbers from 1 to {count} with "
+            "commas between"
+        )
+    return numbers
+
+
+def layer_part(name, hparams, dims, number, chosen):
+    here = Dims(**{**vars(dims), "layer": number})
+    if number not in chosen:
+        return build_layer_part("none", here)
+    part = build_layer_part(name, here, **hparams)
+    if part.per_layer:
+        part.stack = part.make_stack()
+    return part
+
+
+def no_stack_part(dims):
+    return build_layer_part("none", dims).make_stack()
+
+
+def adopt_common_weights(stack_part, stock_positions):
+    """What fairseq already drew under the same key and shape stays (a learned table)."""
+    if stock_positions is None:
+        return
+    own = stack_part.state_dict()
+    common = {
+        key: value
+        for key, value in stock_positions.state_dict().items()
+        if key in own and own[key].shape == value.shape
+    }
+    stack_part.load_state_dict(common, strict=False)
+
+
+def refuse_what_positions_cannot_serve(stack):
+    for layer in stack.layers:
+        attention = layer.self_attn
+        if getattr(attention, "use_xformers", False):
+            raise ValueError("--encoder-xformers-att-config replaces the attention itself; leave it out")
+        if attention.bias_k is not None or attention.add_zero_attn:
+            raise ValueError(
+                "add_bias_kv and add_zero_attn add keys that have no position; leave them out"
+            )
+        if not attention.self_attention:
+            raise ValueError("--cross-self-attention mixes two sequences of positions; leave it out")
+
+
+def recompute_in_backward(layer):
+    """Activation checkpointing of one layer. The positions of its pass travel with it: by
+    the time backward recomputes, another forward pass may be the current one."""
+    layer.forward_once = layer.forward
+    layer.forward = MethodType(_checkpointed_forward, layer)
+
+
+def _checkpointed_forward(layer, *args, **kwargs):
+    if not (torch.is_grad_enabled() and layer.training):
+        return layer.forward_once(*args, **kwargs)
+    current_pass = layer.self_attn.current_pass
+    positions = current_pass.positions
+
+    def run(*args, **kwargs):
+        before, current_pass.positions = current_pass.positions, positions
+        try:
+            return layer.forward_once(*args, **kwargs)
+        finally:
+            current_pass.positions = before
+
+    return checkpoint(run, *args, use_reentrant=False, **kwargs)
+
+
+def resolved_hparams(encoding: PositionEncoding) -> str:
+    """Text for --position-hparams that rebuilds exactly this encoding."""
+    return " ".join(f"{key}={to_text(value)}" for key, value in encoding.hparams.items())

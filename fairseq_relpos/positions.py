@@ -1,0 +1,101 @@
+"""Where the queries and keys of one attention call stand.
+
+Shape suffixes, used in every name of this package:
+B batch, T query length, S key length, H heads, D head dim, E model dim,
+R table rows, L consecutive offsets (L = T + S - 1), N layers.
+
+A *relative position* is always j - i, key minus query: positive to the right.
+A *slot* is a column of the padded batch, a *token position* counts real tokens.
+"""
+
+from typing import Any, Optional
+
+import torch
+
+
+class Positions:
+    """The queries are the last ``tgt_len`` of ``src_len`` keys.
+
+    One rule serves a full pass (tgt_len == src_len), one decoding step
+    (tgt_len == 1) and attention over a memory (tgt_len < src_len).
+
+    Padding to the right moves no real token, so it is the same as no padding.
+    Where a real token follows a pad (left padding), token positions differ from
+    slots and become per sentence; only absolute terms ask for them.
+    """
+
+    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None):
+        if not 0 < tgt_len <= src_len:
+            raise ValueError(
+                f"tgt_len={tgt_len}, src_len={src_len}: the queries are the last tgt_len of "
+                "src_len keys, so 1 <= tgt_len <= src_len"
+            )
+        self.tgt_len = tgt_len
+        self.src_len = src_len
+        self.cls = cls
+        self.device = padding_BS.device if padding_BS is not None else device
+        #: what the stack part evaluated once for this forward pass
+        self.shared: Any = None
+        self._padding_BS = padding_BS
+        self._token_positions_BS: Optional[torch.Tensor] = None
+
+    @classmethod
+    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None) -> "Positions":
+        """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
+        None leaves it to the encoding (a non-causal stack has one)."""
+        return cls_(tgt_len, src_len, padding_BS, cls, device)
+
+    def offset_TS(self) -> torch.Tensor:
+        """j - i for every query i and key j."""
+        key_S = torch.arange(self.src_len, device=self.device)
+        return key_S[None, :] - key_S[self.src_len - self.tgt_len :, None]
+
+    def key_BS(self) -> torch.Tensor:
+        """Token positions of the keys, from 0: [1, S], or [B, S] where left padding
+        moves them. A pad to the left has position 0."""
+        if self._token_positions_BS is None:
+            self._token_positions_BS = self._token_positions()
+        return self._token_positions_BS
+
+    def query_BT(self) -> torch.Tensor:
+        """Token positions of the queries, [1|B, T]."""
+        return self.key_BS()[:, self.src_len - self.tgt_len :]
+
+    def cls_BS(self) -> Optional[torch.Tensor]:
+        """True at the first real token, where it is not slot 0 of every sentence; None
+        where it is."""
+        if self.key_BS().size(0) == 1:
+            return None
+        real_BS = ~self._padding_BS
+        return real_BS & (real_BS.cumsum(1) == 1)
+
+    def _token_positions(self) -> torch.Tensor:
+        padding_BS = self._padding_BS
+        # a real token right after a pad: the only case in which positions and slots differ
+        if padding_BS is None or not (padding_BS[:, :-1] & ~padding_BS[:, 1:]).any():
+            return torch.arange(self.src_len, device=self.device)[None]
+        return ((~padding_BS).long().cumsum(1) - 1).clamp(min=0)
+
+    def real_lengths_B(self) -> torch.Tensor:
+        """Number of real tokens of each sentence, [1|B]."""
+        if self._padding_BS is None:
+            return torch.full((1,), self.src_len, device=self.device)
+        return (~self._padding_BS).sum(1)
+
+
+class CurrentPass:
+    """Hands the Positions of the running forward pass from a stack to its layers.
+
+    It belongs to the pass, not to the model: a copy of the model (EMA, deepcopy,
+    pickle) starts with an empty one.
+    """
+
+    def __init__(self):
+        self.positions: Optional[Positions] = None
+
+    def __deepcopy__(self, memo):
+        memo[id(self)] = copy = CurrentPass()
+        return copy
+
+    def __getstate__(self):
+        return {"positions": None}

@@ -1,0 +1,219 @@
+"""The normal form of an attention logit, and its reference evaluation.
+
+With r = row(j - i) a table row (C_r may have row numbers of its own),
+
+    e_ij = s [ ((q_i * gate_r) . k_j) gain_r  (+ or x)  q_i . A_r  (+ or x)  k_j . C_r ]
+           + bias_row_r + bias_ij,                       then, where asked, reset at [CLS].
+
+An encoding declares these terms; a backend computes softmax(e) V from them and knows
+no encoding's name. Shapes: see positions.py.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Callable, Optional
+
+import torch
+import torch.nn.functional as F
+
+Rows = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class Bias:
+    """The content-free part of the normal form: what layers can share within one pass.
+
+    rows: offset -> row of ``bias_row``. bias_row [H, R]: Toeplitz, one value a row.
+    bias [1|B, H, T, S]. reset [2, H]: where the key is [CLS] the bias is reset[1], where
+    the query is [CLS] it is reset[0] (queries win the corner). cls_BS marks [CLS] where
+    it is not slot 0 of every sentence.
+    """
+
+    rows: Optional[Rows] = None
+    bias_row: Optional[torch.Tensor] = None
+    bias: Optional[torch.Tensor] = None
+    reset: Optional[torch.Tensor] = None
+    cls_BS: Optional[torch.Tensor] = None
+
+    def dense(self, tgt_len: int, src_len: int) -> "Bias":
+        """The same bias as one tensor [1|B, H, T, S]."""
+        total = self.bias
+        if self.bias_row is not None:
+            row_HTS = toeplitz(over_offsets(self.bias_row, self.rows, tgt_len, src_len), tgt_len)
+            total = row_HTS[None] if total is None else total + row_HTS
+        if self.reset is not None:
+            if total is None:
+                total = self.reset.new_zeros(1, self.reset.size(1), tgt_len, src_len)
+            total = reset_at_cls(total, self.reset, self.cls_BS)
+        return Bias(bias=total)
+
+
+@dataclass
+class Terms:
+    """One attention call in the normal form. Absent terms are None.
+
+    q_BHTD, k_BHSD: the final operands, unscaled (their D may exceed that of the values).
+    rows, C_rows: offset -> row; C_rows defaults to rows. gate [1|H, R, D], gain [1|H, R],
+    A, C [1|H, R, D]; product: the three dot products are multiplied, not added.
+    bias_row, bias, reset, cls_BS: as in Bias, except that reset replaces everything but
+    s q.k, content-dependent terms too.
+    """
+
+    q_BHTD: torch.Tensor
+    k_BHSD: torch.Tensor
+    scale: float
+    rows: Optional[Rows] = None
+    C_rows: Optional[Rows] = None
+    gate: Optional[torch.Tensor] = None
+    gain: Optional[torch.Tensor] = None
+    A: Optional[torch.Tensor] = None
+    C: Optional[torch.Tensor] = None
+    product: bool = False
+    bias_row: Optional[torch.Tensor] = None
+    bias: Optional[torch.Tensor] = None
+    reset: Optional[torch.Tensor] = None
+    cls_BS: Optional[torch.Tensor] = None
+
+    @classmethod
+    def with_bias(cls, q_BHTD, k_BHSD, scale, bias: Optional[Bias]) -> "Terms":
+        """Content s q.k plus a content-free part."""
+        return cls(q_BHTD, k_BHSD, scale, **(vars(bias) if bias is not None else {}))
+
+    @property
+    def content_free(self) -> bool:
+        """Positions enter as an additive bias only."""
+        return all(x is None for x in (self.gate, self.gain, self.A, self.C))
+
+    def dense_bias(self) -> Optional[torch.Tensor]:
+        """All positions of a content-free method as one [1|B, H, T, S] tensor."""
+        tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
+        part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
+        return part.dense(tgt_len, src_len).bias
+
+
+def evaluate(terms: Terms) -> torch.Tensor:
+    """e_BHTS before masking, the reference: float32 at least, whatever autocast says."""
+    q = terms.q_BHTD
+    with torch.autocast(q.device.type, enabled=False):
+        return _evaluate(in_full_precision(terms))
+
+
+def _evaluate(t: Terms) -> torch.Tensor:
+    q, k = t.q_BHTD, t.k_BHSD
+    tgt_len, src_len = q.size(2), k.size(2)
+    content = (t.scale * q) @ k.mT
+    if t.content_free:
+        bias = t.dense_bias()
+        # in place: the one pass over [B, H, T, S] that a bias costs
+        return content if bias is None else content.add_(bias)
+
+    first = q @ k.mT if t.gate is None else _gated(q, k, t.gate, t.rows)
+    if t.gain is not None:
+        first = first * toeplitz(over_offsets(t.gain, t.rows, tgt_len, src_len), tgt_len)
+    others = []
+    if t.A is not None:
+        others.append(_query_rows(q, t.A, t.rows, src_len))
+    if t.C is not None:
+        others.append(_key_rows(k, t.C, t.C_rows or t.rows, tgt_len))
+    for other in others:
+        first = first * other if t.product else first + other
+    logits = t.scale * first
+    if t.bias_row is not None:
+        logits = logits + toeplitz(over_offsets(t.bias_row, t.rows, tgt_len, src_len), tgt_len)
+    if t.bias is not None:
+        logits = logits + t.bias
+    if t.reset is not None:
+        logits = content + reset_at_cls(logits - content, t.reset, t.cls_BS)
+    return logits
+
+
+def in_full_precision(terms: Terms) -> Terms:
+    """Every tensor of a lower precision than float32 cast up."""
+    return replace(terms, **{
+        name: value.float()
+        for name, value in vars(terms).items()
+        if torch.is_tensor(value) and value.dtype in (torch.float16, torch.bfloat16)
+    })
+
+
+def over_offsets(table_HR, rows, tgt_len, src_len):
+    """Row values in the order of the offsets -(S-1) .. T-1: [.., R] -> [.., L]."""
+    offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
+    return table_HR[..., rows(offset_L)]
+
+
+def toeplitz(values_L, tgt_len):
+    """out[.., t, s] = values[.., s - t + T - 1]: one value an offset, spread over [T, S]."""
+    return _Toeplitz.apply(values_L, tgt_len)
+
+
+class _Toeplitz(torch.autograd.Function):
+    """Windows over the offsets; backward sums along diagonals by a skewed view, which is
+    several times faster than the scatter that indexing would do."""
+
+    @staticmethod
+    def forward(ctx, values_L, tgt_len):
+        src_len = values_L.size(-1) - tgt_len + 1
+        return values_L.unfold(-1, src_len, 1).flip(-2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_TS):
+        tgt_len, src_len = grad_TS.shape[-2:]
+        # row w of the flipped gradient belongs to offsets w .. w + S - 1
+        padded = F.pad(grad_TS.flip(-2), (0, tgt_len)).flatten(-2)
+        skewed = padded[..., : tgt_len * (src_len + tgt_len - 1)]
+        return skewed.unflatten(-1, (tgt_len, src_len + tgt_len - 1)).sum(-2), None
+
+
+def reset_at_cls(position_BHTS, reset_2H, cls_BS=None):
+    """reset[1] in the columns whose key is [CLS], then reset[0] in the rows whose query is
+    (TUPE Eq. 10; the corner takes the query's value)."""
+    tgt_len, src_len = position_BHTS.shape[-2:]
+    if cls_BS is None:
+        cls_BS = torch.arange(src_len, device=position_BHTS.device)[None] == 0
+    from_cls_H, to_cls_H = reset_2H
+    key_is_cls = cls_BS[:, None, None, :]
+    query_is_cls = cls_BS[:, None, src_len - tgt_len :, None]
+    position_BHTS = torch.where(key_is_cls, to_cls_H[:, None, None], position_BHTS)
+    return torch.where(query_is_cls, from_cls_H[:, None, None], position_BHTS)
+
+
+def _query_rows(q_BHTD, A_HRD, rows, src_len):
+    """q_i . A_row(j-i): all rows at once, then each query picks the rows of its keys."""
+    tgt_len = q_BHTD.size(2)
+    row_TS = _row_TS(rows, tgt_len, src_len, q_BHTD.device)
+    all_rows_BHTR = q_BHTD @ A_HRD.mT
+    return all_rows_BHTR.gather(-1, row_TS.expand(*all_rows_BHTR.shape[:2], -1, -1))
+
+
+def _key_rows(k_BHSD, C_HRD, rows, tgt_len):
+    """k_j . C_row(j-i)."""
+    src_len = k_BHSD.size(2)
+    row_ST = _row_TS(rows, tgt_len, src_len, k_BHSD.device).mT
+    all_rows_BHSR = k_BHSD @ C_HRD.mT
+    return all_rows_BHSR.gather(-1, row_ST.expand(*all_rows_BHSR.shape[:2], -1, -1)).mT
+
+
+def _gated(q_BHTD, k_BHSD, gate_HRD, rows):
+    """sum_d q_id k_jd gate_rd, one diagonal (one offset, one row) at a time, so that no
+    [T, S, D] tensor is made."""
+    tgt_len, src_len = q_BHTD.size(2), k_BHSD.size(2)
+    diagonals = []
+    for offset in range(1 - src_len, tgt_len):
+        # query slots are src_len - tgt_len .. src_len - 1
+        first_key = max(0, src_len - tgt_len + offset)
+        last_key = min(src_len, src_len + offset)
+        first_query = first_key - offset - (src_len - tgt_len)
+        gate_HD = gate_HRD[:, int(rows(torch.tensor(offset)))]
+        q = q_BHTD[:, :, first_query : first_query + last_key - first_key]
+        diagonal = (q * gate_HD[:, None] * k_BHSD[:, :, first_key:last_key]).sum(-1)
+        diagonals.append(F.pad(diagonal, (first_query, tgt_len - first_query - diagonal.size(-1))))
+    # [.., L, T] -> [.., T, S]: query t meets key s at offset s - (S - T + t)
+    by_offset_BHTL = torch.stack(diagonals, -1)
+    column_TS = _row_TS(lambda offset: offset + src_len - 1, tgt_len, src_len, q_BHTD.device)
+    return by_offset_BHTL.gather(-1, column_TS.expand(*by_offset_BHTL.shape[:2], -1, -1))
+
+
+def _row_TS(rows, tgt_len, src_len, device):
+    key_S = torch.arange(src_len, device=device)
+    return rows(key_S[None, :] - key_S[src_len - tgt_len :, None])
