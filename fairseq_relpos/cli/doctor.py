@@ -190,7 +190,9 @@ def check_hydra():
         _, error = attempt_import(module)
         if version is None or error:
             wrong.append(name)
-            found.append(f"{name} {one_line(error) if error else 'not installed'}")
+            found.append(
+                f"{name} not installed" if version is None else f"{name} {one_line(error)}"
+            )
         else:
             found.append(f"{name} {version}")
             if pins.get(name, version) != version:
