@@ -37,7 +37,7 @@ class Positions:
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
         self._padding_BS = padding_BS
-        self._token_positions_BS: Optional[torch.Tensor] = None
+        self._left_padded: Optional[bool] = None
 
     @classmethod
     def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None) -> "Positions":
@@ -50,31 +50,34 @@ class Positions:
         key_S = torch.arange(self.src_len, device=self.device)
         return key_S[None, :] - key_S[self.src_len - self.tgt_len :, None]
 
+    @property
+    def left_padded(self) -> bool:
+        """Whether some real token follows a pad: the only case in which token positions
+        and slots differ. Costs a look at the data, so only absolute terms ask."""
+        if self._left_padded is None:
+            padding_BS = self._padding_BS
+            self._left_padded = padding_BS is not None and bool(
+                (padding_BS[:, :-1] & ~padding_BS[:, 1:]).any()
+            )
+        return self._left_padded
+
     def key_BS(self) -> torch.Tensor:
         """Token positions of the keys, from 0: [1, S], or [B, S] where left padding
         moves them. A pad to the left has position 0."""
-        if self._token_positions_BS is None:
-            self._token_positions_BS = self._token_positions()
-        return self._token_positions_BS
+        if not self.left_padded:
+            return torch.arange(self.src_len, device=self.device)[None]
+        return ((~self._padding_BS).long().cumsum(1) - 1).clamp(min=0)
 
     def query_BT(self) -> torch.Tensor:
         """Token positions of the queries, [1|B, T]."""
         return self.key_BS()[:, self.src_len - self.tgt_len :]
 
     def cls_BS(self) -> Optional[torch.Tensor]:
-        """True at the first real token, where it is not slot 0 of every sentence; None
-        where it is."""
-        if self.key_BS().size(0) == 1:
+        """True at the first real token; None where that is slot 0 of every sentence."""
+        if not self.left_padded:
             return None
         real_BS = ~self._padding_BS
         return real_BS & (real_BS.cumsum(1) == 1)
-
-    def _token_positions(self) -> torch.Tensor:
-        padding_BS = self._padding_BS
-        # a real token right after a pad: the only case in which positions and slots differ
-        if padding_BS is None or not (padding_BS[:, :-1] & ~padding_BS[:, 1:]).any():
-            return torch.arange(self.src_len, device=self.device)[None]
-        return ((~padding_BS).long().cumsum(1) - 1).clamp(min=0)
 
     def real_lengths_B(self) -> torch.Tensor:
         """Number of real tokens of each sentence, [1|B]."""

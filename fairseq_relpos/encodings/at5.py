@@ -100,7 +100,8 @@ class AT5(PositionEncoding):
     the paper's number of real tokens in each sentence (refused in causal stacks, where a
     decoding step could not equal the full pass); an integer fixes it.
     l = 0 belongs to the negative side (code; the paper counts it as positive). A causal
-    stack has no positive side. mlp_dropout: in training only, after each hidden layer.
+    stack has no positive side. hidden: h1,h2 (the paper's sizes: 100,5 15,2 64,8 50,10
+    32,4). activation: of both hidden layers. mlp_dropout: after each, in training only.
     """
 
     def __init__(
@@ -162,8 +163,9 @@ class AT5NoBuckets(PositionEncoding):
     "AT5-NoB").
 
     t: (2k+1, H), N(0, 0.02); one 1-h1-h2-1 MLP a head, as in at5. Shared by all layers.
-    max_distance: k in tokens, default n - 1; longer sequences clamp. The authors' code
-    leaves the MLP's dropout on at test time; here it is off.
+    max_distance: k in tokens, default n - 1; longer sequences clamp. hidden, activation,
+    mlp_dropout and per_layer as in at5; the authors' code leaves that dropout on at test
+    time, here it is off.
     """
 
     def __init__(

@@ -60,10 +60,9 @@ class ProjectedPositions(StackPart):
     def of_tokens(self, pos):
         """p U^Q of the queries, [1|B, H, T, D], and p U^K of the keys, [1|B, H, S, D]."""
         q_HSD, k_HSD = self.project(self.extra, self.extra + pos.src_len)
-        key_BS, query_BT = pos.key_BS(), pos.query_BT()
-        if key_BS.size(0) == 1:
+        if not pos.left_padded:
             return q_HSD[None, :, pos.src_len - pos.tgt_len :], k_HSD[None]
-        return q_HSD[:, query_BT].transpose(0, 1), k_HSD[:, key_BS].transpose(0, 1)
+        return q_HSD[:, pos.query_BT()].transpose(0, 1), k_HSD[:, pos.key_BS()].transpose(0, 1)
 
 
 class UntiedPositions(ProjectedPositions):
@@ -159,7 +158,7 @@ class TupeR(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)})
     (TUPE Eq. 9-11), p_i after a LayerNorm.
 
-    As tupe_a, with T5's buckets. cls_reset=code follows the authors' code, which adds b
+    As tupe_a, with t5's buckets (num_buckets, max_distance). cls_reset=code follows the authors' code, which adds b
     after the reset and keeps rows of b for [CLS]: b (num_buckets + 1, H), N(0, 0.02), not
     scaled; others -> [CLS] row num_buckets, [CLS] -> others row num_buckets / 2, which the
     bucket function never returns. cls_reset=paper resets the sum: no b at [CLS].

@@ -1,0 +1,45 @@
+"""The command line: ``fairseq-relpos COMMAND ...``."""
+
+import argparse
+import importlib
+import sys
+
+#: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a module
+#: is imported when its command is called, so that one missing package disables no other
+COMMANDS = {
+    "list": ("fairseq_relpos.cli.catalogue", "every position encoding, a line each"),
+    "show": ("fairseq_relpos.cli.show", "one encoding: equation, source, hyperparameters"),
+    "params": ("fairseq_relpos.cli.params", "parameters that each encoding adds to a model"),
+    "path": ("fairseq_relpos.cli.path", "the folder to give to --user-dir"),
+    "doctor": ("fairseq_relpos.cli.doctor", "what works on this machine, what does not, what to do"),
+    "import-tupe": (
+        "fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*",
+    ),
+    "warm-start": (
+        "fairseq_relpos.cli.warm_start", "start any encoding from a trained RoBERTa",
+    ),
+    "order-gap": (
+        "fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens",
+    ),
+    "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
+}
+
+
+def main(argv=None) -> int:
+    argv = sys.argv[1:] if argv is None else list(argv)
+    parser = argparse.ArgumentParser(
+        prog="fairseq-relpos", description="Position encodings for fairseq."
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, summary) in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    chosen = parser.parse_known_args(argv[:1])[0].command
+    module_name, summary = COMMANDS[chosen]
+    module = importlib.import_module(module_name)
+    command = argparse.ArgumentParser(prog=f"fairseq-relpos {chosen}", description=summary)
+    module.add_arguments(command)
+    try:
+        return module.run(command.parse_args(argv[1:])) or 0
+    except (ValueError, OSError) as error:
+        print(f"fairseq-relpos {chosen}: {error}", file=sys.stderr)
+        return 1

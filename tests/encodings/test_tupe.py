@@ -1,0 +1,137 @@
+"""TUPE, its ablations and BERT-A^d against the papers' equations in loops."""
+
+import math
+
+import pytest
+import torch
+from loops import LENGTHS, check_against_loops, scale_up
+
+from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import LogBuckets
+
+DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
+LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
+
+
+def projected(stack, row, linear, head):
+    """LayerNorm(p_row) times a projection, for one head."""
+    p = stack.p[row]
+    mean, variance = p.mean(), ((p - p.mean()) ** 2).mean()
+    norm = stack.layer_norm
+    p = (p - mean) / math.sqrt(variance + norm.eps) * norm.weight + norm.bias
+    d = DIMS.head_dim
+    weight, bias = linear.weight[head * d : (head + 1) * d], linear.bias[head * d : (head + 1) * d]
+    return weight @ p + bias
+
+
+def correlation(stack, row_i, row_j, head):
+    q, k = projected(stack, row_i, stack.u_q, head), projected(stack, row_j, stack.u_k, head)
+    return sum(a * b for a, b in zip(q.tolist(), k.tolist())) / math.sqrt(2 * DIMS.head_dim)
+
+
+def content(q_i, k_j, terms=2):
+    return float(q_i @ k_j) / math.sqrt(terms * DIMS.head_dim)
+
+
+def bucket_of(offset, num_buckets=32, max_distance=128):
+    return int(LogBuckets(num_buckets, max_distance)(torch.tensor(offset)))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("name, hparams", [
+    ("tupe_a", {}), ("tupe_a", {"theta": "free"}),
+    ("tupe_r", {}), ("tupe_r", {"cls_reset": "paper"}), ("tupe_r", {"theta": "free"}),
+    ("tupe_r", {"theta": "free", "cls_reset": "paper", "num_buckets": 8, "max_distance": 6}),
+])
+def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths):
+    encoding = build(name, DIMS, **hparams)
+    stack = encoding.stack
+    free = hparams.get("theta") == "free"
+    relative, paper = name == "tupe_r", hparams.get("cls_reset") == "paper"
+    buckets = (hparams.get("num_buckets", 32), hparams.get("max_distance", 128))
+
+    def theta(which, head):
+        return float(stack.theta[which, head]) if free else correlation(stack, which, which, head)
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        first_row = 0 if free else 1
+        if i == 0 or j == 0:
+            value = theta(0 if i == 0 else 1, head)
+            if relative and not paper:
+                value += float(stack.b[buckets[0] // 2 if i == 0 else buckets[0], head])
+        else:
+            value = correlation(stack, first_row + i, first_row + j, head)
+            if relative:
+                value += float(stack.b[bucket_of(j - i, *buckets), head])
+        return content(q_i, k_j) + value
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+@pytest.mark.parametrize("name", ["tupe_a_tie_cls", "tupe_r_tie_cls"])
+@pytest.mark.parametrize("padding", [None, LEFT_PADDING])
+def test_tied_cls_has_no_reset_and_counts_real_tokens(name, padding):
+    encoding = build(name, DIMS)
+    stack = encoding.stack
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        value = content(q_i, k_j) + correlation(stack, i, j, head)
+        return value + (float(stack.b[bucket_of(j - i), head]) if name == "tupe_r_tie_cls" else 0)
+
+    check_against_loops(encoding, oracle, 7, 7, padding)
+
+
+def test_left_padded_cls_is_the_first_real_token():
+    encoding = build("tupe_a", DIMS)
+    stack = encoding.stack
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        if i == 0 or j == 0:
+            which = 0 if i == 0 else 1
+            return content(q_i, k_j) + correlation(stack, which, which, head)
+        return content(q_i, k_j) + correlation(stack, i + 1, j + 1, head)
+
+    check_against_loops(encoding, oracle, 7, 7, LEFT_PADDING)
+
+
+@pytest.mark.parametrize("padding", [None, LEFT_PADDING])
+def test_bert_ad_keeps_the_cross_terms(padding):
+    encoding = build("bert_ad", DIMS)
+    stack = encoding.stack
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        q = q_i + projected(stack, i, stack.u_q, head)
+        k = k_j + projected(stack, j, stack.u_k, head)
+        return content(q, k, terms=4)
+
+    check_against_loops(encoding, oracle, 7, 7, padding)
+
+
+@pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
+def test_a_decoder_has_no_cls_and_stays_tied(name):
+    causal = Dims(8, 2, 9, causal=True)
+    shapes = {k: v.shape for k, v in build(name, causal).stack.state_dict().items()}
+    tied = {k: v.shape for k, v in build(f"{name}_tie_cls", causal).stack.state_dict().items()}
+    assert shapes == tied
+
+
+def test_a_source_without_cls_is_tied_unless_told_otherwise():
+    source = Dims(8, 2, 9, has_cls=False)
+    assert build("tupe_a", source).stack.p.size(0) == 9
+    assert build("tupe_a", source, cls="first").stack.p.size(0) == 10
+
+
+def test_right_padding_leaves_one_table_for_the_whole_batch():
+    right = torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+    bias = build("tupe_r", DIMS).stack.evaluate(Positions.of(7, 7, right))
+    assert bias.dense(7, 7).bias.shape == (1, 2, 7, 7)
+    left = build("tupe_r", DIMS).stack.evaluate(Positions.of(7, 7, LEFT_PADDING))
+    assert left.dense(7, 7).bias.shape == (2, 2, 7, 7)
+
+
+def test_a_sequence_beyond_the_table_is_refused():
+    encoding = scale_up(build("tupe_a", DIMS))
+    q = torch.randn(1, 2, 10, 4)
+    with pytest.raises(ValueError, match="10 tokens.*--max-positions"):
+        encoding.terms(q, q, Positions.of(10, 10))

@@ -1,0 +1,98 @@
+"""The direction of dependencies, and the mathematics without fairseq."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
+# what a module may import from the package
+MATHS = {"positions", "rows", "terms"}
+ALLOWED = {
+    "positions": set(),
+    "rows": set(),
+    "terms": set(),
+    "encodings": MATHS | {"encodings"},
+    "backends": {"terms", "positions", "backends"},
+    "signature": set(),
+    "attention": {"backends", "encodings", "positions"},
+    "override": {"attention", "backends", "encodings", "signature"},
+    "flags": {"backends", "encodings"},
+}
+TORCH_ONLY = ["positions", "rows", "terms", "encodings", "backends"]
+
+
+def files_of(part):
+    path = PACKAGE / part
+    return sorted(path.glob("**/*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+def imports(file):
+    """Top-level packages, and parts of this package, that a file imports."""
+    depth = len(file.relative_to(PACKAGE).parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            inside = node.level and node.level < depth  # a sibling within the same part
+            if node.level and not inside:
+                names = [node.module] if node.module else [alias.name for alias in node.names]
+                yield from ("." + name.split(".")[0] for name in names)
+            elif not node.level:
+                yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_parts_import_only_what_lies_below_them(part):
+    for file in files_of(part):
+        for name in imports(file):
+            if name.startswith("."):
+                assert name[1:] in ALLOWED[part], f"{file} imports {name}"
+
+
+@pytest.mark.parametrize("part", TORCH_ONLY)
+def test_the_mathematics_needs_torch_alone(part):
+    for file in files_of(part):
+        for name in imports(file):
+            assert name.startswith(".") or name == "torch" or name in sys.stdlib_module_names, file
+
+
+def test_backends_and_attention_name_no_encoding():
+    from fairseq_relpos.encodings import ENCODINGS
+
+    for part in ("backends", "attention", "terms", "positions"):
+        for file in files_of(part):
+            strings = {node.value for node in ast.walk(ast.parse(file.read_text()))
+                       if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            assert not strings & set(ENCODINGS), file
+
+
+def test_without_fairseq_the_encodings_and_the_list_work(tmp_path):
+    program = (
+        "import importlib.util, sys\n"
+        "real = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'fairseq' else real(name, *a)\n"
+        "sys.modules['fairseq'] = None\n"
+        "from fairseq_relpos.encodings import build, Dims\n"
+        "build('tupe_r', Dims(8, 2, 9))\n"
+        "from fairseq_relpos.cli import main\n"
+        "sys.exit(main(['list']))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "tupe_r" in done.stdout
+
+
+def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
+    broken = tmp_path / "fairseq"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}"}
+    done = subprocess.run([sys.executable, "-c", "import fairseq_relpos"], capture_output=True,
+                          text=True, env=environment)
+    assert done.returncode != 0 and "broken on purpose" in done.stderr

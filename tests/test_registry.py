@@ -1,0 +1,226 @@
+"""What every registered encoding must do, whatever its paper. A new one is tested by
+being registered."""
+
+import copy
+
+import pytest
+import torch
+from loops import random_qk, scale_up
+
+from fairseq_relpos.backends import BACKENDS, Mask, select
+from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, to_text
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.terms import Terms, evaluate
+
+NAMES = sorted(ENCODINGS)
+ORDERLESS = {"none"}
+SIBLINGS = ["t5", "tupe_a", "tupe_r", "at5"]
+BERT_BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
+# of one stack and its 12 layers at BERT-base size; a change breaks published checkpoints
+PARAMETERS = {
+    "none": 0,
+    "learned": 514 * 768,
+    "sinusoidal": 0,
+    "t5": 32 * 12,
+    "t5_nob": 12_276,
+    "at5": 2 * 12 * (1 + 32 + 32 + 32 * 4 + 4 + 4 + 1),
+    "at5_nob": 1023 * 12 + 12 * (32 + 32 + 32 * 4 + 4 + 4 + 1),
+    "tupe_a": 1_576_704,
+    "tupe_r": 1_577_100,
+    "tupe_a_tie_cls": 1_576_704 - 768,
+    "tupe_r_tie_cls": 1_577_100 - 768 - 12,
+    "bert_r": 514 * 768 + 32 * 12,
+    "bert_ad": 1_576_704 - 768,
+}
+
+
+def dims(causal=False, max_len=16):
+    return Dims(embed_dim=24, num_heads=3, max_len=max_len, causal=causal)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameter_count_at_bert_base_size(name):
+    encoding = build(name, BERT_BASE)
+    stack = sum(p.numel() for p in encoding.stack.parameters())
+    layer = sum(p.numel() for p in encoding.parameters()) - stack
+    assert stack + 12 * layer == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (1, 7), (3, 8)])
+def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
+    encoding = build(name, dims(causal))
+    q, k = random_qk(encoding.dims, *lengths, dtype=torch.bfloat16)
+    logits = encoding.logits(q, k, Positions.of(*lengths))
+    assert logits.shape == (2, 3, *lengths) and logits.dtype == torch.float32
+    double = encoding.double().logits(q.double(), k.double(), Positions.of(*lengths))
+    assert double.dtype == torch.float64
+    assert isinstance(encoding.terms(q, k, Positions.of(*lengths)), Terms)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_reach_every_parameter(name, causal):
+    encoding = scale_up(build(name, dims(causal)))
+    q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
+    tokens = torch.tensor([[0, 5, 6, 7, 8, 9, 2]])
+    logits = encoding.logits(q, k, Positions.of(7, 7))
+    if causal:
+        logits = logits.masked_fill(torch.ones(7, 7).triu(1).bool(), -1e4)
+    loss = logits.softmax(-1).square().sum()
+    added = encoding.embed(tokens)
+    if added is not None:
+        loss = loss + added.square().sum()
+    if not list(encoding.parameters()):
+        assert not loss.requires_grad
+        return
+    loss.backward()
+    # the shift of all of a head's logits is invisible to the softmax
+    invisible = {"biases.2"}
+    for key, parameter in encoding.named_parameters():
+        assert parameter.grad is not None, key
+        if not any(key.endswith(end) for end in invisible):
+            assert parameter.grad.abs().sum() > 0, key
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_inert(name, side):
+    encoding = scale_up(build(name, dims()))
+    q, k = random_qk(encoding.dims, 7, 7, batch=1, dtype=torch.float32)
+    alone = encoding.logits(q, k, Positions.of(7, 7))
+    noise_q, noise_k = random_qk(encoding.dims, 3, 3, batch=1, dtype=torch.float32)
+    pads, real = torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 7, dtype=torch.bool)
+    order = (lambda pad, x: [pad, x]) if side == "left" else (lambda pad, x: [x, pad])
+    padded = encoding.logits(
+        torch.cat(order(noise_q, q), 2),
+        torch.cat(order(noise_k, k), 2),
+        Positions.of(10, 10, torch.cat(order(pads, real), 1)),
+    )
+    here = slice(3, 10) if side == "left" else slice(0, 7)
+    torch.testing.assert_close(padded[:, :, here, here], alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decoding_step_equals_the_full_pass(name):
+    encoding = scale_up(build(name, dims(causal=True)))
+    q, k = random_qk(encoding.dims, 9, 9, dtype=torch.float32)
+    full = encoding.logits(q, k, Positions.of(9, 9))
+    for step in range(1, 10):
+        row = encoding.logits(q[:, :, step - 1 : step], k[:, :, :step], Positions.of(1, step))
+        torch.testing.assert_close(row[:, :, 0], full[:, :, step - 1, :step], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_matters(name):
+    """Swapping two tokens changes what the last one sees, except without positions."""
+    encoding = scale_up(build(name, dims()))
+    x = torch.randn(1, 3, 6, 8)
+    tokens = torch.tensor([[0, 5, 6, 7, 8, 9]])
+    added = encoding.embed(tokens)
+    swapped = x[:, :, [0, 2, 1, 3, 4, 5]]
+
+    def output(x):
+        if added is not None:
+            x = x + added.view(1, 6, 3, 8).transpose(1, 2)
+        weights = encoding.logits(x, x, Positions.of(6, 6)).softmax(-1)
+        return (weights @ x)[:, :, -1]
+
+    same = torch.allclose(output(x), output(swapped), atol=1e-5)
+    assert same == (name in ORDERLESS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_weights_restore_the_same_logits(name):
+    torch.manual_seed(0)
+    encoding = scale_up(build(name, dims()))
+    other = build(name, dims())
+    other.load_state_dict(copy.deepcopy(encoding.state_dict()))
+    q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
+    pos = Positions.of(7, 7)
+    assert torch.equal(encoding.logits(q, k, pos), other.logits(q, k, pos))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resolved_hyperparameters_rebuild_the_same_encoding(name):
+    encoding = build(name, dims())
+    text = {key: to_text(value) for key, value in encoding.hparams.items()}
+    again = build(name, dims(max_len=99), **{k: v for k, v in text.items()})
+    assert again.signature == encoding.signature
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstring_starts_with_the_equation_and_names_its_source(name):
+    doc = ENCODINGS[name].__doc__
+    first = doc.split("\n\n")[0]
+    assert "=" in first and "(" in first, first
+    # siblings of one paper explain what they share once
+    explained = doc + "".join(ENCODINGS[sibling].__doc__ for sibling in SIBLINGS if sibling in doc)
+    for hparam in hyperparameters(ENCODINGS[name]):
+        assert hparam in explained, hparam
+
+
+def attention_inputs(encoding, tgt_len, src_len, requires_grad=True):
+    torch.manual_seed(1)
+    q, k = random_qk(encoding.dims, tgt_len, src_len, dtype=torch.float32)
+    v = torch.randn_like(k)
+    return [x.requires_grad_(requires_grad) for x in (q, k, v)]
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "eager"])
+@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (63, 63), (3, 8)])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
+    encoding = scale_up(build(name, dims(max_len=63)))
+    padding = torch.zeros(2, lengths[1], dtype=torch.bool)
+    padding[1, lengths[1] // 2 + 1 :] = masked
+    mask = Mask(padding_BS=padding if masked else None, causal=masked)
+
+    def run(name):
+        encoding.zero_grad()
+        q, k, v = attention_inputs(encoding, *lengths)
+        terms = encoding.terms(q, k, Positions.of(*lengths))
+        out, _ = select(name)(terms, v, mask, 0.0, False)
+        out.square().sum().backward()
+        gradients = [x.grad for x in (q, k, v, *encoding.parameters()) if x.grad is not None]
+        return [out, *gradients]
+
+    q, k, v = attention_inputs(encoding, *lengths)
+    refusal = BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(*lengths)), False)
+    if refusal is not None:
+        with pytest.raises(ValueError, match=f"--attention-backend {backend}: .*use auto or"):
+            run(backend)
+        return
+    for found, expected in zip(run(backend), run("eager"), strict=True):
+        assert not found.isnan().any()
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match="'tupe_x'.*known: .*tupe_r"):
+        build("tupe_x", dims())
+
+
+@pytest.mark.parametrize("given, what", [
+    ({"nonsense": 1}, "t5 has no nonsense; it accepts num_buckets=32 max_distance=128"),
+    ({"num_buckets": "many"}, "num_buckets=many of t5 is not an integer"),
+    ({"num_buckets": 31}, "needs an even number"),
+    ({"per_layer": "perhaps"}, "per_layer=perhaps of t5 is not True or False"),
+])
+def test_a_wrong_hyperparameter_says_what_is_accepted(given, what):
+    with pytest.raises(ValueError, match=what):
+        build("t5", dims(), **given)
+
+
+def test_heads_must_divide_the_dimension():
+    with pytest.raises(ValueError, match="24 cannot be divided into 5"):
+        Dims(embed_dim=24, num_heads=5, max_len=8)
+
+
+def test_evaluate_and_logits_agree():
+    encoding = scale_up(build("tupe_r", dims()))
+    q, k = random_qk(encoding.dims, 7, 7)
+    terms = encoding.double().terms(q, k, Positions.of(7, 7))
+    assert torch.equal(evaluate(terms), encoding.logits(q, k, Positions.of(7, 7)))

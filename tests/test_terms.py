@@ -1,0 +1,155 @@
+"""The normal form against loops over its definition; its memory law."""
+
+import pytest
+import torch
+from loops import LENGTHS
+
+from fairseq_relpos.rows import Clipped, LogBuckets
+from fairseq_relpos.terms import Bias, Terms, evaluate, reset_at_cls, toeplitz
+
+B, H, D = 2, 3, 4
+
+
+def table(rows, *tail, heads=H):
+    return torch.randn(heads, rows.count, *tail, dtype=torch.float64)
+
+
+def loops(t: Terms):
+    """The definition, one scalar at a time."""
+    tgt_len, src_len = t.q_BHTD.size(2), t.k_BHSD.size(2)
+    out = torch.empty(B, H, tgt_len, src_len, dtype=torch.float64)
+    for b in range(B):
+        for h in range(H):
+            for row in range(tgt_len):
+                for j in range(src_len):
+                    i = src_len - tgt_len + row
+                    q, k = t.q_BHTD[b, h, row], t.k_BHSD[b, h, j]
+
+                    def pick(table, rows):
+                        return table[h % table.size(0), int(rows(torch.tensor(j - i)))]
+
+                    content = t.scale * (q @ k)
+                    gated = q if t.gate is None else q * pick(t.gate, t.rows)
+                    e = gated @ k
+                    if t.gain is not None:
+                        e = e * pick(t.gain, t.rows)
+                    for x, rows in ((t.A, t.rows), (t.C, t.C_rows or t.rows)):
+                        if x is not None:
+                            dot = (q if x is t.A else k) @ pick(x, rows)
+                            e = e * dot if t.product else e + dot
+                    e = t.scale * e
+                    if t.bias_row is not None:
+                        e = e + pick(t.bias_row, t.rows)
+                    if t.bias is not None:
+                        e = e + t.bias[b % t.bias.size(0), h, row, j]
+                    if t.reset is not None:
+                        if i == 0:
+                            e = content + t.reset[0, h]
+                        elif j == 0:
+                            e = content + t.reset[1, h]
+                    out[b, h, row, j] = e
+    return out
+
+
+ROWS, OTHER_ROWS = Clipped(3), LogBuckets(4, 9)
+CASES = {
+    "content": {},
+    "A": {"A": table(ROWS, D)},
+    "shared A": {"A": table(ROWS, D, heads=1)},
+    "A + C": {"A": table(ROWS, D), "C": table(ROWS, D)},
+    "A x C": {"A": table(ROWS, D), "C": table(ROWS, D), "product": True},
+    "C with its own rows": {"A": table(ROWS, D), "C": table(OTHER_ROWS, D), "C_rows": OTHER_ROWS},
+    "gate": {"gate": table(ROWS, D)},
+    "shared gate": {"gate": table(ROWS, D, heads=1)},
+    "gain": {"gain": table(ROWS)},
+    "bias_row": {"bias_row": table(ROWS)},
+    "bias_row reset": {"bias_row": table(ROWS), "reset": torch.randn(2, H, dtype=torch.float64)},
+    "everything": {
+        "A": table(ROWS, D), "C": table(ROWS, D), "gate": table(ROWS, D), "gain": table(ROWS),
+        "bias_row": table(ROWS), "reset": torch.randn(2, H, dtype=torch.float64),
+    },
+}
+
+
+def make_terms(case, tgt_len, src_len):
+    q = torch.randn(B, H, tgt_len, D, dtype=torch.float64)
+    k = torch.randn(B, H, src_len, D, dtype=torch.float64)
+    return Terms(q, k, 0.3, rows=ROWS, **CASES[case])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("case", CASES)
+def test_evaluate_equals_the_definition(case, lengths):
+    terms = make_terms(case, *lengths)
+    expected = loops(terms)
+    torch.testing.assert_close(evaluate(terms), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("batch", [1, B])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_dense_bias_equals_the_definition(lengths, batch):
+    terms = make_terms("bias_row reset", *lengths)
+    terms.bias = torch.randn(batch, H, *lengths, dtype=torch.float64)
+    expected = loops(terms)
+    torch.testing.assert_close(evaluate(terms), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_toeplitz_has_the_right_gradient(lengths):
+    tgt_len, src_len = lengths
+    values = torch.randn(2, tgt_len + src_len - 1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: toeplitz(x, tgt_len), values)
+    out = toeplitz(values, tgt_len)
+    assert out.shape == (2, tgt_len, src_len)
+    assert out[1, tgt_len - 1, 0] == values[1, 0] and out[0, 0, -1] == values[0, -1]
+
+
+def test_queries_win_the_corner_of_a_reset():
+    theta = torch.tensor([[1.0], [2.0]])
+    out = reset_at_cls(torch.zeros(1, 1, 3, 3), theta)[0, 0]
+    assert out.tolist() == [[1, 1, 1], [2, 0, 0], [2, 0, 0]]
+
+
+def test_a_reset_without_any_bias_is_a_bias():
+    theta = torch.tensor([[1.0], [2.0]])
+    assert Bias(reset=theta).dense(2, 2).bias[0, 0].tolist() == [[1, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_logits_are_float32_under_half_precision_and_autocast(dtype):
+    terms = make_terms("A x C", 7, 7)
+    for name in ("q_BHTD", "k_BHSD", "A", "C"):
+        setattr(terms, name, getattr(terms, name).to(dtype))
+    exact = evaluate(Terms(**{
+        name: x.double() if torch.is_tensor(x) else x for name, x in vars(terms).items()
+    }))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = evaluate(terms)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, atol=1e-4, rtol=1e-5)
+
+
+class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
+    """Remembers the number of elements of the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if torch.is_tensor(tensor) and tensor.untyped_storage().nbytes():
+                stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+                self.elements = max(self.elements, stored)
+        return result
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_tensor_has_time_twice_and_the_head_dimension(case):
+    length, width = 20, 64
+    wide = {k: torch.randn(H, v.size(1), width) if torch.is_tensor(v) and v.dim() == 3 else v
+            for k, v in CASES[case].items()}
+    q = torch.randn(B, H, length, width, requires_grad=True)
+    with LargestTensor() as largest:
+        evaluate(Terms(q, q, 0.3, rows=ROWS, **wide)).sum().backward()
+    assert largest.elements <= B * H * length * max(2 * length, width)
+    assert largest.elements < length * length * width
