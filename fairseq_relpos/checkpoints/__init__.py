@@ -1,0 +1,1 @@
+"""Checkpoints of other programs and other encodings: reading, importing, warm start, export."""

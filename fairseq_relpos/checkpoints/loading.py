@@ -1,0 +1,99 @@
+"""Reading checkpoints without running what is in them, and saying what is wrong with a file."""
+
+import argparse
+import collections
+import os
+import re
+import typing
+import zipfile
+
+import numpy as np
+import torch
+
+# how torch.save began a file before torch 1.6: pickle protocol 2 and torch's magic number
+_LEGACY_TORCH_FILE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+
+
+def allow_fairseq_classes():
+    """Lets torch's weights_only, which stays on, accept the classes in fairseq's checkpoints.
+
+    It refuses all but tensors and plain containers; fairseq stores more. Every class listed
+    holds values and runs nothing when it is read. The list is torch's own and process-wide.
+    """
+    from fairseq.distributed.utils import _TensorPlaceholder
+    from fairseq.logging import meters
+    from omegaconf import DictConfig, ListConfig
+    from omegaconf.base import ContainerMetadata, Metadata
+    from omegaconf.nodes import AnyNode
+
+    multiarray = np._core.multiarray if hasattr(np, "_core") else np.core.multiarray
+    settings = [argparse.Namespace]
+    # validation scores (--eval-bleu, --report-acc-and-f1) are numpy numbers
+    scores = [multiarray._reconstruct, multiarray.scalar, np.ndarray, np.dtype]
+    scores += [type(np.dtype(name)) for name in ("int64", "float32", "float64")]
+    # when a run resumes, the first rank sends the others its configuration as objects
+    sent = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode, typing.Any]
+    sent += [dict, list, int, collections.defaultdict, _TensorPlaceholder]
+    torch.serialization.add_safe_globals(settings + scores + sent)
+
+    if torch.__version__ >= (2, 6):  # before, a class cannot be allowed under another name
+        torch.serialization.add_safe_globals(
+            [
+                # fairseq < 0.9
+                (meters.AverageMeter, "fairseq.meters.AverageMeter"),
+                (meters.TimeMeter, "fairseq.meters.TimeMeter"),
+                (meters.StopwatchMeter, "fairseq.meters.StopwatchMeter"),
+                # files that numpy < 2 wrote, files that numpy >= 2 wrote
+                (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+                (multiarray.scalar, "numpy.core.multiarray.scalar"),
+                (multiarray._reconstruct, "numpy._core.multiarray._reconstruct"),
+                (multiarray.scalar, "numpy._core.multiarray.scalar"),
+            ]
+        )
+
+
+def load_checkpoint(path):
+    """The dict in a fairseq checkpoint of any age, read to the CPU with weights_only on.
+
+    Raises ValueError, one line, for a file that is cut short, that is no checkpoint, or that
+    contains a class which is not allowed (nothing in it is executed); OSError for no file at all.
+    """
+    allow_fairseq_classes()
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file makes torch raise almost anything
+        # torch's own text advises to switch the protection off: it is left out
+        raise ValueError(_what_is_wrong(path, error)) from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise ValueError(f"{path} is a torch file but no fairseq checkpoint: no model is in it")
+    return state
+
+
+def _what_is_wrong(path, error):
+    foreign = re.search(r"GLOBAL (\S+)", str(error))
+    if foreign:
+        return (
+            f"{path} contains {foreign[1]}, which has no place in a checkpoint and could run any "
+            "code: not read, nothing was executed. Get the file from a source that you trust; "
+            "a harmless class can be allowed with torch.serialization.add_safe_globals"
+        )
+    with open(path, "rb") as file:
+        start = file.read(len(_LEGACY_TORCH_FILE))
+    contents = _zip_contents(path) if start.startswith(b"PK") else ()
+    if contents is None or _LEGACY_TORCH_FILE.startswith(start):
+        size = os.path.getsize(path)
+        return f"{path} is cut short or damaged ({size:,} bytes): copy or download it again"
+    if any(name.endswith("data.pkl") for name in contents):
+        reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
+        return f"{path} cannot be read safely: {reason}"
+    return f"{path} is no checkpoint: give a .pt file that fairseq saved"
+
+
+def _zip_contents(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except zipfile.BadZipFile:
+        return None

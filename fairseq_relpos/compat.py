@@ -1,0 +1,435 @@
+"""fairseq on today's stack: what it gets wrong under today's Python, numpy, torch and launchers.
+
+Tried with fairseq-fixed 0.12.3.1; fairseq 0.12.2 and git main have the same functions in the same
+places. Every shim may be applied twice and leaves alone what does not need it. Errors that a user
+can mend end a fairseq command with one line; LOGLEVEL=DEBUG shows the traceback as well.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+import logging
+import os
+import re
+import sys
+import traceback
+import types
+import warnings
+
+import numpy as np
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+def apply():
+    """Applies every shim. Imports fairseq; may be called any number of times."""
+    for shim in SHIMS:
+        shim()
+
+
+def _replace(owner, name):
+    """Decorator: puts a function in place of owner.name, once.
+
+    The function gets what was there before as its first argument.
+    """
+
+    def install(replacement):
+        stock = getattr(owner, name)
+        shims = getattr(stock, "_relpos_shims", ())
+        if replacement.__qualname__ in shims:
+            return replacement
+
+        @functools.wraps(stock)
+        def shimmed(*args, **kwargs):
+            return replacement(stock, *args, **kwargs)
+
+        shimmed._relpos_shims = (*shims, replacement.__qualname__)
+        setattr(owner, name, shimmed)
+        return replacement
+
+    return install
+
+
+def read_checkpoints_safely():
+    """Checkpoints load with weights_only on, and a bad file is named in one line.
+
+    fairseq-fixed and 0.12.2 leave weights_only to torch: from torch 2.6 on it is on and refuses
+    argparse.Namespace and others in their checkpoints, before it is off. git main switches it off.
+    Here it is on under all of them, with the classes that checkpoints.loading allows, unless
+    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set.
+    """
+    from fairseq import checkpoint_utils
+
+    from fairseq_relpos.checkpoints import loading
+
+    loading.allow_fairseq_classes()
+
+    @_replace(checkpoint_utils, "load_checkpoint_to_cpu")
+    def read(stock, path, *args, **kwargs):
+        try:
+            with _weights_only():
+                return stock(path, *args, **kwargs)
+        except Exception:
+            loading.load_checkpoint(path)  # says what is wrong, if it is the file
+            raise
+
+    @_replace(checkpoint_utils, "load_ema_from_checkpoint")
+    def read_ema(stock, fpath):
+        return read(stock, fpath)
+
+
+@contextlib.contextmanager
+def _weights_only():
+    """torch.load(..., weights_only=True), whatever its caller says."""
+    switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    if switch in os.environ or "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" in os.environ:
+        yield
+        return
+    os.environ[switch] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[switch]
+
+
+def restore_numpy_compat():
+    """numpy >= 2 has no np.compat; --sample-break-mode eos and --num-batch-buckets use it."""
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)
+
+
+def restore_length_buckets():
+    """numpy >= 2.4 has no np.percentile(interpolation=), which --num-batch-buckets uses."""
+    from fairseq.data import bucket_pad_length_dataset
+
+    if "interpolation" in inspect.signature(np.percentile).parameters:
+        return
+
+    @_replace(bucket_pad_length_dataset, "get_buckets")
+    def get_buckets(stock, sizes, num_buckets):
+        borders = np.linspace(0, 100, num_buckets + 1)
+        return np.unique(np.percentile(sizes, borders, method="lower")[1:])
+
+
+def restore_bitarray_rindex():
+    """bitarray >= 3 has no util.rindex, which reading --dataset-impl huffman uses."""
+    import bitarray.util
+
+    if not hasattr(bitarray.util, "rindex"):
+        # a coded sentence always has the 1 that is looked for: it marks its end
+        bitarray.util.rindex = lambda bits, value=1: bits.find(value, right=True)
+
+
+def keep_bf16_off_tpu():
+    """--bf16 and --memory-efficient-bf16 mean a TPU to fairseq, all versions.
+
+    Not where torch_xla is absent; --tpu still means one.
+    """
+    from fairseq import options
+
+    @_replace(options, "parse_args_and_arch")
+    def bf16_without_tpu(stock, parser, input_args=None, *args, **kwargs):
+        parsed = stock(parser, input_args, *args, **kwargs)
+        settings = parsed[0] if isinstance(parsed, tuple) else parsed
+        asked_for_tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        if getattr(settings, "bf16", False) and not asked_for_tpu:
+            settings.tpu = importlib.util.find_spec("torch_xla") is not None
+        return parsed
+
+
+_TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def _launched_ranks():
+    """How many ranks torchrun, or else srun, says it started, this process among them."""
+    environment = os.environ
+    return int(environment.get("WORLD_SIZE") or environment.get("SLURM_STEP_NUM_TASKS") or 1)
+
+
+def follow_the_launcher():
+    """Under torchrun every rank takes its place, also on CPUs and with one GPU per node.
+
+    fairseq, all versions, reads the launcher's variables only if it counts two or more GPUs on its
+    own node: otherwise every rank trains alone, without a word and with exit code 0. On CPUs it
+    would go on to divide by the number of GPUs, to choose NCCL, and to wrap the model in a
+    DistributedDataParallel for GPUs. Without a launcher, several ranks on a machine without GPUs
+    mean that it starts one process per GPU, none, with exit code 0: an error here.
+    """
+    from fairseq.distributed import utils
+
+    @_replace(utils, "call_main")
+    def take_our_rank(stock, cfg, main, **kwargs):
+        distributed = cfg.distributed_training
+        is_special = cfg.common.tpu or distributed.pipeline_model_parallel
+        if _combines_its_ranks(main) and not is_special:
+            on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+            launched = all(name in os.environ for name in _TORCHRUN_VARIABLES)
+            undecided = distributed.distributed_init_method is None
+            if launched and undecided and _launched_ranks() > 1:
+                _join_torchrun(distributed, on_cpu)
+            if on_cpu and distributed.distributed_world_size > 1:
+                _refuse_to_start_nothing(distributed)
+                _communicate_between_cpus(distributed)
+        return stock(cfg, main, **kwargs)
+
+
+def _combines_its_ranks(main):
+    """False for the commands of which each rank would print a share of the result, or all of it."""
+    command = os.path.basename(inspect.unwrap(main).__code__.co_filename)
+    return command not in {"generate.py", "interactive.py", "eval_lm.py"}
+
+
+def _join_torchrun(distributed, on_cpu):
+    distributed.distributed_init_method = "env://"
+    distributed.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    distributed.distributed_rank = int(os.environ["RANK"])
+    distributed.distributed_no_spawn = True  # torchrun has started the processes
+    local_rank = int(os.environ.get("LOCAL_RANK", distributed.distributed_rank))
+    # modulo, because some launchers show every process its own GPU only
+    distributed.device_id = 0 if on_cpu else local_rank % torch.cuda.device_count()
+
+
+def _refuse_to_start_nothing(distributed):
+    on_slurm = "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
+    if torch.cuda.device_count() == 0 and not distributed.distributed_no_spawn and not on_slurm:
+        raise ValueError(
+            f"--distributed-world-size {distributed.distributed_world_size}: fairseq starts one "
+            "process per GPU and finds no GPU; on CPUs use "
+            "`torchrun --nproc_per_node N $(which fairseq-train) ... --cpu`"
+        )
+
+
+def _communicate_between_cpus(distributed):
+    for_cpus = {"nccl": "gloo", "c10d": "legacy_ddp", "pytorch_ddp": "legacy_ddp"}
+    for setting in ("distributed_backend", "ddp_backend"):
+        given = distributed[setting]
+        if given in for_cpus:
+            logger.info(f"{setting}: {for_cpus[given]} instead of {given}, which needs GPUs")
+            distributed[setting] = for_cpus[given]
+
+
+def refuse_to_train_alone():
+    """A launcher started several ranks and fairseq would train in each of them alone: an error.
+
+    All versions do so without a word. What `follow_the_launcher` cannot reach: srun with one task
+    per GPU and no --distributed-world-size; fairseq-hydra-train, which imports plugins too late.
+    """
+    from fairseq.trainer import Trainer
+
+    @_replace(Trainer, "__init__")
+    def check_world_size(stock, self, cfg, *args, **kwargs):
+        ranks = _launched_ranks()
+        if ranks > 1 and cfg.distributed_training.distributed_world_size == 1:
+            raise ValueError(
+                f"the launcher started {ranks} ranks and each of them would train alone: add "
+                f"--distributed-world-size {ranks} (under srun also --distributed-port 29500); "
+                f"for {ranks} separate runs unset WORLD_SIZE and SLURM_STEP_NUM_TASKS"
+            )
+        return stock(self, cfg, *args, **kwargs)
+
+
+def validate_on_several_ranks():
+    """fairseq-validate on several ranks, all versions.
+
+    It gathers results through GPU memory, also where there is none; and where the batches do not
+    come out even, the empty one that a rank gets at the end is a KeyError.
+    """
+    from fairseq.distributed import utils
+    from fairseq.tasks import FairseqTask
+
+    @_replace(utils, "all_gather_list")
+    def gather_on_cpu(stock, data, group=None, max_size=16384):
+        if torch.cuda.is_available():
+            return stock(data, group, max_size)
+        group = utils.get_global_group() if group is None else group
+        gathered = [None] * utils.get_world_size(group)
+        torch.distributed.all_gather_object(gathered, data, group=group)
+        return gathered
+
+    @_replace(FairseqTask, "valid_step")
+    def skip_empty_batch(stock, self, sample, model, criterion):
+        return stock(self, sample, model, criterion) if sample else (0, 0, {})
+
+
+def refuse_asynchronous_writing_without_iopath():
+    """--write-checkpoints-asynchronously without iopath trains nothing, exit code 0: an error."""
+    from fairseq.distributed import utils
+
+    @_replace(utils, "call_main")
+    def check_iopath(stock, cfg, main, **kwargs):
+        wanted = cfg.checkpoint.write_checkpoints_asynchronously
+        if wanted and importlib.util.find_spec("iopath") is None:
+            raise ValueError(
+                "--write-checkpoints-asynchronously needs iopath: `pip install iopath`, "
+                "or leave the flag out"
+            )
+        return stock(cfg, main, **kwargs)
+
+
+def explain_missing_data():
+    """A data directory without dict.txt, and an empty corpus, are named.
+
+    All versions fail on them with a traceback from deep inside.
+    """
+    from fairseq.data import Dictionary, data_utils
+
+    @_replace(Dictionary, "add_from_file")
+    def check_dictionary(stock, self, file):
+        if isinstance(file, str) and not os.path.exists(file):
+            folder, name = os.path.split(file)
+            problem = f"has no {name}" if os.path.isdir(folder or ".") else "does not exist"
+            raise ValueError(
+                f"data directory {folder or '.'} {problem}: "
+                "give the folder that fairseq-preprocess wrote (--destdir)"
+            )
+        return stock(self, file)
+
+    @_replace(data_utils, "load_indexed_dataset")
+    def check_sentences(stock, path, *args, **kwargs):
+        tokens = f"{path}.bin"
+        if os.path.exists(tokens) and os.path.getsize(tokens) == 0:
+            raise ValueError(
+                f"{path} holds no sentences: the text that fairseq-preprocess was given is empty"
+            )
+        return stock(path, *args, **kwargs)
+
+
+def report_lost_samples():
+    """A last batch that is no multiple of --required-batch-size-multiple (default 8) is dropped.
+
+    All versions. In training that is a choice. In an evaluation the longest samples silently do
+    not count: a warning, once, and no error, because the default would stop almost every training
+    run, whose own validation losses remain comparable. In a process that has a Trainer only what
+    get_valid_iterator makes is an evaluation, so that nothing is said of training batches. A set
+    that would be lost whole is an error.
+    """
+    from fairseq import trainer
+    from fairseq.data import data_utils
+    from fairseq.distributed import utils
+
+    batches_are = types.SimpleNamespace(for_evaluation=True)
+
+    @_replace(trainer.Trainer, "__init__")
+    def expect_training_batches(stock, self, *args, **kwargs):
+        batches_are.for_evaluation = False
+        return stock(self, *args, **kwargs)
+
+    @_replace(trainer.Trainer, "get_valid_iterator")
+    def expect_evaluation_batches(stock, self, *args, **kwargs):
+        batches_are.for_evaluation = True
+        try:
+            return stock(self, *args, **kwargs)
+        finally:
+            batches_are.for_evaluation = False
+
+    @_replace(data_utils, "batch_by_size")
+    def count_samples(stock, indices, *args, **kwargs):
+        if not isinstance(indices, np.ndarray):
+            indices = np.fromiter(indices, dtype=np.int64)
+        batches = stock(indices, *args, **kwargs)
+        lost = len(indices) - sum(map(len, batches))
+        what = (
+            f"{lost:,} of {len(indices):,} samples are LEFT OUT{{}}: the last batch is no multiple "
+            "of --required-batch-size-multiple (default 8); "
+            "add --required-batch-size-multiple 1 to use all"
+        )
+        if 0 < lost == len(indices):
+            raise ValueError(what.format(""))
+        if lost and batches_are.for_evaluation and utils.get_global_rank() == 0:
+            _warn_once(what.format(" of this evaluation"))
+        return batches
+
+
+@functools.cache
+def _warn_once(message):
+    logger.warning(message)
+
+
+def errors_in_one_line():
+    """What the user can mend ends a fairseq command with one line and exit code 1.
+
+    That is a ValueError of this package and a file that cannot be opened, also where fairseq's
+    trainer hides them behind "Cannot load model parameters". All versions would print a traceback.
+    In a Python program the exceptions stay what they are.
+    """
+    from fairseq import options
+    from fairseq.distributed import utils
+
+    def run(stock, *args, **kwargs):
+        try:
+            return stock(*args, **kwargs)
+        except Exception as error:
+            message = _message_for_the_user(error)
+            if message is None:
+                raise
+            logger.debug("raised here", exc_info=True)
+            raise SystemExit(f"fairseq_relpos: error: {message}") from None
+
+    _replace(options, "parse_args_and_arch")(run)
+    _replace(utils, "call_main")(run)
+
+
+def _message_for_the_user(error):
+    while error is not None:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        raised_in = frames[-1].f_globals.get("__name__", "").split(".")[0] if frames else None
+        if isinstance(error, ValueError) and raised_in == __package__:
+            return str(error)
+        if isinstance(error, OSError) and raised_in in {__package__, "fairseq", "fairseq_cli"}:
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+_OLD_HYDRA = "fairseq makes its own default settings through hydra 1.0's interface"
+# how the message starts, the module that gives it ("" where that varies), why it says nothing
+MEANINGLESS_WARNINGS = (
+    ("hydra.experimental.initialize() is no longer", "hydra.experimental.initialize", _OLD_HYDRA),
+    ("The version_base parameter is not specified", "hydra.experimental.initialize", _OLD_HYDRA),
+    ("hydra.experimental.compose() is no longer", "hydra.experimental.compose", _OLD_HYDRA),
+    ("The strict flag in the compose API is deprecated", "hydra.compose", _OLD_HYDRA),
+    ("In 'config': Usage of deprecated keyword", "hydra.core.default_element", _OLD_HYDRA),
+    ("'config' is validated against ConfigStore schema", "", _OLD_HYDRA),
+    (
+        "`torch.cuda.amp.autocast(args...)` is deprecated",
+        "fairseq.tasks.fairseq_task",
+        "only the name of the function has changed",
+    ),
+    (
+        "'pin_memory' argument is set as true but no accelerator is found",
+        "torch.utils.data",
+        "fairseq asks for it on CPUs too, where it does nothing",
+    ),
+    (
+        "Support for mismatched key_padding_mask and attn_mask is deprecated",
+        "torch.nn.functional",
+        "stock decoders give a float future mask and a boolean padding mask",
+    ),
+)
+
+
+def silence_meaningless_warnings():
+    """Warnings that come from fairseq's age alone are silenced, one by one."""
+    for message, module, _reason in MEANINGLESS_WARNINGS:
+        warnings.filterwarnings(
+            "ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module)
+        )
+
+
+SHIMS = (
+    silence_meaningless_warnings,
+    restore_numpy_compat,
+    restore_length_buckets,
+    restore_bitarray_rindex,
+    read_checkpoints_safely,
+    keep_bf16_off_tpu,
+    follow_the_launcher,
+    refuse_to_train_alone,
+    validate_on_several_ranks,
+    refuse_asynchronous_writing_without_iopath,
+    explain_missing_data,
+    report_lost_samples,
+    errors_in_one_line,  # last, so that it sees the errors of all others
+)
