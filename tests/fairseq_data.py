@@ -1,0 +1,70 @@
+"""A tiny masked-LM corpus and fairseq's own commands, for tests through the command line."""
+
+import os
+import random
+import subprocess
+import sys
+
+WORDS = [f"w{i}" for i in range(40)]
+# without dropout two runs can be compared weight by weight
+SMALL_ROBERTA = (
+    "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32"
+    " --encoder-attention-heads 2 --dropout 0 --attention-dropout 0"
+).split()
+
+
+def write_corpus(path, sentences, seed):
+    """Random sentences of 3 to 14 words, one a line."""
+    chance = random.Random(seed)
+    lines = [" ".join(chance.choices(WORDS, k=chance.randint(3, 14))) for _ in range(sentences)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def binarise(folder, train=64, valid=24):
+    """fairseq-preprocess over a random corpus; returns the data directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_corpus(folder / "train.txt", train, seed=1)
+    write_corpus(folder / "valid.txt", valid, seed=2)
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")
+    texts = ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
+    data = folder / "bin"
+    fairseq_ok("preprocess", "--only-source", "--srcdict", folder / "dict.txt", *texts,
+               "--destdir", data)  # fmt: skip
+    return data
+
+
+def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
+    """Arguments of fairseq-train for a two-layer masked LM on the CPU."""
+    arguments = [
+        data, "--user-dir", user_dir, "--save-dir", save_dir, "--cpu", "--seed", 1,
+        "--task", "masked_lm", "--sample-break-mode", "eos", "--tokens-per-sample", 16,
+        "--arch", arch, *SMALL_ROBERTA, "--max-positions", 16, "--criterion", "masked_lm",
+        "--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--num-workers", 0,
+        "--no-progress-bar", "--log-format", "simple", *more,
+    ]  # fmt: skip
+    return [str(argument) for argument in arguments]
+
+
+def torchrun(ranks):
+    """What starts a fairseq command once per rank on this machine: the launcher of `fairseq`."""
+    return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+
+
+def fairseq(command, *arguments, launcher=(), cwd=None, **environment):
+    """Runs `python -m fairseq_cli.COMMAND` without a GPU; .stdout has stderr in it as well."""
+    return subprocess.run(
+        [sys.executable, *launcher, "-m", f"fairseq_cli.{command}", *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        timeout=180,
+    )
+
+
+def fairseq_ok(command, *arguments, **options):
+    """Runs a fairseq command that has to succeed; returns what it printed."""
+    done = fairseq(command, *arguments, **options)
+    assert done.returncode == 0, done.stdout
+    return done.stdout

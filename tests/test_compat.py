@@ -1,0 +1,423 @@
+"""fairseq_relpos.compat: fairseq's own commands do on today's stack what they say."""
+
+import argparse
+import io
+import os
+import re
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.data import Dictionary, bucket_pad_length_dataset, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging.meters import AverageMeter
+from fairseq.models.roberta import RobertaModel
+from fairseq.trainer import Trainer
+from fairseq_data import binarise, fairseq, fairseq_ok, masked_lm, torchrun
+
+import fairseq_relpos
+from fairseq_relpos import compat
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+
+USER_DIR = Path(fairseq_relpos.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compat")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return binarise(folder / "corpus")
+
+
+@pytest.fixture(scope="module")
+def one_rank(folder, data):
+    """Six updates on one rank, each of two batches, saved also after the fourth."""
+    save_dir = folder / "one"
+    more = ["--update-freq", 2, "--max-update", 6, "--save-interval-updates", 4]
+    printed = fairseq_ok("train", *masked_lm(data, save_dir, USER_DIR, *more))
+    return types.SimpleNamespace(
+        printed=printed,
+        after_4=save_dir / "checkpoint_1_4.pt",
+        after_6=save_dir / "checkpoint_last.pt",
+    )
+
+
+@pytest.fixture(scope="module")
+def in_bf16(folder, data):
+    save_dir = folder / "bf16"
+    more = ["--bf16", "--max-update", 2, "--required-batch-size-multiple", 1]
+    printed = fairseq_ok("train", *masked_lm(data, save_dir, USER_DIR, *more))
+    return types.SimpleNamespace(printed=printed, checkpoint=save_dir / "checkpoint_last.pt")
+
+
+def weights(checkpoint):
+    return load_checkpoint(checkpoint)["model"]
+
+
+def validate(checkpoint, data, **how):
+    where = ["--user-dir", USER_DIR, "--path", checkpoint, "--cpu", "--log-format", "simple"]
+    return fairseq_ok("validate", data, *where, "--task", "masked_lm", "--batch-size", 8, **how)
+
+
+@pytest.fixture(scope="module")
+def validated(data, one_rank):
+    return validate(one_rank.after_6, data)  # 24 sentences, three batches
+
+
+def losses(printed):
+    return re.findall(r"subset \| loss (\S+)", printed)
+
+
+# Reading checkpoints
+
+
+def test_restored_run_equals_the_uninterrupted_one(folder, data, one_rank):
+    more = ["--update-freq", 2, "--max-update", 6, "--restore-file", one_rank.after_4]
+    printed = fairseq_ok("train", *masked_lm(data, folder / "restored", USER_DIR, *more))
+    assert "@ 4 updates" in printed
+    restored = weights(folder / "restored" / "checkpoint_last.pt")
+    torch.testing.assert_close(restored, weights(one_rank.after_6), rtol=0, atol=0)
+
+
+def test_from_pretrained_loads_a_checkpoint(data, one_rank):
+    hub = RobertaModel.from_pretrained(
+        str(one_rank.after_6.parent),
+        one_rank.after_6.name,
+        data_name_or_path=str(data),
+        bpe=None,
+        user_dir=str(USER_DIR),
+    )
+    features = hub.extract_features(torch.tensor([[0, 5, 6, 2]]))
+    assert features.shape == (1, 4, 16)
+
+
+SCORES = [np.float64(0.5), np.float32(0.5), np.int64(3), np.arange(3)]
+
+
+def test_checkpoint_with_numpy_scores_is_read(tmp_path):
+    torch.save({"model": {}, "args": argparse.Namespace(arch="x"), "s": SCORES}, tmp_path / "c.pt")
+    loaded = load_checkpoint(tmp_path / "c.pt")
+    assert loaded["s"][:3] == SCORES[:3] and loaded["args"].arch == "x"
+
+
+def test_checkpoint_with_names_of_old_versions_is_read(tmp_path):
+    meter = AverageMeter()
+    meter.update(4.0)
+    torch.save({"model": {}, "meter": meter, "s": SCORES}, tmp_path / "new.pt")
+    new = zipfile.ZipFile(tmp_path / "new.pt")
+    with new, zipfile.ZipFile(tmp_path / "old.pt", "w") as old:
+        for name in new.namelist():
+            content = new.read(name).replace(b"fairseq.logging.meters", b"fairseq.meters")
+            old.writestr(name, content.replace(b"numpy._core.", b"numpy.core."))
+    loaded = load_checkpoint(tmp_path / "old.pt")
+    assert loaded["s"][:3] == SCORES[:3] and loaded["meter"].avg == 4.0
+
+
+class RunsCode:
+    def __reduce__(self):
+        return exec, ("import pathlib; pathlib.Path('was_executed').touch()",)
+
+
+def zip_bytes(state, **how):
+    buffer = io.BytesIO()
+    torch.save(state, buffer, **how)
+    return buffer.getvalue()
+
+
+GOOD = {"model": {"weight": torch.zeros(100)}, "args": argparse.Namespace(arch="x")}
+LEGACY = {"_use_new_zipfile_serialization": False}
+BAD_FILES = {
+    "truncated zip": (zip_bytes(GOOD)[:-300], "is cut short or damaged"),
+    "truncated legacy": (zip_bytes(GOOD, **LEGACY)[:-300], "is cut short or damaged"),
+    "empty": (b"", "is cut short or damaged"),
+    "text": (b"These are not the weights you are looking for.\n" * 9, "is no checkpoint"),
+    "noise": (bytes(range(255, 0, -1)), "is no checkpoint"),
+    "hostile zip": (zip_bytes({"model": RunsCode()}), "contains exec, which has no place"),
+    "hostile legacy": (zip_bytes({"model": RunsCode()}, **LEGACY), "contains exec, which has no"),
+    "unknown kind": (zip_bytes({"model": {}, "x": np.zeros(1, "int8")}), "be read safely: Can on"),
+    "a tensor": (zip_bytes(torch.zeros(3)), "is a torch file but no fairseq checkpoint"),
+    "another dict": (zip_bytes({"weight": 1}), "is a torch file but no fairseq checkpoint"),
+}
+READERS = {
+    "load_checkpoint": load_checkpoint,
+    "fairseq": lambda path: checkpoint_utils.load_checkpoint_to_cpu(path),
+    "fairseq's EMA": lambda path: checkpoint_utils.load_ema_from_checkpoint(path),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # fairseq's EMA of a tensor
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_file_is_named_in_one_line_and_not_executed(kind, reader, tmp_path, monkeypatch):
+    content, problem = BAD_FILES[kind]
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bad.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=problem) as error:
+        READERS[reader](str(path))
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert os.listdir() == ["bad.pt"]
+
+
+def test_weights_only_is_on_even_where_fairseq_switches_it_off(tmp_path):
+    (tmp_path / "hostile.pt").write_bytes(BAD_FILES["hostile zip"][0])
+    with compat._weights_only(), pytest.raises(Exception, match="exec"):
+        torch.load(tmp_path / "hostile.pt", weights_only=False)
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
+# What the user of a command sees
+
+
+def assert_one_line(done, message):
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    last_line = done.stdout.splitlines()[-1]
+    assert last_line.startswith("fairseq_relpos: error: ") and message in last_line
+
+
+def test_training_from_a_truncated_checkpoint_ends_in_one_line(folder, data, one_rank):
+    broken = folder / "truncated.pt"
+    broken.write_bytes(one_rank.after_6.read_bytes()[:-1000])
+    more = ["--restore-file", broken]
+    done = fairseq("train", *masked_lm(data, folder / "from_truncated", USER_DIR, *more))
+    assert_one_line(done, f"{broken} is cut short or damaged")
+    assert os.listdir(folder / "from_truncated") == []
+
+
+def configuration(*arguments):
+    compat.silence_meaningless_warnings()  # pytest shows them again in every test
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(arguments)))
+
+
+@pytest.fixture(autouse=True)
+def bare_command_line(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["fairseq-train"])  # fairseq's parsers look at it
+
+
+def train_here(*arguments):
+    """fairseq-train in this process, for what ends before anything is trained."""
+    from fairseq_cli import train
+
+    distributed_utils.call_main(configuration(*arguments), train.main)
+
+
+def test_training_from_a_hostile_checkpoint_ends_in_one_line(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("hostile.pt").write_bytes(BAD_FILES["hostile zip"][0])
+    with pytest.raises(SystemExit, match="error: hostile.pt contains exec, which has no place"):
+        train_here(*masked_lm(data, tmp_path / "save", USER_DIR, "--restore-file", "hostile.pt"))
+    assert sorted(os.listdir()) == ["hostile.pt", "save"] and os.listdir("save") == []
+
+
+def test_data_directory_without_dictionary_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="error: data directory .* has no dict.txt: give the"):
+        train_here(*masked_lm(tmp_path, tmp_path / "save", USER_DIR))
+    with pytest.raises(SystemExit, match="error: data directory .*nowhere does not exist"):
+        train_here(*masked_lm(tmp_path / "nowhere", tmp_path / "save", USER_DIR))
+    with pytest.raises(ValueError, match="has no dict.de.txt"):
+        Dictionary.load(str(tmp_path / "dict.de.txt"))
+
+
+def test_empty_corpus_is_named(data, tmp_path):
+    from fairseq.data import indexed_dataset
+
+    (tmp_path / "dict.txt").write_bytes((data / "dict.txt").read_bytes())
+    empty = indexed_dataset.make_builder(str(tmp_path / "valid.bin"), "mmap", vocab_size=50)
+    empty.finalize(str(tmp_path / "valid.idx"))
+    with pytest.raises(SystemExit, match="valid holds no sentences: the text .* is empty"):
+        train_here(*masked_lm(tmp_path, tmp_path / "save", USER_DIR))
+
+
+def test_missing_data_is_one_line(data, tmp_path):
+    (tmp_path / "dict.txt").write_bytes((data / "dict.txt").read_bytes())
+    with pytest.raises(SystemExit, match="error: Dataset not found: valid"):
+        train_here(*masked_lm(tmp_path, tmp_path / "save", USER_DIR))
+
+
+def test_asynchronous_writing_without_iopath_is_refused(data, tmp_path):
+    with pytest.raises(SystemExit, match="error: --write-checkpoints-asynchronously needs iopath"):
+        train_here(*masked_lm(data, tmp_path, USER_DIR, "--write-checkpoints-asynchronously"))
+
+
+def test_reason_is_found_behind_fairseqs_own_error(data, tmp_path):
+    def main(cfg):
+        try:
+            load_checkpoint(data / "dict.txt")
+        except Exception:
+            raise Exception("Cannot load model parameters from checkpoint")
+
+    with pytest.raises(SystemExit, match="error: .*dict.txt is no checkpoint"):
+        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
+
+
+def test_errors_of_other_packages_keep_their_traceback(data, tmp_path):
+    def main(cfg):
+        torch.zeros(2).reshape(3)
+
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
+
+    def main(cfg):
+        raise ValueError("not ours")
+
+    with pytest.raises(ValueError, match="not ours"):
+        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
+
+
+def test_training_and_validation_print_no_meaningless_warning(one_rank, validated):
+    assert "Warning" not in one_rank.printed
+    assert "Warning" not in validated
+
+
+# Evaluation
+
+
+def test_samples_that_validation_loses_are_reported_once(one_rank):
+    assert one_rank.printed.count("LEFT OUT") == 1
+    assert "4 of 24 samples are LEFT OUT of this evaluation" in one_rank.printed
+
+
+def test_nothing_is_reported_where_nothing_is_lost(in_bf16, validated):
+    assert "LEFT OUT" not in in_bf16.printed  # --required-batch-size-multiple 1
+    assert "LEFT OUT" not in validated and len(losses(validated)) == 1  # batches of 8
+
+
+def test_a_set_that_would_be_lost_whole_is_an_error():
+    sizes = np.full(5, 3)
+    with pytest.raises(ValueError, match="5 of 5 samples are LEFT OUT: .*-multiple 1 to use all"):
+        data_utils.batch_by_size(
+            range(5), lambda i: sizes[i], max_sentences=8, required_batch_size_multiple=8
+        )
+
+
+# Number formats and data formats
+
+
+def test_bf16_trains_on_the_cpu(in_bf16):
+    assert "num_updates 2" in in_bf16.printed
+    for weight in weights(in_bf16.checkpoint).values():  # fairseq stores them as float32
+        torch.testing.assert_close(weight, weight.bfloat16().float(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
+def test_bf16_means_a_tpu_only_if_one_is_asked_for(flag, data, tmp_path):
+    assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag)).common.tpu is False
+    assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag, "--tpu")).common.tpu is True
+
+
+def test_lengths_are_bucketed():
+    buckets = bucket_pad_length_dataset.get_buckets(np.array([3, 4, 5, 9, 14]), 2)
+    assert buckets.tolist() == [5, 14]
+    assert np.zeros(1, dtype=np.compat.long).dtype == np.int64
+
+
+def test_huffman_coded_sentences_are_read():
+    from fairseq.data.huffman import HuffmanCodeBuilder
+
+    builder = HuffmanCodeBuilder()
+    builder.add_symbols(*"abbcccc")
+    coder = builder.build_code()
+    assert [node.symbol for node in coder.decode(coder.encode(list("abcab")))] == list("abcab")
+
+
+# Several processes
+
+
+def test_two_ranks_equal_one_rank_with_two_batches_an_update(folder, data, one_rank):
+    save_dir = folder / "two"
+    arguments = masked_lm(data, save_dir, USER_DIR)
+    fairseq_ok("train", *arguments, "--max-update", 4, launcher=torchrun(2))
+    torch.testing.assert_close(
+        weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_4), rtol=0, atol=1e-6
+    )
+    resumed = fairseq_ok("train", *arguments, "--max-update", 6, launcher=torchrun(2))
+    assert "@ 4 updates" in resumed
+    torch.testing.assert_close(
+        weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_6), rtol=0, atol=1e-6
+    )
+
+
+def test_validation_on_two_ranks_equals_one_rank(data, one_rank, validated):
+    on_two = validate(one_rank.after_6, data, launcher=torchrun(2))  # one gets an empty batch
+    assert losses(on_two) == losses(validated) * 2
+
+
+@pytest.fixture
+def as_launched(monkeypatch, data, tmp_path):
+    """call_main in an environment of a launcher; returns the configuration it arrives at."""
+
+    def launch(*flags, gpus=0, main=lambda cfg: None, **environment):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(distributed_utils, "distributed_main", lambda *arguments: None)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, str(value))
+        arguments = masked_lm(data, tmp_path, USER_DIR, *flags)
+        arguments.remove("--cpu")
+        cfg = configuration(*arguments)
+        distributed_utils.call_main(cfg, main)
+        return cfg.distributed_training
+
+    return launch
+
+
+TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": 29500}
+
+
+def test_torchrun_with_one_gpu_per_node_joins_the_ranks(as_launched):
+    settings = as_launched(gpus=1, WORLD_SIZE=2, RANK=1, LOCAL_RANK=0, **TORCHRUN)
+    assert settings.distributed_init_method == "env://" and settings.distributed_no_spawn
+    assert (settings.distributed_world_size, settings.distributed_rank) == (2, 1)
+    assert settings.device_id == 0
+    assert (settings.distributed_backend, settings.ddp_backend) == ("nccl", "pytorch_ddp")
+
+
+def test_torchrun_on_large_nodes_takes_the_local_gpu(as_launched):
+    settings = as_launched(gpus=8, WORLD_SIZE=12, RANK=9, LOCAL_RANK=3, **TORCHRUN)
+    assert (settings.distributed_world_size, settings.distributed_rank) == (12, 9)
+    assert settings.device_id == 3
+
+
+def test_a_single_rank_is_left_alone(as_launched):
+    settings = as_launched(gpus=1, WORLD_SIZE=1, RANK=0, LOCAL_RANK=0, **TORCHRUN)
+    assert settings.distributed_init_method is None and settings.distributed_world_size == 1
+
+
+def test_commands_that_do_not_combine_their_ranks_are_left_alone(as_launched):
+    def main(cfg):
+        raise AssertionError("only its file name counts")
+
+    main.__code__ = (lambda cfg: None).__code__.replace(co_filename="/somewhere/generate.py")
+    settings = as_launched(main=main, WORLD_SIZE=2, RANK=1, LOCAL_RANK=1, **TORCHRUN)
+    assert settings.distributed_world_size == 1
+
+
+@pytest.mark.parametrize("how", [(), ("--distributed-init-method", "tcp://localhost:29500")])
+def test_ranks_on_cpus_without_a_launcher_are_refused(how, as_launched):
+    with pytest.raises(SystemExit, match="error: --distributed-world-size 2: .* use `torchrun"):
+        as_launched("--distributed-world-size", 2, *how)
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_training_alone_in_each_rank_is_refused(variable, data, tmp_path, monkeypatch):
+    cfg = configuration(*masked_lm(data, tmp_path, USER_DIR))
+    monkeypatch.setenv(variable, "4")
+    with pytest.raises(ValueError, match="started 4 ranks .* --distributed-world-size 4"):
+        Trainer(cfg, None, None, None)
+
+
+def test_applying_twice_changes_nothing():
+    before = distributed_utils.call_main, options.parse_args_and_arch, Trainer.__init__
+    compat.apply()
+    assert before == (distributed_utils.call_main, options.parse_args_and_arch, Trainer.__init__)
