@@ -134,6 +134,8 @@ class PositionEncoding(nn.Module):
         self.scale = dims.head_dim**-0.5
         #: a joined encoding owns its stack part; in a model the fairseq stack does
         self.stack: Optional[StackPart] = None
+        #: True where the first token is treated as [CLS]
+        self.reads_cls = False
         #: True moves the stack part into each layer
         self.per_layer = False
         #: the hyperparameters in force, with every default resolved

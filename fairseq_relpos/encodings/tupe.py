@@ -120,7 +120,8 @@ class Untied(PositionEncoding):
         has_cls = not dims.causal and (dims.has_cls or cls == "first")
         if untied and not has_cls:
             log_once(f"{self.name}: no [CLS] in this stack, so it stays tied")
-        self.stack_options = (self.scale, buckets, untied and has_cls, cls_reset, theta)
+        self.reads_cls = untied and has_cls
+        self.stack_options = (self.scale, buckets, self.reads_cls, cls_reset, theta)
 
     def make_stack(self):
         return UntiedPositions(self.dims, *self.stack_options)

@@ -31,7 +31,8 @@ class RelPosRoberta(RobertaModel):
     def build_model(cls, args, task):
         flags.refuse_unsupported(args)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
-        recompute, args.checkpoint_activations = getattr(args, "checkpoint_activations", False), False
+        recompute = getattr(args, "checkpoint_activations", False)
+        args.checkpoint_activations = False
         model = super().build_model(args, task)
         args.checkpoint_activations = recompute
         encoder = model.encoder.sentence_encoder
@@ -45,9 +46,66 @@ class RelPosRoberta(RobertaModel):
             backend=args.attention_backend,
             checkpoint_activations=recompute,
         )
+        check_tokens_per_sample(args, encoder.embed_positions.hard_limit)
         # saved with the checkpoint: a later --max-positions must not change a table
         args.position_hparams = resolved_hparams(encoding)
+        if encoding.reads_cls:
+            model.check_first_token = FirstTokenCheck(task.source_dictionary)
         return model
+
+    check_first_token = None
+
+    def forward(self, src_tokens, features_only=False, return_all_hiddens=False,
+                classification_head_name=None, **kwargs):
+        if self.check_first_token is not None:
+            unmasked = features_only or classification_head_name is not None
+            self.check_first_token(src_tokens, unmasked)
+        return super().forward(
+            src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
+        )
+
+
+def check_tokens_per_sample(args, hard_limit):
+    wanted = getattr(args, "tokens_per_sample", None)
+    if hard_limit is not None and wanted is not None and wanted > hard_limit:
+        raise ValueError(
+            f"--tokens-per-sample {wanted} exceeds the {hard_limit} absolute positions of "
+            f"{args.position_encoding}: add --max-positions {wanted}"
+        )
+
+
+class FirstTokenCheck:
+    """An encoding that unties [CLS] takes the first token for it, so it must be <s>.
+
+    Data prepared without one is uniform: no sentence begins with <s>. Masked-LM training
+    may hide or replace the <s> of some sentences (1.5 % are replaced by a word), so there
+    a few sentences are awaited before the verdict, and one <s> ends the watch.
+    """
+
+    ENOUGH = 4
+
+    def __init__(self, dictionary):
+        self.dictionary = dictionary
+        self.without = 0
+
+    def __call__(self, tokens_BT, unmasked: bool):
+        if not unmasked and self.without is None:
+            return
+        d = self.dictionary
+        real_BT = tokens_BT.ne(d.pad())
+        first_B = tokens_BT.gather(1, real_BT.int().argmax(1, keepdim=True))[:, 0]
+        if first_B.eq(d.bos()).any():
+            self.without = None
+            return
+        seen = first_B.ne(d.index("<mask>")).sum().item()
+        if not unmasked:
+            self.without += seen
+        if unmasked or self.without >= self.ENOUGH:
+            raise ValueError(
+                f"sentences begin with {d[first_B[0]]!r} instead of <s>: this position encoding "
+                "treats the first token as [CLS]; for --task sentence_prediction add "
+                "--init-token 0, or use an encoding that ties [CLS] (..._tie_cls)"
+            )
 
 
 def _register(name):

@@ -1,0 +1,388 @@
+"""roberta_NAME inside fairseq: what must stay stock, what must be the encoding's."""
+
+import copy
+import re
+
+import pytest
+import torch
+from loops import scale_up
+from small_models import SIZES, dictionary, roberta, sentences, stack_of
+
+from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.models.roberta import FirstTokenCheck
+from fairseq_relpos.signature import SignatureMismatch
+
+NAMES = sorted(ENCODINGS)
+# one of each kind: input only, operands, shared bias, function of parameters, both
+KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r"]
+
+
+def loss_of(model, tokens, seed=3):
+    torch.manual_seed(seed)
+    logits = model(tokens)[0].float()
+    targets = tokens.roll(1, 1)
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def gradients(model):
+    return {k: p.grad for k, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("normalize_before", [False, True])
+def test_learned_is_stock_roberta_to_the_last_bit(dropout, normalize_before):
+    settings = dict(dropout=dropout, attention_dropout=dropout,
+                    encoder_normalize_before=normalize_before)
+    stock, ours = roberta("roberta", **settings), roberta("roberta_learned", **settings)
+    assert list(ours.state_dict()) == list(stock.state_dict())
+    tokens = sentences()
+    for mode in (True, False):
+        losses = []
+        for model in (stock, ours):
+            model.train(mode).zero_grad()
+            losses.append(loss_of(model, tokens))
+            losses[-1].backward()
+        assert torch.equal(*losses)
+        theirs = gradients(stock)
+        assert all(torch.equal(grad, theirs[key]) for key, grad in gradients(ours).items())
+
+
+def test_learned_and_stock_read_each_others_files():
+    stock, ours = roberta("roberta", seed=1), roberta("roberta_learned", seed=2)
+    ours.load_state_dict(copy.deepcopy(stock.state_dict()), strict=True)
+    roberta("roberta", seed=3).load_state_dict(copy.deepcopy(ours.state_dict()), strict=True)
+    tokens = sentences()
+    assert torch.equal(stock.eval()(tokens)[0], ours.eval()(tokens)[0])
+
+
+def test_sinusoidal_equals_fairseqs_module():
+    from fairseq.modules import SinusoidalPositionalEmbedding
+
+    stock = SinusoidalPositionalEmbedding(24, padding_idx=1, init_size=64)
+    ours = stack_of(roberta("roberta_sinusoidal")).embed_positions
+    for padding in ("left", "right"):
+        tokens = sentences(padding=padding)
+        assert torch.equal(ours(tokens), stock(tokens))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_seed_gives_every_encoding_the_stock_weights(name):
+    stock = roberta("roberta")
+    after = torch.get_rng_state()
+    ours = roberta(f"roberta_{name}")
+    assert torch.equal(torch.get_rng_state(), after), "later draws would differ"
+    weights = ours.state_dict()
+    for key, value in stock.state_dict().items():
+        if "embed_positions" not in key:
+            assert torch.equal(weights[key], value), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padded_sentences_equal_sentences_alone(name):
+    model = roberta(f"roberta_{name}").eval()
+    scale_up(stack_of(model).embed_positions)
+    tokens = sentences()
+    together = model(tokens)[0]
+    for row, sentence in enumerate(tokens):
+        alone = sentence[sentence.ne(1)][None]
+        torch.testing.assert_close(
+            together[row, : alone.size(1)], model(alone)[0][0], atol=2e-5, rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_left_padding_changes_no_sentence(name):
+    model = roberta(f"roberta_{name}").eval()
+    scale_up(stack_of(model).embed_positions)
+    left, right = model(sentences(padding="left"))[0], model(sentences())[0]
+    for row, sentence in enumerate(sentences()):
+        real = int(sentence.ne(1).sum())
+        torch.testing.assert_close(left[row, -real:], right[row, :real], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_layers_share_is_evaluated_once_per_pass_and_stored_once(name):
+    model = roberta(f"roberta_{name}")
+    part = stack_of(model).embed_positions
+    evaluations = []
+    share = part.share
+    part.share = lambda pos: evaluations.append(pos) or share(pos)
+    model(sentences())
+    assert len(evaluations) == 1
+    added = [k for k in model.state_dict() if re.search(r"layers\.\d+.*position_encoding", k)]
+    assert not added
+    del part.share
+
+
+def test_a_dense_bias_is_one_tensor_for_all_layers_and_the_whole_batch():
+    model = roberta("roberta_tupe_r")
+    model(sentences())
+    pos = stack_of(model).embed_positions.current_pass.positions
+    assert pos.shared.bias.shape == (1, 3, 17, 17)
+    q = torch.randn(3, 3, 17, 8)
+    biases = [layer.self_attn.position_encoding.terms(q, q, pos).bias
+              for layer in stack_of(model).layers]
+    assert all(bias is pos.shared.bias for bias in biases)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("layerdrop", [0.0, 0.5])
+def test_checkpointed_activations_give_the_same_gradients(name, layerdrop):
+    """Also with two forward passes before the backward, of different lengths."""
+    results = []
+    for recompute in (False, True):
+        model = roberta(f"roberta_{name}", checkpoint_activations=recompute,
+                        encoder_layerdrop=layerdrop).train()
+        scale_up(stack_of(model).embed_positions, 0.2)
+        first, second = sentences(), sentences(batch=2, length=9)
+        (loss_of(model, first) + loss_of(model, second)).backward()
+        results.append(gradients(model))
+    plain, recomputed = results
+    for key in plain:
+        if plain[key] is None:  # a dropped layer
+            assert recomputed[key] is None, key
+        else:
+            torch.testing.assert_close(recomputed[key], plain[key], atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_distributed_data_parallel_with_gradient_accumulation(name, recompute, tmp_path):
+    """torch's own DistributedDataParallel fails where a parameter is used outside of the
+    graph that it watches, or is marked ready twice."""
+    import torch.distributed as dist
+
+    model = roberta(f"roberta_{name}", checkpoint_activations=recompute)
+    plain = copy.deepcopy(model)
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", world_size=1, rank=0)
+    try:
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        batches = [sentences(), sentences(batch=2, length=9)]
+        with wrapped.no_sync():
+            loss_of(wrapped, batches[0]).backward()
+        loss_of(wrapped, batches[1]).backward()
+    finally:
+        dist.destroy_process_group()
+    for batch in batches:
+        loss_of(plain, batch).backward()
+    for key, grad in gradients(plain).items():
+        torch.testing.assert_close(gradients(model)[key], grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_stays_finite_and_keeps_positions_in_float32(name, dtype):
+    model = roberta(f"roberta_{name}").eval()
+    expected = model(sentences())[0]
+    model = model.to(dtype)
+    model.load_state_dict(copy.deepcopy(model.state_dict()))  # the signature survives
+    found = model(sentences())[0]
+    assert found.dtype == dtype and found.isfinite().all()
+    error = (found.float() - expected).abs().max() / expected.abs().max()
+    assert error < (0.01 if dtype == torch.float16 else 0.05)
+    shared = stack_of(model).embed_positions.current_pass.positions.shared
+    if shared is not None:
+        tensors = shared if isinstance(shared, tuple) else [shared.bias]
+        assert all(tensor.dtype == torch.float32 for tensor in tensors)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_copy_of_a_used_model_is_independent(name):
+    """EMA and ensembles: the copy's layers must follow the copy's stack."""
+    model = roberta(f"roberta_{name}").eval()
+    tokens = sentences()
+    expected = model(tokens)[0].clone()
+    other = copy.deepcopy(model)
+    scale_up(stack_of(other).embed_positions)
+    changed = other(tokens)[0]
+    assert torch.equal(model(tokens)[0], expected)
+    assert not torch.equal(changed, expected)
+    parts = {id(layer.self_attn.current_pass) for layer in stack_of(other).layers}
+    assert parts == {id(stack_of(other).embed_positions.current_pass)}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_fairseqs_ema_follows_the_encoding(name):
+    from fairseq.dataclass.configs import EMAConfig
+    from fairseq.models.ema.ema import EMA
+
+    model = roberta(f"roberta_{name}").eval()
+    ema = EMA(model, EMAConfig(ema_decay=0.5))
+    for p in model.parameters():
+        p.data.add_(1.0)
+    ema.step(model)
+    averaged = ema.get_model()
+    key = next(k for k, _ in stack_of(model).embed_positions.named_parameters())
+    difference = (stack_of(model).embed_positions.get_parameter(key)
+                  - stack_of(averaged).embed_positions.get_parameter(key))
+    torch.testing.assert_close(difference, torch.full_like(difference, 0.5))
+    model.load_state_dict(copy.deepcopy(averaged.state_dict()))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_averaged_checkpoints_load(name):
+    states = [roberta(f"roberta_{name}", seed=seed).state_dict() for seed in (1, 2, 3)]
+    mean = {key: torch.stack([s[key] for s in states]).sum(0) / 3 for key in states[0]}
+    roberta(f"roberta_{name}").load_state_dict(mean)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_only_the_encoding_can_be_trained(name):
+    model = roberta(f"roberta_{name}")
+    model.requires_grad_(False)
+    part = stack_of(model).embed_positions.requires_grad_(True)
+    loss_of(model, sentences()).backward()
+    assert all(p.grad is not None for p in part.parameters())
+
+
+def test_other_layers_than_the_chosen_see_content_only():
+    model = roberta("roberta_tupe_r", position_layers="1,3")
+    kinds = [layer.self_attn.position_encoding.name for layer in stack_of(model).layers]
+    assert kinds == ["tupe_r", "none", "tupe_r"]
+    first = roberta("roberta_tupe_r", position_layers="first")
+    assert stack_of(first).layers[1].self_attn.position_encoding.name == "none"
+
+
+def test_per_layer_moves_the_table_into_each_layer():
+    model = roberta("roberta_t5", position_hparams="per_layer=True")
+    keys = [k for k in model.state_dict() if k.endswith(".b")]
+    assert len(keys) == 3 and all("self_attn.position_encoding.stack.b" in k for k in keys)
+    loss_of(model, sentences()).backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_attention_weights_can_be_read():
+    model = roberta("roberta_tupe_r").eval()
+    stack = stack_of(model)
+    tokens = sentences()
+    stack.embed_positions(tokens)
+    x = torch.randn(17, 3, 24)
+    attention = stack.layers[0].self_attn
+    _, mean = attention(x, x, x, key_padding_mask=tokens.eq(1), need_weights=True)
+    _, each = attention(x, x, x, key_padding_mask=tokens.eq(1), need_head_weights=True)
+    assert mean.shape == (3, 17, 17) and each.shape == (3, 3, 17, 17)
+    torch.testing.assert_close(each.mean(0), mean)
+    torch.testing.assert_close(mean.sum(-1), torch.ones(3, 17))
+    assert mean[2][:, tokens[2].eq(1)].abs().max() == 0
+
+
+def test_a_layer_called_without_its_stack_says_so():
+    layer = stack_of(roberta("roberta_t5")).layers[0]
+    x = torch.randn(5, 1, 24)
+    with pytest.raises(RuntimeError, match="embed_positions on the same tokens first"):
+        layer(x, None)
+
+
+def test_resolved_hyperparameters_are_saved():
+    args = roberta("roberta_t5_nob").args
+    assert "max_distance=31" in args.position_hparams
+    again = roberta("roberta_t5_nob", position_hparams=args.position_hparams, max_positions=64)
+    assert stack_of(again).embed_positions.b.size(0) == 63
+
+
+def test_flag_overrides_the_architecture():
+    model = roberta("roberta_tupe_r", position_encoding="t5")
+    assert stack_of(model).layers[0].self_attn.position_encoding.name == "t5"
+
+
+@pytest.mark.parametrize("other, settings", [
+    ("roberta_t5", {"position_hparams": "max_distance=64"}),
+    ("roberta_t5", {"position_layers": "first"}),
+    ("roberta_bert_ad", {}),
+])
+def test_weights_of_another_encoding_are_refused(other, settings):
+    """Shapes agree in the first two; only the signature can tell."""
+    state = roberta("roberta_t5").state_dict()
+    with pytest.raises(SignatureMismatch, match=r"trained with \[pe:t5\|.*asked for \[pe:"):
+        roberta(other, **settings).load_state_dict(copy.deepcopy(state))
+
+
+def test_weights_of_the_same_function_load_whatever_the_dropout():
+    state = roberta("roberta_at5", position_hparams="mlp_dropout=0.1").state_dict()
+    roberta("roberta_at5").load_state_dict(state)
+
+
+def test_a_file_without_signature_is_named_in_the_log(caplog):
+    state = roberta("roberta_t5").state_dict()
+    del state["encoder.sentence_encoder.embed_positions.encoding_version"]
+    with caplog.at_level("INFO"):
+        roberta("roberta_t5").load_state_dict(state)
+    assert "without a position-encoding signature" in caplog.text
+
+
+@pytest.mark.parametrize("settings, what", [
+    ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: at5"),
+    ({"position_hparams": "buckets=8"}, "t5 has no buckets; it accepts num_buckets=32"),
+    ({"position_hparams": "num_buckets"}, "not of the form name=value"),
+    ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
+    ({"position_hparams": "num_buckets=7"}, "even"),
+    ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
+    ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager sdpa"),
+    ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
+    ({"export": True}, "TorchScript and ONNX"),
+])
+def test_wrong_flags_are_one_clear_line(settings, what):
+    with pytest.raises(ValueError, match=re.escape(what)) as error:
+        roberta("roberta_t5", **settings)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["learned", "bert_r", "tupe_a", "tupe_r_tie_cls", "bert_ad"])
+def test_sequences_beyond_an_absolute_table_are_refused(name):
+    model = roberta(f"roberta_{name}")
+    tokens = sentences(batch=1, length=33)
+    with pytest.raises(ValueError, match="33 tokens.*32 absolute positions.*--max-positions 33"):
+        model(tokens)
+    with pytest.raises(ValueError, match="--tokens-per-sample 64 exceeds the 32"):
+        roberta(f"roberta_{name}", tokens_per_sample=64)
+
+
+@pytest.mark.parametrize("name", ["none", "sinusoidal", "t5", "t5_nob", "at5", "at5_nob"])
+def test_relative_encodings_take_longer_sequences(name):
+    model = roberta(f"roberta_{name}", tokens_per_sample=64).eval()
+    assert model(sentences(batch=1, length=50))[0].isfinite().all()
+
+
+class TestFirstToken:
+    WITHOUT = torch.tensor([[5, 6, 2], [7, 8, 2]])
+    WITH = torch.tensor([[5, 6, 2], [0, 8, 2]])
+
+    def test_sentences_without_cls_are_refused_by_who_reads_it(self):
+        model = roberta("roberta_tupe_a")
+        with pytest.raises(ValueError, match="'w1' instead of <s>.*--init-token 0"):
+            model(self.WITHOUT, features_only=True)
+        model(self.WITH, features_only=True)
+        roberta("roberta_tupe_a_tie_cls")(self.WITHOUT, features_only=True)
+
+    def test_masked_batches_need_some_sentences_before_the_verdict(self):
+        check = FirstTokenCheck(dictionary())
+        check(self.WITHOUT, unmasked=False)
+        with pytest.raises(ValueError, match="instead of <s>"):
+            check(self.WITHOUT, unmasked=False)
+
+    def test_one_cls_ends_the_watch_over_masked_batches(self):
+        check = FirstTokenCheck(dictionary())
+        check(self.WITH, unmasked=False)
+        for _ in range(9):
+            check(self.WITHOUT, unmasked=False)
+
+    def test_a_masked_cls_counts_for_nothing(self):
+        check = FirstTokenCheck(dictionary())
+        masked = torch.full((9, 3), dictionary().index("<mask>"))
+        check(masked, unmasked=False)
+
+    def test_padding_to_the_left_is_skipped(self):
+        FirstTokenCheck(dictionary())(torch.tensor([[1, 1, 0, 5]]), unmasked=True)
+
+
+def test_sizes_are_those_of_the_stock_architectures():
+    for ending in ("", "_large"):
+        sizes = {k: None for k in SIZES if k.startswith("encoder_") and k != "encoder_layerdrop"}
+        from argparse import Namespace
+
+        from fairseq.models import ARCH_CONFIG_REGISTRY
+
+        ours, stock = Namespace(), Namespace()
+        ARCH_CONFIG_REGISTRY[f"roberta_tupe_r{ending}"](ours)
+        ARCH_CONFIG_REGISTRY[f"roberta{ending}"](stock)
+        assert {k: getattr(ours, k) for k in sizes} == {k: getattr(stock, k) for k in sizes}

@@ -1,0 +1,57 @@
+"""Small fairseq models built in-process, as fairseq's commands build them."""
+
+from argparse import Namespace
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_relpos  # noqa: F401  registers the architectures
+
+SIZES = dict(
+    encoder_layers=3,
+    encoder_embed_dim=24,
+    encoder_ffn_embed_dim=48,
+    encoder_attention_heads=3,
+    max_positions=32,
+    encoder_layerdrop=0.0,
+    quant_noise_pq=0,
+    quant_noise_pq_block_size=8,
+    quant_noise_scalar=0,
+)
+
+
+def dictionary(words=40):
+    d = Dictionary()
+    for i in range(words):
+        d.add_symbol(f"w{i}")
+    d.add_symbol("<mask>")
+    return d
+
+
+def roberta(arch, seed=1, **settings):
+    """A RoBERTa of this architecture; its ``args`` are what a checkpoint would hold."""
+    args = Namespace(**{**SIZES, "arch": arch, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(seed)
+    task = SimpleNamespace(source_dictionary=dictionary())
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def sentences(batch=3, length=17, padding="right"):
+    """Random sentences that begin with <s> and end with </s>, of different lengths."""
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(4, 40, (batch, length), generator=generator)
+    for row in range(batch):
+        real = length - 3 * row
+        sentence = tokens[row, :real].clone()
+        sentence[0], sentence[-1] = 0, 2
+        tokens[row] = 1
+        where = slice(0, real) if padding == "right" else slice(length - real, length)
+        tokens[row, where] = sentence
+    return tokens
+
+
+def stack_of(model):
+    return model.encoder.sentence_encoder
