@@ -6,14 +6,32 @@ error; without one the mathematics, ``list``, ``show``, ``params`` and ``doctor`
 """
 
 import importlib.util
+import os
+import sys
 
 from .version import __version__
 
-if importlib.util.find_spec("fairseq") is not None:
-    from . import compat
 
-    compat.apply()
+def _register_with_fairseq():
+    if importlib.util.find_spec("fairseq") is None:
+        return
+    try:
+        from . import compat
 
-    from .models import roberta as _roberta  # noqa: F401
+        compat.apply()
+
+        from .models import roberta  # noqa: F401
+    except Exception:
+        # doctor is there to say what is wrong with a fairseq that does not import
+        if not _asked_for_a_diagnosis():
+            raise
+
+
+def _asked_for_a_diagnosis():
+    command = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return command in ("-m", "fairseq-relpos") and sys.argv[1:2] == ["doctor"]
+
+
+_register_with_fairseq()
 
 __all__ = ["__version__"]

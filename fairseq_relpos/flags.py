@@ -33,7 +33,9 @@ def add_flags(parser):
 
 
 def set_defaults(args, encoding: str):
-    """What an architecture function says; safe to call again and again."""
+    """What an architecture function says; safe to call again and again. It is the first of
+    the plugin to see the arguments, so this is where impossible ones are refused."""
+    refuse_unsupported(args)
     args.position_encoding = getattr(args, "position_encoding", None) or encoding
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"

@@ -5,7 +5,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 
 from .. import flags
-from ..encodings import ENCODINGS, parse_hparams
+from ..encodings import ENCODINGS, Dims, parse_hparams
 from ..override import override_self_attention, resolved_hparams
 
 
@@ -29,7 +29,7 @@ class RelPosRoberta(RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        flags.refuse_unsupported(args)
+        Dims(args.encoder_embed_dim, args.encoder_attention_heads, max_len=1)  # or says why not
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)
         args.checkpoint_activations = False
