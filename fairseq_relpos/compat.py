@@ -7,6 +7,7 @@ can mend end a fairseq command with one line; LOGLEVEL=DEBUG shows the traceback
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import inspect
 import logging
@@ -50,6 +51,30 @@ def _replace(owner, name):
         return replacement
 
     return install
+
+
+def require_a_fairseq_that_can_serve():
+    """fairseq 0.12 and later (0.12.2, fairseq-fixed, git main) have what the plugin builds on.
+
+    An older one would fail somewhere in the middle, with a name that says nothing.
+    """
+    import fairseq
+
+    needed = (
+        ("fairseq.models.roberta.model", "roberta_large_architecture"),
+        ("fairseq.models.transformer", "TransformerConfig"),
+        ("fairseq.dataclass.configs", "FairseqConfig"),
+        ("fairseq.distributed.utils", "call_main"),
+    )
+    for module, name in needed:
+        try:
+            getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ImportError(
+                f"fairseq {getattr(fairseq, '__version__', 'of unknown version')} has no "
+                f"{module}.{name}, which fairseq_relpos needs: install fairseq-fixed==0.12.3.1, "
+                "fairseq 0.12.2 or its git main"
+            ) from error
 
 
 def read_checkpoints_safely():
@@ -268,6 +293,22 @@ def refuse_asynchronous_writing_without_iopath():
         return stock(cfg, main, **kwargs)
 
 
+def report_a_missing_restore_file():
+    """--restore-file that does not exist: all versions train from scratch with one INFO line.
+
+    A warning, and no error, because scripts of preempted jobs name a file that only their first
+    run writes.
+    """
+    from fairseq import checkpoint_utils
+
+    @_replace(checkpoint_utils, "load_checkpoint")
+    def warn(stock, cfg, trainer, **kwargs):
+        asked_for = cfg.restore_file
+        if asked_for != "checkpoint_last.pt" and not os.path.exists(asked_for):
+            logger.warning(f"--restore-file {asked_for} does not exist: TRAINING FROM SCRATCH")
+        return stock(cfg, trainer, **kwargs)
+
+
 def explain_missing_data():
     """A data directory without dict.txt, and an empty corpus, are named.
 
@@ -419,6 +460,7 @@ def silence_meaningless_warnings():
 
 
 SHIMS = (
+    require_a_fairseq_that_can_serve,
     silence_meaningless_warnings,
     restore_numpy_compat,
     restore_length_buckets,
@@ -429,6 +471,7 @@ SHIMS = (
     refuse_to_train_alone,
     validate_on_several_ranks,
     refuse_asynchronous_writing_without_iopath,
+    report_a_missing_restore_file,
     explain_missing_data,
     report_lost_samples,
     errors_in_one_line,  # last, so that it sees the errors of all others

@@ -69,8 +69,12 @@ def override_self_attention(
     stack.embed_positions = stack_part
     for layer, part in zip(stack.layers, parts):
         layer.self_attn.__class__ = RelPosMultiheadAttention
-        layer.self_attn.attach(part.to(next(layer.parameters())), chosen_backend,
-                               stack_part.current_pass, causal)
+        layer.self_attn.attach(
+            part.to(next(layer.parameters())), chosen_backend, stack_part.current_pass, causal
+        )
+        # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
+        # attention included; other versions do not know the attribute
+        layer.can_use_fastpath = False
         if checkpoint_activations:
             recompute_in_backward(layer)
     return encoding

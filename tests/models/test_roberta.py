@@ -386,3 +386,7 @@ def test_sizes_are_those_of_the_stock_architectures():
         ARCH_CONFIG_REGISTRY[f"roberta_tupe_r{ending}"](ours)
         ARCH_CONFIG_REGISTRY[f"roberta{ending}"](stock)
         assert {k: getattr(ours, k) for k in sizes} == {k: getattr(stock, k) for k in sizes}
+
+
+def test_no_layer_may_take_the_fused_path_of_fairseq_0_12_2():
+    assert all(layer.can_use_fastpath is False for layer in stack_of(roberta("roberta_t5")).layers)
