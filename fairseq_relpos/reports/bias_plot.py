@@ -1,0 +1,75 @@
+"""``fairseq-relpos plot bias``: the learned position bias of a checkpoint, a heat map a head."""
+
+from pathlib import Path
+
+import torch
+
+from ..positions import Positions
+from ..terms import Bias
+from .checkpoint import load_model
+
+
+def add_arguments(parser):
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
+    parser.add_argument("--data", metavar="DIR",
+                        help="folder with dict.txt (default: the one that the checkpoint was trained on)")
+    parser.add_argument("--length", type=int, metavar="T",
+                        help="draw T positions (default: as many as in training)")
+    parser.add_argument("--output", default="bias.png", metavar="FILE.png")
+
+
+def run(args):
+    model, settings, _ = load_model(args.checkpoint, args.data)
+    stack = model.encoder.sentence_encoder
+    length = stack.max_source_positions if args.length is None else args.length
+    if length < 1:
+        raise ValueError(f"--length {length}: a number of positions, 1 or more")
+    name = settings.model.position_encoding
+    biases = position_biases(stack, length)
+    if not biases:
+        raise ValueError(
+            f"{args.checkpoint}: {name} has no position bias of its own: its positions join the "
+            "words before attention. Encodings with one: t5, at5, tupe_a, tupe_r, bert_r and "
+            "their variants"
+        )
+    path = plot(biases, name, args.output)
+    for title, bias_HTS in biases.items():
+        print(f"{title or name}: {bias_HTS.size(0)} heads x {length} x {length} tokens, "
+              f"{bias_HTS.min():.2f} to {bias_HTS.max():.2f} (added to the logits)")
+    print(f"plot: {path}")
+
+
+@torch.no_grad()
+def position_biases(stack, length):
+    """Title -> content-free bias [H, T, S]: one of the whole stack (title ""), or one for each
+    layer that has its own; empty where an encoding has none."""
+    parts = {"": stack.embed_positions}
+    for number, layer in enumerate(stack.layers, 1):
+        parts[f"layer {number}"] = layer.self_attn.position_encoding.stack
+    biases = {}
+    for title, part in parts.items():
+        if part is None:
+            continue
+        part.check_length(length)
+        shared = part.evaluate(Positions.of(length, length))
+        if isinstance(shared, Bias):
+            biases[title] = shared.dense(length, length).bias[0]
+    return biases
+
+
+def plot(biases, name, path) -> Path:
+    """A row of heat maps for each bias, one a head, on one symmetric colour scale."""
+    from .figures import new_figure, save
+
+    heads = next(iter(biases.values())).size(0)
+    strongest = max(bias.abs().max().item() for bias in biases.values())
+    figure, panels = new_figure(columns=heads, rows=len(biases), width=3.4, height=3.1)
+    maps = [(title, h, bias[h]) for title, bias in biases.items() for h in range(heads)]
+    for panel, (title, head, bias_TS) in zip(panels, maps):
+        picture = panel.imshow(bias_TS.numpy(), cmap="RdBu_r", vmin=-strongest, vmax=strongest)
+        panel.set_title(f"{title}, head {head + 1}" if title else f"head {head + 1}")
+        panel.set_xlabel("key position j (tokens)")
+        panel.set_ylabel("query position i (tokens)")
+    figure.colorbar(picture, ax=panels, label="bias added to the logit (nats)")
+    figure.suptitle(f"Learned position bias of {name}")
+    return save(figure, path)

@@ -1,0 +1,117 @@
+"""``fairseq-relpos plot loss``: losses of several runs as a table and a picture."""
+
+from pathlib import Path
+from statistics import mean, stdev
+from typing import List, Optional
+
+from .training_log import Run, read_run
+
+
+def add_arguments(parser):
+    parser.add_argument("runs", nargs="+", metavar="RUN",
+                        help="run folder with a train.log, or a log file of fairseq-train")
+    parser.add_argument("--baseline", metavar="ENCODING",
+                        help="print differences from this encoding, seed by seed")
+    parser.add_argument("--output", default="loss.png", metavar="FILE.png")
+
+
+def run(args):
+    runs = [read_run(path) for path in args.runs]
+    print(table(runs, args.baseline))
+    print(f"\nplot: {plot(runs, args.output)}")
+
+
+def splits_of(runs: List[Run]) -> List[str]:
+    return sorted({split for run in runs for split in run.valid})
+
+
+def table(runs: List[Run], baseline: Optional[str] = None) -> str:
+    """Markdown: one row an encoding, seeds averaged, at the last validation that all of the
+    encoding's seeds have reached."""
+    encodings = list(dict.fromkeys(run.encoding for run in runs))
+    if baseline is not None and baseline not in encodings:
+        raise ValueError(f"--baseline {baseline}: no such run; there are {' '.join(encodings)}")
+    splits = splits_of(runs)
+    head = ["encoding", "seeds", "updates"]
+    for split in splits:
+        head.append(f"{split} (nats)")
+        if baseline is not None:
+            head.append(f"{split} - {baseline}")
+    rows = []
+    for encoding in encodings:
+        of_encoding = [run for run in runs if run.encoding == encoding]
+        updates = last_common_update(of_encoding, splits)
+        row = [encoding, str(len(of_encoding)), f"{updates:,}" if updates else "-"]
+        for split in splits:
+            row.append(average([run.valid[split][updates] for run in of_encoding]) if updates else "-")
+            if baseline is not None:
+                row.append(paired_difference(of_encoding, runs, baseline, split, updates))
+        rows.append(row)
+    return markdown(head, rows)
+
+
+def last_common_update(runs, splits):
+    common = set.intersection(*(set(run.valid.get(split, {})) for run in runs for split in splits)) \
+        if splits else set()
+    return max(common, default=None)
+
+
+def paired_difference(of_encoding, runs, baseline, split, updates) -> str:
+    """Mean over the seeds that both have, each at the same number of updates."""
+    if of_encoding[0].encoding == baseline:
+        return "0"
+    reference = {run.seed: run for run in runs if run.encoding == baseline}
+    differences = [
+        run.valid[split][updates] - reference[run.seed].valid[split][updates]
+        for run in of_encoding
+        if run.seed in reference and updates in reference[run.seed].valid.get(split, {})
+    ]
+    return average(differences, sign="+") if differences else "-"
+
+
+def average(values, sign="") -> str:
+    text = f"{mean(values):{sign}.3f}"
+    return f"{text} ± {stdev(values):.3f}" if len(values) > 1 else text
+
+
+def markdown(head, rows) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plot(runs: List[Run], path, names=None) -> Path:
+    """Validation losses (a point each) over training losses (thin), one panel a split.
+    names: split -> title."""
+    from .figures import line_colours, new_figure, save
+
+    splits = splits_of(runs)
+    if not splits:
+        raise ValueError("none of the runs has been validated yet: let them go on for a while")
+    encodings = list(dict.fromkeys(run.encoding for run in runs))
+    colours = dict(zip(encodings, line_colours(len(encodings))))
+    figure, panels = new_figure(columns=len(splits))
+    for panel, split in zip(panels, splits):
+        named = set()
+        for run in runs:
+            colour = colours[run.encoding]
+            panel.plot(list(run.train), list(run.train.values()), color=colour, alpha=0.3, linewidth=0.8)
+            points = run.valid.get(split, {})
+            label = run.encoding if run.encoding not in named else None
+            named.add(run.encoding)
+            panel.plot(list(points), list(points.values()), color=colour, marker="o", markersize=3,
+                       label=label)
+        panel.set_title((names or {}).get(split, split))
+        panel.set_xlabel("updates")
+        panel.set_ylabel("loss (nats per masked token)")
+        panel.set_ylim(*visible_losses(runs))
+        panel.legend(title="thin: training", title_fontsize="small")
+    return save(figure, path)
+
+
+def visible_losses(runs):
+    """Leaves the fall of the first updates, in which all runs are alike, out of the picture."""
+    train = [loss for run in runs for update, loss in run.train.items()
+             if update >= 0.05 * max(run.max_updates, run.updates)]
+    valid = [loss for run in runs for losses in run.valid.values() for loss in losses.values()]
+    low, high = min(train + valid), max(train + valid)
+    return low - 0.05 * (high - low), high + 0.05 * (high - low)

@@ -1,0 +1,125 @@
+"""``fairseq-relpos order-gap``: does a model use the order of the tokens at all?
+
+The loss on a split, and the loss on the same split with the tokens of each block permuted and
+the targets moved along: the same words to fill in from the same words, in no order. A model
+that reads a block as a bag of words has a gap of 0, and comparing its position encoding with
+another's says nothing.
+"""
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+
+import torch
+
+from .checkpoint import load_model
+from .losses import markdown
+
+TOKENS_PER_BATCH = 8192
+
+
+@dataclass
+class OrderGap:
+    """Losses in nats a masked token."""
+
+    split: str
+    loss: float
+    permuted: float
+    blocks: int
+    masked_tokens: int
+    #: of all inputs and targets: two results compare only where it is the same
+    digest: str
+
+    @property
+    def gap(self):
+        return self.permuted - self.loss
+
+
+def add_arguments(parser):
+    parser.description = __doc__.split("\n\n")[1].replace("\n", " ")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
+    parser.add_argument("data", metavar="DATA", help="folder that fairseq-preprocess wrote")
+    parser.add_argument("--split", default="valid", metavar="A,B", help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1,
+                        help="of masks and permutations, whatever the training's (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers here, too")
+
+
+def run(args):
+    gaps = measure(args.checkpoint, args.data, args.split.split(","), args.seed)
+    head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens",
+            "digest"]
+    rows = [
+        [g.split, f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{g.gap:+.4f}", f"{g.blocks:,}",
+         f"{g.masked_tokens:,}", g.digest]
+        for g in gaps
+    ]
+    print(markdown(head, rows))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(gap) for gap in gaps], file, indent=1)
+
+
+def measure(checkpoint, data, splits, seed=1):
+    """One OrderGap for each split."""
+    model, settings, task = load_model(checkpoint, data, seed)
+    if not hasattr(task, "mask_idx"):
+        raise ValueError(f"{checkpoint} was not trained with --task masked_lm: order-gap needs masks")
+    if torch.cuda.is_available():
+        model.cuda()
+    criterion = task.build_criterion(settings.criterion).eval()
+    return [gap_of_split(model, task, criterion, split, seed) for split in splits]
+
+
+def gap_of_split(model, task, criterion, split, seed):
+    totals = {"plain": 0.0, "permuted": 0.0}
+    masked = blocks = digest = 0
+    for sample in every_sample(model, task, split):
+        permuted = permute_blocks(sample, task.source_dictionary.pad(), seed)
+        for kind, batch in (("plain", sample), ("permuted", permuted)):
+            loss, count, _ = task.valid_step(batch, model, criterion)
+            totals[kind] += float(loss)
+        masked += int(count)
+        blocks += len(sample["id"])
+        for tensor in (sample["id"], sample["net_input"]["src_tokens"], sample["target"]):
+            digest = zlib.crc32(tensor.cpu().numpy().tobytes(), digest)
+    expected = len(task.dataset(split))
+    if blocks != expected:
+        raise RuntimeError(f"{split}: {blocks} of {expected} blocks were evaluated")
+    return OrderGap(
+        split, totals["plain"] / masked, totals["permuted"] / masked, blocks, masked, f"{digest:08x}"
+    )
+
+
+def every_sample(model, task, split):
+    """All batches of a split, on the model's device, masked as in every validation: fairseq
+    draws the masks of a block from the seed, the epoch (1 in validation) and its number."""
+    from fairseq import utils
+
+    task.load_dataset(split)
+    batches = task.get_batch_iterator(
+        task.dataset(split),
+        max_tokens=TOKENS_PER_BATCH,
+        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+        # the default, 8, would leave sentences out
+        required_batch_size_multiple=1,
+        disable_iterator_cache=True,
+    ).next_epoch_itr(shuffle=False)
+    on_gpu = next(model.parameters()).is_cuda
+    for sample in batches:
+        yield utils.move_to_cuda(sample) if on_gpu else sample
+
+
+def permute_blocks(sample, pad, seed):
+    """The sample with columns 1, 2, ... of each row in another order, targets moved along;
+    <s> stays first and pads last. A block's order depends on the seed and its number only."""
+    tokens = sample["net_input"]["src_tokens"]
+    order = torch.arange(tokens.size(1)).repeat(tokens.size(0), 1)
+    lengths = tokens.ne(pad).sum(1).tolist()
+    for row, (block, length) in enumerate(zip(sample["id"].tolist(), lengths)):
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + block)
+        order[row, 1:length] = 1 + torch.randperm(length - 1, generator=generator)
+    order = order.to(tokens.device)
+    moved = dict(sample, target=sample["target"].gather(1, order))
+    moved["net_input"] = dict(sample["net_input"], src_tokens=tokens.gather(1, order))
+    return moved

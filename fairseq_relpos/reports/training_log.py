@@ -1,0 +1,90 @@
+"""Reads the log that fairseq-train writes with ``--log-format json --log-file FILE``."""
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, Optional
+
+#: fairseq logs losses in bits
+NATS = math.log(2)
+
+LOG_NAME = "train.log"
+
+
+@dataclass
+class Run:
+    """One training run. Losses are in nats a predicted token, by number of updates."""
+
+    name: str
+    encoding: str
+    seed: int
+    parameters: Optional[int] = None
+    #: --max-update of the last start
+    max_updates: int = 0
+    train: Dict[int, float] = field(default_factory=dict)
+    #: split -> losses
+    valid: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    #: of the whole run, also where it was resumed; validation included
+    seconds: float = 0
+    #: of the last lines: what is going on now
+    updates_per_second: float = 0
+
+    @property
+    def updates(self) -> int:
+        return max(self.train, default=0)
+
+
+def read_run(path) -> Run:
+    """``path``: a log file, or a folder with a train.log in it."""
+    path = Path(path)
+    log = path / LOG_NAME if path.is_dir() else path
+    if not log.exists():
+        raise ValueError(
+            f"no training log {log}: give a log that fairseq-train wrote with "
+            f"--log-format json --log-file, or a folder with a {LOG_NAME}"
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    run = None
+    for line in lines:
+        settings = re.search(r"'common': .*'seed': (\d+)", line)
+        if settings:
+            # one line for each start; what was read before goes on
+            run = run or Run(path.name if path.is_dir() else path.stem, "", 0)
+            read_settings(run, line)
+        elif run is not None:
+            read_line(run, line)
+    if run is None:
+        raise ValueError(f"{log} is no log of fairseq-train: write one with --log-file")
+    return run
+
+
+def read_settings(run, line):
+    run.seed = int(re.search(r"'seed': (\d+)", line)[1])
+    run.max_updates = int(re.search(r"'max_update': (\d+)", line)[1])
+    encoding = re.search(r"\bposition_encoding='(\w+)'", line)
+    # stock architectures have none of the plugin's flags
+    run.encoding = encoding[1] if encoding else re.search(r"\barch='(\w+)'", line)[1]
+
+
+def read_line(run, line):
+    parameters = re.match(r".*num. shared model params: ([\d,]+)", line)
+    if parameters:
+        run.parameters = int(parameters[1].replace(",", ""))
+    start = line.find("{")
+    if start < 0:
+        return
+    try:
+        entry = json.loads(line[start:])
+    except ValueError:
+        return  # the last line of a run that is being written, or not one of fairseq's
+    if "num_updates" in entry and "loss" in entry:
+        run.train[int(entry["num_updates"])] = float(entry["loss"]) * NATS
+        run.seconds = max(run.seconds, float(entry.get("wall", 0)))
+        run.updates_per_second = float(entry.get("ups", 0))
+    for key, value in entry.items():
+        split = re.fullmatch(r"(\w+)_num_updates", key)
+        if split and split[1] != "train":
+            losses = run.valid.setdefault(split[1], {})
+            losses[int(value)] = float(entry[f"{split[1]}_loss"]) * NATS

@@ -1,0 +1,117 @@
+"""Progress of training runs that go on side by side, from the logs that they write:
+
+    python -m fairseq_relpos.reports.watch RUN... --until-exit PID...
+
+fairseq's own bars, drawn by several processes, would write over each other.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .training_log import LOG_NAME, read_run
+
+POLL_SECONDS = 1
+#: where there is no terminal to redraw a bar in, one line a run so often
+LINE_SECONDS = 30
+
+
+def add_arguments(parser):
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path,
+                        help="run folder in which a train.log is being written")
+    parser.add_argument("--until-exit", nargs="+", metavar="PID", type=int, required=True,
+                        help="stop when these processes have ended")
+
+
+def run(args):
+    show = Bars(args.runs) if sys.stderr.isatty() else Lines()
+    while True:
+        # before the logs are read, so that what they say last is shown
+        ended = not any(is_running(pid) for pid in args.until_exit)
+        for number, folder in enumerate(args.runs):
+            state = read_if_begun(folder)
+            if state is not None:
+                show.update(number, state)
+        show.flush(ended)
+        if ended:
+            break
+        time.sleep(POLL_SECONDS)
+    show.close()
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def read_if_begun(folder):
+    if not (folder / LOG_NAME).exists():
+        return None
+    try:
+        return read_run(folder)
+    except ValueError:
+        return None  # the first line is being written
+
+
+def losses(run):
+    parts = []
+    if run.train:
+        parts.append(f"loss {run.train[run.updates]:.2f}")
+    for split, by_update in run.valid.items():
+        parts.append(f"{split} {by_update[max(by_update)]:.2f} nats")
+    return ", ".join(parts)
+
+
+class Bars:
+    def __init__(self, runs):
+        self.bars = [
+            tqdm(total=1, position=i, desc=f"{folder.name:>16}", unit=" updates", leave=True,
+                 bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}<{remaining} {postfix}")
+            for i, folder in enumerate(runs)
+        ]
+
+    def update(self, number, run):
+        bar = self.bars[number]
+        bar.total = run.max_updates
+        bar.set_postfix_str(losses(run), refresh=False)
+        bar.update(run.updates - bar.n)
+        bar.refresh()
+
+    def flush(self, ended):
+        pass
+
+    def close(self):
+        for bar in self.bars:
+            bar.close()
+
+
+class Lines:
+    def __init__(self):
+        self.states = {}
+        self.last = 0.0
+
+    def update(self, number, run):
+        self.states[number] = run
+
+    def flush(self, ended):
+        if not ended and time.monotonic() - self.last < LINE_SECONDS:
+            return
+        self.last = time.monotonic()
+        for run in self.states.values():
+            print(f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates, {losses(run)}", flush=True)
+
+    def close(self):
+        pass
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    add_arguments(parser)
+    run(parser.parse_args())

@@ -1,0 +1,107 @@
+import math
+import re
+
+import pytest
+import torch
+from fairseq_data import binarise, fairseq_ok, masked_lm
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.reports import order_gap
+
+PAD = 1
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    # 25 is no multiple of 8, at which fairseq leaves sentences out
+    return binarise(tmp_path_factory.mktemp("order_gap"), train=16, valid=25)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("order_gap_runs")
+    for name in ("none", "tupe_r"):
+        # another seed than the masks will have
+        fairseq_ok("train", *masked_lm(
+            data, folder / name, "fairseq_relpos", "--arch", f"roberta_{name}", "--max-update", 4,
+            "--lr", 0.1, "--seed", 7, "--disable-validation", "--no-epoch-checkpoints",
+        ))  # fmt: skip
+    checkpoints = {name: str(folder / name / "checkpoint_last.pt") for name in ("none", "tupe_r")}
+    amplify_positions(checkpoints["tupe_r"])
+    return checkpoints
+
+
+def amplify_positions(checkpoint):
+    """After four updates they would hardly weigh in."""
+    state = load_checkpoint(checkpoint)
+    for key, value in state["model"].items():
+        if key.endswith(("u_q.weight", "u_k.weight")):
+            value *= 20
+    torch.save(state, checkpoint)
+
+
+def measure(checkpoint, data, **options):
+    (gap,) = order_gap.measure(checkpoint, str(data), ["valid"], **options)
+    return gap
+
+
+def test_a_bag_of_words_has_no_gap_and_positions_have_one(checkpoints, data):
+    assert measure(checkpoints["none"], data).gap == pytest.approx(0, abs=1e-5)
+    assert abs(measure(checkpoints["tupe_r"], data).gap) > 1e-3
+
+
+def test_masks_do_not_depend_on_the_model_or_its_seed_or_the_time(checkpoints, data):
+    one, other = (measure(checkpoints[name], data) for name in ("none", "tupe_r"))
+    assert one.digest == other.digest == measure(checkpoints["none"], data).digest
+    assert one.masked_tokens == other.masked_tokens
+    assert measure(checkpoints["none"], data, seed=2).digest != one.digest
+
+
+def test_no_sentence_is_lost(checkpoints, data):
+    assert measure(checkpoints["none"], data).blocks == 25
+
+
+def test_the_loss_is_that_of_fairseq_validate(checkpoints, data):
+    printed = fairseq_ok(
+        "validate", data, "--user-dir", "fairseq_relpos", "--task", "masked_lm", "--path",
+        checkpoints["tupe_r"], "--seed", 1, "--batch-size", 4, "--required-batch-size-multiple", 1,
+        "--log-format", "simple", "--cpu",
+    )  # fmt: skip
+    bits = float(re.search(r"\| loss ([\d.]+)", printed)[1])
+    assert measure(checkpoints["tupe_r"], data).loss == pytest.approx(bits * math.log(2), abs=5e-4)
+
+
+def sample(*rows):
+    tokens = torch.tensor(rows)
+    target = torch.where(tokens.eq(PAD), tokens, tokens + 100)
+    return {
+        "id": torch.arange(len(rows)) + 50,
+        "target": target,
+        "net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)},
+        "ntokens": int(tokens.ne(PAD).sum()),
+    }
+
+
+def test_permuted_targets_follow_their_tokens_between_start_and_padding():
+    before = sample([0, *range(10, 30), 2], [0, *range(40, 50), 2] + [PAD] * 10)
+    after = order_gap.permute_blocks(before, PAD, seed=1)
+    tokens, target = after["net_input"]["src_tokens"], after["target"]
+    assert torch.equal(target, torch.where(tokens.eq(PAD), tokens, tokens + 100))
+    assert torch.equal(tokens.sort(1)[0], before["net_input"]["src_tokens"].sort(1)[0])
+    assert (tokens[:, 0] == 0).all()
+    assert torch.equal(tokens.eq(PAD), before["net_input"]["src_tokens"].eq(PAD))
+    assert not torch.equal(tokens, before["net_input"]["src_tokens"])
+
+
+def test_a_block_is_permuted_alike_in_any_batch():
+    long, short = [0, *range(10, 30), 2], [0, *range(40, 50), 2]
+    together = order_gap.permute_blocks(sample(long, short + [PAD] * 10), PAD, seed=1)
+    alone = sample(short)
+    alone["id"] += 1
+    alone = order_gap.permute_blocks(alone, PAD, seed=1)
+    assert torch.equal(together["net_input"]["src_tokens"][1, :12], alone["net_input"]["src_tokens"][0])
+
+
+def test_no_checkpoint_is_named(data, tmp_path):
+    with pytest.raises(ValueError, match="no checkpoint .*absent.pt"):
+        measure(str(tmp_path / "absent.pt"), data)

@@ -1,0 +1,38 @@
+import math
+
+import pytest
+from training_logs import inner, log_of, valid
+
+from fairseq_relpos.reports.training_log import read_run
+
+
+def test_losses_are_in_nats_by_split_and_update(tmp_path):
+    end_of_epoch = {"epoch": 1, "train_loss": "9", "train_num_updates": "20"}
+    run = read_run(log_of(tmp_path / "a", inner(10, 2), inner(20, 1), valid(20, 4), valid(20, 3, "valid1"),
+                          end_of_epoch))
+    assert run.train == {10: 2 * math.log(2), 20: math.log(2)}
+    assert run.valid == {"valid": {20: 4 * math.log(2)}, "valid1": {20: 3 * math.log(2)}}
+    assert (run.name, run.encoding, run.seed, run.parameters) == ("a", "tupe_r", 3, 12345)
+    assert (run.updates, run.max_updates) == (20, 40)
+
+
+def test_a_resumed_run_goes_on_and_what_it_did_twice_counts_once(tmp_path):
+    log_of(tmp_path / "a", inner(10, 2, wall=5), inner(20, 1, wall=9))
+    run = read_run(log_of(tmp_path / "a", inner(20, 3, wall=12), inner(30, 1, wall=20)))
+    assert run.train == {10: 2 * math.log(2), 20: 3 * math.log(2), 30: math.log(2)}
+    assert run.seconds == 20
+
+
+def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
+    folder = log_of(tmp_path / "a", inner(10, 2))
+    with open(folder / "train.log", "a") as file:
+        file.write('{"epoch": 1, "loss": "1", "num_upd')
+    assert read_run(folder).updates == 10
+
+
+@pytest.mark.parametrize("content", [None, "", "hello\n"])
+def test_no_log_of_fairseq_is_named(tmp_path, content):
+    if content is not None:
+        (tmp_path / "train.log").write_text(content)
+    with pytest.raises(ValueError, match="train.log.*--log-file"):
+        read_run(tmp_path)
