@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Text -> vocabulary -> binarised data that fairseq-train reads.
+#
+#   bash examples/roberta_small/prepare.sh OUT --train FILE... --valid FILE...
+#
+# Text: UTF-8, one paragraph a line, an empty line between documents; plain, .xz or .gz.
+# The train files become one split, each valid file one of its own: valid, valid1, ...
+# Run it again at any time: finished steps are skipped, changed text or settings start over.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/common.sh"
+
+usage="usage: prepare.sh OUT --train FILE... --valid FILE..."
+[ $# -gt 0 ] || die "$usage"
+OUT=$1
+shift
+train=() valid=() kind=
+for argument in "$@"; do
+  case $argument in
+    --train | --valid) kind=${argument#--} ;;
+    -*) die "unknown flag $argument; $usage" ;;
+    *)
+      case $kind in
+        train) train+=("$argument") ;;
+        valid) valid+=("$argument") ;;
+        *) die "$argument stands before --train and --valid; $usage" ;;
+      esac
+      [ -f "$argument" ] && [ -r "$argument" ] || die "no readable file $argument: give text files"
+      ;;
+  esac
+done
+[ ${#train[@]} -gt 0 ] && [ ${#valid[@]} -gt 0 ] || die "no text for training or validation; $usage"
+
+# What OUT was made from, in a form that can be compared: digest, split, name.
+describe_sources() {
+  local file number=0
+  echo "vocabulary $VOCAB_SIZE $NORMALIZATION"
+  for file in "${train[@]}"; do
+    echo "$(digest "$file") train $(basename "$file")"
+  done
+  for file in "${valid[@]}"; do
+    echo "$(digest "$file") $(valid_split $number) $(basename "$file")"
+    number=$((number + 1))
+  done
+}
+digest() { sha256sum <"$1" | cut -d' ' -f1; }
+valid_split() { [ "$1" -eq 0 ] && echo valid || echo "valid$1"; }
+
+unpack() {
+  case $1 in
+    *.xz) xz -dc -- "$1" ;;
+    *.gz) gzip -dc -- "$1" ;;
+    *) cat -- "$1" ;;
+  esac
+}
+
+# unpack_split SPLIT FILE...: OUT/SPLIT.txt, whole or not at all
+unpack_split() {
+  local split=$1 file
+  shift
+  [ -e "$OUT/$split.txt" ] && return
+  for file in "$@"; do
+    unpack "$file" || die "$file cannot be unpacked: is it cut short?"
+  done >"$OUT/$split.txt.tmp"
+  mv "$OUT/$split.txt.tmp" "$OUT/$split.txt"
+}
+
+encode_split() {
+  [ -e "$OUT/$1.pieces" ] || python "$HERE/pieces.py" encode "$OUT/spm.model" "$OUT/$1.txt" "$OUT/$1.pieces"
+}
+
+mkdir -p "$OUT"
+sources=$(describe_sources)
+if [ -e "$OUT/sources.txt" ] && [ "$sources" != "$(cat "$OUT/sources.txt")" ]; then
+  say "the text or the vocabulary's settings have changed: $OUT is made again"
+  rm -f "$OUT"/{train,valid}*.{txt,pieces,bin,idx} "$OUT"/{dict.txt,spm.model}
+fi
+if [ -e "$OUT/dict.txt" ]; then
+  say "$OUT is ready"
+  exit 0
+fi
+echo "$sources" >"$OUT/sources.txt"
+
+unpack_split train "${train[@]}"
+splits=(train)
+for number in "${!valid[@]}"; do
+  split=$(valid_split "$number")
+  unpack_split "$split" "${valid[$number]}"
+  splits+=("$split")
+done
+
+if [ ! -e "$OUT/spm.model" ]; then
+  say "vocabulary of $VOCAB_SIZE pieces, learned from the training text (a minute for 50 MB)"
+  python "$HERE/pieces.py" vocabulary "$OUT/train.txt" "$OUT/spm" "$VOCAB_SIZE" "$NORMALIZATION"
+fi
+for split in "${splits[@]}"; do
+  encode_split "$split"
+done
+
+# The vocabulary itself is the dictionary: made from the pieces in the text it would also hold
+# every rare character that the vocabulary lacks.
+say "binarising"
+binarised=$OUT/binarised.tmp
+rm -rf "$binarised"
+python "$HERE/pieces.py" dictionary "$OUT/spm.model" "$OUT/dict.tmp"
+valid_prefixes=("${splits[@]:1}")
+valid_prefixes=("${valid_prefixes[@]/#/$OUT/}")
+fairseq-preprocess --only-source --srcdict "$OUT/dict.tmp" --destdir "$binarised" --workers 1 \
+  --trainpref "$OUT/train.pieces" \
+  --validpref "$(IFS=,; echo "${valid_prefixes[*]/%/.pieces}")" >"$OUT/preprocess.log" 2>&1 ||
+  die "fairseq-preprocess failed: $(tail -n 1 "$OUT/preprocess.log") (all of it in $OUT/preprocess.log)"
+mv "$binarised"/*.bin "$binarised"/*.idx "$OUT"
+mv "$binarised/dict.txt" "$OUT"      # last: it says that the rest is there
+rm -rf "$binarised" "$OUT/dict.tmp" "$OUT"/{train,valid}*.{txt,pieces}
+say "ready: $OUT (splits ${splits[*]})"

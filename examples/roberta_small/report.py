@@ -1,0 +1,181 @@
+"""The table and the plot of every run: report.py RUNS DATA BASELINE FOLDER.
+
+Writes RESULTS.md and losses.png into FOLDER; runs that are not finished are left out.
+"""
+
+import json
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from fairseq_relpos.reports import losses
+from fairseq_relpos.reports.training_log import read_run
+
+PLOT = "losses.png"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(runs_folder, data, baseline, folder):
+    finished, running = [], []
+    for log in sorted(Path(runs_folder).glob("*/train.log")):
+        done = (log.parent / "trained").exists() and (log.parent / "order_gap.json").exists()
+        (finished if done else running).append(log.parent)
+    if not finished:
+        sys.exit(f"report: error: no finished run in {runs_folder}: compare.sh, or run.sh train and validate")
+    runs = sorted((read_run(path) for path in finished), key=order_of(baseline))
+    gaps = {run.name: {gap["split"]: gap for gap in read_gaps(runs_folder, run)} for run in runs}
+    check_same_batches(gaps)
+    names = split_names(data)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    losses.plot(runs, Path(folder, PLOT), names)
+    text = RESULTS.format(
+        losses_table=losses_table(runs, gaps, names, baseline),
+        baseline=baseline,
+        plot=PLOT,
+        gaps_table=gaps_table(runs, gaps, names),
+        runs_table=runs_table(runs, runs_folder),
+        command=Path(runs_folder, runs[0].name, "trained").read_text().strip().replace(str(ROOT), "."),
+        first=runs[0].name,
+        sources=Path(data, "sources.txt").read_text().strip(),
+        digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[runs[0].name].items()),
+        **machine(),
+    )
+    if running:
+        text += "\nNot finished, so not here: " + ", ".join(path.name for path in running) + ".\n"
+    results = Path(folder, "RESULTS.md")
+    results.write_text(text, encoding="utf-8")
+    print(f"{losses_table(runs, gaps, names, baseline)}\n\n{gaps_table(runs, gaps, names)}\n")
+    print(f"{results}, {PLOT}: {len(runs)} runs")
+
+
+def order_of(baseline):
+    return lambda run: (run.encoding != baseline, run.encoding, run.seed)
+
+
+def read_gaps(runs_folder, run):
+    return json.loads(Path(runs_folder, run.name, "order_gap.json").read_text())
+
+
+def check_same_batches(gaps):
+    digests = {tuple((s, g["digest"]) for s, g in sorted(of_run.items())) for of_run in gaps.values()}
+    if len(digests) != 1:
+        sys.exit(
+            "report: error: the runs were not validated on the same masked text: "
+            f"run.sh validate again ({', '.join(gaps)})"
+        )
+
+
+def split_names(data):
+    """valid -> wiki.valid, as the text file was called."""
+    names = {}
+    for line in Path(data, "sources.txt").read_text().splitlines():
+        _, split, name = line.split(" ", 2)
+        names[split] = name.split(".txt")[0]
+    return names
+
+
+def losses_table(runs, gaps, names, baseline):
+    splits = list(next(iter(gaps.values())))
+    reference = {run.seed: gaps[run.name] for run in runs if run.encoding == baseline}
+    head = ["encoding", "seed", "updates"]
+    for split in splits:
+        head += [f"{names[split]} (nats)", f"- {baseline}"]
+    rows = []
+    for run in runs:
+        row = [run.encoding, str(run.seed), f"{run.updates:,}"]
+        for split in splits:
+            loss = gaps[run.name][split]["loss"]
+            paired = reference.get(run.seed)
+            row += [f"{loss:.3f}", f"{loss - paired[split]['loss']:+.3f}" if paired else "-"]
+        rows.append(row)
+    return losses.markdown(head, rows)
+
+
+def gaps_table(runs, gaps, names):
+    splits = list(next(iter(gaps.values())))
+    head = ["encoding", "seed"]
+    for split in splits:
+        head += [f"{names[split]} permuted (nats)", "gap (nats)"]
+    rows = []
+    for run in runs:
+        row = [run.encoding, str(run.seed)]
+        for split in splits:
+            gap = gaps[run.name][split]
+            row += [f"{gap['permuted']:.3f}", f"{gap['permuted'] - gap['loss']:+.3f}"]
+        rows.append(row)
+    return losses.markdown(head, rows)
+
+
+def runs_table(runs, runs_folder):
+    rows = [
+        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:.0f}",
+         Path(runs_folder, run.name, "commit.txt").read_text().strip()]
+        for run in runs
+    ]
+    return losses.markdown(["run", "parameters", "minutes of one core", "commit"], rows)
+
+
+
+def machine():
+    return {
+        "cpu": cpu_name(),
+        "versions": ", ".join(
+            [f"Python {platform.python_version()}"]
+            + [f"{name} {version(name)}" for name in ("torch", "fairseq-fixed", "sentencepiece", "numpy")]
+        ),
+        "today": date.today().isoformat(),
+    }
+
+
+def cpu_name():
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
+
+
+RESULTS = """# Results of examples/roberta_small
+
+Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
+logs bits), of the weights after the last update, on the same masked text for every run.
+
+## Validation loss
+{losses_table}
+
+"- {baseline}": difference from {baseline} with the same seed; negative is better.
+
+![losses]({plot})
+
+## Is the order of the tokens used?
+The same text and masks, with the tokens of each block permuted (`<s>` kept first) and the targets
+moved along. A gap of 0 is a model of bags of words, whose position encoding does not matter.
+
+{gaps_table}
+
+## How
+```
+bash examples/roberta_small/prepare.sh data-bin/roberta_small --train FILE... --valid FILE...
+bash examples/roberta_small/compare.sh
+```
+Text (SHA-256, split, file), encoded with one vocabulary:
+```
+{sources}
+```
+All runs differ in `--arch` alone. {first} was
+```
+{command}
+```
+Validation inputs and targets have the same digest in every run and at every validation
+({digests}): fairseq draws masks from seed, epoch and block number, and counts every validation
+as epoch 1.
+
+{runs_table}
+
+Minutes include validation, on cores that other processes shared: compare losses, not minutes.
+{cpu}; {versions}.
+"""
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

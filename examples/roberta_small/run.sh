@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+#
+#   bash examples/roberta_small/run.sh train ENCODING [flags of fairseq-train]
+#   bash examples/roberta_small/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
+#   bash examples/roberta_small/run.sh fill-mask ENCODING [TEXT with <mask>]...
+#   bash examples/roberta_small/run.sh report [FOLDER]
+#
+# train goes on where it was stopped. validate: the loss of fairseq-validate (there in bits), and
+# that with the tokens of each block permuted. report: all runs, into FOLDER (default: $RUNS).
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/common.sh"
+
+usage="usage: run.sh train|validate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
+
+need_data() {
+  [ -e "$DATA/dict.txt" ] ||
+    die "no data in $DATA: run prepare.sh $DATA --train FILE... --valid FILE... first, or set DATA"
+}
+
+need_checkpoint() {
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+}
+
+valid_splits() {
+  (cd "$DATA" && ls valid*.bin) | sed 's/\.bin$//' | sort -V | paste -sd,
+}
+
+train() {
+  local command
+  need_data
+  command=(fairseq-train "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
+    --task masked_lm --criterion masked_lm
+    --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
+    --sample-break-mode "$SAMPLE_BREAK_MODE"
+    --encoder-layers "$LAYERS" --encoder-embed-dim "$EMBED_DIM"
+    --encoder-ffn-embed-dim "$FFN_DIM" --encoder-attention-heads "$HEADS"
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
+    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0
+    # the default, 8, would silently leave sentences out of every validation
+    --required-batch-size-multiple 1 --valid-subset "$(valid_splits)"
+    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
+    --validate-interval 1000000 --save-interval 1000000
+    --keep-interval-updates 1 --no-epoch-checkpoints
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    "$@")
+  if [ "${command[*]@Q}" = "$(cat "$run/trained" 2>/dev/null)" ]; then
+    say "$run is trained"
+    return
+  fi
+  mkdir -p "$run"
+  git -C "$ROOT" describe --always --dirty >"$run/commit.txt" 2>/dev/null || echo unknown >"$run/commit.txt"
+  say "training $encoding, seed $SEED: $run/train.log"
+  # $run/train.log is fairseq's own copy, without errors
+  "${command[@]}" >"$run/output.txt" 2>&1 ||
+    die "$(tail -n 1 "$run/output.txt") (all of it in $run/output.txt)"
+  echo "${command[*]@Q}" >"$run/trained"      # only now: it says that all updates are done
+}
+
+validate() {
+  need_data
+  need_checkpoint
+  say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
+  python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(valid_splits)" \
+    --seed "$MASK_SEED" --json "$run/order_gap.json" "$@" 2>"$run/order_gap.log" ||
+    die "$(tail -n 1 "$run/order_gap.log") (all of it in $run/order_gap.log)"
+}
+
+fill_mask() {
+  need_data
+  need_checkpoint
+  [ $# -gt 0 ] || set -- "${MASKED_SENTENCES[@]}"
+  python "$HERE/fill_mask.py" "$checkpoint" "$DATA" "$@" 2>"$run/fill_mask.log" ||
+    die "$(tail -n 1 "$run/fill_mask.log") (all of it in $run/fill_mask.log)"
+}
+
+report() {
+  [ $# -le 1 ] || die "$usage"
+  python "$HERE/report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}"
+}
+
+action=${1:-}
+case $action in
+  train | validate | fill-mask)
+    encoding=${2:-}
+    [ -n "$encoding" ] || die "which encoding? $usage"
+    run=$RUNS/$encoding-seed$SEED
+    checkpoint=$run/checkpoint_last.pt
+    shift 2
+    "${action//-/_}" "$@"
+    ;;
+  report) report "${@:2}" ;;
+  *) die "$usage" ;;
+esac

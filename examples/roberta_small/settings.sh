@@ -1,0 +1,56 @@
+# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
+# this one, so it names only what it changes; DATA, RUNS and SEED may also come from the
+# environment. Read by prepare.sh, run.sh and compare.sh.
+
+# --- where ---
+DATA=${DATA:-data-bin/roberta_small}     # prepare.sh writes it, training reads it
+RUNS=${RUNS:-runs/roberta_small}         # one folder for each run: ENCODING-seedN
+SEED=${SEED:-1}                          # weights, order of the data, dropout and masks
+
+# --- text -> tokens ---
+VOCAB_SIZE=4000            # pieces; a larger one needs more updates before positions matter
+NORMALIZATION=nmt_nfkc_cf  # Unicode NFKC, lower case: a small vocabulary has no room for both
+
+# --- the model: 2 layers x 128 ---
+LAYERS=2
+EMBED_DIM=128
+HEADS=2                    # of 64 dimensions, as in roberta_base
+FFN_DIM=512
+DROPOUT=0                  # 4,000 updates see little text twice; RoBERTa's 0.1 is for many epochs
+
+# --- one update ---
+TOKENS_PER_SAMPLE=128      # T, with <s>
+# none: blocks of exactly T tokens across paragraphs. fairseq's `complete` keeps paragraphs
+# whole, and stops (or leaves them out) where one is longer than T, as many here are.
+SAMPLE_BREAK_MODE=none
+TOKENS_PER_UPDATE=4096     # 32 blocks
+
+# --- how long, how fast ---
+UPDATES=4000
+LEARNING_RATE=2e-3         # 1e-3 never left the unigram plateau within 2,000 updates
+WARMUP_UPDATES=400
+ADAM_BETAS='(0.9, 0.98)'
+ADAM_EPS=1e-6
+WEIGHT_DECAY=0.01
+CLIP_NORM=1.0
+
+# --- what is written when ---
+LOG_EVERY=50               # updates
+VALIDATE_EVERY=400         # updates; a checkpoint each time
+
+# --- what is looked at afterwards ---
+MASK_SEED=1                # of the masks of run.sh validate, whatever SEED trained the model
+MASKED_SENTENCES=(
+  "He was <mask> in London in 1820 ."
+  "She opened the <mask> and went into the room ."
+  "The city is the capital <mask> the province ."
+)
+
+# --- the comparison: compare.sh without arguments ---
+COMPARED="learned t5 tupe_r none tupe_a bert_r"
+BASELINE=learned           # differences are against this one, seed by seed
+
+if [ -n "${SETTINGS:-}" ]; then
+  [ -r "$SETTINGS" ] || { echo "SETTINGS=$SETTINGS is no readable file: give one like $BASH_SOURCE" >&2; exit 1; }
+  . "$SETTINGS"
+fi

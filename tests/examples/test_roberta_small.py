@@ -1,0 +1,170 @@
+"""The recipe through its own scripts, sized for seconds."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "roberta_small"
+TINY = """
+VOCAB_SIZE=60
+LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
+TOKENS_PER_SAMPLE=16 TOKENS_PER_UPDATE=128
+UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=2 VALIDATE_EVERY=2
+COMPARED="learned t5" BASELINE=learned
+"""
+
+
+def text_of(path, lines, seed=0):
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("abcdefghij", k=chance.randint(2, 5))) for _ in range(30)]
+    content = ""
+    for number in range(lines):
+        content += " ".join(chance.choices(words, k=chance.randint(3, 14))) + "\n"
+        content += "\n" if number % 5 == 4 else ""
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("roberta_small")
+    (folder / "tiny.sh").write_text(TINY)
+    text_of(folder / "train.txt", 80)
+    text_of(folder / "one.txt", 15, seed=1)
+    text_of(folder / "two.txt", 9, seed=2)
+    return folder
+
+
+def recipe(workplace, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+
+
+def succeeds(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def fails(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode != 0
+    (line,) = done.stdout.strip().splitlines()[-1:]
+    assert "Traceback" not in done.stdout
+    return line
+
+
+def prepare(workplace, out="data", train="train.txt", run=succeeds):
+    return run(workplace, "prepare.sh", out, "--train", train, "--valid", "one.txt", "two.txt")
+
+
+@pytest.fixture(scope="session")
+def data(workplace):
+    prepare(workplace)
+    return workplace / "data"
+
+
+def written(folder):
+    return {p.relative_to(folder): p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_dictionary_is_the_vocabulary_and_every_line_is_binarised(data):
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    assert len(dictionary) == 60 - 3 + 4  # SentencePiece's special pieces, and fairseq's
+    lines = {split: len(data_utils.load_indexed_dataset(str(data / split), dictionary))
+             for split in ("train", "valid", "valid1")}  # fmt: skip
+    assert lines == {"train": 96, "valid": 18, "valid1": 10}
+    assert not list(data.glob("*.tmp*")) and not list(data.glob("*.txt.tmp"))
+
+
+def test_prepare_again_does_nothing_and_a_changed_text_is_noticed(workplace, data):
+    before = written(data)
+    assert "is ready" in prepare(workplace)
+    assert written(data) == before
+
+    changed = workplace / "changed"
+    shutil.copytree(data, changed)
+    (changed / "mine.txt").write_text("stays")
+    text_of(workplace / "changed.txt", 70)
+    printed = prepare(workplace, changed, "changed.txt")
+    assert "have changed" in printed and "train: 84 lines" in printed
+    assert (changed / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "no readable file odd.txt"),
+        (b"\n\n", "train.txt holds no text"),
+        (b"good\nbad \xff\n", "line 2: not UTF-8"),
+        (b"a b c\n", "smaller VOCAB_SIZE"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named_in_one_line(workplace, content, message):
+    (workplace / "odd.txt").unlink(missing_ok=True)
+    if content is not None:
+        (workplace / "odd.txt").write_bytes(content)
+    assert re.search(message, prepare(workplace, "odd", "odd.txt", run=fails))
+    assert not (workplace / "odd" / "dict.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["prepare.sh"], "usage"),
+        (["prepare.sh", "out", "train.txt"], "before --train"),
+        (["prepare.sh", "out", "--train", "train.txt"], "usage"),
+        (["run.sh", "sing"], "usage"),
+        (["run.sh", "train"], "which encoding"),
+        (["run.sh", "validate", "m4"], "no data in data"),
+        (["run.sh", "report"], "no finished run in runs"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
+    for name in ("tiny.sh", "train.txt"):
+        (tmp_path / name).write_text((workplace / name).read_text())
+    assert message in fails(tmp_path, *arguments)
+
+
+def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
+    assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
+
+
+def test_text_to_report(workplace, data):
+    printed = succeeds(workplace, "compare.sh")
+    results = (workplace / "runs" / "RESULTS.md").read_text()
+    assert "| learned | 1 | 4 |" in results and "| t5 | 1 | 4 |" in results
+    assert "one (nats)" in results and "two (nats)" in results
+    assert str(ROOT) not in results
+    assert (workplace / "runs" / "losses.png").stat().st_size < 200_000
+    assert "gap" in printed
+
+    # all is done: nothing is trained or validated again
+    before = written(workplace / "runs" / "t5-seed1")
+    succeeds(workplace, "compare.sh")
+    assert written(workplace / "runs" / "t5-seed1") == before
+
+    # flags of fairseq-train reach it, and the run goes on from its checkpoint
+    succeeds(workplace, "run.sh", "train", "t5", "--max-update", "6")
+    assert '"num_updates": "6"' in (workplace / "runs" / "t5-seed1" / "train.log").read_text()
+    log = (workplace / "runs" / "t5-seed1" / "output.txt").read_text()
+    assert "Loaded checkpoint" in log
+
+    filled = succeeds(workplace, "run.sh", "fill-mask", "t5", "ab <mask> cd")
+    assert filled.count("%") == 5
+    assert "give a text with one <mask>" in fails(workplace, "run.sh", "fill-mask", "t5", "no mask")
