@@ -1,0 +1,16 @@
+# What scripts/quickstart.sh changes of examples/roberta_small/settings.sh: the same recipe, sized
+# for six minutes of training on two cores. Positions begin to matter after some 600 updates.
+DATA=$QUICKSTART/data
+RUNS=$QUICKSTART/runs
+VOCAB_SIZE=3000
+TOKENS_PER_SAMPLE=64
+UPDATES=1600
+WARMUP_UPDATES=200
+LOG_EVERY=10
+VALIDATE_EVERY=160
+COMPARED="learned tupe_r"
+MASKED_SENTENCES=(
+  "If the file does not <mask> , an error is raised ."
+  "This function returns a list <mask> strings ."
+  "The first argument is the <mask> of the output file ."
+)
