@@ -8,6 +8,8 @@ from ..positions import Positions
 from ..terms import Bias
 from .checkpoint import load_model
 
+HEADS_A_ROW = 4
+
 
 def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
@@ -58,18 +60,21 @@ def position_biases(stack, length):
 
 
 def plot(biases, name, path) -> Path:
-    """A row of heat maps for each bias, one a head, on one symmetric colour scale."""
+    """A heat map for each head of each bias, all on one colour scale that is white at 0."""
     from .figures import new_figure, save
 
     heads = next(iter(biases.values())).size(0)
+    columns = min(heads, HEADS_A_ROW)
     strongest = max(bias.abs().max().item() for bias in biases.values())
-    figure, panels = new_figure(columns=heads, rows=len(biases), width=3.4, height=3.1)
-    maps = [(title, h, bias[h]) for title, bias in biases.items() for h in range(heads)]
+    maps = [(title, head, bias_HTS[head]) for title, bias_HTS in biases.items() for head in range(heads)]
+    figure, panels = new_figure(columns, rows=-(-len(maps) // columns), width=3.4, height=3.1)
     for panel, (title, head, bias_TS) in zip(panels, maps):
         picture = panel.imshow(bias_TS.numpy(), cmap="RdBu_r", vmin=-strongest, vmax=strongest)
         panel.set_title(f"{title}, head {head + 1}" if title else f"head {head + 1}")
         panel.set_xlabel("key position j (tokens)")
         panel.set_ylabel("query position i (tokens)")
+    for panel in panels[len(maps) :]:
+        panel.set_axis_off()
     figure.colorbar(picture, ax=panels, label="bias added to the logit (nats)")
     figure.suptitle(f"Learned position bias of {name}")
     return save(figure, path)
