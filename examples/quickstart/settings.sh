@@ -1,13 +1,13 @@
 # What scripts/quickstart.sh changes of examples/roberta_small/settings.sh: the same recipe, sized
-# for six minutes of training on two cores. Positions begin to matter after some 600 updates.
+# for five minutes of training on two cores. tupe_r begins to use positions after some 400 updates.
 DATA=$QUICKSTART/data
 RUNS=$QUICKSTART/runs
 VOCAB_SIZE=3000
 TOKENS_PER_SAMPLE=64
-UPDATES=1600
-WARMUP_UPDATES=200
+UPDATES=1200
+WARMUP_UPDATES=150
 LOG_EVERY=10
-VALIDATE_EVERY=160
+VALIDATE_EVERY=120
 COMPARED="learned tupe_r"
 MASKED_SENTENCES=(
   "If the file does not <mask> , an error is raised ."
