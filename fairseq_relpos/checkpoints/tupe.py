@@ -1,0 +1,224 @@
+"""Checkpoints of the official TUPE code (guolinke/TUPE, a fork of fairseq 0.8) for fairseq 0.12."""
+
+import io
+import os
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import List, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from ..signature import KEY
+from .loading import load_checkpoint
+from .starting_point import build_roberta, check_paths, save, whole_file
+
+STACK = "decoder.sentence_encoder."
+SIGNATURE = f"encoder.sentence_encoder.embed_positions.{KEY}"
+
+#: the official code's names within the stack -> ours. fairseq itself renames decoder. and
+#: emb_layer_norm and splits in_proj when it loads a state dict.
+RENAMED = {
+    "pos.weight": "embed_positions.p",
+    "pos_ln.": "embed_positions.layer_norm.",
+    "pos_q_linear.": "embed_positions.u_q.",
+    "pos_k_linear.": "embed_positions.u_k.",
+    "relative_attention_bias.weight": "embed_positions.b",
+    "emb_out_layer_norm.": "layer_norm.",
+}
+
+#: settings with one meaning in both; the rest belongs to the old training run
+SAME_SETTINGS = (
+    # model; sizes and the place of layer norms are read off the weights
+    "activation_fn encoder_attention_heads dropout attention_dropout activation_dropout"
+    " pooler_activation_fn pooler_dropout"
+    # tasks masked_lm and sentence_prediction
+    " task criterion data seed sample_break_mode tokens_per_sample mask_prob leave_unmasked_prob"
+    " random_token_prob freq_weighted_replacement mask_whole_words num_classes init_token"
+    " separator_token regression_target no_shuffle"
+).split()
+
+#: ids 4, 5 and 6 of the official dictionary, which its dict.txt does not list
+EXTRA_SPECIALS = ("<file>", "<email>", "<url>")
+
+
+@dataclass
+class Imported:
+    """What ``import_tupe`` wrote. fresh: keys that the file lacked."""
+
+    arch: str
+    parameters: int
+    fresh: List[str]
+    dict_path: Optional[str]
+
+
+def import_tupe(in_path, out_path, dict_path=None) -> Imported:
+    """Write the official checkpoint ``in_path`` as a fairseq 0.12 checkpoint that
+    roberta_tupe_a or roberta_tupe_r loads. Outputs and gradients stay the same; optimizer
+    state and the place in the training data are left behind.
+
+    The dictionary: the official code has three special symbols more than fairseq, <file>
+    <email> <url> (ids 4 to 6), so that stock fairseq reads its dict.txt with every word
+    shifted by 3. From ``dict_path`` (default: dict.txt beside ``in_path``, if there) a
+    dict.txt is written beside ``out_path`` that lists them as ordinary words and gives
+    stock fairseq the official ids, <mask> included. Put it in place of the dict.txt in
+    folders that the official code binarised (for sentence_prediction: input0 and input1)
+    and they can be used as they are. Labels have to be binarised again, because fairseq
+    subtracts the number of special symbols from their ids. Of the random words that
+    masked_lm inserts, the three symbols are now among the candidates.
+
+    Raises ValueError, one line, before anything is written.
+    """
+    check_paths(in_path, out_path)
+    state = load_checkpoint(in_path)
+    refuse_other_checkpoints(in_path, state)
+    weights = rename(state["model"])
+    vocabulary_size = len(weights[f"{STACK}embed_tokens.weight"])
+    new_dict, dictionary = convert_dictionary(in_path, out_path, dict_path, vocabulary_size)
+    args = settings(state["args"], weights)
+    model = build_roberta(args, vocabulary_size, seed=1)
+    fresh = fill(model, weights, in_path)
+    cfg = convert_namespace_to_omegaconf(args)
+    save(out_path, cfg, cfg.model, model)
+    if dictionary is not None:
+        with whole_file(new_dict) as part, open(part, "w", encoding="utf-8") as file:
+            file.write(dictionary)
+    return Imported(args.arch, sum(p.numel() for p in model.parameters()), fresh, new_dict)
+
+
+def refuse_other_checkpoints(path, state):
+    keys = state["model"]
+    if f"{STACK}pos.weight" not in keys or f"{STACK}pos_q_linear.weight" not in keys:
+        raise ValueError(
+            f"{path} is no checkpoint of the official TUPE code: it has no {STACK}pos.weight and "
+            "pos_q_linear.weight; to start TUPE from a checkpoint of stock fairseq or of this "
+            "package use `fairseq-relpos warm-start`"
+        )
+    if not hasattr(state.get("args"), "encoder_attention_heads"):
+        raise ValueError(
+            f"{path} has TUPE's weights, but not its args, which say how many heads they are for: "
+            "give the checkpoint as the official code saved it"
+        )
+
+
+def rename(model_state):
+    weights = {}
+    for key, tensor in model_state.items():
+        for old, new in RENAMED.items():
+            if key.startswith(STACK + old):
+                key = STACK + new + key.removeprefix(STACK + old)
+        weights[key] = tensor
+    # without it fairseq takes a final layer norm for one that was never used, and drops it
+    weights[f"{STACK}version"] = torch.tensor([3.0])
+    return weights
+
+
+def settings(old, weights):
+    """The settings of a model of these sizes, and of its task."""
+    args = Namespace(**{k: v for k, v in vars(old).items() if k in SAME_SETTINGS})
+    relative = f"{STACK}embed_positions.b" in weights
+    args.arch = "roberta_tupe_r" if relative else "roberta_tupe_a"
+    if relative:
+        rows = len(weights[f"{STACK}embed_positions.b"])
+        args.position_hparams = f"num_buckets={rows - 1}"
+    args.max_positions = len(weights[f"{STACK}embed_positions.p"]) - 1
+    args.encoder_layers = sum(f"{STACK}layers.{i}.fc1.bias" in weights for i in range(len(weights)))
+    args.encoder_embed_dim = weights[f"{STACK}embed_tokens.weight"].size(1)
+    args.encoder_ffn_embed_dim = len(weights[f"{STACK}layers.0.fc1.bias"])
+    args.layernorm_embedding = f"{STACK}emb_layer_norm.weight" in weights
+    args.encoder_normalize_before = f"{STACK}layer_norm.weight" in weights
+    args.shorten_method = "truncate" if getattr(old, "truncate_sequence", False) else "none"
+    return args
+
+
+def fill(model, weights, path):
+    """Load the weights. Returns the names of a language-model head's parameters that the file
+    has not got, which stay as initialised."""
+    refuse_heads_without_dense(weights, path)
+    refuse_untied_embeddings(weights, path)
+    weights[SIGNATURE] = model.state_dict()[SIGNATURE]
+    # fairseq: register the classification heads that the state dict holds
+    model.args.load_checkpoint_heads = True
+    try:
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:  # shapes
+        raise ValueError(f"{path} contradicts itself: {' '.join(str(error).split())}") from None
+    del model.args.load_checkpoint_heads
+    head = {key for key in missing if key.startswith("encoder.lm_head.")}
+    missing = sorted(set(missing) - head)
+    if missing or unexpected:
+        raise ValueError(
+            f"{path} differs from what the official TUPE code writes: it lacks "
+            f"{missing or 'nothing'} and has {unexpected or 'nothing'} besides"
+        )
+    return [name for name, _ in model.named_parameters() if name in head]
+
+
+def refuse_untied_embeddings(weights, path):
+    output = weights.get("decoder.lm_head.weight")
+    if output is not None and not torch.equal(output, weights[f"{STACK}embed_tokens.weight"]):
+        raise ValueError(
+            f"{path}: decoder.lm_head.weight and embed_tokens.weight differ; in the official code "
+            "they are one"
+        )
+
+
+def refuse_heads_without_dense(weights, path):
+    heads = {key.split(".")[1] for key in weights if key.startswith("classification_heads.")}
+    for head in heads:
+        if f"classification_heads.{head}.dense.weight" not in weights:
+            raise ValueError(
+                f"{path}: classification head {head} has no dense layer, as in the first days of "
+                "the official code; fairseq's has one: remove the head's tensors from the file, "
+                "import the rest and fine-tune again"
+            )
+
+
+def convert_dictionary(in_path, out_path, dict_path, vocabulary_size):
+    """The path of the new dict.txt, or None without an old one; the text to write there, or
+    None where it stands already."""
+    beside = os.path.join(os.path.dirname(in_path), "dict.txt")
+    if dict_path is None and os.path.exists(beside):
+        dict_path = beside
+    if dict_path is None:
+        return None, None
+    text = to_stock_dictionary(dict_path)
+    ids = read_dictionary(text)
+    if len(ids) != vocabulary_size:
+        raise ValueError(
+            f"{dict_path}: its words, the official code's 7 special symbols and <mask> make "
+            f"{len(ids)} ids, but {in_path} has {vocabulary_size}: give the dict.txt it was "
+            "trained with (--dict)"
+        )
+    new_path = os.path.join(os.path.dirname(out_path), "dict.txt")
+    if not os.path.exists(new_path):
+        return new_path, text
+    with open(new_path, encoding="utf-8") as file:
+        if read_dictionary(file.read()).symbols != ids.symbols:
+            raise ValueError(
+                f"{new_path} is there already, and is not the dictionary to be written beside OUT: "
+                "give OUT a folder of its own"
+            )
+    return new_path, None
+
+
+def to_stock_dictionary(path):
+    """The text of a dict.txt from which stock fairseq makes the ids that the official code
+    makes from the one at ``path``."""
+    lines = [f"{symbol} 0" for symbol in EXTRA_SPECIALS]
+    seen = set(Dictionary().symbols).union(EXTRA_SPECIALS)
+    with open(path, encoding="utf-8") as file:
+        for line in map(str.rstrip, file):
+            word = line.rpartition(" ")[0]
+            # a word that is there already takes a new id in the official code
+            lines.append(f"{line} #fairseq:overwrite" if word in seen else line)
+            seen.add(word)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def read_dictionary(text):
+    dictionary = Dictionary()
+    dictionary.add_from_file(io.StringIO(text))
+    dictionary.add_symbol("<mask>")
+    return dictionary
