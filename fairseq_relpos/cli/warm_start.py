@@ -1,0 +1,61 @@
+"""`fairseq-relpos warm-start IN OUT --arch A`: a new encoding in a trained RoBERTa."""
+
+import re
+from collections import Counter
+from math import prod
+
+
+def add_arguments(parser):
+    from .. import flags
+
+    parser.add_argument("input", metavar="IN", help="RoBERTa checkpoint of fairseq or this package")
+    parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
+    parser.add_argument(
+        "--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)"
+    )
+    flags.add_flags(parser)
+
+
+def run(args):
+    from ..checkpoints.warm_start import position_settings, warm_start
+
+    given = {name: getattr(args, name) for name in position_settings()}
+    given = {name: value for name, value in given.items() if value is not None}
+    done = warm_start(args.input, args.output, args.arch, given, args.seed)
+    show(f"kept from {args.input}", done.kept)
+    show(f"initialised, seed {args.seed}", done.fresh)
+    show(f"left out, no place for it in {args.arch}", done.left_out)
+    print(f"train with: {' '.join(train_flags(args.output, done.args, given))}")
+    return 0
+
+
+def show(what, shapes):
+    """One line for all layers' tensors of one name."""
+    print(f"{what}: {sum(map(prod, shapes.values())):,} numbers; tensors: {len(shapes)}")
+    lines = Counter((re.sub(r"\.layers\.\d+\.", ".layers.*.", k), v) for k, v in shapes.items())
+    for (name, shape), count in lines.items():
+        print(f"  {name} [{', '.join(map(str, shape))}]{f', {count} times' if count > 1 else ''}")
+
+
+def train_flags(path, settings, given):
+    from ..checkpoints.warm_start import sizes, sizes_of
+
+    yield f"--arch {settings.arch}"
+    usual = sizes_of(settings.arch)
+    for name, value in sizes(settings).items():
+        if value != usual[name]:
+            yield flag(name, value)
+    for name in ("encoder_normalize_before", "untie_weights_roberta"):
+        if getattr(settings, name):
+            yield f"--{name.replace('_', '-')}"
+    yield flag("max_positions", settings.max_positions)
+    for name, value in given.items():
+        yield flag(name, f'"{value}"')
+    yield flag("finetune_from_model", path)
+
+
+def flag(name, value):
+    return f"--{name.replace('_', '-')} {value}"
