@@ -1,0 +1,155 @@
+"""The ways a trained checkpoint is used from Python."""
+
+import os
+import subprocess
+import sys
+import tarfile
+from argparse import Namespace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import sentencepiece
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.roberta import RobertaModel
+
+from fairseq_relpos.checkpoints.starting_point import build_roberta, save
+from fairseq_relpos.models.roberta import RelPosRoberta
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SENTENCES = [
+    f"the {a} cat sat on the {b} mat" for a in ("old", "grey", "thin") for b in ("red", "flat")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model as one hands it on: checkpoint, dict.txt, sentencepiece model."""
+    folder = tmp_path_factory.mktemp("model")
+    pieces = train_sentencepiece(folder)
+    (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    args = Namespace(
+        arch="roberta_tupe_r", task="masked_lm", criterion="masked_lm", data="elsewhere", tokens_per_sample=32,
+        max_positions=32, encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=2,
+    )  # fmt: skip
+    model = build_roberta(args, len(Dictionary.load(str(folder / "dict.txt"))) + 1, seed=1)
+    cfg = convert_namespace_to_omegaconf(args)
+    save(str(folder / "checkpoint.pt"), cfg, cfg.model, model)
+    return folder
+
+
+def train_sentencepiece(folder):
+    prefix = folder / "sentencepiece.bpe"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), vocab_size=40, hard_vocab_limit=False,
+        minloglevel=2,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+    return [processor.id_to_piece(i) for i in range(3, len(processor))]
+
+
+def settings(folder):
+    return {
+        "checkpoint_file": "checkpoint.pt",
+        "data_name_or_path": str(folder),
+        "bpe": "sentencepiece",
+        "sentencepiece_model": str(folder / "sentencepiece.bpe.model"),
+    }
+
+
+def hub_roberta(*arguments, **more):
+    return torch.hub.load(str(REPOSITORY), "roberta", *arguments, source="local", **more)
+
+
+@pytest.fixture(scope="module")
+def roberta(folder):
+    return RelPosRoberta.from_pretrained(str(folder), **settings(folder)).eval()
+
+
+def test_sentences_survive_encoding_and_decoding(roberta):
+    tokens = roberta.encode(SENTENCES[0])
+    assert tokens[0] == 0 and tokens[-1] == 2 and 3 not in tokens
+    assert roberta.decode(tokens) == SENTENCES[0]
+
+
+def test_masks_are_filled(roberta):
+    filled = roberta.fill_mask("the old <mask> sat on the mat", topk=3)
+    assert len(filled) == 3 and all("<mask>" not in text for text, _, _ in filled)
+    probabilities = [p for _, p, _ in filled]
+    assert probabilities == sorted(probabilities, reverse=True)
+
+
+def test_features_of_all_layers_depend_on_the_order_of_the_words(roberta):
+    tokens = roberta.encode(SENTENCES[0])
+    states = roberta.extract_features(tokens, return_all_hiddens=True)
+    assert len(states) == 3
+    torch.testing.assert_close(states[-1], roberta.extract_features(tokens))
+    swapped = tokens.clone()
+    swapped[[2, 4]] = tokens[[4, 2]]
+    other = roberta.extract_features(swapped)[0, [0, 1, 4, 3, 2]]
+    assert (other - states[-1][0, :5]).abs().max() > 1e-6
+
+
+def test_a_new_classification_head_predicts(roberta):
+    roberta.register_classification_head("mood", num_classes=3)
+    with torch.no_grad():
+        log_probabilities = roberta.predict("mood", roberta.encode(SENTENCES[0]))
+    assert log_probabilities.shape == (1, 3)
+    torch.testing.assert_close(log_probabilities.exp().sum(), torch.tensor(1.0))
+
+
+def test_a_sentence_longer_than_the_model_is_refused(roberta):
+    with pytest.raises(ValueError, match="maximum length"):
+        roberta.extract_features(torch.full((33,), 5))
+
+
+def test_saved_classification_heads_come_back(folder, tmp_path):
+    first = RelPosRoberta.from_pretrained(str(folder), **settings(folder)).eval()
+    first.register_classification_head("mood", num_classes=3)
+    save(str(tmp_path / "checkpoint.pt"), first.cfg, first.cfg.model, first.model)
+    again = RelPosRoberta.from_pretrained(str(tmp_path), **settings(folder)).eval()
+    tokens = first.encode(SENTENCES[0])
+    assert torch.equal(first.predict("mood", tokens), again.predict("mood", tokens))
+
+
+def test_torch_hub_loads_the_same_model_with_what_lies_beside_it(folder, roberta):
+    hub = hub_roberta(str(folder), checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
+    tokens = hub.encode(SENTENCES[1])
+    assert torch.equal(tokens, roberta.encode(SENTENCES[1]))
+    assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
+
+
+def test_torch_hub_loads_from_an_http_address(folder, tmp_path, roberta, monkeypatch):
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+        archive.add(folder, "model")
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setenv("no_proxy", "*")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/model.tar.gz"
+        hub = hub_roberta(address, checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
+        server.shutdown()
+    tokens = hub.encode(SENTENCES[1])
+    assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
+    # the second time it is there already
+    hub_roberta(address, checkpoint_file="checkpoint.pt", bpe="sentencepiece")
+
+
+def test_fairseqs_own_class_loads_it_with_user_dir(folder, tmp_path):
+    """As typed in a fresh interpreter, in a folder where the package cannot be found."""
+    given = ", ".join(f"{name}={value!r}" for name, value in settings(folder).items())
+    code = (
+        f"from {RobertaModel.__module__} import RobertaModel\n"
+        f"r = RobertaModel.from_pretrained({str(folder)!r}, {given}, user_dir={str(REPOSITORY / 'fairseq_relpos')!r})\n"
+        "print(type(r.model).__name__, len(r.fill_mask('the <mask> mat')))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1:] == ["RelPosRoberta 5"], done.stderr
