@@ -61,7 +61,7 @@ def position_biases(stack, length):
 
 def plot(biases, name, path) -> Path:
     """A heat map for each head of each bias, all on one colour scale that is white at 0."""
-    from .figures import new_figure, save
+    from .figures import HEAT, new_figure, save
 
     heads = next(iter(biases.values())).size(0)
     columns = min(heads, HEADS_A_ROW)
@@ -69,7 +69,9 @@ def plot(biases, name, path) -> Path:
     maps = [(title, head, bias_HTS[head]) for title, bias_HTS in biases.items() for head in range(heads)]
     figure, panels = new_figure(columns, rows=-(-len(maps) // columns), width=3.4, height=3.1)
     for panel, (title, head, bias_TS) in zip(panels, maps):
-        picture = panel.imshow(bias_TS.numpy(), cmap="RdBu_r", vmin=-strongest, vmax=strongest)
+        picture = panel.imshow(bias_TS.numpy(), cmap=HEAT, vmin=-strongest, vmax=strongest,
+                               interpolation="nearest")
+        panel.locator_params(integer=True)
         panel.set_title(f"{title}, head {head + 1}" if title else f"head {head + 1}")
         panel.set_xlabel("key position j (tokens)")
         panel.set_ylabel("query position i (tokens)")

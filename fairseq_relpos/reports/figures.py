@@ -14,6 +14,8 @@ logging.getLogger("matplotlib").setLevel(logging.WARNING)
 import matplotlib.pyplot as plt  # noqa: E402
 
 DOTS_PER_INCH = 110  # 600 to 1,500 pixels wide: readable in a README
+#: blue below 0, white at 0, red above; few enough colours for the palette that `save` makes
+HEAT = plt.get_cmap("RdBu_r", 127)
 
 
 def new_figure(columns=1, rows=1, width=4.6, height=3.6):
