@@ -119,8 +119,10 @@ def test_checkpoint_with_names_of_old_versions_is_read(tmp_path):
         for name in new.namelist():
             content = new.read(name).replace(b"fairseq.logging.meters", b"fairseq.meters")
             old.writestr(name, content.replace(b"numpy._core.", b"numpy.core."))
-    loaded = load_checkpoint(tmp_path / "old.pt")
-    assert loaded["s"][:3] == SCORES[:3] and loaded["meter"].avg == 4.0
+    # also an old file that a newer fairseq has written again
+    for name in ("old.pt", "new.pt"):
+        loaded = load_checkpoint(tmp_path / name)
+        assert loaded["s"][:3] == SCORES[:3] and loaded["meter"].avg == 4.0
 
 
 class RunsCode:
@@ -135,9 +137,12 @@ def zip_bytes(state, **how):
 
 
 GOOD = {"model": {"weight": torch.zeros(100)}, "args": argparse.Namespace(arch="x")}
+LARGE = {"model": {str(i): torch.zeros(10_000) for i in range(30)}}
 LEGACY = {"_use_new_zipfile_serialization": False}
 BAD_FILES = {
     "truncated zip": (zip_bytes(GOOD)[:-300], "is cut short or damaged"),
+    # torch's reader answers an early cut with an OSError without a file name
+    "truncated early": (zip_bytes(LARGE)[:20_000], "is cut short or damaged"),
     "truncated legacy": (zip_bytes(GOOD, **LEGACY)[:-300], "is cut short or damaged"),
     "empty": (b"", "is cut short or damaged"),
     "text": (b"These are not the weights you are looking for.\n" * 9, "is no checkpoint"),

@@ -34,15 +34,15 @@ def allow_fairseq_classes():
     # when a run resumes, the first rank sends the others its configuration as objects
     sent = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode, typing.Any]
     sent += [dict, list, int, collections.defaultdict, _TensorPlaceholder]
-    torch.serialization.add_safe_globals(settings + scores + sent)
+    # an old file that a newer fairseq has written again
+    counters = [meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter]
+    torch.serialization.add_safe_globals(settings + scores + sent + counters)
 
     if torch.__version__ >= (2, 6):  # before, a class cannot be allowed under another name
         torch.serialization.add_safe_globals(
             [
                 # fairseq < 0.9
-                (meters.AverageMeter, "fairseq.meters.AverageMeter"),
-                (meters.TimeMeter, "fairseq.meters.TimeMeter"),
-                (meters.StopwatchMeter, "fairseq.meters.StopwatchMeter"),
+                *((meter, f"fairseq.meters.{meter.__name__}") for meter in counters),
                 # files that numpy < 2 wrote, files that numpy >= 2 wrote
                 (multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
                 (multiarray.scalar, "numpy.core.multiarray.scalar"),
@@ -61,9 +61,11 @@ def load_checkpoint(path):
     allow_fairseq_classes()
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # a damaged file makes torch raise almost anything
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the file cannot be opened
         # torch's own text advises to switch the protection off: it is left out
         raise ValueError(_what_is_wrong(path, error)) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
