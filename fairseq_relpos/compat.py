@@ -452,7 +452,13 @@ MEANINGLESS_WARNINGS = (
 
 
 def silence_meaningless_warnings():
-    """Warnings that come from fairseq's age alone are silenced, one by one."""
+    """Warnings that come from fairseq's age alone are silenced, one by one.
+
+    And what two libraries tell on being imported, where the plugin is the first to import them:
+    that tensorboardX, which nothing here uses, is missing; where hydra finds its own settings.
+    """
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    logging.getLogger("hydra").setLevel(logging.INFO)
     for message, module, _reason in MEANINGLESS_WARNINGS:
         warnings.filterwarnings(
             "ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module)
@@ -460,8 +466,8 @@ def silence_meaningless_warnings():
 
 
 SHIMS = (
-    require_a_fairseq_that_can_serve,
     silence_meaningless_warnings,
+    require_a_fairseq_that_can_serve,
     restore_numpy_compat,
     restore_length_buckets,
     restore_bitarray_rindex,

@@ -1,0 +1,84 @@
+"""fairseq-relpos: what its commands print, and how they fail."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_relpos.cli import COMMANDS, main
+from fairseq_relpos.encodings import ENCODINGS
+
+PACKAGE = Path(__file__).parents[2] / "fairseq_relpos"
+
+
+def test_list_has_every_encoding_with_its_equation(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(ENCODINGS)
+    assert all("e_ij" in line or "x_i" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_show_has_equation_hyperparameters_and_architectures(name, capsys):
+    assert main(["show", name]) == 0
+    printed = capsys.readouterr().out
+    assert f"roberta_{name}_large" in printed and "Hyperparameters" in printed
+
+
+def test_show_resolves_what_depends_on_the_length(capsys):
+    main(["show", "t5_nob"])
+    assert "max_distance=None   (at 512 positions: 511)" in capsys.readouterr().out
+
+
+def test_params_are_those_of_bert_base(capsys):
+    assert main(["params", "--arch", "roberta_tupe_r", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["roberta_tupe_r"]["model"] == 1_577_100
+    assert main(["params", "--arch", "roberta_t5_nob_large", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["roberta_t5_nob_large"]["model"] == 1023 * 16
+
+
+def test_path_is_the_package(capsys):
+    assert main(["path"]) == 0
+    assert capsys.readouterr().out.strip() == str(PACKAGE)
+
+
+@pytest.mark.parametrize("command, what", [
+    (["show", "t6"], "unknown position encoding 't6'; known:"),
+    (["params", "--arch", "bert_t5"], "--arch bert_t5 is not roberta_NAME"),
+    (["import-tupe", "missing.pt", "out.pt"], "missing.pt"),
+    (["warm-start", "missing.pt", "out.pt", "--arch", "roberta_t5"], "missing.pt"),
+])
+def test_errors_are_one_line_and_an_exit_code(command, what, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 1
+    printed = capsys.readouterr()
+    assert what in printed.err and len(printed.err.splitlines()) == 1 and not printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_command_explains_itself(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+        assert f"usage: fairseq-relpos {command}" in capsys.readouterr().out
+
+
+def test_python_dash_m_prints_nothing_but_the_answer():
+    done = subprocess.run([sys.executable, "-m", "fairseq_relpos", "path"], capture_output=True,
+                          text=True, cwd=PACKAGE.parent)
+    assert done.returncode == 0 and done.stdout.strip() == str(PACKAGE)
+    assert "INFO" not in done.stderr
+
+
+def test_doctor_runs_where_fairseq_does_not_import(tmp_path):
+    broken = tmp_path / "fairseq"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise ValueError('mutable default')\n")
+    environment = {"PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-m", "fairseq_relpos", "doctor"], capture_output=True,
+                          text=True, env=environment)
+    assert done.returncode == 1
+    assert "mutable default" in done.stdout and "Traceback" not in done.stderr
