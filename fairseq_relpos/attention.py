@@ -28,6 +28,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
         self.backend = backend
         self.current_pass = current_pass
         self.causal = causal
+        encoding.use_content_projections(self.q_proj, self.k_proj)
         return self
 
     def forward(

@@ -6,6 +6,7 @@ same shape in 0 .. count - 1.
 """
 
 import functools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +22,7 @@ class Clipped:
     k: int
 
     def __post_init__(self):
-        if self.k < 1:
-            raise ValueError(f"max_distance={self.k}: the clip distance must be at least 1 token")
+        check_clip_distance(self.k)
 
     @property
     def count(self) -> int:
@@ -93,3 +93,95 @@ def _log_borders(buckets: int, max_distance: int):
             distance += 1
         borders.append(distance)
     return tuple(borders)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """row(l) = min(|l|, k)   (Huang et al. 2020, Eq. 11), k in tokens: the sign is lost."""
+
+    k: int
+
+    def __post_init__(self):
+        check_clip_distance(self.k)
+
+    @property
+    def count(self) -> int:
+        return self.k + 1
+
+    def __call__(self, offset):
+        return offset.abs().clamp(max=self.k)
+
+
+@dataclass(frozen=True)
+class ByLayer:
+    """row = clip(round(x / layer), -k, k) + k, x = i - j = -l: coarser in higher layers
+    (Qu et al. 2021, LFHC, Eq. 9), k in rows, layer counts from 1.
+
+    rounding: away from zero (the authors' code) or floor (Eq. 9 as printed).
+    """
+
+    k: int
+    layer: int
+    rounding: str = "away"
+
+    def __post_init__(self):
+        check_clip_distance(self.k)
+
+    @property
+    def count(self) -> int:
+        return 2 * self.k + 1
+
+    def __call__(self, offset):
+        x = -offset
+        if self.rounding == "floor":
+            coarse = x.div(self.layer, rounding_mode="floor")
+        else:
+            coarse = x.sign() * -(-x.abs()).div(self.layer, rounding_mode="floor")
+        return coarse.clamp(-self.k, self.k) + self.k
+
+
+@dataclass(frozen=True)
+class QueryMinusKey:
+    """row = clamp(x, -k, k - 1) + k, x = i - j = -l (He et al. 2021, DeBERTa, Eq. 3; the
+    reverse direction with sign = 1), 2k rows.
+
+    buckets > 0: x is first put into DeBERTa v2's log buckets, b to a side, and k = b:
+    exact up to b // 2, then b // 2 + ceil(log(|x| / m) / log((k_max - 1) / m) (m - 1)), m = b // 2.
+    """
+
+    k: int
+    buckets: int = 0
+    sign: int = -1
+
+    def __post_init__(self):
+        check_clip_distance(self.k)
+        if self.buckets and (self.buckets < 4 or self.k <= self.buckets // 2 + 1):
+            raise ValueError(
+                f"buckets={self.buckets}: 0 (none), or at least 4 with max_distance={self.k} "
+                "more than half of it"
+            )
+
+    @property
+    def span(self) -> int:
+        return self.buckets or self.k
+
+    @property
+    def count(self) -> int:
+        return 2 * self.span
+
+    def __call__(self, offset):
+        x = self.sign * offset
+        if self.buckets:
+            middle = self.buckets // 2
+            distance = x.abs().clamp(max=self.k - 1)
+            far = distance.clamp(min=middle).double()
+            log_bucket = middle + torch.ceil(
+                torch.log(far / middle) / math.log((self.k - 1) / middle) * (middle - 1)
+            ).long()
+            x = torch.where(x.abs() <= middle, x, x.sign() * log_bucket)
+        return x.clamp(-self.span, self.span - 1) + self.span
+
+
+def check_clip_distance(k):
+    if k < 1:
+        raise ValueError(f"max_distance={k}: the clip distance must be at least 1 token")

@@ -8,14 +8,14 @@ import torch
 from loops import random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
+from fairseq_relpos.cli.params import count
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, to_text
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms, evaluate
 
 NAMES = sorted(ENCODINGS)
 ORDERLESS = {"none"}
-SIBLINGS = ["t5", "tupe_a", "tupe_r", "at5"]
-BERT_BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
+SIBLINGS = ["t5", "tupe_a", "tupe_r", "at5", "m1", "m4", "m4m"]
 # of one stack and its 12 layers at BERT-base size; a change breaks published checkpoints
 PARAMETERS = {
     "none": 0,
@@ -31,6 +31,23 @@ PARAMETERS = {
     "tupe_r_tie_cls": 1_577_100 - 768 - 12,
     "bert_r": 514 * 768 + 32 * 12,
     "bert_ad": 1_576_704 - 768,
+    "shaw": 785_664,
+    "lfhc": 12 * 33 * 768,
+    "m1": 6_144,
+    "m2": 12_276,
+    "m3": 785_664,
+    "m4": 785_664,
+    "m4_reset": 785_664 + 12 * 2 * 12,
+    "m4m": 785_664,
+    "abs_m4m": 785_664 + 514 * 768,
+    "transformer_xl": 12 * 768 * 768 + 2 * 768,
+    "gcdf": 12 * (768 * 768 + 2 * 768),
+    "deberta": 1024 * 768 + 12 * (2 * 768 * 768 + 768),
+    "rope": 0,
+    "alibi": 0,
+    "kerple_log": 12 * 2 * 12,
+    "fire": 1 + 1 + (2 * 32 + 32) + (32 * 12 + 12),
+    "shape": 0,
 }
 
 
@@ -40,10 +57,7 @@ def dims(causal=False, max_len=16):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameter_count_at_bert_base_size(name):
-    encoding = build(name, BERT_BASE)
-    stack = sum(p.numel() for p in encoding.stack.parameters())
-    layer = sum(p.numel() for p in encoding.parameters()) - stack
-    assert stack + 12 * layer == PARAMETERS[name]
+    assert count(f"roberta_{name}", max_positions=512)["model"] == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -39,6 +39,8 @@ def count(arch, max_positions):
     encoding = build(name, Dims(embed_dim, heads, max_positions))
     stack = sum(p.numel() for p in encoding.stack.parameters())
     layer = sum(p.numel() for p in encoding.parameters()) - stack
+    if encoding.per_layer:
+        stack, layer = 0, stack + layer
     return {"stack": stack, "layer": layer, "model": stack + layers * layer}
 
 

@@ -145,6 +145,9 @@ class PositionEncoding(nn.Module):
         """Build what all layers share."""
         return StackPart(self.dims)
 
+    def use_content_projections(self, q_proj, k_proj):
+        """The layer's own W^Q and W^K, for a method that projects positions with them."""
+
     def resolve(self, **hparams):
         """Record what a default that depends on the dimensions became."""
         self._resolved = hparams

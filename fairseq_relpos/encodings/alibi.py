@@ -1,0 +1,106 @@
+"""Biases that fall with the distance: ALiBi, and KERPLE's logarithm."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ..rows import Clipped
+from ..terms import Bias
+from .base import PositionEncoding, StackPart, full_precision, register
+
+
+class DistanceBias(StackPart):
+    """A bias for each head, a function of the offset alone: any length."""
+
+    def share(self, pos):
+        reach = max(pos.src_len - 1, 1)
+        device = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
+        offset_R = torch.arange(-reach, reach + 1, device=pos.device or device)
+        return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
+
+    def bias_row(self, offset_R):
+        """[H, R] for these offsets j - i."""
+        raise NotImplementedError
+
+
+def slopes(num_heads):
+    """The authors' rule: 2^(-8h/H) for h = 1..H where H is a power of two; else those of the
+    next lower power of two, then every other one of the next higher."""
+    power = 2 ** (num_heads.bit_length() - 1)
+    first = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    between = [2 ** (-4 * h / power) for h in range(1, 2 * power + 1, 2)]
+    return torch.tensor(first + between[: num_heads - power], dtype=torch.float64)
+
+
+class FixedSlopes(DistanceBias):
+    def __init__(self, dims, right):
+        super().__init__(dims)
+        self.right = right
+
+    def bias_row(self, offset_R):
+        distance_R = offset_R.abs() + self.right * (offset_R > 0)
+        slope_H = slopes(self.dims.num_heads).to(offset_R.device)
+        return (-slope_H[:, None] * distance_R).to(torch.get_default_dtype())
+
+
+class TrainedSlopes(DistanceBias):
+    def __init__(self, dims):
+        super().__init__(dims)
+        sides = 1 if dims.causal else 2
+        start = slopes(dims.num_heads).to(torch.get_default_dtype())
+        self.slope = nn.Parameter(start[:, None].repeat(1, sides))
+
+    def bias_row(self, offset_R):
+        slope = full_precision(self.slope)
+        left, right = slope[:, :1], slope[:, -1:]
+        return -torch.where(offset_R > 0, right, left) * offset_R.abs()
+
+
+@register("alibi")
+class ALiBi(PositionEncoding):
+    """e_ij = q_i.k_j / sqrt(d) - m_h |j - i|   (Press et al. 2022, Sec. 3).
+
+    m_h = 2^(-8h/H); where H is not a power of two, the authors' rule fills up. No
+    parameters, any length. form=asymmetric: -m_h (|j-i| + 0.5 [j>i]), so that a
+    bidirectional stack can tell left from right; form=trained: a slope for each head and
+    side (H, 2), starting at m_h, for all layers.
+    """
+
+    def __init__(self, dims, form: Literal["symmetric", "asymmetric", "trained"] = "symmetric"):
+        super().__init__(dims)
+        self.form = form
+
+    def make_stack(self):
+        if self.form == "trained":
+            return TrainedSlopes(self.dims)
+        return FixedSlopes(self.dims, right=0.5 if self.form == "asymmetric" else 0.0)
+
+
+class LogKernel(DistanceBias):
+    """r1, r2 > 0 as softplus of free parameters."""
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.r = nn.Parameter(torch.empty(2, dims.num_heads).uniform_(0, 1).expm1().log())
+
+    def bias_row(self, offset_R):
+        r1, r2 = nn.functional.softplus(full_precision(self.r))[..., None]
+        return -r1 * torch.log1p(r2 * offset_R.abs())
+
+
+@register("kerple_log")
+class KerpleLog(PositionEncoding):
+    """e_ij = q_i.k_j / sqrt(d) - r_{1,h} log(1 + r_{2,h} |j - i|), r_1, r_2 > 0
+    (Chi et al. 2022, KERPLE, Eq. 4).
+
+    r: (2, H), the softplus of free parameters, r U(0, 1) at first; per_layer=True, as in
+    the authors' code: in each layer; False: one for the stack. Symmetric, any length.
+    """
+
+    def __init__(self, dims, per_layer: bool = True):
+        super().__init__(dims)
+        self.per_layer = per_layer
+
+    def make_stack(self):
+        return LogKernel(self.dims)

@@ -1,0 +1,66 @@
+"""FIRE: a bias that is a learned function of the normalised distance."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ..terms import Bias
+from .base import PositionEncoding, StackPart, full_precision, register
+
+
+class NormalisedDistanceBias(StackPart):
+    """MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign), psi(x) = log(c x + 1)."""
+
+    def __init__(self, dims, c, threshold, hidden):
+        super().__init__(dims)
+        self.c = nn.Parameter(torch.tensor([float(c)]))
+        # L as a factor of its start, so that one learning rate suits all parameters
+        self.threshold = threshold
+        self.factor = nn.Parameter(torch.ones(1))
+        inputs = 1 if dims.causal else 2
+        self.inner = nn.Linear(inputs, hidden)
+        self.outer = nn.Linear(hidden, dims.num_heads)
+        # a block of queries makes [block, S, hidden] values; no more than the bias has
+        self.block_share = dims.num_heads / hidden
+
+    def share(self, pos):
+        key_BS, query_BT = pos.key_BS(), pos.query_BT()
+        block = max(1, int(pos.tgt_len * self.block_share))
+        parts = [
+            checkpoint(self.bias, query_BX, key_BS, use_reentrant=False)
+            for query_BX in query_BT.split(block, dim=1)
+        ]
+        return Bias(bias=torch.cat(parts, 2))
+
+    def bias(self, query_BX, key_BS):
+        c, limit = full_precision(self.c), full_precision(self.factor) * self.threshold
+        i, j = query_BX[:, :, None].to(c.dtype), key_BS[:, None, :].to(c.dtype)
+        reach = torch.maximum(torch.maximum(i, j), limit)
+        near = torch.log1p(c.abs() * (j - i).abs()) / torch.log1p(c.abs() * reach)
+        x = near[..., None] if self.dims.causal else torch.stack([near, (j - i).sign()], -1)
+        hidden = F.linear(x, full_precision(self.inner.weight), full_precision(self.inner.bias))
+        out = F.linear(
+            hidden.relu(), full_precision(self.outer.weight), full_precision(self.outer.bias)
+        )
+        return out.movedim(-1, 1)
+
+
+@register("fire")
+class FIRE(PositionEncoding):
+    """e_ij = q_i.k_j / sqrt(d) + MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign(j-i))
+    (Li et al. 2024, FIRE, Eq. 7-8, made bidirectional), psi(x) = log(|c| x + 1).
+
+    i, j: token positions. c (0.1 at first) and L (threshold, 512 tokens) are learned; MLP 1-hidden-H,
+    2-hidden-H in bidirectional stacks, where the sign is a second input; torch's own
+    initialisation. One for the stack. Any length.
+    """
+
+    def __init__(self, dims, c: float = 0.1, threshold: float = 512.0, hidden: int = 32):
+        super().__init__(dims)
+        if c <= 0 or threshold <= 0 or hidden < 1:
+            raise ValueError(f"c={c}, threshold={threshold}, hidden={hidden} must be positive")
+        self.options = (c, threshold, hidden)
+
+    def make_stack(self):
+        return NormalisedDistanceBias(self.dims, *self.options)

@@ -1,0 +1,159 @@
+"""Huang et al. 2020's methods 1 to 4: scalars and vectors that meet query and key."""
+
+from typing import Optional
+
+import torch
+from torch import nn
+
+from ..rows import Clipped, Distance
+from ..terms import Terms
+from .base import full_precision, register
+from .tables import Heads, Init, LayerTable, unclipped
+from .tupe import Cls, log_once
+
+
+class ScalarGain(LayerTable):
+    row_kind = "scalar"
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gain=self.per_head())
+
+
+@register("m1")
+class M1(ScalarGain):
+    """e_ij = (q_i.k_j) w_{|j-i|} / sqrt(d)   (Huang et al. 2020, Sec. 3.5.1, Eq. 11-12).
+
+    w: (n) in each layer, N(0, 0.02), or 1 with init=ones, which starts as `none`; one for
+    all heads, heads=each: (n, H). max_distance: default n - 1; longer sequences clamp.
+    scale_factor f: 1 / sqrt(f d).
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+        init: Init = "normal",
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Distance(k), heads, scale_factor, init)
+        self.resolve(max_distance=k)
+
+
+@register("m2")
+class M2(ScalarGain):
+    """e_ij = (q_i.k_j) w_{j-i} / sqrt(d)   (Huang et al. 2020, Sec. 3.5.2, Eq. 12-13).
+
+    As m1, but the sign of the distance counts. w: (2n-1) in each layer; max_distance,
+    heads, scale_factor and init as in m1.
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+        init: Init = "normal",
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Clipped(k), heads, scale_factor, init)
+        self.resolve(max_distance=k)
+
+
+@register("m3")
+class M3(LayerTable):
+    """e_ij = sum_c q_ic k_jc a_{r,c} / sqrt(d), r = clip(j-i, -k, k)
+    (Huang et al. 2020, Sec. 3.5.3, Eq. 14-15).
+
+    a: (2k+1, d) in each layer, N(0, 0.02) (or 1 with init=ones, which starts as `none`);
+    with 0.02 attention starts nearly uniform. One for all heads, heads=each: (2k+1, H d).
+    max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
+    1 / sqrt(f d). Cost: one product of query, key and row for each pair, so far dearer
+    than the others.
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+        init: Init = "normal",
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Clipped(k), heads, scale_factor, init)
+        self.resolve(max_distance=k)
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gate=self.per_head())
+
+
+class QueryAndKeyRows(LayerTable):
+    """Query and key both meet the same row of a."""
+
+    product = False
+
+    def __init__(self, dims, max_distance, heads, scale_factor):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Clipped(k), heads, scale_factor)
+        self.resolve(max_distance=k)
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        a_HRD = self.per_head()
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=a_HRD, C=a_HRD,
+                     product=self.product)
+
+
+@register("m4")
+class M4(QueryAndKeyRows):
+    """e_ij = (q_i.k_j + q_i.a_r + k_j.a_r) / sqrt(d), r = clip(j-i, -k, k)
+    (Huang et al. 2020, Sec. 3.5.4, Eq. 16).
+
+    a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
+    max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
+    1 / sqrt(f d). Hugging Face called it relative_key_query, with the table reversed.
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+    ):
+        super().__init__(dims, max_distance, heads, scale_factor)
+
+
+@register("m4_reset")
+class M4Reset(QueryAndKeyRows):
+    """e_ij = (q_i.k_j + v_ij) / sqrt(d), v_ij = q_i.a_r + k_j.a_r, its scaled value reset to
+    theta_1 where i is [CLS], else to theta_2 where j is   (M4M Sec. 3.1).
+
+    m4 with TUPE's reset. theta: (2, H) in each layer, 0. max_distance, heads and
+    scale_factor as in m4; cls as in tupe_a: decoders, and sources unless cls=first, have
+    no [CLS], and there it is m4.
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+        cls: Cls = "auto",
+    ):
+        super().__init__(dims, max_distance, heads, scale_factor)
+        self.reads_cls = not dims.causal and (dims.has_cls or cls == "first")
+        if self.reads_cls:
+            self.theta = nn.Parameter(torch.zeros(2, dims.num_heads))
+        else:
+            log_once(f"{self.name}: no [CLS] in this stack, so nothing is reset")
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        terms = super().terms(q_BHTD, k_BHSD, pos)
+        if self.reads_cls and pos.cls is not False:
+            terms.reset = full_precision(self.theta)
+            terms.cls_BS = pos.cls_BS()
+        return terms

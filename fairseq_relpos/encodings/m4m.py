@@ -1,0 +1,43 @@
+"""M4M: three dot products, multiplied."""
+
+from typing import Optional
+
+from .absolute import LearnedPositions
+from .base import register
+from .huang import QueryAndKeyRows
+from .tables import Heads
+
+
+@register("m4m")
+class M4M(QueryAndKeyRows):
+    """e_ij = (q_i.k_j)(q_i.a_r)(k_j.a_r) / sqrt(d), r = clip(j-i, -k, k)
+    (M4M, "multiplicative position embeddings", Sec. 2.7).
+
+    a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
+    With 0.02 attention starts nearly uniform. The products are made in float32 whatever
+    the model's precision: three factors overflow fp16. max_distance: k in tokens, default
+    n - 1; longer sequences clamp. scale_factor f: 1 / sqrt(f d).
+    """
+
+    product = True
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+    ):
+        super().__init__(dims, max_distance, heads, scale_factor)
+
+
+@register("abs_m4m")
+class AbsoluteM4M(M4M):
+    """x_i = w_i + p_i; e_ij = (q_i.k_j)(q_i.a_r)(k_j.a_r) / sqrt(d)   (M4M Sec. 3.1).
+
+    ``learned`` at the input (stack part) and m4m in each layer, with its max_distance,
+    heads and scale_factor. A sequence longer than n is an error.
+    """
+
+    def make_stack(self):
+        return LearnedPositions(self.dims)

@@ -1,0 +1,53 @@
+"""RoPE: queries and keys rotated by their positions."""
+
+import functools
+
+import torch
+
+from ..terms import Terms
+from .base import PositionEncoding, register
+
+
+@register("rope")
+class RoPE(PositionEncoding):
+    """e_ij = (R_i q_i).(R_j k_j) / sqrt(d)   (Su et al. 2021, Eq. 14-16), which depends on
+    positions only through j - i.
+
+    R_p turns the pair (c, c + d/2) by the angle p base^(-2c/d): pairs in halves, as in the
+    codes; the paper pairs neighbours, a permutation of the head's dimensions. No
+    parameters, any length. d must be even.
+    """
+
+    def __init__(self, dims, base: float = 10000.0):
+        super().__init__(dims)
+        if dims.head_dim % 2:
+            raise ValueError(f"a head of {dims.head_dim} dimensions cannot be split into pairs")
+        self.base = base
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        # slots will do: padding to the left shifts query and key alike
+        cos_SD, sin_SD = rotation(pos.src_len, self.dims.head_dim, self.base, k_BHSD.device)
+        first = pos.src_len - pos.tgt_len
+        return Terms(
+            rotate(q_BHTD, cos_SD[first:], sin_SD[first:]),
+            rotate(k_BHSD, cos_SD, sin_SD),
+            self.scale,
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def rotation(length, head_dim, base, device):
+    """cos and sin of every position and pair, each pair twice, [length, D], float64."""
+    frequency = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
+    angle = torch.arange(length).double()[:, None] * frequency
+    angle = torch.cat([angle, angle], 1).to(device)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x, cos, sin):
+    """In float32 at least; the result keeps x's type."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
+        left, right = wide.chunk(2, -1)
+        return (wide * cos + torch.cat([-right, left], -1) * sin).to(x.dtype)

@@ -1,0 +1,59 @@
+"""Relative key vectors: Shaw et al., and LFHC, which coarsens them by layer."""
+
+from typing import Literal, Optional
+
+from ..rows import ByLayer, Clipped
+from ..terms import Terms
+from .base import register
+from .tables import Heads, LayerTable, unclipped
+
+
+class RelativeKeys(LayerTable):
+    def terms(self, q_BHTD, k_BHSD, pos):
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=self.per_head())
+
+
+@register("shaw")
+class Shaw(RelativeKeys):
+    """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(j-i, -k, k)
+    (Shaw et al. 2018, Eq. 3-5; M4M Sec. 2.2; Huang Eq. 7-9).
+
+    a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
+    max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
+    1 / sqrt(f d). The value embeddings of the original paper are left out, as in the
+    papers that compare with it.
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Clipped(k), heads, scale_factor)
+        self.resolve(max_distance=k)
+
+
+@register("lfhc")
+class LFHC(RelativeKeys):
+    """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(sign(x) ceil(|x| / layer), -k, k), x = i-j
+    (Qu et al. 2021, LFHC, Eq. 9).
+
+    a: (2k+1, H d) in each layer, N(0, 0.02), each head its own as in the authors' code
+    (the paper drops the head index; heads=shared: (2k+1, d)). layer counts from 1: low
+    layers are fine, high ones coarse and far. max_distance: k in rows, so layer l tells
+    distances up to k l tokens apart. rounding=away from zero is the authors' code;
+    rounding=floor is Eq. 9 as printed. scale_factor f: 1 / sqrt(f d).
+    """
+
+    def __init__(
+        self,
+        dims,
+        max_distance: int = 16,
+        heads: Heads = "each",
+        rounding: Literal["away", "floor"] = "away",
+        scale_factor: float = 1.0,
+    ):
+        super().__init__(dims, ByLayer(max_distance, dims.layer, rounding), heads, scale_factor)

@@ -1,0 +1,41 @@
+"""What the encodings with a table of their own in each layer have in common."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from .base import PositionEncoding, normal_table
+
+Heads = Literal["shared", "each"]
+Init = Literal["normal", "ones"]
+
+
+class LayerTable(PositionEncoding):
+    """A table over the relative positions, in each layer: vectors a [R, d] or scalars [R]
+    for all heads, [R, H d] or [R, H] for each head. s = 1 / sqrt(scale_factor d)."""
+
+    #: entries of one row for one head: "vector" (d) or "scalar"
+    row_kind = "vector"
+
+    def __init__(self, dims, rows, heads="shared", scale_factor=1.0, init="normal"):
+        super().__init__(dims)
+        if scale_factor <= 0:
+            raise ValueError(f"scale_factor={scale_factor} must be positive")
+        self.scale = (scale_factor * dims.head_dim) ** -0.5
+        self.rows = rows
+        self.tables = 1 if heads == "shared" else dims.num_heads
+        width = self.tables * (dims.head_dim if self.row_kind == "vector" else 1)
+        shape = (rows.count, width)
+        self.table = normal_table(*shape) if init == "normal" else nn.Parameter(torch.ones(shape))
+
+    def per_head(self):
+        """[1|H, R, D] or [1|H, R]."""
+        if self.row_kind == "scalar":
+            return self.table.mT
+        return self.table.unflatten(1, (self.tables, self.dims.head_dim)).transpose(0, 1)
+
+
+def unclipped(dims, max_distance):
+    """The clip distance k: by default none, n - 1."""
+    return dims.max_len - 1 if max_distance is None else max_distance

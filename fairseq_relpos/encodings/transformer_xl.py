@@ -1,0 +1,113 @@
+"""Prior encodings of the distance, projected: Transformer-XL, and GCDF."""
+
+import functools
+
+import torch
+from torch import nn
+
+from ..rows import Clipped
+from ..terms import Terms
+from .base import INIT_STD, PositionEncoding, StackPart, full_precision, normal_table, register
+
+
+class SharedBiases(StackPart):
+    """u and v, (H, d), for all layers."""
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        self.u = normal_table(dims.num_heads, dims.head_dim)
+        self.v = normal_table(dims.num_heads, dims.head_dim)
+
+    def share(self, pos):
+        return full_precision(self.u), full_precision(self.v)
+
+
+class ProjectedPrior(PositionEncoding):
+    """s [(q_i + u).k_j + (q_i + v).(W R_{i-j})] with a fixed matrix R.
+
+    In the normal form: u joins the query, and (v - u).(W R) is a bias of the row.
+    """
+
+    def __init__(self, dims, untie):
+        super().__init__(dims)
+        self.untie = untie
+        self.w = nn.Linear(dims.embed_dim, dims.embed_dim, bias=False)
+        nn.init.normal_(self.w.weight, std=INIT_STD)
+        if untie:
+            self.u = normal_table(dims.num_heads, dims.head_dim)
+            self.v = normal_table(dims.num_heads, dims.head_dim)
+
+    def make_stack(self):
+        return StackPart(self.dims) if self.untie else SharedBiases(self.dims)
+
+    def prior(self, reach):
+        """R over i - j = reach .. -reach, [2 reach + 1, E] in float64."""
+        raise NotImplementedError
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        u, v = (self.u, self.v) if self.untie else self.shared(pos)
+        reach = max(pos.src_len - 1, 1)
+        w = full_precision(self.w.weight)
+        with torch.autocast(w.device.type, enabled=False):
+            rows_RE = self.prior(reach).to(w) @ w.mT
+            u, v = full_precision(u), full_precision(v)
+            A = rows_RE.unflatten(-1, u.shape).transpose(0, 1)
+            bias_row = self.scale * ((v - u)[:, None] * A).sum(-1)
+        return Terms(
+            q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale,
+            rows=Clipped(reach), A=A, bias_row=bias_row,
+        )
+
+
+@register("transformer_xl")
+class TransformerXL(ProjectedPrior):
+    """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d)
+    (Dai et al. 2019; LFHC/GCDF paper Eq. 6-8).
+
+    R_p = [sin(p f_c) | cos(p f_c)], f_c = 10000^(-2c/E): sines and cosines in halves as in
+    the codes; the papers interleave them, a permutation of W's columns. W: (E, E) in each
+    layer, N(0, 0.02), no bias; u, v: (H, d), N(0, 0.02), for all layers, or untie=True:
+    in each. R is a function, so any length works; left and right differ at any distance.
+    """
+
+    def __init__(self, dims, untie: bool = False):
+        super().__init__(dims, untie)
+
+    def prior(self, reach):
+        return sinusoids_of_distance(reach, self.dims.embed_dim)
+
+
+@register("gcdf")
+class GCDF(ProjectedPrior):
+    """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d), R_{p,c} = lambda Phi(p / E^(c/E))
+    (Qu et al. 2021, GCDF, Eq. 14-15), c = 1..E.
+
+    Phi: the Gaussian cumulative distribution, wider in higher dimensions. lambda: scale, 4
+    in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02). The author's code
+    reads R_{j-i}: the same family with W negated. Far positions keep their own side.
+    """
+
+    def __init__(self, dims, lambda_: float = 4.0):
+        super().__init__(dims, untie=True)
+        self.lambda_ = lambda_
+
+    def prior(self, reach):
+        return self.lambda_ * gaussian_cdf_of_distance(reach, self.dims.embed_dim)
+
+
+@functools.lru_cache(maxsize=8)
+def sinusoids_of_distance(reach, dim):
+    frequency = 10000.0 ** (-torch.arange(0, dim, 2).double() / dim)
+    angle = distances(reach)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], 1)[:, :dim]
+
+
+@functools.lru_cache(maxsize=8)
+def gaussian_cdf_of_distance(reach, dim):
+    sigma = dim ** (torch.arange(1, dim + 1).double() / dim)
+    return torch.special.ndtr(distances(reach)[:, None] / sigma)
+
+
+def distances(reach):
+    """i - j in the order of the rows, which count j - i upwards."""
+    return torch.arange(reach, -reach - 1, -1).double()

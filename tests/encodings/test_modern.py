@@ -1,0 +1,112 @@
+"""RoPE, ALiBi, KERPLE, FIRE and SHAPE against their equations in loops."""
+
+import math
+
+import pytest
+import torch
+from loops import LENGTHS, check_against_loops
+
+from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.encodings.alibi import slopes
+
+DIMS = Dims(embed_dim=12, num_heads=3, max_len=9)
+CAUSAL = Dims(embed_dim=12, num_heads=3, max_len=9, causal=True)
+LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("base", [10000, 50])
+def test_rope_rotates_pairs_by_their_position(base, lengths, dims):
+    def rotated(x, p):
+        half = len(x) // 2
+        out = list(x)
+        for c in range(half):
+            angle = p * base ** (-2 * c / len(x))
+            a, b = float(x[c]), float(x[c + half])
+            out[c] = a * math.cos(angle) - b * math.sin(angle)
+            out[c + half] = a * math.sin(angle) + b * math.cos(angle)
+        return out
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        return sum(a * b for a, b in zip(rotated(q_i, i), rotated(k_j, j))) / 2
+
+    check_against_loops(build("rope", dims, base=base), oracle, *lengths)
+
+
+def test_slopes_follow_the_authors_rule():
+    assert slopes(8).tolist() == [2.0**-h for h in range(1, 9)]
+    assert slopes(3).tolist() == [2.0**-4, 2.0**-8, 2.0**-2]
+    assert slopes(12)[8:].tolist() == [2.0 ** -(h / 2) for h in (1, 3, 5, 7)]
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("form", ["symmetric", "asymmetric", "trained"])
+def test_alibi_falls_with_the_distance(form, lengths, dims):
+    encoding = build("alibi", dims, form=form)
+    rule = [2.0**-4, 2.0**-8, 2.0**-2]
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        distance = abs(j - i)
+        if form == "trained":
+            slope = float(encoding.stack.slope[head, 1 if j > i else 0])
+        else:
+            slope = rule[head]
+            distance += 0.5 if form == "asymmetric" and j > i else 0
+        return float(q_i @ k_j) / 2 - slope * distance
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+def test_trained_slopes_start_at_the_rule():
+    assert build("alibi", DIMS, form="trained").stack.slope.tolist() == [
+        [m, m] for m in (2.0**-4, 2.0**-8, 2.0**-2)
+    ]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_kerple_is_a_logarithm(per_layer, lengths):
+    encoding = build("kerple_log", DIMS, per_layer=per_layer)
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        r1, r2 = (math.log1p(math.exp(float(encoding.stack.r[side, head]))) for side in (0, 1))
+        return float(q_i @ k_j) / 2 - r1 * math.log(1 + r2 * abs(j - i))
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
+def test_fire_normalises_the_distance(lengths, padding, dims):
+    encoding = build("fire", dims, threshold=4, hidden=5)
+    stack = encoding.stack
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        c, limit = abs(float(stack.c)), 4 * float(stack.factor)
+        x = [math.log(c * abs(j - i) + 1) / math.log(c * max(limit, i, j) + 1)]
+        if not dims.causal:
+            x.append((j > i) - (j < i))
+        hidden = [max(0.0, sum(w * v for w, v in zip(weights, x)) + b)
+                  for weights, b in zip(stack.inner.weight.tolist(), stack.inner.bias.tolist())]
+        outer = stack.outer.weight[head].tolist()
+        bias = sum(w * v for w, v in zip(outer, hidden)) + float(stack.outer.bias[head])
+        return float(q_i @ k_j) / 2 + bias
+
+    check_against_loops(encoding, oracle, *lengths, padding)
+
+
+def test_shape_shifts_each_sentence_in_training_only():
+    encoding = build("shape", DIMS, max_shift=50)
+    plain = build("sinusoidal", DIMS)
+    tokens = torch.tensor([[0, 5, 6, 1]] * 64)
+    assert torch.equal(encoding.eval().embed(tokens), plain.embed(tokens))
+    shifted = encoding.train().embed(tokens)
+    table = plain.stack.embed(torch.full((1, 70), 5))[0]
+    shifts = set()
+    for sentence in shifted:
+        (found,) = [k for k in range(51) if torch.allclose(sentence[:3], table[k : k + 3], atol=1e-6)]
+        assert sentence[3].abs().sum() == 0, "a pad stays zero"
+        shifts.add(found)
+    assert len(shifts) > 20 and max(shifts) > 40 and min(shifts) < 10

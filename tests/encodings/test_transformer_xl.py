@@ -1,0 +1,52 @@
+"""Transformer-XL and GCDF against their equations in loops."""
+
+import math
+
+import pytest
+import torch
+from loops import LENGTHS, check_against_loops
+
+from fairseq_relpos.encodings import Dims, build
+
+DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
+CAUSAL = Dims(embed_dim=8, num_heads=2, max_len=9, causal=True)
+
+
+def sinusoid(p, dim):
+    angles = [p / 10000 ** (2 * c / dim) for c in range(dim // 2)]
+    return [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+
+
+def gaussian(p, dim, scale):
+    return [scale * 0.5 * (1 + math.erf(p / dim ** (c / dim) / math.sqrt(2)))
+            for c in range(1, dim + 1)]
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("name, hparams", [
+    ("transformer_xl", {}), ("transformer_xl", {"untie": True}), ("gcdf", {}), ("gcdf", {"lambda": 2}),
+])
+def test_a_projected_prior_meets_the_query(name, hparams, lengths, dims):
+    encoding = build(name, dims, **hparams)
+    owner = encoding if encoding.untie else encoding.stack
+    d = dims.head_dim
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        if name == "gcdf":
+            prior = gaussian(i - j, dims.embed_dim, hparams.get("lambda", 4))
+        else:
+            prior = sinusoid(i - j, dims.embed_dim)
+        prior = torch.tensor(prior, dtype=torch.float64)
+        projected = encoding.w.weight[head * d : (head + 1) * d] @ prior
+        u, v = owner.u[head], owner.v[head]
+        return float((q_i + u) @ k_j + (q_i + v) @ projected) / math.sqrt(d)
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+def test_left_and_right_stay_apart_at_any_distance():
+    for name in ("transformer_xl", "gcdf"):
+        encoding = build(name, DIMS)
+        rows = encoding.prior(400)
+        assert not torch.allclose(rows[0], rows[-1])
