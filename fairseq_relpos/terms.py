@@ -179,19 +179,70 @@ def reset_at_cls(position_BHTS, reset_2H, cls_BS=None):
 
 
 def _query_rows(q_BHTD, A_HRD, rows, src_len):
-    """q_i . A_row(j-i): all rows at once, then each query picks the rows of its keys."""
-    tgt_len = q_BHTD.size(2)
-    row_TS = _row_TS(rows, tgt_len, src_len, q_BHTD.device)
-    all_rows_BHTR = q_BHTD @ A_HRD.mT
-    return all_rows_BHTR.gather(-1, row_TS.expand(*all_rows_BHTR.shape[:2], -1, -1))
+    """q_i . A_row(j-i), [B, H, T, S]."""
+    A_HLD = over_offsets(A_HRD.mT, rows, q_BHTD.size(2), src_len).mT
+    return _RelativeProduct.apply(q_BHTD, A_HLD)
 
 
 def _key_rows(k_BHSD, C_HRD, rows, tgt_len):
-    """k_j . C_row(j-i)."""
-    src_len = k_BHSD.size(2)
-    row_ST = _row_TS(rows, tgt_len, src_len, k_BHSD.device).mT
-    all_rows_BHSR = k_BHSD @ C_HRD.mT
-    return all_rows_BHSR.gather(-1, row_ST.expand(*all_rows_BHSR.shape[:2], -1, -1)).mT
+    """k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
+    C_HLD = over_offsets(C_HRD.mT, rows, tgt_len, k_BHSD.size(2)).mT
+    return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
+
+
+class _RelativeProduct(torch.autograd.Function):
+    """out[.., t, s] = x[.., t, :] . table[.., s - t + T - 1, :].
+
+    A block of b rows needs S + b - 1 columns of the table: one matmul, then each row reads
+    its S columns one further to the left, which is a view with another stride. Nothing
+    but x and the table is kept for backward.
+    """
+
+    BLOCK = 32
+
+    @staticmethod
+    def forward(ctx, x_BHTD, table_HLD):
+        ctx.save_for_backward(x_BHTD, table_HLD)
+        tgt_len = x_BHTD.size(2)
+        src_len = table_HLD.size(1) - tgt_len + 1
+        out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
+        for rows, columns in _RelativeProduct.blocks(tgt_len, src_len):
+            wide = x_BHTD[:, :, rows] @ table_HLD[:, columns].mT
+            out[:, :, rows] = _RelativeProduct.skewed(wide, src_len)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTS):
+        x_BHTD, table_HLD = ctx.saved_tensors
+        tgt_len, src_len = grad_BHTS.shape[2:]
+        grad_x, grad_table = torch.empty_like(x_BHTD), torch.zeros_like(table_HLD)
+        for rows, columns in _RelativeProduct.blocks(tgt_len, src_len):
+            x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
+            wide = x.new_zeros(*x.shape[:3], table.size(1))
+            _RelativeProduct.skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
+            grad_x[:, :, rows] = wide @ table
+            if table.size(0) == 1:
+                grad_table[0, columns] += wide.flatten(0, 2).mT @ x.flatten(0, 2)
+            else:
+                wide, x = (y.transpose(0, 1).flatten(1, 2) for y in (wide, x))
+                grad_table[:, columns] += wide.mT @ x
+        return grad_x, grad_table
+
+    @staticmethod
+    def blocks(tgt_len, src_len):
+        """Rows of x, and the columns of the table that they meet."""
+        for first in range(0, tgt_len, _RelativeProduct.BLOCK):
+            last = min(first + _RelativeProduct.BLOCK, tgt_len)
+            yield slice(first, last), slice(tgt_len - last, tgt_len - first + src_len - 1)
+
+    @staticmethod
+    def skewed(wide_BHbL, src_len):
+        """Row r of the view starts r columns further to the left."""
+        block, width = wide_BHbL.shape[2:]
+        strides = (*wide_BHbL.stride()[:2], width - 1, 1)
+        return wide_BHbL.as_strided((*wide_BHbL.shape[:2], block, src_len), strides,
+                                    wide_BHbL.storage_offset() + block - 1)
 
 
 def _gated(q_BHTD, k_BHSD, gate_HRD, rows):
