@@ -100,29 +100,38 @@ def evaluate(terms: Terms) -> torch.Tensor:
 def _evaluate(t: Terms) -> torch.Tensor:
     q, k = t.q_BHTD, t.k_BHSD
     tgt_len, src_len = q.size(2), k.size(2)
-    content = (t.scale * q) @ k.mT
+    scaled_q = t.scale * q
+    # in place wherever a new [B, H, T, S] tensor would be a pass over memory for nothing
+    logits = scaled_q @ k.mT if t.gate is None else _gated(scaled_q, k, t.gate, t.rows)
     if t.content_free:
         bias = t.dense_bias()
-        # in place: the one pass over [B, H, T, S] that a bias costs
-        return content if bias is None else content.add_(bias)
+        return logits if bias is None else logits.add_(bias)
 
-    first = q @ k.mT if t.gate is None else _gated(q, k, t.gate, t.rows)
     if t.gain is not None:
-        first = first * toeplitz(over_offsets(t.gain, t.rows, tgt_len, src_len), tgt_len)
-    others = []
-    if t.A is not None:
-        others.append(_query_rows(q, t.A, t.rows, src_len))
-    if t.C is not None:
-        others.append(_key_rows(k, t.C, t.C_rows or t.rows, tgt_len))
-    for other in others:
-        first = first * other if t.product else first + other
-    logits = t.scale * first
-    if t.bias_row is not None:
-        logits = logits + toeplitz(over_offsets(t.bias_row, t.rows, tgt_len, src_len), tgt_len)
-    if t.bias is not None:
-        logits = logits + t.bias
-    if t.reset is not None:
+        logits = logits * toeplitz(over_offsets(t.gain, t.rows, tgt_len, src_len), tgt_len)
+    C_rows = t.C_rows or t.rows
+    if t.product:
+        if t.A is not None:
+            logits = logits * _query_rows(q, t.A, t.rows, src_len)
+        if t.C is not None:
+            logits = logits * _key_rows(k, t.C, C_rows, tgt_len)
+    else:
+        if t.A is not None:
+            logits = logits.add_(_query_rows(scaled_q, t.A, t.rows, src_len))
+        if t.C is not None:
+            logits = logits.add_(_key_rows(t.scale * k, t.C, C_rows, tgt_len))
+    bias = Bias(t.rows, t.bias_row, t.bias).dense(tgt_len, src_len).bias
+    if bias is not None:
+        logits = logits.add_(bias)
+    if t.reset is not None and t.cls_BS is not None:
+        content = scaled_q @ k.mT
         logits = content + reset_at_cls(logits - content, t.reset, t.cls_BS)
+    elif t.reset is not None:
+        # [CLS] in slot 0: one column and one row are all that changes
+        from_cls_H, to_cls_H = t.reset
+        logits[..., :1] = scaled_q @ k[:, :, :1].mT + to_cls_H[:, None, None]
+        if tgt_len == src_len:
+            logits[:, :, :1] = scaled_q[:, :, :1] @ k.mT + from_cls_H[:, None, None]
     return logits
 
 
@@ -190,6 +199,23 @@ def _key_rows(k_BHSD, C_HRD, rows, tgt_len):
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
 
 
+def by_table(x_BHTD, table_HDR):
+    """x @ table for one table or one a head. torch.matmul would copy the table for each
+    sentence of the batch."""
+    batch, heads, length, _ = x_BHTD.shape
+    out = stacked(x_BHTD, table_HDR.size(0)) @ table_HDR
+    if table_HDR.size(0) == 1:
+        return out.view(batch, heads, length, -1)
+    return out.view(heads, batch, length, -1).transpose(0, 1)
+
+
+def stacked(x_BHTD, tables):
+    """All vectors that meet the same table, below each other: [1|H, .., D]."""
+    if tables == 1:
+        return x_BHTD.flatten(0, 2)[None]
+    return x_BHTD.transpose(0, 1).flatten(1, 2)
+
+
 class _RelativeProduct(torch.autograd.Function):
     """out[.., t, s] = x[.., t, :] . table[.., s - t + T - 1, :].
 
@@ -207,7 +233,7 @@ class _RelativeProduct(torch.autograd.Function):
         src_len = table_HLD.size(1) - tgt_len + 1
         out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
         for rows, columns in _RelativeProduct.blocks(tgt_len, src_len):
-            wide = x_BHTD[:, :, rows] @ table_HLD[:, columns].mT
+            wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT)
             out[:, :, rows] = _RelativeProduct.skewed(wide, src_len)
         return out
 
@@ -221,12 +247,9 @@ class _RelativeProduct(torch.autograd.Function):
             x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
             wide = x.new_zeros(*x.shape[:3], table.size(1))
             _RelativeProduct.skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
-            grad_x[:, :, rows] = wide @ table
-            if table.size(0) == 1:
-                grad_table[0, columns] += wide.flatten(0, 2).mT @ x.flatten(0, 2)
-            else:
-                wide, x = (y.transpose(0, 1).flatten(1, 2) for y in (wide, x))
-                grad_table[:, columns] += wide.mT @ x
+            grad_x[:, :, rows] = by_table(wide, table)
+            tables = table.size(0)
+            grad_table[:, columns] += stacked(wide, tables).mT @ stacked(x, tables)
         return grad_x, grad_table
 
     @staticmethod
