@@ -55,6 +55,10 @@ train() {
     return
   fi
   mkdir -p "$run"
+  if command -v flock >/dev/null; then
+    exec 9>"$run/lock"
+    flock -n 9 || die "$run is being trained already: wait for it, or give another SEED or RUNS"
+  fi
   git -C "$ROOT" describe --always --dirty >"$run/commit.txt" 2>/dev/null || echo unknown >"$run/commit.txt"
   say "training $encoding, seed $SEED: $run/train.log"
   # $run/train.log is fairseq's own copy, without errors

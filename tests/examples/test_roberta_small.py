@@ -1,5 +1,6 @@
 """The recipe through its own scripts, sized for seconds."""
 
+import fcntl
 import os
 import random
 import re
@@ -143,6 +144,14 @@ def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
 
 def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
     assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
+    folder = workplace / "locked" / "t5-seed1"
+    folder.mkdir(parents=True)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "is being trained already" in fails(workplace, "run.sh", "train", "t5", RUNS="locked")
 
 
 def test_text_to_report(workplace, data):
