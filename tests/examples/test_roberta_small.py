@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -147,11 +148,14 @@ def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
-    folder = workplace / "locked" / "t5-seed1"
-    folder.mkdir(parents=True)
+    folder = workplace / "runs" / "nonsense-seed1"
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert "is being trained already" in fails(workplace, "run.sh", "train", "t5", RUNS="locked")
+        threading.Timer(1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        printed = recipe(workplace, "run.sh", "train", "nonsense").stdout
+    waited, trained = printed.index("waiting for it"), printed.index("run.sh: training nonsense")
+    assert waited < trained
 
 
 def test_text_to_report(workplace, data):
