@@ -1,14 +1,10 @@
 """How every picture of the project looks; drawn without a display."""
 
-import logging
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
-# importing fairseq lets every library's debugging through; these two would fill the screen
-for name in ("matplotlib", "PIL"):
-    logging.getLogger(name).setLevel(logging.WARNING)
 
 import matplotlib.pyplot as plt  # noqa: E402
 
