@@ -1,6 +1,7 @@
 """Time of one training step of roberta_NAME against stock fairseq's roberta of the same size.
 
     python benchmarks/train_step.py --archs roberta_learned roberta_t5 roberta_tupe_r
+    python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 All models are stepped in turn, round after round, in one process, so that a noisy machine
 slows all of them alike; the ratio of a round is taken within that round, and the median

@@ -53,6 +53,20 @@ def _replace(owner, name):
     return install
 
 
+def leave_the_root_logger_alone():
+    """Three modules of fairseq configure the root logger as they are imported, one to DEBUG.
+
+    Whoever imports the plugin first would find every library's debug lines on the screen.
+    """
+    if "fairseq" in sys.modules:
+        return  # imported by a command that has its own configuration
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    importlib.import_module("fairseq")
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
 def require_a_fairseq_that_can_serve():
     """fairseq 0.12 and later (0.12.2, fairseq-fixed, git main) have what the plugin builds on.
 
@@ -454,11 +468,10 @@ MEANINGLESS_WARNINGS = (
 def silence_meaningless_warnings():
     """Warnings that come from fairseq's age alone are silenced, one by one.
 
-    And what two libraries tell on being imported, where the plugin is the first to import them:
-    that tensorboardX, which nothing here uses, is missing; where hydra finds its own settings.
+    And fairseq's line that tensorboardX, which nothing here uses, is missing: where the plugin is
+    the first to import fairseq.
     """
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-    logging.getLogger("hydra").setLevel(logging.INFO)
     for message, module, _reason in MEANINGLESS_WARNINGS:
         warnings.filterwarnings(
             "ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module)
@@ -467,6 +480,7 @@ def silence_meaningless_warnings():
 
 SHIMS = (
     silence_meaningless_warnings,
+    leave_the_root_logger_alone,
     require_a_fairseq_that_can_serve,
     restore_numpy_compat,
     restore_length_buckets,

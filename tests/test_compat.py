@@ -4,6 +4,7 @@ import argparse
 import io
 import os
 import re
+import subprocess
 import sys
 import types
 import zipfile
@@ -452,3 +453,16 @@ def test_a_missing_restore_file_is_a_warning(caplog):
         with pytest.raises(Stop):
             checkpoint_utils.load_checkpoint(settings, Trainer())
         assert ("TRAINING FROM SCRATCH" in caplog.text) == said
+
+
+def test_importing_the_plugin_leaves_logging_as_it_was():
+    program = (
+        "import logging, sys\n"
+        "before = (logging.getLogger().level, list(logging.getLogger().handlers))\n"
+        "import fairseq_relpos\n"
+        "assert 'fairseq.tasks' in sys.modules\n"
+        "assert before == (logging.getLogger().level, logging.getLogger().handlers)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(USER_DIR.parent)})
+    assert done.returncode == 0 and "INFO" not in done.stderr, done.stderr

@@ -20,10 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def main(runs_folder, data, baseline, folder):
     finished, running = [], []
     for log in sorted(Path(runs_folder).glob("*/train.log")):
-        done = (log.parent / "trained").exists() and (log.parent / "order_gap.json").exists()
-        (finished if done else running).append(log.parent)
+        (finished if is_finished(log.parent) else running).append(log.parent)
     if not finished:
-        sys.exit(f"report: error: no finished run in {runs_folder}: compare.sh, or run.sh train and validate")
+        sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train, then validate")
     runs = sorted((read_run(path) for path in finished), key=order_of(baseline))
     gaps = {run.name: {gap["split"]: gap for gap in read_gaps(runs_folder, run)} for run in runs}
     check_same_batches(gaps)
@@ -48,6 +47,14 @@ def main(runs_folder, data, baseline, folder):
     results.write_text(text, encoding="utf-8")
     print(f"{losses_table(runs, gaps, names, baseline)}\n\n{gaps_table(runs, gaps, names)}\n")
     print(f"{results}, {PLOT}: {len(runs)} runs")
+
+
+def is_finished(run):
+    """Trained to the end, and validated since."""
+    validated = run / "order_gap.json"
+    if not (run / "trained").exists() or not validated.exists():
+        return False
+    return validated.stat().st_mtime > (run / "checkpoint_last.pt").stat().st_mtime
 
 
 def order_of(baseline):
@@ -88,7 +95,7 @@ def losses_table(runs, gaps, names, baseline):
         for split in splits:
             loss = gaps[run.name][split]["loss"]
             paired = reference.get(run.seed)
-            row += [f"{loss:.3f}", f"{loss - paired[split]['loss']:+.3f}" if paired else "-"]
+            row += [f"{loss:.3f}", signed(loss - paired[split]["loss"]) if paired else "-"]
         rows.append(row)
     return losses.markdown(head, rows)
 
@@ -103,9 +110,13 @@ def gaps_table(runs, gaps, names):
         row = [run.encoding, str(run.seed)]
         for split in splits:
             gap = gaps[run.name][split]
-            row += [f"{gap['permuted']:.3f}", f"{gap['permuted'] - gap['loss']:+.3f}"]
+            row += [f"{gap['permuted']:.3f}", signed(gap["permuted"] - gap["loss"])]
         rows.append(row)
     return losses.markdown(head, rows)
+
+
+def signed(nats):
+    return f"{round(nats, 3) + 0.0:+.3f}"  # + 0.0: no "-0.000"
 
 
 def runs_table(runs, runs_folder):
@@ -167,9 +178,9 @@ All runs differ in `--arch` alone. {first} was
 ```
 {command}
 ```
-Validation inputs and targets have the same digest in every run and at every validation
-({digests}): fairseq draws masks from seed, epoch and block number, and counts every validation
-as epoch 1.
+Inputs and targets of the validation have the same digest for every run ({digests}).
+fairseq draws the masks of a block from seed, epoch and its number, and counts every validation as
+epoch 1, so those during a training with the same seed use these masks, too.
 
 {runs_table}
 

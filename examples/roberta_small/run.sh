@@ -50,11 +50,15 @@ train() {
     --keep-interval-updates 1 --no-epoch-checkpoints
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     "$@")
+  mkdir -p "$run"
+  if command -v flock >/dev/null; then
+    exec 9>"$run/lock"
+    flock -n 9 || { say "$run is being trained by another process: waiting for it"; flock 9; }
+  fi
   if [ "${command[*]@Q}" = "$(cat "$run/trained" 2>/dev/null)" ]; then
     say "$run is trained"
     return
   fi
-  mkdir -p "$run"
   git -C "$ROOT" describe --always --dirty >"$run/commit.txt" 2>/dev/null || echo unknown >"$run/commit.txt"
   say "training $encoding, seed $SEED: $run/train.log"
   # $run/train.log is fairseq's own copy, without errors

@@ -104,7 +104,7 @@ def plot(runs: List[Run], path, names=None) -> Path:
         panel.set_xlabel("updates")
         panel.set_ylabel("loss (nats per masked token)")
         panel.set_ylim(*visible_losses(runs))
-        panel.legend(title="thin: training", title_fontsize="small")
+    panels[0].legend(title="thin: training", title_fontsize="small")
     return save(figure, path)
 
 

@@ -50,7 +50,8 @@ def run(args):
     head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens",
             "digest"]
     rows = [
-        [g.split, f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{g.gap:+.4f}", f"{g.blocks:,}",
+        # + 0.0: a gap of -0.00001 is shown as +0.0000
+        [g.split, f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{round(g.gap, 4) + 0.0:+.4f}", f"{g.blocks:,}",
          f"{g.masked_tokens:,}", g.digest]
         for g in gaps
     ]

@@ -18,6 +18,8 @@ from .training_log import LOG_NAME, read_run
 POLL_SECONDS = 1
 #: where there is no terminal to redraw a bar in, one line a run so often
 LINE_SECONDS = 30
+#: number of updates before the log has said it
+UNKNOWN = 1
 
 
 def add_arguments(parser):
@@ -72,13 +74,16 @@ def losses(run):
 class Bars:
     def __init__(self, runs):
         self.bars = [
-            tqdm(total=1, position=i, desc=f"{folder.name:>16}", unit=" updates", leave=True,
+            tqdm(total=UNKNOWN, position=i, desc=f"{folder.name:>16}", unit=" updates", leave=True,
                  bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}<{remaining} {postfix}")
             for i, folder in enumerate(runs)
         ]
 
     def update(self, number, run):
         bar = self.bars[number]
+        if bar.total == UNKNOWN:
+            # a resumed run did not do these just now
+            bar.initial = bar.n = run.updates
         bar.total = run.max_updates
         bar.set_postfix_str(losses(run), refresh=False)
         bar.update(run.updates - bar.n)

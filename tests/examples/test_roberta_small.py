@@ -1,10 +1,12 @@
 """The recipe through its own scripts, sized for seconds."""
 
+import fcntl
 import os
 import random
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,7 +80,8 @@ def data(workplace):
 
 
 def written(folder):
-    return {p.relative_to(folder): p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    return {p.relative_to(folder): p.stat().st_mtime_ns for p in files}
 
 
 def test_the_dictionary_is_the_vocabulary_and_every_line_is_binarised(data):
@@ -143,6 +146,17 @@ def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
 
 def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
     assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
+    folder = workplace / "runs" / "nonsense-seed1"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        threading.Timer(1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        printed = recipe(workplace, "run.sh", "train", "nonsense").stdout
+    waited, trained = printed.index("waiting for it"), printed.index("run.sh: training nonsense")
+    assert waited < trained
 
 
 def test_text_to_report(workplace, data):

@@ -18,9 +18,18 @@ def test_it_ends_with_the_processes_and_shows_what_they_wrote_last(tmp_path, cap
     assert capsys.readouterr().out.split() == "a 10 of 40 updates, loss 1.39, valid 0.69 nats".split()
 
 
-def test_a_running_process_is_waited_for(tmp_path):
+def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path, capsys):
+    log_of(tmp_path / "a", inner(10, 2))
     started = time.monotonic()
     trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"])
-    threading.Thread(target=trainer.wait).start()  # an ended child exists until it is waited for
-    watch.run(Namespace(runs=[tmp_path], until_exit=[trainer.pid]))
+
+    def write_and_end():
+        time.sleep(1)
+        log_of(tmp_path / "a", inner(20, 1))
+        trainer.wait()  # an ended child exists until then
+
+    threading.Thread(target=write_and_end).start()
+    watch.run(Namespace(runs=[tmp_path / "a"], until_exit=[trainer.pid]))
     assert time.monotonic() - started > 1.4
+    shown = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["10", "20"]
