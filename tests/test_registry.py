@@ -212,6 +212,34 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
         torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", NAMES)
+def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
+    encoding = scale_up(build(name, dims(max_len=63))).to(dtype)
+    q, k, v = (30 * (2 * torch.rand(2, 3, 63, 8) - 1).to(dtype).requires_grad_() for _ in range(3))
+    q.retain_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        out, _ = select("auto")(encoding.terms(q, k, Positions.of(63, 63)), v, Mask(), 0.0, False)
+    out.float().square().mean().backward()
+    assert out.dtype == dtype and out.isfinite().all() and q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
+    std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
+    q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16() for _ in range(3))
+    plain = [(x @ y.mT * 8**-0.5).softmax(-1) @ z
+             for x, y, z in ((q, k, v), (q.double(), k.double(), v.double()))]
+    encoding = scale_up(build(name, dims(max_len=63)), 0.3).bfloat16()
+
+    def output(dtype):
+        terms = encoding.to(dtype).terms(q.to(dtype), k.to(dtype), Positions.of(63, 63))
+        return select("eager")(terms, v.to(dtype), Mask(), 0.0, False)[0].double()
+
+    error = (output(torch.bfloat16) - output(torch.float64)).abs().max()
+    assert error <= 2 * (plain[0].double() - plain[1]).abs().max()
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ValueError, match="'tupe_x'.*known: .*tupe_r"):
         build("tupe_x", dims())

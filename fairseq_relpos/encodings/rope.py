@@ -45,9 +45,9 @@ def rotation(length, head_dim, base, device):
 
 
 def rotate(x, cos, sin):
-    """In float32 at least; the result keeps x's type."""
+    """In float32 at least, and left so: rounding again would cost half of a bfloat16's bits."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
         left, right = wide.chunk(2, -1)
-        return (wide * cos + torch.cat([-right, left], -1) * sin).to(x.dtype)
+        return wide * cos + torch.cat([-right, left], -1) * sin
