@@ -42,10 +42,9 @@ def test_at5_follows_equations_17_to_20(hparams, lengths, dims):
     activation = hparams.get("activation", "relu")
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        l = j - i
-        side = "positive" if l > 0 else "negative"
+        side = "positive" if j > i else "negative"
         gamma = float(stack.gamma[side][head])
-        x = 1 - math.exp(-max(0.0, gamma) * abs(l) / n)
+        x = 1 - math.exp(-max(0.0, gamma) * abs(j - i) / n)
         return float(q_i @ k_j) / 2 + mlp_in_loops(stack.mlp[side], x, head, activation)
 
     check_against_loops(encoding, oracle, *lengths)
