@@ -13,8 +13,19 @@ from fairseq_relpos.models.roberta import FirstTokenCheck
 from fairseq_relpos.signature import SignatureMismatch
 
 NAMES = sorted(ENCODINGS)
-# one of each kind: input only, operands, shared bias, function of parameters, both
-KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r"]
+# one of each kind: input only, operands, shared bias, function of parameters, both; tables in
+# each layer, parts in both, a recomputed bias
+KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]
+
+
+def positions_of(model):
+    """The parameters that belong to the encoding, by name."""
+    return {name: p for name, p in model.named_parameters()
+            if "embed_positions" in name or "position_encoding" in name}
+
+
+def scale_up_positions(model, std=0.5):
+    scale_up(torch.nn.ParameterList(positions_of(model).values()), std)
 
 
 def loss_of(model, tokens, seed=3):
@@ -80,7 +91,7 @@ def test_one_seed_gives_every_encoding_the_stock_weights(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_padded_sentences_equal_sentences_alone(name):
     model = roberta(f"roberta_{name}").eval()
-    scale_up(stack_of(model).embed_positions)
+    scale_up_positions(model)
     tokens = sentences()
     together = model(tokens)[0]
     for row, sentence in enumerate(tokens):
@@ -93,7 +104,7 @@ def test_padded_sentences_equal_sentences_alone(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_left_padding_changes_no_sentence(name):
     model = roberta(f"roberta_{name}").eval()
-    scale_up(stack_of(model).embed_positions)
+    scale_up_positions(model)
     left, right = model(sentences(padding="left"))[0], model(sentences())[0]
     for row, sentence in enumerate(sentences()):
         real = int(sentence.ne(1).sum())
@@ -109,8 +120,10 @@ def test_what_layers_share_is_evaluated_once_per_pass_and_stored_once(name):
     part.share = lambda pos: evaluations.append(pos) or share(pos)
     model(sentences())
     assert len(evaluations) == 1
-    added = [k for k in model.state_dict() if re.search(r"layers\.\d+.*position_encoding", k)]
-    assert not added
+    in_layers = [k for k in model.state_dict() if re.search(r"layers\.\d+.*position_encoding", k)]
+    layer_part = stack_of(model).layers[0].self_attn.position_encoding
+    assert len(in_layers) == 3 * len(layer_part.state_dict())
+    assert layer_part.per_layer or not any(".stack." in key for key in in_layers)
     del part.share
 
 
@@ -133,7 +146,7 @@ def test_checkpointed_activations_give_the_same_gradients(name, layerdrop):
     for recompute in (False, True):
         model = roberta(f"roberta_{name}", checkpoint_activations=recompute,
                         encoder_layerdrop=layerdrop).train()
-        scale_up(stack_of(model).embed_positions, 0.2)
+        scale_up_positions(model, 0.2)
         first, second = sentences(), sentences(batch=2, length=9)
         (loss_of(model, first) + loss_of(model, second)).backward()
         results.append(gradients(model))
@@ -182,7 +195,7 @@ def test_half_precision_stays_finite_and_keeps_positions_in_float32(name, dtype)
     assert error < (0.01 if dtype == torch.float16 else 0.05)
     shared = stack_of(model).embed_positions.current_pass.positions.shared
     if shared is not None:
-        tensors = shared if isinstance(shared, tuple) else [shared.bias]
+        tensors = shared if isinstance(shared, tuple) else [getattr(shared, "bias", shared)]
         assert all(tensor.dtype == torch.float32 for tensor in tensors)
 
 
@@ -193,7 +206,7 @@ def test_a_copy_of_a_used_model_is_independent(name):
     tokens = sentences()
     expected = model(tokens)[0].clone()
     other = copy.deepcopy(model)
-    scale_up(stack_of(other).embed_positions)
+    scale_up_positions(other)
     changed = other(tokens)[0]
     assert torch.equal(model(tokens)[0], expected)
     assert not torch.equal(changed, expected)
@@ -212,10 +225,8 @@ def test_fairseqs_ema_follows_the_encoding(name):
         p.data.add_(1.0)
     ema.step(model)
     averaged = ema.get_model()
-    key = next(k for k, _ in stack_of(model).embed_positions.named_parameters())
-    difference = (stack_of(model).embed_positions.get_parameter(key)
-                  - stack_of(averaged).embed_positions.get_parameter(key))
-    torch.testing.assert_close(difference, torch.full_like(difference, 0.5))
+    for one, other in zip(positions_of(model).values(), positions_of(averaged).values(), strict=True):
+        torch.testing.assert_close(one - other, torch.full_like(one, 0.5))
     model.load_state_dict(copy.deepcopy(averaged.state_dict()))
 
 
@@ -230,9 +241,10 @@ def test_averaged_checkpoints_load(name):
 def test_only_the_encoding_can_be_trained(name):
     model = roberta(f"roberta_{name}")
     model.requires_grad_(False)
-    part = stack_of(model).embed_positions.requires_grad_(True)
+    for parameter in positions_of(model).values():
+        parameter.requires_grad_(True)
     loss_of(model, sentences()).backward()
-    assert all(p.grad is not None for p in part.parameters())
+    assert all(p.grad is not None for p in positions_of(model).values())
 
 
 def test_other_layers_than_the_chosen_see_content_only():
@@ -311,7 +323,7 @@ def test_a_file_without_signature_is_named_in_the_log(caplog):
 
 
 @pytest.mark.parametrize("settings, what", [
-    ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: at5"),
+    ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: "),
     ({"position_hparams": "buckets=8"}, "t5 has no buckets; it accepts num_buckets=32"),
     ({"position_hparams": "num_buckets"}, "not of the form name=value"),
     ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
