@@ -145,9 +145,9 @@ def in_full_precision(terms: Terms) -> Terms:
 
 
 def over_offsets(table_HR, rows, tgt_len, src_len):
-    """Row values in the order of the offsets -(S-1) .. T-1: [.., R] -> [.., L]."""
+    """Rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
-    return table_HR[..., rows(offset_L)]
+    return table_HR[:, rows(offset_L)]
 
 
 def toeplitz(values_L, tgt_len):
@@ -189,13 +189,13 @@ def reset_at_cls(position_BHTS, reset_2H, cls_BS=None):
 
 def _query_rows(q_BHTD, A_HRD, rows, src_len):
     """q_i . A_row(j-i), [B, H, T, S]."""
-    A_HLD = over_offsets(A_HRD.mT, rows, q_BHTD.size(2), src_len).mT
+    A_HLD = over_offsets(A_HRD, rows, q_BHTD.size(2), src_len)
     return _RelativeProduct.apply(q_BHTD, A_HLD)
 
 
 def _key_rows(k_BHSD, C_HRD, rows, tgt_len):
     """k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
-    C_HLD = over_offsets(C_HRD.mT, rows, tgt_len, k_BHSD.size(2)).mT
+    C_HLD = over_offsets(C_HRD, rows, tgt_len, k_BHSD.size(2))
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
 
 
@@ -269,25 +269,75 @@ class _RelativeProduct(torch.autograd.Function):
 
 
 def _gated(q_BHTD, k_BHSD, gate_HRD, rows):
-    """sum_d q_id k_jd gate_rd, one diagonal (one offset, one row) at a time, so that no
-    [T, S, D] tensor is made."""
-    tgt_len, src_len = q_BHTD.size(2), k_BHSD.size(2)
-    diagonals = []
+    """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]."""
+    gate_HLD = over_offsets(gate_HRD, rows, q_BHTD.size(2), k_BHSD.size(2))
+    return _GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
+
+
+class _GatedProduct(torch.autograd.Function):
+    """out[.., t, s] = sum_d q[.., t, d] k[.., s, d] gate[.., s - t + T - 1, d].
+
+    One diagonal at a time: all pairs of one offset meet one row of the gate. Sentences and
+    heads with the same gate go together in groups that fit into a cache. Nothing but the
+    three inputs is kept for backward.
+    """
+
+    GROUP = 2**19  # elements of q in a group, 2 MB in float32
+
+    @staticmethod
+    def forward(ctx, q_BHTD, k_BHSD, gate_HLD):
+        ctx.save_for_backward(q_BHTD, k_BHSD, gate_HLD)
+        batch, heads, tgt_len, _ = q_BHTD.shape
+        src_len = k_BHSD.size(2)
+        out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
+        for table, group in _GatedProduct.groups(q_BHTD, gate_HLD):
+            q, k, part = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, out))
+            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
+            for column, diagonal, queries, keys in diagonals(tgt_len, src_len):
+                product = (q[queries] * k[keys]) @ gate_HLD[table, column]
+                part.diagonal(diagonal, 1, 2).copy_(product.T)
+            out.flatten(0, 1)[group] = part
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTS):
+        q_BHTD, k_BHSD, gate_HLD = ctx.saved_tensors
+        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
+        grad_gate = torch.zeros_like(gate_HLD)
+        for table, group in _GatedProduct.groups(q_BHTD, gate_HLD):
+            q, k, grad = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, grad_BHTS))
+            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
+            dq, dk = torch.zeros_like(q), torch.zeros_like(k)
+            for column, diagonal, queries, keys in diagonals(*grad_BHTS.shape[2:]):
+                gate = gate_HLD[table, column]
+                along = grad.diagonal(diagonal, 1, 2).T.contiguous()
+                product = (q[queries] * k[keys]).flatten(0, 1)
+                grad_gate[table, column] += along.flatten() @ product
+                along = along[..., None]
+                dq[queries].addcmul_(along * k[keys], gate)
+                dk[keys].addcmul_(along * q[queries], gate)
+            grad_q.flatten(0, 1)[group] = dq.transpose(0, 1)
+            grad_k.flatten(0, 1)[group] = dk.transpose(0, 1)
+        return grad_q, grad_k, grad_gate
+
+    @staticmethod
+    def groups(q_BHTD, gate_HLD):
+        """(table, indices into the flattened [B, H]) of what is worked on together."""
+        batch, heads, tgt_len, width = q_BHTD.shape
+        size = max(1, _GatedProduct.GROUP // (tgt_len * width))
+        every = torch.arange(batch * heads, device=q_BHTD.device).view(batch, heads)
+        tables = [every.flatten()] if gate_HLD.size(0) == 1 else every.unbind(1)
+        for table, members in enumerate(tables):
+            for group in members.split(size):
+                yield table, group
+
+
+def diagonals(tgt_len, src_len):
+    """For each offset: its place in -(S-1) .. T-1, its diagonal of a [T, S] matrix, and the
+    queries and keys that are that far apart."""
+    first_query = src_len - tgt_len
     for offset in range(1 - src_len, tgt_len):
-        # query slots are src_len - tgt_len .. src_len - 1
-        first_key = max(0, src_len - tgt_len + offset)
-        last_key = min(src_len, src_len + offset)
-        first_query = first_key - offset - (src_len - tgt_len)
-        gate_HD = gate_HRD[:, int(rows(torch.tensor(offset)))]
-        q = q_BHTD[:, :, first_query : first_query + last_key - first_key]
-        diagonal = (q * gate_HD[:, None] * k_BHSD[:, :, first_key:last_key]).sum(-1)
-        diagonals.append(F.pad(diagonal, (first_query, tgt_len - first_query - diagonal.size(-1))))
-    # [.., L, T] -> [.., T, S]: query t meets key s at offset s - (S - T + t)
-    by_offset_BHTL = torch.stack(diagonals, -1)
-    column_TS = _row_TS(lambda offset: offset + src_len - 1, tgt_len, src_len, q_BHTD.device)
-    return by_offset_BHTL.gather(-1, column_TS.expand(*by_offset_BHTL.shape[:2], -1, -1))
-
-
-def _row_TS(rows, tgt_len, src_len, device):
-    key_S = torch.arange(src_len, device=device)
-    return rows(key_S[None, :] - key_S[src_len - tgt_len :, None])
+        start, end = max(0, first_query + offset), min(src_len, src_len + offset)
+        queries = slice(start - offset - first_query, end - offset - first_query)
+        yield offset + src_len - 1, offset + first_query, queries, slice(start, end)
