@@ -12,47 +12,68 @@ HERE = Path(__file__).parent
 
 def section(path):
     result = json.loads(path.read_text())
-    settings, machine = result["settings"], result["machine"]
-    lines = [
-        f"## {path.stem}",
-        "",
-        f"{settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
-        f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
-        f"attention backend {settings['backend']}, {settings['threads']} thread(s), "
-        f"{settings['rounds']} rounds.",
-        "",
-        "| architecture | step (s) | times stock | quartiles of the ratio |",
-        "|---|---:|---:|---|",
-    ]
-    for row in result["rows"]:
-        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        lines.append(
-            f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} |"
-        )
-    lines += [
-        "",
-        f"`{command(path, settings)}`",
-        "",
+    machine = result["machine"]
+    title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
+    return "\n".join([
+        f"## {path.stem}", "", title, "", *table, "",
+        f"`{command(path, result)}`", "",
         f"{machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
         f"{machine['fairseq']}, fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.",
         "",
+    ])
+
+
+def train_step(settings, rows):
+    title = (
+        f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
+        f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
+        f"attention backend {settings['backend']}, {settings['threads']} thread(s), "
+        f"{settings['rounds']} rounds. `roberta` is stock fairseq."
+    )
+    table = [
+        "| architecture | step (s) | times stock | quartiles of the ratio |",
+        "|---|---:|---:|---|",
     ]
-    return "\n".join(lines)
+    for row in rows:
+        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        table.append(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} |")
+    return title, table
 
 
-def command(path, settings):
+def attention(settings, rows):
+    title = (
+        f"One attention, forward and backward, float32: B={settings['batch']}, "
+        f"H={settings['heads']}, d={settings['head_dim']}, backend {settings['backend']}, "
+        f"{settings['threads']} thread(s), {settings['rounds']} rounds. Time and peak memory as "
+        "multiples of attention without positions."
+    )
+    lengths = settings["lengths"]
+    cells = {(row["encoding"], row["length"]): row for row in rows}
+    heads = " | ".join(f"T={t} time | memory" for t in lengths)
+    table = [f"| encoding | {heads} |", "|---|" + "---:|---:|" * len(lengths)]
+    for name in dict.fromkeys(row["encoding"] for row in rows):
+        values = (f"{cells[name, t]['ratio']:.2f} | {cells[name, t]['memory']:.2f}" for t in lengths)
+        table.append(f"| {name} | {' | '.join(values)} |")
+    return title, table
+
+
+SECTIONS = {"train_step": train_step, "attention": attention}
+
+
+def command(path, result):
     flags = []
-    for name, value in settings.items():
+    for name, value in result["settings"].items():
         values = value if isinstance(value, list) else [value]
-        flags += [f"--{name}", *(shlex.quote(str(v)) for v in values)]
-    return f"python benchmarks/train_step.py {' '.join(flags)} --json benchmarks/results/{path.name}"
+        flags += [f"--{name.replace('_', '-')}", *(shlex.quote(str(v)) for v in values)]
+    script = f"benchmarks/{result['benchmark']}.py"
+    return f"python {script} {' '.join(flags)} --json benchmarks/results/{path.name}"
 
 
 def main():
     parts = [
         "# Benchmarks\n\nWritten by `python benchmarks/report.py`. Seconds depend on the machine "
         "and on who shares it; the ratios are medians over rounds in which all architectures "
-        "took their step one after the other. `roberta` is stock fairseq.\n"
+        "took their step one after the other.\n"
     ]
     parts += [section(path) for path in sorted((HERE / "results").glob("*.json"))]
     (HERE / "RESULTS.md").write_text("\n".join(parts), encoding="utf-8")

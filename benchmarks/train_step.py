@@ -10,22 +10,20 @@ over rounds is printed. A step is forward, masked-LM loss, backward, clipping, A
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
-import fairseq
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from machine import machine
 from tqdm import tqdm
 
-import fairseq_relpos
+import fairseq_relpos  # noqa: F401  registers the architectures
 
 STOCK = "roberta"
 
@@ -109,19 +107,8 @@ def report(seconds, args):
         print(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {between} |")
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
-        text = json.dumps({"machine": machine(), "settings": settings, "rows": rows}, indent=2)
+        text = json.dumps({"benchmark": "train_step", "machine": machine(), "settings": settings, "rows": rows}, indent=2)
         args.json.write_text(text + "\n")
-
-
-def machine():
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-                if line.startswith("model name")), platform.processor())
-    return {
-        "cpu": cpu, "torch": torch.__version__, "fairseq": fairseq.__version__,
-        "fairseq_relpos": fairseq_relpos.__version__, "python": platform.python_version(),
-        "commit": commit.stdout.strip(),
-    }
 
 
 if __name__ == "__main__":
