@@ -14,6 +14,7 @@ from fairseq_relpos.reports import losses
 from fairseq_relpos.reports.training_log import read_run
 
 PLOT = "losses.png"
+USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -34,6 +35,7 @@ def main(runs_folder, data, baseline, folder):
         baseline=baseline,
         plot=PLOT,
         gaps_table=gaps_table(runs, gaps, names),
+        bags_of_words=bags_of_words(runs, gaps),
         runs_table=runs_table(runs, runs_folder),
         command=Path(runs_folder, runs[0].name, "trained").read_text().strip().replace(str(ROOT), "."),
         first=runs[0].name,
@@ -115,6 +117,19 @@ def gaps_table(runs, gaps, names):
     return losses.markdown(head, rows)
 
 
+def bags_of_words(runs, gaps):
+    """Which runs have not begun to use order, and what that means for the first table."""
+    unused = [run.name for run in runs
+              if max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values()) < USED]
+    if not unused:
+        return "Every run uses it, so the losses above compare the encodings."
+    return (
+        f"Not used so far, with a gap below {USED} nats: {', '.join(unused)}. Their losses say how "
+        "soon an encoding begins to be used under this budget, not how good it is in the end; "
+        "only the others compare as encodings."
+    )
+
+
 def signed(nats):
     return f"{round(nats, 3) + 0.0:+.3f}"  # + 0.0: no "-0.000"
 
@@ -164,6 +179,8 @@ The same text and masks, with the tokens of each block permuted (`<s>` kept firs
 moved along. A gap of 0 is a model of bags of words, whose position encoding does not matter.
 
 {gaps_table}
+
+{bags_of_words}
 
 ## How
 ```
