@@ -1,9 +1,13 @@
 """``fairseq-relpos plot KIND ...``."""
 
-from ..reports import bias_plot, losses
+from ..reports import bias_plot, encoding_plots, losses
 
 KINDS = {
     "bias": (bias_plot, "the position bias of a checkpoint, a heat map for each head"),
+    "curve": (encoding_plots.Curve, "bias or gain of each head against the relative position"),
+    "buckets": (encoding_plots.Buckets, "the bucket functions of T5 and AT5"),
+    "prior-matrix": (encoding_plots.PriorMatrix, "the fixed matrices of Transformer-XL and GCDF"),
+    "distance": (encoding_plots.Distance, "how far apart a prior keeps two distances"),
     "loss": (losses, "validation losses of several runs against updates, and a table"),
 }
 

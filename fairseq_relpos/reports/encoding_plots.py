@@ -1,0 +1,156 @@
+"""``fairseq-relpos plot curve|buckets|prior-matrix|distance``: what an encoding's functions
+look like, as in the papers' figures."""
+
+from pathlib import Path
+
+import torch
+
+from ..encodings import Dims, build, find, parse_hparams
+from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
+from ..positions import Positions
+from ..rows import LogBuckets
+from ..terms import Bias, over_offsets
+from .bias_plot import load_model
+from .figures import HEAT, line_colours, new_figure, save
+
+PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
+
+
+class Curve:
+    """Bias or gain of each head against the relative position (AT5 Figure 4)."""
+
+    @staticmethod
+    def add_arguments(parser):
+        parser.add_argument("what", metavar="NAME|CHECKPOINT",
+                            help="an encoding as it is initialised, or a trained model")
+        parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
+        parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: 8)")
+        parser.add_argument("--reach", type=int, default=64, metavar="K",
+                            help="largest distance in tokens (default: 64)")
+        parser.add_argument("--output", default="curve.png", metavar="FILE.png")
+
+    @staticmethod
+    def run(args):
+        length = args.reach + 1
+        if args.reach < 1:
+            raise ValueError(f"--reach {args.reach}: a distance of 1 token or more")
+        if Path(args.what).suffix == ".pt":
+            model, settings, _ = load_model(args.what)
+            name, stack = settings.model.position_encoding, model.encoder.sentence_encoder
+            encoding = stack.layers[0].self_attn.position_encoding
+            part = encoding.stack or stack.embed_positions
+        else:
+            name = find(args.what).name
+            dims = Dims(8 * args.heads, args.heads, max(length, 512))
+            encoding = build(name, dims, **parse_hparams(args.position_hparams))
+            part = encoding.stack
+        values_HL, label = row_values(encoding, part, length)
+        if values_HL is None:
+            raise ValueError(
+                f"{name} is no function of the relative position alone, so it has no "
+                "curve; `plot bias` shows a bias that depends on both positions"
+            )
+        figure, (panel,) = new_figure(width=6)
+        offsets = torch.arange(-args.reach, args.reach + 1)
+        for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
+            panel.plot(offsets, row, color=colour, label=f"head {head + 1}")
+        panel.set_xlabel("relative position j - i (tokens)")
+        panel.set_ylabel(label)
+        panel.set_title(name)
+        if len(values_HL) > 1:
+            panel.legend(ncols=2, fontsize="small")
+        print(f"plot: {save(figure, args.output)}")
+
+
+@torch.no_grad()
+def row_values(encoding, part, length):
+    """[1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what it is; or None."""
+    pos = Positions.of(length, length)
+    part.check_length(length)
+    pos.shared = part.evaluate(pos)
+    q = torch.zeros(1, encoding.dims.num_heads, length, encoding.dims.head_dim)
+    terms = encoding.terms(q, q, pos)
+    if terms.gain is not None:
+        return over_offsets(terms.gain, terms.rows, length, length), "factor of the logit"
+    shared = pos.shared
+    if isinstance(shared, Bias) and shared.bias_row is not None and shared.bias is None:
+        row_HL = over_offsets(shared.bias_row, shared.rows, length, length)
+        return row_HL, "bias added to the logit (nats)"
+    return None, None
+
+
+class Buckets:
+    """The bucket functions of T5 and AT5 (AT5 Figure 3)."""
+
+    @staticmethod
+    def add_arguments(parser):
+        parser.add_argument("--reach", type=int, default=160, metavar="K",
+                            help="largest distance in tokens (default: 160)")
+        parser.add_argument("--output", default="buckets.png", metavar="FILE.png")
+
+    @staticmethod
+    def run(args):
+        distances = torch.arange(args.reach + 1)
+        figure, (t5, at5) = new_figure(columns=2)
+        for num_buckets, max_distance in ((32, 128), (32, 64), (64, 128), (16, 128)):
+            rows = LogBuckets(num_buckets, max_distance)(-distances)
+            t5.step(distances, rows, where="post", label=f"{num_buckets} buckets, M = {max_distance}")
+        t5.set_ylabel("bucket of one side")
+        t5.set_title("t5")
+        for gamma in (1, 5, 10, 15):
+            at5.plot(distances, 1 - torch.exp(-gamma * distances / args.reach), label=f"gamma = {gamma}")
+        at5.set_ylabel("1 - exp(-gamma l / n)")
+        at5.set_title(f"at5, n = {args.reach}")
+        for panel in (t5, at5):
+            panel.set_xlabel("distance l (tokens)")
+            panel.legend(fontsize="small")
+        print(f"plot: {save(figure, args.output)}")
+
+
+class PriorMatrix:
+    """The fixed matrix R of Transformer-XL and GCDF (LFHC/GCDF Figure 2)."""
+
+    @staticmethod
+    def add_arguments(parser):
+        parser.add_argument("--dim", type=int, default=256, metavar="E")
+        parser.add_argument("--reach", type=int, default=128, metavar="K",
+                            help="largest distance in tokens (default: 128)")
+        parser.add_argument("--output", default="prior-matrix.png", metavar="FILE.png")
+
+    @staticmethod
+    def run(args):
+        figure, panels = new_figure(columns=len(PRIORS))
+        for panel, (name, prior) in zip(panels, PRIORS.items()):
+            matrix = prior(args.reach, args.dim).flip(0)
+            picture = panel.imshow(matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto",
+                                   extent=(1, args.dim, args.reach, -args.reach))
+            panel.set_title(name if name != "gcdf" else "gcdf, lambda = 1")
+            panel.set_xlabel("dimension c")
+            panel.set_ylabel("i - j (tokens)")
+        figure.colorbar(picture, ax=panels, label="R")
+        print(f"plot: {save(figure, args.output)}")
+
+
+class Distance:
+    """phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6): Property 1 wants it to
+    fall with i, Property 2 to grow with k, ever less."""
+
+    @staticmethod
+    def add_arguments(parser):
+        PriorMatrix.add_arguments(parser)
+        parser.set_defaults(output="distance.png")
+
+    @staticmethod
+    def run(args):
+        figure, panels = new_figure(columns=len(PRIORS))
+        for panel, (name, prior) in zip(panels, PRIORS.items()):
+            rows = prior(args.reach, args.dim)[: args.reach + 1].flip(0)
+            for k in (1, 4, 16, 64):
+                if k <= args.reach:
+                    panel.plot((rows[k:] - rows[: len(rows) - k]).norm(dim=1), label=f"k = {k}")
+            panel.set_title(name)
+            panel.set_xlabel("i (tokens)")
+            panel.set_ylabel("|R(i+k) - R(i)|")
+            panel.set_ylim(bottom=0)
+            panel.legend(fontsize="small")
+        print(f"plot: {save(figure, args.output)}")
