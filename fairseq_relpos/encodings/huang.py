@@ -5,14 +5,14 @@ from typing import Optional
 import torch
 from torch import nn
 
-from ..rows import Clipped, Distance
+from ..rows import Distance
 from ..terms import Terms
 from .base import full_precision, register
-from .tables import Heads, Init, LayerTable, unclipped
+from .tables import FactorTable, Heads, UnclippedTable
 from .tupe import Cls, log_once
 
 
-class ScalarGain(LayerTable):
+class ScalarGain(FactorTable):
     row_kind = "scalar"
 
     def terms(self, q_BHTD, k_BHSD, pos):
@@ -28,17 +28,7 @@ class M1(ScalarGain):
     scale_factor f: 1 / sqrt(f d).
     """
 
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-        init: Init = "normal",
-    ):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, Distance(k), heads, scale_factor, init)
-        self.resolve(max_distance=k)
+    row_type = Distance
 
 
 @register("m2")
@@ -49,21 +39,9 @@ class M2(ScalarGain):
     heads, scale_factor and init as in m1.
     """
 
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-        init: Init = "normal",
-    ):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, Clipped(k), heads, scale_factor, init)
-        self.resolve(max_distance=k)
-
 
 @register("m3")
-class M3(LayerTable):
+class M3(FactorTable):
     """e_ij = sum_c q_ic k_jc a_{r,c} / sqrt(d), r = clip(j-i, -k, k)
     (Huang et al. 2020, Sec. 3.5.3, Eq. 14-15).
 
@@ -74,31 +52,14 @@ class M3(LayerTable):
     than the others.
     """
 
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-        init: Init = "normal",
-    ):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, Clipped(k), heads, scale_factor, init)
-        self.resolve(max_distance=k)
-
     def terms(self, q_BHTD, k_BHSD, pos):
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gate=self.per_head())
 
 
-class QueryAndKeyRows(LayerTable):
+class QueryAndKeyRows(UnclippedTable):
     """Query and key both meet the same row of a."""
 
     product = False
-
-    def __init__(self, dims, max_distance, heads, scale_factor):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, Clipped(k), heads, scale_factor)
-        self.resolve(max_distance=k)
 
     def terms(self, q_BHTD, k_BHSD, pos):
         a_HRD = self.per_head()
@@ -115,15 +76,6 @@ class M4(QueryAndKeyRows):
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d). Hugging Face called it relative_key_query, with the table reversed.
     """
-
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-    ):
-        super().__init__(dims, max_distance, heads, scale_factor)
 
 
 @register("m4_reset")

@@ -1,11 +1,8 @@
 """M4M: three dot products, multiplied."""
 
-from typing import Optional
-
 from .absolute import LearnedPositions
 from .base import register
 from .huang import QueryAndKeyRows
-from .tables import Heads
 
 
 @register("m4m")
@@ -20,15 +17,6 @@ class M4M(QueryAndKeyRows):
     """
 
     product = True
-
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-    ):
-        super().__init__(dims, max_distance, heads, scale_factor)
 
 
 @register("abs_m4m")

@@ -1,11 +1,11 @@
 """Relative key vectors: Shaw et al., and LFHC, which coarsens them by layer."""
 
-from typing import Literal, Optional
+from typing import Literal
 
-from ..rows import ByLayer, Clipped
+from ..rows import ByLayer
 from ..terms import Terms
 from .base import register
-from .tables import Heads, LayerTable, unclipped
+from .tables import Heads, LayerTable, UnclippedTable
 
 
 class RelativeKeys(LayerTable):
@@ -14,7 +14,7 @@ class RelativeKeys(LayerTable):
 
 
 @register("shaw")
-class Shaw(RelativeKeys):
+class Shaw(RelativeKeys, UnclippedTable):
     """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(j-i, -k, k)
     (Shaw et al. 2018, Eq. 3-5; M4M Sec. 2.2; Huang Eq. 7-9).
 
@@ -23,17 +23,6 @@ class Shaw(RelativeKeys):
     1 / sqrt(f d). The value embeddings of the original paper are left out, as in the
     papers that compare with it.
     """
-
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-    ):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, Clipped(k), heads, scale_factor)
-        self.resolve(max_distance=k)
 
 
 @register("lfhc")

@@ -1,10 +1,11 @@
 """What the encodings with a table of their own in each layer have in common."""
 
-from typing import Literal
+from typing import Literal, Optional
 
 import torch
 from torch import nn
 
+from ..rows import Clipped
 from .base import PositionEncoding, normal_table
 
 Heads = Literal["shared", "each"]
@@ -39,3 +40,36 @@ class LayerTable(PositionEncoding):
 def unclipped(dims, max_distance):
     """The clip distance k: by default none, n - 1."""
     return dims.max_len - 1 if max_distance is None else max_distance
+
+
+class UnclippedTable(LayerTable):
+    """A row for every offset unless max_distance says otherwise; longer sequences clamp."""
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, Clipped(k), heads, scale_factor)
+        self.resolve(max_distance=k)
+
+
+class FactorTable(LayerTable):
+    """The same for rows that are factors, which may start at 1."""
+
+    row_type = Clipped
+
+    def __init__(
+        self,
+        dims,
+        max_distance: Optional[int] = None,
+        heads: Heads = "shared",
+        scale_factor: float = 1.0,
+        init: Init = "normal",
+    ):
+        k = unclipped(dims, max_distance)
+        super().__init__(dims, self.row_type(k), heads, scale_factor, init)
+        self.resolve(max_distance=k)
