@@ -39,6 +39,20 @@ def test_params_are_those_of_bert_base(capsys):
     assert json.loads(capsys.readouterr().out)["roberta_t5_nob_large"]["model"] == 1023 * 16
 
 
+def test_params_stand_beside_the_papers_figures(capsys):
+    assert main(["params"]) == 0
+    lines = capsys.readouterr().out.split("The papers' figures")[1].splitlines()[1:]
+    assert len(lines) == 13
+    # where ours differs a note says why; M4M's DeBERTa counts one matrix of two
+    differing = {line.split()[3]: line for line in lines if line.split("ours")[1].split()[1:]}
+    assert set(differing) == {"learned", "deberta", "tupe_r"}
+    assert "834,816" in differing["deberta"] and "883,968" in differing["deberta"]
+    for line in lines:
+        if line.split()[3] not in differing or "heads=each" in line:
+            theirs, ours = line.split("ours")
+            assert theirs.split()[-1] == ours.split()[0], line
+
+
 def test_path_is_the_package(capsys):
     assert main(["path"]) == 0
     assert capsys.readouterr().out.strip() == str(PACKAGE)
