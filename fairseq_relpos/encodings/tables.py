@@ -2,7 +2,6 @@
 
 from typing import Literal, Optional
 
-import torch
 from torch import nn
 
 from ..rows import Clipped
@@ -19,7 +18,7 @@ class LayerTable(PositionEncoding):
     #: entries of one row for one head: "vector" (d) or "scalar"
     row_kind = "vector"
 
-    def __init__(self, dims, rows, heads="shared", scale_factor=1.0, init="normal"):
+    def __init__(self, dims, rows, heads="shared", scale_factor=1.0):
         super().__init__(dims)
         if scale_factor <= 0:
             raise ValueError(f"scale_factor={scale_factor} must be positive")
@@ -27,8 +26,7 @@ class LayerTable(PositionEncoding):
         self.rows = rows
         self.tables = 1 if heads == "shared" else dims.num_heads
         width = self.tables * (dims.head_dim if self.row_kind == "vector" else 1)
-        shape = (rows.count, width)
-        self.table = normal_table(*shape) if init == "normal" else nn.Parameter(torch.ones(shape))
+        self.table = normal_table(rows.count, width)
 
     def per_head(self):
         """[1|H, R, D] or [1|H, R]."""
@@ -45,6 +43,8 @@ def unclipped(dims, max_distance):
 class UnclippedTable(LayerTable):
     """A row for every offset unless max_distance says otherwise; longer sequences clamp."""
 
+    row_type = Clipped
+
     def __init__(
         self,
         dims,
@@ -53,14 +53,12 @@ class UnclippedTable(LayerTable):
         scale_factor: float = 1.0,
     ):
         k = unclipped(dims, max_distance)
-        super().__init__(dims, Clipped(k), heads, scale_factor)
+        super().__init__(dims, self.row_type(k), heads, scale_factor)
         self.resolve(max_distance=k)
 
 
-class FactorTable(LayerTable):
-    """The same for rows that are factors, which may start at 1."""
-
-    row_type = Clipped
+class FactorTable(UnclippedTable):
+    """Rows that are factors of q.k, which may start at 1."""
 
     def __init__(
         self,
@@ -70,6 +68,6 @@ class FactorTable(LayerTable):
         scale_factor: float = 1.0,
         init: Init = "normal",
     ):
-        k = unclipped(dims, max_distance)
-        super().__init__(dims, self.row_type(k), heads, scale_factor, init)
-        self.resolve(max_distance=k)
+        super().__init__(dims, max_distance, heads, scale_factor)
+        if init == "ones":
+            nn.init.ones_(self.table)

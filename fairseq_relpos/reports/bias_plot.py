@@ -30,9 +30,8 @@ def run(args):
     biases = position_biases(stack, length)
     if not biases:
         raise ValueError(
-            f"{args.checkpoint}: {name} has no position bias of its own: its positions join the "
-            "words before attention. Encodings with one: t5, at5, tupe_a, tupe_r, bert_r and "
-            "their variants"
+            f"{args.checkpoint}: {name} has no position bias of its own: its positions reach "
+            "attention through the words. `fairseq-relpos list` shows which encodings add one"
         )
     path = plot(biases, name, args.output)
     for title, bias_HTS in biases.items():
