@@ -224,6 +224,18 @@ def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
     assert out.dtype == dtype and out.isfinite().all() and q.grad.isfinite().all()
 
 
+def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
+    encoding = build("t5", dims()).half()
+    torch.nn.init.constant_(encoding.stack.b, -60.0)
+    q, k, v = (torch.randn(2, 3, 7, 8).half() for _ in range(3))
+    mask = Mask(padding_BS=torch.tensor([[False] * 7, [True] * 7]))
+    terms = encoding.terms(q, k, Positions.of(7, 7))
+    added = mask.additive(terms, torch.float16) + terms.dense_bias().half()
+    assert added.isfinite().all()
+    for backend in BACKENDS:
+        assert select(backend)(terms, v, mask, 0.0, False)[0].isfinite().all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
     std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0

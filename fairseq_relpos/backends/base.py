@@ -21,24 +21,26 @@ class Mask:
 
     def additive(self, terms: Terms, dtype) -> Optional[torch.Tensor]:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
-        nothing is hidden. Finite, so that a row without any key is no NaN."""
+        nothing is hidden. Finite, so that a row without any key is no NaN, and half of the
+        smallest number, so that it stays finite when a bias joins it in half precision."""
+        lowest = torch.finfo(dtype).min / 2
         batch, heads, tgt_len, _ = terms.q_BHTD.shape
         src_len, device = terms.k_BHSD.size(2), terms.k_BHSD.device
         total = None
         for hidden in self._hidden(tgt_len, src_len, device):
             part = torch.zeros(hidden.shape, dtype=dtype, device=device)
-            part.masked_fill_(hidden, torch.finfo(dtype).min)
+            part.masked_fill_(hidden, lowest)
             total = part if total is None else torch.minimum(total, part)
         if self.extra is not None:
             extra = self.extra
             if extra.dtype in (torch.bool, torch.uint8):
                 extra = torch.zeros(extra.shape, dtype=dtype, device=device).masked_fill_(
-                    extra.bool(), torch.finfo(dtype).min
+                    extra.bool(), lowest
                 )
-            extra = extra.to(dtype).clamp(min=torch.finfo(dtype).min)
+            extra = extra.to(dtype).clamp(min=lowest)
             if extra.dim() == 3 and extra.size(0) == batch * heads:
                 extra = extra.view(batch, heads, tgt_len, src_len)
-            total = extra if total is None else (total + extra).clamp(min=torch.finfo(dtype).min)
+            total = extra if total is None else (total + extra).clamp(min=lowest)
         return total
 
     def _hidden(self, tgt_len, src_len, device):
