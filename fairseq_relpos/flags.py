@@ -5,20 +5,29 @@ architecture functions, and fairseq's registry and dataclass configs lose such f
 their way to the layers.
 """
 
+from typing import Dict, Optional, Sequence, Tuple
+
 from .backends import names as backend_names
-from .encodings import ENCODINGS
+from .encodings import ENCODINGS, find, parse_hparams
+
+#: the stacks of a model that has two, in the order in which flags and files name them
+STACKS = ("encoder", "decoder")
 
 
-def add_flags(parser):
+def add_flags(parser, stacks: Sequence[str] = ()):
+    """stacks: the names of the model's stacks, where it has more than one."""
+    of_each = ", or one for each stack: encoder=NAME,decoder=NAME" if stacks else ""
     parser.add_argument(
         "--position-encoding",
         metavar="NAME",
-        help=f"position encoding, instead of the architecture's: {' '.join(sorted(ENCODINGS))}",
+        help=f"position encoding, instead of the architecture's{of_each}: "
+        + " ".join(sorted(ENCODINGS)),
     )
     parser.add_argument(
         "--position-hparams",
         metavar='"A=1 B=2"',
-        help="hyperparameters of the encoding; `fairseq-relpos show NAME` lists them",
+        help="hyperparameters of the encoding; `fairseq-relpos show NAME` lists them"
+        + ("; decoder.B=2 is for one stack alone" if stacks else ""),
     )
     parser.add_argument(
         "--position-layers",
@@ -30,9 +39,16 @@ def add_flags(parser):
         metavar="NAME",
         help=f"how attention is computed: {' '.join(backend_names())}",
     )
+    if stacks:
+        parser.add_argument(
+            "--position-stacks",
+            metavar="S",
+            help=f"stacks that get the encoding: {','.join(stacks)} (default) or one of them; "
+            "the other stays stock fairseq with its own absolute positions",
+        )
 
 
-def set_defaults(args, encoding: str):
+def set_defaults(args, encoding: str, stacks: Sequence[str] = ()):
     """What an architecture function says; safe to call again and again. It is the first of
     the plugin to see the arguments, so this is where impossible ones are refused."""
     refuse_unsupported(args)
@@ -40,6 +56,88 @@ def set_defaults(args, encoding: str):
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"
     args.attention_backend = getattr(args, "attention_backend", None) or "auto"
+    if stacks:
+        args.position_stacks = getattr(args, "position_stacks", None) or ",".join(stacks)
+        chosen = chosen_stacks(args.position_stacks, stacks)
+        names = encodings_of(args.position_encoding, chosen, encoding)
+        args.position_encoding = _encodings_text(names)
+
+
+def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> Tuple[str, ...]:
+    """--position-stacks as names, in the order of ``stacks``."""
+    chosen = text.split(",")
+    if not set(chosen) <= set(stacks) or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f"--position-stacks {text!r} is not {','.join(stacks)} or one of them: the stacks "
+            "that get the position encoding"
+        )
+    return tuple(stack for stack in stacks if stack in chosen)
+
+
+def encodings_of(
+    text: str, chosen: Sequence[str], default: Optional[str] = None
+) -> Dict[str, str]:
+    """--position-encoding, "t5" or "encoder=t5,decoder=alibi", as the encoding of each chosen
+    stack; one that is not mentioned has the architecture's."""
+    if "=" not in text:
+        find(text)
+        return {stack: text for stack in chosen}
+    names = {}
+    for item in text.split(","):
+        stack, sign, name = item.partition("=")
+        if not (sign and name) or stack in names:
+            raise ValueError(
+                f"--position-encoding {text!r} is neither NAME nor encoder=NAME,decoder=NAME"
+            )
+        _refuse_other_stacks(f"--position-encoding {item}", stack, chosen)
+        find(name)
+        names[stack] = name
+    return {stack: names.get(stack, default) for stack in chosen}
+
+
+def hparams_of(text: str, chosen: Sequence[str]) -> Dict[str, Dict[str, str]]:
+    """--position-hparams, "a=1 encoder.b=2", as those of each chosen stack: a is for all of
+    them, and for one stack encoder.a wins over a."""
+    common, own = {}, {stack: {} for stack in chosen}
+    for key, value in parse_hparams(text).items():
+        stack, dot, name = key.rpartition(".")
+        if dot:
+            _refuse_other_stacks(f"--position-hparams {key}", stack, chosen)
+            own[stack][name] = value
+        else:
+            common[key] = value
+    return {stack: {**common, **mine} for stack, mine in own.items()}
+
+
+def hparams_text(hparams: Dict[str, str]) -> str:
+    """The resolved hyperparameters of each stack as one --position-hparams."""
+    return " ".join(f"{stack}.{item}" for stack, text in hparams.items() for item in text.split())
+
+
+def _encodings_text(names):
+    if len(set(names.values())) == 1:
+        return next(iter(names.values()))
+    return ",".join(f"{stack}={name}" for stack, name in names.items())
+
+
+def _refuse_other_stacks(flag, stack, chosen):
+    if stack in STACKS and stack not in chosen:
+        raise ValueError(
+            f"{flag}: the {stack} is not among --position-stacks {','.join(chosen)}, so it stays "
+            "stock fairseq; leave one of the two out"
+        )
+    if stack not in chosen:
+        raise ValueError(f"{flag}: {stack!r} is no stack of this model: {' or '.join(chosen)}")
+
+
+#: flag -> why positions cannot go with it
+UNSUPPORTED = {
+    "cross_self_attention": "mixes two sequences of positions",
+    "encoder_xformers_att_config": "replaces the attention itself",
+    "decoder_xformers_att_config": "replaces the attention itself",
+    "base_layers": "adds layers without attention",
+    "export": "is for TorchScript and ONNX, which are not supported with position encodings",
+}
 
 
 def refuse_unsupported(args):
@@ -49,5 +147,6 @@ def refuse_unsupported(args):
             "--ddp-backend fully_sharded shards layers while fairseq builds them, before "
             "positions can be put in; use --ddp-backend pytorch_ddp"
         )
-    if getattr(args, "export", False):
-        raise ValueError("TorchScript and ONNX export are not supported with position encodings")
+    for name, why in UNSUPPORTED.items():
+        if getattr(args, name, None):
+            raise ValueError(f"--{name.replace('_', '-')} {why}; leave it out")

@@ -7,18 +7,21 @@ function serves every model family, the common weights of all encodings are thos
 stock architecture, and each encoding keeps its own initialisation.
 """
 
+import contextlib
 import logging
 from types import MethodType
 from typing import List, Optional
 
 import torch
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import nn
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from .attention import RelPosMultiheadAttention
 from .backends import select
 from .encodings import Dims, PositionEncoding, build_layer_part, find, to_text
-from .signature import attach_signature
+from .signature import attach_signature, text_of, write_stock_files
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +36,21 @@ def override_self_attention(
     backend: str = "auto",
     has_cls: Optional[bool] = None,
     checkpoint_activations: bool = False,
+    offload_activations: bool = False,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
     hparams: as in ``build``. layers: all, first, or numbers from 1 such as "1,2,5"; the
     others see content only. max_len: n in tokens. checkpoint_activations: recompute each
     layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
+    offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
-    chosen = parse_layers(layers, len(stack.layers))
-    attention = stack.layers[0].self_attn
+    all_layers = layers_of(stack)
+    chosen = parse_layers(layers, len(all_layers))
+    refuse_what_positions_cannot_serve(all_layers)
+    attention = all_layers[0].self_attn
     dims = Dims(
         attention.embed_dim,
         attention.num_heads,
@@ -53,21 +60,23 @@ def override_self_attention(
         has_cls=has_cls,
     )
     chosen_backend = select(backend)
-    refuse_what_positions_cannot_serve(stack)
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]):
         encoding = build_layer_part(name, dims, **hparams)
         stack_part = no_stack_part(dims) if encoding.per_layer else encoding.make_stack()
         parts = [
             layer_part(name, hparams, dims, number, chosen)
-            for number in range(1, len(stack.layers) + 1)
+            for number in range(1, len(all_layers) + 1)
         ]
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.prepare_bias = chosen_backend.prepare_bias
-    attach_signature(stack_part, encoding, layers)
+    if encoding.stock_positions and encoding.stock_positions == kind_of(stack.embed_positions):
+        write_stock_files(stack_part, text_of(encoding, layers))
+    else:
+        attach_signature(stack_part, encoding, layers)
     stack.embed_positions = stack_part
-    for layer, part in zip(stack.layers, parts):
+    for layer, part in zip(all_layers, parts):
         layer.self_attn.__class__ = RelPosMultiheadAttention
         layer.self_attn.attach(
             part.to(next(layer.parameters())), chosen_backend, stack_part.current_pass, causal
@@ -76,8 +85,19 @@ def override_self_attention(
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
         if checkpoint_activations:
-            recompute_in_backward(layer)
+            recompute_in_backward(layer, offload_activations)
     return encoding
+
+
+def layers_of(stack) -> List[nn.Module]:
+    """All of them: iterating over a LayerDropModuleList would drop some."""
+    return [stack.layers[number] for number in range(len(stack.layers))]
+
+
+def kind_of(stock_positions) -> Optional[str]:
+    """What fairseq has built: "learned", "sinusoidal" or None."""
+    kinds = {LearnedPositionalEmbedding: "learned", SinusoidalPositionalEmbedding: "sinusoidal"}
+    return kinds.get(type(stock_positions))
 
 
 def parse_layers(text: str, count: int) -> List[int]:
@@ -125,11 +145,11 @@ def adopt_common_weights(stack_part, stock_positions):
     stack_part.load_state_dict(common, strict=False)
 
 
-def refuse_what_positions_cannot_serve(stack):
-    for layer in stack.layers:
+def refuse_what_positions_cannot_serve(layers):
+    for layer in layers:
         attention = layer.self_attn
         if getattr(attention, "use_xformers", False):
-            raise ValueError("--encoder-xformers-att-config replaces the attention itself; leave it out")
+            raise ValueError("xformers (--...-xformers-att-config) replaces the attention itself; leave it out")
         if attention.bias_k is not None or attention.add_zero_attn:
             raise ValueError(
                 "add_bias_kv and add_zero_attn add keys that have no position; leave them out"
@@ -138,10 +158,11 @@ def refuse_what_positions_cannot_serve(stack):
             raise ValueError("--cross-self-attention mixes two sequences of positions; leave it out")
 
 
-def recompute_in_backward(layer):
+def recompute_in_backward(layer, offload=False):
     """Activation checkpointing of one layer. The positions of its pass travel with it: by
     the time backward recomputes, another forward pass may be the current one."""
     layer.forward_once = layer.forward
+    layer.offload = offload
     layer.forward = MethodType(_checkpointed_forward, layer)
 
 
@@ -158,7 +179,8 @@ def _checkpointed_forward(layer, *args, **kwargs):
         finally:
             current_pass.positions = before
 
-    return checkpoint(run, *args, use_reentrant=False, **kwargs)
+    with save_on_cpu() if layer.offload else contextlib.nullcontext():
+        return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
 
 def resolved_hparams(encoding: PositionEncoding) -> str:

@@ -8,7 +8,7 @@ A *relative position* is always j - i, key minus query: positive to the right.
 A *slot* is a column of the padded batch, a *token position* counts real tokens.
 """
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -24,7 +24,7 @@ class Positions:
     slots and become per sentence; only absolute terms ask for them.
     """
 
-    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None):
+    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None):
         if not 0 < tgt_len <= src_len:
             raise ValueError(
                 f"tgt_len={tgt_len}, src_len={src_len}: the queries are the last tgt_len of "
@@ -36,14 +36,37 @@ class Positions:
         self.device = padding_BS.device if padding_BS is not None else device
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
+        #: what one generation keeps from step to step; None in a full pass
+        self.memory: Optional[dict] = memory
         self._padding_BS = padding_BS
         self._left_padded: Optional[bool] = None
 
     @classmethod
-    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None) -> "Positions":
+    def of(
+        cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None
+    ) -> "Positions":
         """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
-        None leaves it to the encoding (a non-causal stack has one)."""
-        return cls_(tgt_len, src_len, padding_BS, cls, device)
+        None leaves it to the encoding (a non-causal stack has one). ``memory``: a dict that
+        lives as long as one generation."""
+        return cls_(tgt_len, src_len, padding_BS, cls, device, memory)
+
+    def remember(self, owner, make: Callable[[int], Any]):
+        """make(n), n >= src_len: what does not change while one sequence grows, for n keys.
+
+        In a full pass n is src_len. While decoding the result is kept for ``owner`` until
+        src_len exceeds n, and n grows by doubling, so that a step costs no projection.
+        """
+        if self.memory is None:
+            return make(self.src_len)
+        length, value = self.memory.get(owner, (0, None))
+        if length < self.src_len:
+            length = max(self.FIRST_ROOM, 1 << (self.src_len - 1).bit_length())
+            value = make(length)
+            self.memory[owner] = length, value
+        return value
+
+    #: keys that a generation makes room for at its start
+    FIRST_ROOM = 64
 
     def offset_TS(self) -> torch.Tensor:
         """j - i for every query i and key j."""

@@ -17,33 +17,62 @@ class SignatureMismatch(ValueError):
 
 
 def attach_signature(stack_part, encoding, layers: str):
-    """Write the signature into ``stack_part``'s state dict and check it on loading.
-
-    The ``learned`` encoding has none: its files are stock fairseq's, key for key.
-    """
-    if encoding.writes_stock_files:
-        return
-    text = f"{encoding.signature}|layers:{layers}"
-    stack_part.register_buffer(KEY, to_bytes(text))
+    """Write the signature into ``stack_part``'s state dict and check it on loading."""
+    stack_part.register_buffer(KEY, to_bytes(text_of(encoding, layers)))
     stack_part.register_load_state_dict_pre_hook(check_signature)
+
+
+def write_stock_files(positions, wanted: str):
+    """No signature in the state dict of ``positions``, a stack's: it is stock fairseq's, key
+    for key. A signature in a file is compared with ``wanted`` all the same."""
+    positions.stock_signature = wanted
+    positions.register_load_state_dict_pre_hook(check_stock_file)
+
+
+def check_stock_file(positions, state_dict, prefix, *unused):
+    # fairseq 0.12.2 writes the second, older ones the first
+    for key in ("weights", "_float_tensor"):
+        state_dict.pop(prefix + key, None)
+    signature = state_dict.pop(prefix + KEY, None)
+    if signature is not None:
+        compare(to_text(signature), positions.stock_signature, prefix)
+
+
+def refuse_positions(stack):
+    """A stack that stays stock fairseq reads no file in which it had a position encoding."""
+    stack.register_load_state_dict_pre_hook(check_stock_stack)
+
+
+def check_stock_stack(stack, state_dict, prefix, *unused):
+    signature = state_dict.get(f"{prefix}embed_positions.{KEY}")
+    if signature is not None:
+        compare(to_text(signature), "stock fairseq's positions", prefix)
+
+
+def text_of(encoding, layers: str) -> str:
+    return f"{encoding.signature}|layers:{layers}"
 
 
 def check_signature(stack_part, state_dict, prefix, *unused):
     key = prefix + KEY
     expected = getattr(stack_part, KEY)
-    if key not in state_dict:
-        logger.info(
-            "checkpoint without a position-encoding signature (stock fairseq, or learned "
-            "positions): loaded as %s where the weights fit", to_text(expected),
-        )
-        state_dict[key] = expected.clone()
+    if key in state_dict:
+        compare(to_text(state_dict[key]), to_text(expected), prefix)
         return
-    found, wanted = to_text(state_dict[key]), to_text(expected)
+    logger.info(
+        "checkpoint without a position-encoding signature (stock fairseq, or learned "
+        "positions): loaded as %s where the weights fit", to_text(expected),
+    )
+    state_dict[key] = expected.clone()
+
+
+def compare(found: str, wanted: str, prefix: str):
     if found != wanted:
+        stack = prefix.split(".")[0]
         raise SignatureMismatch(
-            f"the checkpoint was trained with [{found}], asked for [{wanted}]: use the same "
-            "--arch, --position-encoding, --position-hparams and --position-layers, or start "
-            "a new model from it with `fairseq-relpos warm-start`"
+            f"the checkpoint's {stack} was trained with [{found}], asked for [{wanted}]: use the "
+            "same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new "
+            "RoBERTa from it"
         )
 
 

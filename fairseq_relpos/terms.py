@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 import torch
-import torch.nn.functional as F
 
 Rows = Callable[[torch.Tensor], torch.Tensor]
 
@@ -102,13 +101,19 @@ def _evaluate(t: Terms) -> torch.Tensor:
     tgt_len, src_len = q.size(2), k.size(2)
     scaled_q = t.scale * q
     # in place wherever a new [B, H, T, S] tensor would be a pass over memory for nothing
-    logits = scaled_q @ k.mT if t.gate is None else _gated(scaled_q, k, t.gate, t.rows)
+    if t.gate is not None:
+        # a gain is a gate that is the same in every dimension
+        gate = t.gate if t.gain is None else t.gate * t.gain[..., None]
+        logits = _gated(scaled_q, k, gate, t.rows)
+    elif t.gain is not None:
+        gain_HL = over_offsets(t.gain, t.rows, tgt_len, src_len)
+        logits = _GainedProduct.apply(scaled_q, k, gain_HL)
+    else:
+        logits = scaled_q @ k.mT
     if t.content_free:
         bias = t.dense_bias()
         return logits if bias is None else logits.add_(bias)
 
-    if t.gain is not None:
-        logits = logits * toeplitz(over_offsets(t.gain, t.rows, tgt_len, src_len), tgt_len)
     C_rows = t.C_rows or t.rows
     if t.product:
         if t.A is not None:
@@ -119,7 +124,7 @@ def _evaluate(t: Terms) -> torch.Tensor:
         if t.A is not None:
             logits = logits.add_(_query_rows(scaled_q, t.A, t.rows, src_len))
         if t.C is not None:
-            logits = logits.add_(_key_rows(t.scale * k, t.C, C_rows, tgt_len))
+            logits = logits.add_(_key_rows(k, t.C, C_rows, tgt_len, t.scale))
     bias = Bias(t.rows, t.bias_row, t.bias).dense(tgt_len, src_len).bias
     if bias is not None:
         logits = logits.add_(bias)
@@ -156,46 +161,106 @@ def toeplitz(values_L, tgt_len):
 
 
 class _Toeplitz(torch.autograd.Function):
-    """Windows over the offsets; backward sums along diagonals by a skewed view, which is
-    several times faster than the scatter that indexing would do."""
+    """Windows over the offsets; backward sums along diagonals by skewed views of a few rows,
+    which is several times faster than the scatter that indexing would do."""
 
     @staticmethod
     def forward(ctx, values_L, tgt_len):
-        src_len = values_L.size(-1) - tgt_len + 1
-        return values_L.unfold(-1, src_len, 1).flip(-2)
+        return _Toeplitz.spread(values_L, tgt_len)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_TS):
+        return _Toeplitz.gather(grad_TS), None
+
+    @staticmethod
+    def spread(values_L, tgt_len):
+        src_len = values_L.size(-1) - tgt_len + 1
+        return values_L.unfold(-1, src_len, 1).flip(-2)
+
+    @staticmethod
+    def gather(grad_TS):
         tgt_len, src_len = grad_TS.shape[-2:]
-        # row w of the flipped gradient belongs to offsets w .. w + S - 1
-        padded = F.pad(grad_TS.flip(-2), (0, tgt_len)).flatten(-2)
-        skewed = padded[..., : tgt_len * (src_len + tgt_len - 1)]
-        return skewed.unflatten(-1, (tgt_len, src_len + tgt_len - 1)).sum(-2), None
+        grad_L = grad_TS.new_zeros(*grad_TS.shape[:-2], tgt_len + src_len - 1)
+        for rows, columns in row_blocks(tgt_len, src_len):
+            block = rows.stop - rows.start
+            wide = grad_TS.new_zeros(*grad_TS.shape[:-2], block, src_len + block - 1)
+            skewed(wide, src_len).copy_(grad_TS[..., rows, :])
+            grad_L[..., columns] += wide.sum(-2)
+        return grad_L
+
+
+BLOCK = 32  # queries that are worked on together
+
+
+def row_blocks(tgt_len, src_len):
+    """Rows of a [T, S] matrix, and the offsets (in the order -(S-1) .. T-1) that they meet."""
+    for first in range(0, tgt_len, BLOCK):
+        last = min(first + BLOCK, tgt_len)
+        yield slice(first, last), slice(tgt_len - last, tgt_len - first + src_len - 1)
+
+
+def skewed(wide, src_len):
+    """[.., b, S] of [.., b, S + b - 1]: row r of the view starts r columns further to the left."""
+    block, width = wide.shape[-2:]
+    shape, strides = (*wide.shape[:-1], src_len), (*wide.stride()[:-2], width - 1, 1)
+    return wide.as_strided(shape, strides, wide.storage_offset() + block - 1)
 
 
 def reset_at_cls(position_BHTS, reset_2H, cls_BS=None):
     """reset[1] in the columns whose key is [CLS], then reset[0] in the rows whose query is
     (TUPE Eq. 10; the corner takes the query's value)."""
     tgt_len, src_len = position_BHTS.shape[-2:]
-    if cls_BS is None:
-        cls_BS = torch.arange(src_len, device=position_BHTS.device)[None] == 0
     from_cls_H, to_cls_H = reset_2H
+    if cls_BS is None:
+        return _ResetFirst.apply(position_BHTS, reset_2H)
     key_is_cls = cls_BS[:, None, None, :]
     query_is_cls = cls_BS[:, None, src_len - tgt_len :, None]
     position_BHTS = torch.where(key_is_cls, to_cls_H[:, None, None], position_BHTS)
     return torch.where(query_is_cls, from_cls_H[:, None, None], position_BHTS)
 
 
+class _ResetFirst(torch.autograd.Function):
+    """[CLS] in slot 0: one row and one column change. One copy to each side, where masks
+    over the whole tensor would be several."""
+
+    @staticmethod
+    def forward(ctx, position_BHTS, reset_2H):
+        tgt_len, src_len = position_BHTS.shape[-2:]
+        from_cls_H, to_cls_H = reset_2H
+        out = position_BHTS.clone()
+        out[..., 0] = to_cls_H[:, None]
+        if tgt_len == src_len:
+            out[..., 0, :] = from_cls_H[:, None]
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTS):
+        tgt_len, src_len = grad_BHTS.shape[-2:]
+        grad = grad_BHTS.clone()
+        from_cls_H = grad.new_zeros(grad.size(1))
+        if tgt_len == src_len:
+            from_cls_H = grad[..., 0, :].sum((0, 2))
+            grad[..., 0, :] = 0
+        to_cls_H = grad[..., 0].sum((0, 2))
+        grad[..., 0] = 0
+        return grad, torch.stack([from_cls_H, to_cls_H])
+
+
 def _query_rows(q_BHTD, A_HRD, rows, src_len):
     """q_i . A_row(j-i), [B, H, T, S]."""
     A_HLD = over_offsets(A_HRD, rows, q_BHTD.size(2), src_len)
+    if q_BHTD.size(2) == 1:  # a decoding step: offsets and keys are in the same order
+        return by_table(q_BHTD, A_HLD.mT)
     return _RelativeProduct.apply(q_BHTD, A_HLD)
 
 
-def _key_rows(k_BHSD, C_HRD, rows, tgt_len):
-    """k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
-    C_HLD = over_offsets(C_HRD, rows, tgt_len, k_BHSD.size(2))
+def _key_rows(k_BHSD, C_HRD, rows, tgt_len, scale=1.0):
+    """s k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
+    C_HLD = scale * over_offsets(C_HRD, rows, tgt_len, k_BHSD.size(2))
+    if tgt_len == 1:
+        return (k_BHSD * C_HLD).sum(-1)[:, :, None]
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
 
 
@@ -224,17 +289,15 @@ class _RelativeProduct(torch.autograd.Function):
     but x and the table is kept for backward.
     """
 
-    BLOCK = 32
-
     @staticmethod
     def forward(ctx, x_BHTD, table_HLD):
         ctx.save_for_backward(x_BHTD, table_HLD)
         tgt_len = x_BHTD.size(2)
         src_len = table_HLD.size(1) - tgt_len + 1
         out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
-        for rows, columns in _RelativeProduct.blocks(tgt_len, src_len):
+        for rows, columns in row_blocks(tgt_len, src_len):
             wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT)
-            out[:, :, rows] = _RelativeProduct.skewed(wide, src_len)
+            out[:, :, rows] = skewed(wide, src_len)
         return out
 
     @staticmethod
@@ -243,34 +306,48 @@ class _RelativeProduct(torch.autograd.Function):
         x_BHTD, table_HLD = ctx.saved_tensors
         tgt_len, src_len = grad_BHTS.shape[2:]
         grad_x, grad_table = torch.empty_like(x_BHTD), torch.zeros_like(table_HLD)
-        for rows, columns in _RelativeProduct.blocks(tgt_len, src_len):
+        for rows, columns in row_blocks(tgt_len, src_len):
             x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
             wide = x.new_zeros(*x.shape[:3], table.size(1))
-            _RelativeProduct.skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
+            skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
             grad_x[:, :, rows] = by_table(wide, table)
             tables = table.size(0)
             grad_table[:, columns] += stacked(wide, tables).mT @ stacked(x, tables)
         return grad_x, grad_table
 
-    @staticmethod
-    def blocks(tgt_len, src_len):
-        """Rows of x, and the columns of the table that they meet."""
-        for first in range(0, tgt_len, _RelativeProduct.BLOCK):
-            last = min(first + _RelativeProduct.BLOCK, tgt_len)
-            yield slice(first, last), slice(tgt_len - last, tgt_len - first + src_len - 1)
+
+class _GainedProduct(torch.autograd.Function):
+    """out[.., t, s] = (q[.., t, :] . k[.., s, :]) gain[.., s - t + T - 1].
+
+    Backward computes the products again, one sentence at a time: keeping them would cost a
+    tensor [B, H, T, S], and the passes over it as much as the products.
+    """
 
     @staticmethod
-    def skewed(wide_BHbL, src_len):
-        """Row r of the view starts r columns further to the left."""
-        block, width = wide_BHbL.shape[2:]
-        strides = (*wide_BHbL.stride()[:2], width - 1, 1)
-        return wide_BHbL.as_strided((*wide_BHbL.shape[:2], block, src_len), strides,
-                                    wide_BHbL.storage_offset() + block - 1)
+    def forward(ctx, q_BHTD, k_BHSD, gain_HL):
+        ctx.save_for_backward(q_BHTD, k_BHSD, gain_HL)
+        return (q_BHTD @ k_BHSD.mT).mul_(_Toeplitz.spread(gain_HL, q_BHTD.size(2)))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTS):
+        q_BHTD, k_BHSD, gain_HL = ctx.saved_tensors
+        gain_HTS = _Toeplitz.spread(gain_HL, q_BHTD.size(2))
+        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
+        grad_gain_HTS = torch.zeros_like(gain_HTS)
+        for sentence in range(q_BHTD.size(0)):
+            q, k, grad = q_BHTD[sentence], k_BHSD[sentence], grad_BHTS[sentence]
+            grad_gain_HTS += (q @ k.mT).mul_(grad).sum_to_size(gain_HTS.shape)
+            grad = grad * gain_HTS
+            grad_q[sentence], grad_k[sentence] = grad @ k, grad.mT @ q
+        return grad_q, grad_k, _Toeplitz.gather(grad_gain_HTS)
 
 
 def _gated(q_BHTD, k_BHSD, gate_HRD, rows):
     """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]."""
     gate_HLD = over_offsets(gate_HRD, rows, q_BHTD.size(2), k_BHSD.size(2))
+    if q_BHTD.size(2) == 1:
+        return (k_BHSD * (q_BHTD * gate_HLD)).sum(-1)[:, :, None]
     return _GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
 
 

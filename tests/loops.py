@@ -1,4 +1,5 @@
-"""The oracle's machinery: a paper's scalar equation, called for each i and j in plain loops."""
+"""The oracle's machinery: a paper's scalar equation, called for each i and j in plain loops,
+and autograd through it."""
 
 import torch
 
@@ -24,15 +25,18 @@ def scale_up(module, std=0.5):
     return module
 
 
-@torch.no_grad()
 def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, atol=1e-10):
-    """oracle(q_i, k_j, head, i, j, sentence) -> e_ij, with i and j token positions. Pads and
-    the future of a causal stack are hidden by masks, and not compared."""
+    """Logits, and gradients of q, k and every parameter, are those of the oracle.
+
+    oracle(q_i, k_j, head, i, j, sentence) -> e_ij, a torch scalar through which autograd goes,
+    with i and j token positions. Pads and the future of a causal stack are hidden by masks,
+    and not compared.
+    """
     encoding = scale_up(encoding.double())
-    q, k = random_qk(encoding.dims, tgt_len, src_len)
+    q, k = (x.requires_grad_() for x in random_qk(encoding.dims, tgt_len, src_len))
     pos = Positions.of(tgt_len, src_len, padding_BS)
     logits = encoding.logits(q, k, pos)
-    compared = 0
+    found, expected = [], []
     for b in range(q.size(0)):
         for h in range(q.size(1)):
             for t in range(tgt_len):
@@ -44,8 +48,61 @@ def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, ato
                         if padding_BS[b, i] or padding_BS[b, j]:
                             continue
                         i, j = (int((~padding_BS[b, :x]).sum()) for x in (i, j))
-                    expected = oracle(q[b, h, t], k[b, h, s], h, i, j, b)
-                    difference = abs(float(logits[b, h, t, s]) - float(expected))
+                    found.append(logits[b, h, t, s])
+                    expected.append(oracle(q[b, h, t], k[b, h, s], h, i, j, b))
+                    difference = abs(float(found[-1].detach()) - float(expected[-1].detach()))
                     assert difference <= atol, (b, h, i, j, difference)
-                    compared += 1
-    assert compared
+    check_gradients(torch.stack(found), torch.stack(expected), encoding, q=q, k=k)
+
+
+def check_gradients(found, expected, module, atol=1e-9, **inputs):
+    """The same gradients of the inputs and of every parameter, by way of either result."""
+    wanted = {**inputs, **dict(module.named_parameters())}
+    weights = torch.randn_like(expected)
+    gradients = [
+        torch.autograd.grad((weights * result).sum(), list(wanted.values()), allow_unused=True)
+        for result in (found, expected)
+    ]
+    for name, *pair in zip(wanted, *gradients):
+        # either may know that a parameter has no part in it
+        mine, oracles = (torch.zeros(()) if x is None else x for x in pair)
+        difference = (mine - oracles).abs().max()
+        assert difference <= atol * max(1, oracles.abs().max()), (name, difference)
+
+
+def logits_in_loops(t):
+    """The definition of the normal form (terms.py), one scalar at a time."""
+    batch, heads, tgt_len, _ = t.q_BHTD.shape
+    src_len = t.k_BHSD.size(2)
+    out = []
+    for b in range(batch):
+        for h in range(heads):
+            for row in range(tgt_len):
+                for j in range(src_len):
+                    i = src_len - tgt_len + row
+                    q, k = t.q_BHTD[b, h, row], t.k_BHSD[b, h, j]
+
+                    def pick(table, rows):
+                        return table[h % table.size(0), int(rows(torch.tensor(j - i)))]
+
+                    content = t.scale * (q @ k)
+                    gated = q if t.gate is None else q * pick(t.gate, t.rows)
+                    e = gated @ k
+                    if t.gain is not None:
+                        e = e * pick(t.gain, t.rows)
+                    for vector, table, rows in ((q, t.A, t.rows), (k, t.C, t.C_rows or t.rows)):
+                        if table is not None:
+                            dot = vector @ pick(table, rows)
+                            e = e * dot if t.product else e + dot
+                    e = t.scale * e
+                    if t.bias_row is not None:
+                        e = e + pick(t.bias_row, t.rows)
+                    if t.bias is not None:
+                        e = e + t.bias[b % t.bias.size(0), h, row, j]
+                    if t.reset is not None:
+                        if i == 0:
+                            e = content + t.reset[0, h]
+                        elif j == 0:
+                            e = content + t.reset[1, h]
+                    out.append(e)
+    return torch.stack(out).view(batch, heads, tgt_len, src_len)

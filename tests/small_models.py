@@ -39,6 +39,44 @@ def roberta(arch, seed=1, **settings):
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
+TRANSFORMER_SIZES = dict(
+    encoder_layers=2,
+    encoder_embed_dim=24,
+    encoder_ffn_embed_dim=48,
+    encoder_attention_heads=3,
+    decoder_layers=2,
+    decoder_attention_heads=3,
+    max_source_positions=32,
+    max_target_positions=32,
+)
+
+
+def transformer(arch, seed=1, **settings):
+    """An encoder-decoder model of this architecture; its ``args`` are what a checkpoint
+    would hold."""
+    args = Namespace(**{**TRANSFORMER_SIZES, "arch": arch, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(seed)
+    words = dictionary()
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.args = args
+    return model
+
+
+def translation_batch():
+    """Sources padded to the left, as fairseq's translation task does, and the decoder's
+    inputs, padded to the right: (src_tokens, src_lengths, prev_output_tokens)."""
+    generator = torch.Generator().manual_seed(5)
+    source = torch.randint(4, 40, (3, 9), generator=generator)
+    source[:, -1] = 2
+    source[1, :3] = source[2, :6] = 1
+    previous = torch.randint(4, 40, (3, 7), generator=generator)
+    previous[:, 0] = 2
+    previous[2, 5:] = 1
+    return source, source.ne(1).sum(1), previous
+
+
 def sentences(batch=3, length=17, padding="right"):
     """Random sentences that begin with <s> and end with </s>, of different lengths."""
     generator = torch.Generator().manual_seed(5)

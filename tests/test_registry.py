@@ -1,13 +1,16 @@
 """What every registered encoding must do, whatever its paper. A new one is tested by
 being registered."""
 
+import ast
 import copy
+from pathlib import Path
 
 import pytest
 import torch
-from loops import random_qk, scale_up
+from loops import check_gradients, logits_in_loops, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
+from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, to_text
 from fairseq_relpos.positions import Positions
@@ -98,6 +101,29 @@ def test_gradients_reach_every_parameter(name, causal):
             assert parameter.grad.abs().sum() > 0, key
 
 
+@pytest.mark.parametrize("lengths", [(7, 7), (3, 8)])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_autograd_through_the_definition(name, lengths):
+    encoding = scale_up(build(name, dims())).double()
+    q, k = (x.requires_grad_() for x in random_qk(encoding.dims, *lengths))
+    pos = Positions.of(*lengths)
+    logits = encoding.logits(q, k, pos)
+    expected = logits_in_loops(encoding.terms(q, k, pos))
+    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=1e-12)
+    check_gradients(logits, expected, encoding, q=q, k=k)
+
+
+def test_each_encoding_meets_its_papers_equation_in_loops():
+    named = set()
+    for file in (Path(__file__).parent / "encodings").glob("test_*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        calls = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if "check_against_loops" in calls:
+            named |= words
+    assert not set(NAMES) - named
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_inert(name, side):
@@ -165,10 +191,11 @@ def test_resolved_hyperparameters_rebuild_the_same_encoding(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_docstring_starts_with_the_equation_and_names_its_source(name):
+def test_docstring_starts_with_the_equation_names_its_source_and_ends_with_the_cost(name):
     doc = ENCODINGS[name].__doc__
     first = doc.split("\n\n")[0]
     assert "=" in first and "(" in first, first
+    assert paragraphs(ENCODINGS[name])["Cost"]
     # siblings of one paper explain what they share once
     explained = doc + "".join(ENCODINGS[sibling].__doc__ for sibling in SIBLINGS if sibling in doc)
     for hparam in hyperparameters(ENCODINGS[name]):
@@ -266,6 +293,20 @@ def test_an_unknown_name_lists_the_known_ones():
 def test_a_wrong_hyperparameter_says_what_is_accepted(given, what):
     with pytest.raises(ValueError, match=what):
         build("t5", dims(), **given)
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "0.5", "3", "nan", "inf", "x", "True"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hyperparameter_works_or_is_refused_in_one_line(name, value):
+    for hparam in hyperparameters(ENCODINGS[name]):
+        q, k = random_qk(dims(), 7, 7, dtype=torch.float32)
+        try:
+            logits = build(name, dims(), **{hparam: value}).logits(q, k, Positions.of(7, 7))
+        except ValueError as error:
+            assert "--position-hparams" in str(error) and hparam in str(error), (hparam, error)
+            assert "\n" not in str(error)
+        else:
+            assert logits.isfinite().all(), hparam
 
 
 def test_heads_must_divide_the_dimension():

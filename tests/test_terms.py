@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import LENGTHS
+from loops import LENGTHS, logits_in_loops
 
 from fairseq_relpos.rows import Clipped, LogBuckets
 from fairseq_relpos.terms import Bias, Terms, evaluate, reset_at_cls, toeplitz
@@ -12,43 +12,6 @@ B, H, D = 2, 3, 4
 
 def table(rows, *tail, heads=H):
     return torch.randn(heads, rows.count, *tail, dtype=torch.float64)
-
-
-def loops(t: Terms):
-    """The definition, one scalar at a time."""
-    tgt_len, src_len = t.q_BHTD.size(2), t.k_BHSD.size(2)
-    out = torch.empty(B, H, tgt_len, src_len, dtype=torch.float64)
-    for b in range(B):
-        for h in range(H):
-            for row in range(tgt_len):
-                for j in range(src_len):
-                    i = src_len - tgt_len + row
-                    q, k = t.q_BHTD[b, h, row], t.k_BHSD[b, h, j]
-
-                    def pick(table, rows):
-                        return table[h % table.size(0), int(rows(torch.tensor(j - i)))]
-
-                    content = t.scale * (q @ k)
-                    gated = q if t.gate is None else q * pick(t.gate, t.rows)
-                    e = gated @ k
-                    if t.gain is not None:
-                        e = e * pick(t.gain, t.rows)
-                    for x, rows in ((t.A, t.rows), (t.C, t.C_rows or t.rows)):
-                        if x is not None:
-                            dot = (q if x is t.A else k) @ pick(x, rows)
-                            e = e * dot if t.product else e + dot
-                    e = t.scale * e
-                    if t.bias_row is not None:
-                        e = e + pick(t.bias_row, t.rows)
-                    if t.bias is not None:
-                        e = e + t.bias[b % t.bias.size(0), h, row, j]
-                    if t.reset is not None:
-                        if i == 0:
-                            e = content + t.reset[0, h]
-                        elif j == 0:
-                            e = content + t.reset[1, h]
-                    out[b, h, row, j] = e
-    return out
 
 
 ROWS, OTHER_ROWS = Clipped(3), LogBuckets(4, 9)
@@ -81,7 +44,7 @@ def make_terms(case, tgt_len, src_len):
 @pytest.mark.parametrize("case", CASES)
 def test_evaluate_equals_the_definition(case, lengths):
     terms = make_terms(case, *lengths)
-    expected = loops(terms)
+    expected = logits_in_loops(terms)
     torch.testing.assert_close(evaluate(terms), expected, atol=1e-12, rtol=0)
 
 
@@ -90,7 +53,7 @@ def test_evaluate_equals_the_definition(case, lengths):
 def test_dense_bias_equals_the_definition(lengths, batch):
     terms = make_terms("bias_row reset", *lengths)
     terms.bias = torch.randn(batch, H, *lengths, dtype=torch.float64)
-    expected = loops(terms)
+    expected = logits_in_loops(terms)
     torch.testing.assert_close(evaluate(terms), expected, atol=1e-12, rtol=0)
 
 
@@ -146,7 +109,7 @@ class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
 @pytest.mark.parametrize("case", CASES)
 def test_no_tensor_has_time_twice_and_the_head_dimension(case):
     length, width = 20, 64
-    wide = {k: torch.randn(H, v.size(1), width) if torch.is_tensor(v) and v.dim() == 3 else v
+    wide = {k: torch.randn(*v.shape[:2], *([width] * (v.dim() == 3))) if torch.is_tensor(v) else v
             for k, v in CASES[case].items()}
     q = torch.randn(B, H, length, width, requires_grad=True)
     with LargestTensor() as largest:

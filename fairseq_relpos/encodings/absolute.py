@@ -14,14 +14,17 @@ class NoPositions(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d)   (AT5's "Non-PE"): the order of the tokens is invisible.
 
     A control. No parameters.
+
+    Cost: none.
     """
 
 
-def position_rows(tokens_BT, padding_idx):
+def position_rows(tokens_BT, padding_idx, pos=None):
     """fairseq's numbering: pads read row padding_idx, the n-th real token row
-    padding_idx + n, whichever side the padding is on."""
+    padding_idx + n, whichever side the padding is on. pos: of its queries only."""
     real_BT = tokens_BT.ne(padding_idx).long()
-    return real_BT.cumsum(1) * real_BT + padding_idx
+    rows_BT = real_BT.cumsum(1) * real_BT + padding_idx
+    return rows_BT if pos is None else rows_BT[:, pos.src_len - pos.tgt_len :]
 
 
 class LearnedPositions(StackPart):
@@ -35,9 +38,9 @@ class LearnedPositions(StackPart):
         with torch.no_grad():
             self.weight[dims.padding_idx].zero_()
 
-    def embed(self, tokens_BT):
+    def embed(self, tokens_BT, pos=None):
         pad = self.dims.padding_idx
-        return F.embedding(position_rows(tokens_BT, pad), self.weight, padding_idx=pad)
+        return F.embedding(position_rows(tokens_BT, pad, pos), self.weight, padding_idx=pad)
 
 
 @register("learned")
@@ -48,19 +51,31 @@ class Learned(PositionEncoding):
     row 0. Stack part. A sequence longer than n is an error. Outputs, losses and state-dict
     keys are those of fairseq's stock architecture, so there is no signature in the state
     dict: a file without one holds this encoding.
+
+    Cost: an addition to the input once a pass.
     """
 
-    writes_stock_files = True
+    stock_positions = "learned"
 
     def make_stack(self):
         return LearnedPositions(self.dims)
 
 
 class SinusoidalPositions(StackPart):
-    def embed(self, tokens_BT):
-        pad, dim = self.dims.padding_idx, self.dims.embed_dim
-        table = sinusoids(pad + 1 + tokens_BT.size(1), dim, pad).to(tokens_BT.device)
-        return F.embedding(position_rows(tokens_BT, pad), table)
+    def __init__(self, dims: Dims):
+        super().__init__(dims)
+        # follows the model's device and dtype, as fairseq's table does
+        self.register_buffer("like_model", torch.empty(0), persistent=False)
+
+    def embed(self, tokens_BT, pos=None):
+        rows_BT = position_rows(tokens_BT, self.dims.padding_idx, pos)
+        length = tokens_BT.size(1)
+        table = self.table(length) if pos is None else pos.remember(self, self.table)
+        return F.embedding(rows_BT, table)
+
+    def table(self, length):
+        pad = self.dims.padding_idx
+        return sinusoids(pad + 1 + length, self.dims.embed_dim, pad).to(self.like_model)
 
 
 def sinusoids(rows, dim, padding_idx):
@@ -80,7 +95,13 @@ class Sinusoidal(PositionEncoding):
     (Vaswani et al. 2017, Sec. 3.5, in tensor2tensor's and fairseq's layout).
 
     No parameters, any length. Equals fairseq's SinusoidalPositionalEmbedding.
+
+    Paper and code: the paper has 10000^(-2c/E), with sines and cosines side by side.
+
+    Cost: an addition to the input once a pass.
     """
+
+    stock_positions = "sinusoidal"
 
     def make_stack(self):
         return SinusoidalPositions(self.dims)

@@ -14,9 +14,12 @@ class DistanceBias(StackPart):
     """A bias for each head, a function of the offset alone: any length."""
 
     def share(self, pos):
-        reach = max(pos.src_len - 1, 1)
-        device = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
-        offset_R = torch.arange(-reach, reach + 1, device=pos.device or device)
+        return pos.remember(self, lambda length: self.bias(length, pos.device))
+
+    def bias(self, length, device):
+        reach = max(length - 1, 1)
+        own = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
+        offset_R = torch.arange(-reach, reach + 1, device=device or own)
         return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
 
     def bias_row(self, offset_R):
@@ -65,6 +68,8 @@ class ALiBi(PositionEncoding):
     parameters, any length. form=asymmetric: -m_h (|j-i| + 0.5 [j>i]), so that a
     bidirectional stack can tell left from right; form=trained: a slope for each head and
     side (H, 2), starting at m_h, for all layers.
+
+    Cost: one bias [H, T, S] once a pass; H T S additions.
     """
 
     def __init__(self, dims, form: Literal["symmetric", "asymmetric", "trained"] = "symmetric"):
@@ -96,6 +101,8 @@ class KerpleLog(PositionEncoding):
 
     r: (2, H), the softplus of free parameters, r U(0, 1) at first; per_layer=True, as in
     the authors' code: in each layer; False: one for the stack. Symmetric, any length.
+
+    Cost: one bias [H, T, S] in each layer; H T S additions.
     """
 
     def __init__(self, dims, per_layer: bool = True):

@@ -63,15 +63,19 @@ class AdaptiveBias(StackPart):
         )
 
     def share(self, pos):
-        reach = pos.src_len - 1
         if self.length != "input":
-            return Bias(rows=Clipped(max(reach, 1)), bias_row=self.bias_row(reach, self.length))
+            return pos.remember(self, self.bias)
+        reach = pos.src_len - 1
         per_sentence = [self.bias_row(reach, n) for n in pos.real_lengths_B().tolist()]
         rows = Clipped(max(reach, 1))
         return Bias(bias=torch.stack([
             toeplitz(over_offsets(row_HR, rows, pos.tgt_len, pos.src_len), pos.tgt_len)
             for row_HR in per_sentence
         ]))
+
+    def bias(self, length):
+        rows = Clipped(max(length - 1, 1))
+        return Bias(rows=rows, bias_row=self.bias_row(length - 1, self.length))
 
     def bias_row(self, reach, n):
         """b over the offsets -reach .. reach, at least one to each side, [H, R]."""
@@ -96,12 +100,17 @@ class AT5(PositionEncoding):
 
     gamma: (H) for each sign, U(gamma_min, gamma_max). MLP: 1-h1-h2-1 for each head and
     sign, Glorot, biases 0. One set for the stack; per_layer gives each layer its own.
-    n: the configured maximum length in tokens, as in the authors' code; length=input is
-    the paper's number of real tokens in each sentence (refused in causal stacks, where a
-    decoding step could not equal the full pass); an integer fixes it.
-    l = 0 belongs to the negative side (code; the paper counts it as positive). A causal
-    stack has no positive side. hidden: h1,h2 (the paper's sizes: 100,5 15,2 64,8 50,10
-    32,4). activation: of both hidden layers. mlp_dropout: after each, in training only.
+    n: the configured maximum length in tokens; length=input takes each sentence's number of
+    real tokens (refused in causal stacks, where a decoding step could not equal the full
+    pass); an integer fixes it. A causal stack has no positive side. hidden: h1,h2 (the
+    paper's sizes: 100,5 15,2 64,8 50,10 32,4). activation: of both hidden layers.
+    mlp_dropout: after each, in training only.
+
+    Paper and code: the code's n is the maximum length, the paper's that of the input
+    (length=input). l = 0 belongs to the code's negative side, to the paper's positive one.
+
+    Cost: the MLP at T + S offsets, H (T + S) h1 h2, and one bias [H, T, S], once a pass;
+    H T S additions.
     """
 
     def __init__(
@@ -117,11 +126,11 @@ class AT5(PositionEncoding):
     ):
         super().__init__(dims)
         if length == "input" and dims.causal:
-            raise ValueError("length=input cannot serve a decoder; use length=max")
+            raise ValueError("length=input cannot serve a decoder; use length=max there")
         if gamma_min > gamma_max:
             raise ValueError(f"gamma_min={gamma_min} exceeds gamma_max={gamma_max}")
         self.gamma_range = (gamma_min, gamma_max)
-        self.mlp_options = (check_hidden(hidden), activation, mlp_dropout)
+        self.mlp_options = (check_hidden(hidden), activation, check_dropout(mlp_dropout))
         self.length = length if length == "input" else positive_length(length, dims.max_len)
         self.per_layer = per_layer
         self.resolve(length=self.length)
@@ -144,6 +153,12 @@ def check_hidden(hidden):
     return hidden
 
 
+def check_dropout(p):
+    if not 0 <= p < 1:
+        raise ValueError(f"mlp_dropout={p}: a probability from 0 to below 1 is needed")
+    return p
+
+
 class AdaptiveBiasWithoutBuckets(StackPart):
     """b_{h,l} = MLP_h(sigmoid(t_{h,l})), t (2k+1, H)."""
 
@@ -154,6 +169,9 @@ class AdaptiveBiasWithoutBuckets(StackPart):
         self.mlp = PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout)
 
     def share(self, pos):
+        return pos.remember(self, lambda length: self.bias())
+
+    def bias(self):
         return Bias(rows=self.rows, bias_row=self.mlp(full_precision(self.t).mT.sigmoid()))
 
 
@@ -164,8 +182,12 @@ class AT5NoBuckets(PositionEncoding):
 
     t: (2k+1, H), N(0, 0.02); one 1-h1-h2-1 MLP a head, as in at5. Shared by all layers.
     max_distance: k in tokens, default n - 1; longer sequences clamp. hidden, activation,
-    mlp_dropout and per_layer as in at5; the authors' code leaves that dropout on at test
-    time, here it is off.
+    mlp_dropout and per_layer as in at5.
+
+    Paper and code: the code leaves the MLP's dropout on at test time; here it is off.
+
+    Cost: the MLP at 2k + 1 rows, H (2k + 1) h1 h2, and one bias [H, T, S], once a pass;
+    H T S additions.
     """
 
     def __init__(
@@ -180,7 +202,7 @@ class AT5NoBuckets(PositionEncoding):
         super().__init__(dims)
         k = dims.max_len - 1 if max_distance is None else max_distance
         self.rows = Clipped(k)
-        self.mlp_options = (check_hidden(hidden), activation, mlp_dropout)
+        self.mlp_options = (check_hidden(hidden), activation, check_dropout(mlp_dropout))
         self.per_layer = per_layer
         self.resolve(max_distance=k)
 

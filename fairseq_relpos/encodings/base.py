@@ -1,6 +1,7 @@
 """PositionEncoding, its two parts, Dims and the registry."""
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, Literal, Optional, Type, get_args, get_origin
 
@@ -12,6 +13,9 @@ from ..terms import Bias, Terms, evaluate
 
 #: name -> class of every encoding
 ENCODINGS: Dict[str, Type["PositionEncoding"]] = {}
+
+#: where a generation keeps what does not change, in fairseq's incremental_state
+MEMORY = "fairseq_relpos"
 
 #: standard deviation of every table and projection, unless a docstring says otherwise
 INIT_STD = 0.02
@@ -69,8 +73,9 @@ class StackPart(nn.Module):
         #: fairseq adds the result unseen in encoders, where "nothing" must be 0
         self.nothing_to_add = None if dims.causal else 0
 
-    def embed(self, tokens_BT) -> Optional[torch.Tensor]:
-        """What is added to the token embeddings, [B, T, E] or None."""
+    def embed(self, tokens_BT, pos: Optional[Positions] = None) -> Optional[torch.Tensor]:
+        """What is added to the token embeddings, [B, T, E] or None. pos: of a decoding step
+        only the newest token, [B, 1, E]."""
         return None
 
     def share(self, pos: Positions) -> Any:
@@ -81,19 +86,19 @@ class StackPart(nn.Module):
     def forward(self, tokens_BT, incremental_state=None, **unused):
         length = tokens_BT.size(1)
         self.check_length(length)
-        # while decoding, the newest token is the only query
-        tgt_len = length if incremental_state is None else 1
+        decoding = incremental_state is not None
         pos = Positions.of(
-            tgt_len,
+            1 if decoding else length,  # while decoding, the newest token is the only query
             length,
             padding_BS=tokens_BT.eq(self.dims.padding_idx),
-            cls=None if self.dims.has_cls else False,
+            # its own key: fairseq reorders its caches with the beam and leaves this alone
+            memory=incremental_state.setdefault(MEMORY, {}) if decoding else None,
         )
         pos.shared = self.evaluate(pos)
         if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
             pos.shared = self.prepare_bias(pos.shared, pos)
         self.current_pass.positions = pos
-        added = self.embed(tokens_BT)
+        added = self.embed(tokens_BT, pos)
         return self.nothing_to_add if added is None else added
 
     def evaluate(self, pos: Positions) -> Any:
@@ -124,8 +129,9 @@ class PositionEncoding(nn.Module):
 
     name: str
 
-    #: True where a state dict without a signature, as stock fairseq writes, is this encoding's
-    writes_stock_files = False
+    #: "learned" or "sinusoidal" where this is fairseq's own position embedding: outputs and
+    #: files are stock's, without a signature, in a stack that fairseq builds with it
+    stock_positions: Optional[str] = None
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -267,18 +273,22 @@ def to_text(value) -> str:
 
 
 def _convert(name, key, value, kind):
-    choices = get_args(kind) if get_origin(kind) is Literal else None
-    if choices:
-        if str(value) in choices:
+    if get_origin(kind) is Literal:
+        if str(value) in get_args(kind):
             return str(value)
-        expected = " or ".join(choices)
     else:
-        expected, read = _READERS[kind]
         try:
-            return read(value)
+            return _READERS[kind][1](value)
         except (ValueError, TypeError):
             pass
-    raise ValueError(f"--position-hparams: {key}={to_text(value)} of {name} is not {expected}")
+    raise ValueError(
+        f"--position-hparams: {key}={to_text(value)} of {name} is not {accepted_values(kind)}"
+    )
+
+
+def accepted_values(kind) -> str:
+    """In words: what a hyperparameter of this type may be."""
+    return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
 
 
 def _read_bool(value):
@@ -294,6 +304,12 @@ def _read_int(value):
     return int(value)
 
 
+def _read_float(value):
+    if not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
 def _read_ints(value):
     parts = value.split(",") if isinstance(value, str) else value
     return tuple(_read_int(part) for part in parts)
@@ -307,7 +323,7 @@ _READERS = {
     bool: ("True or False", _read_bool),
     int: ("an integer", _read_int),
     Optional[int]: ("an integer", _read_optional_int),
-    float: ("a number", float),
+    float: ("a finite number", _read_float),
     str: ("text", str),
     tuple: ("integers with commas between, such as 32,4", _read_ints),
 }

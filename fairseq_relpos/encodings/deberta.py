@@ -42,14 +42,18 @@ class DeBERTa(PositionEncoding):
     (He et al. 2021, Eq. 3-4; M4M Eq. 7).
 
     a: (2k, E) for all layers; W^R, W^T: (E, E) in each, W^T with bias; all N(0, 0.02),
-    bias 0. A bias of W^R, which v2's code has, is the same for all keys of a query and
-    drops out of the softmax. max_distance: k in tokens. att: c2p (content to position, the
-    term with W^R), p2c (with W^T) or both; the scale counts the terms: 1 / sqrt((1+terms) d).
-    Both terms read i - j, as both public codes and M4M do; p2c=j-i is the DeBERTa paper's
-    index of the second. buckets > 0: v2's log buckets, that many a side, up to max_distance.
-    norm_table: a LayerNorm on a (v2). share_att_key: the layer's own key and query
-    projections in place of W^R and W^T (v2), inside a model only. variant=m4m: a (2n-1, d)
-    with r = clip(j-i, -k, k), and W (d, d) without bias, all in each layer, for all heads.
+    bias 0. max_distance: k in tokens. att: c2p (content to position, the term with W^R),
+    p2c (with W^T) or both; the scale counts the terms: 1 / sqrt((1+terms) d). buckets > 0:
+    v2's log buckets, that many a side, up to max_distance. norm_table: a LayerNorm on a (v2).
+    share_att_key: the layer's own key and query projections in place of W^R and W^T (v2),
+    inside a model only. variant=m4m: a (2n-1, d) with r = clip(j-i, -k, k), and W (d, d)
+    without bias, all in each layer, for all heads.
+
+    Paper and code: both terms read i - j, as both public codes and M4M do; p2c=j-i is the
+    DeBERTa paper's index of the second. A bias of W^R, which v2's code has, is the same for
+    all keys of a query and drops out of the softmax.
+
+    Cost: 2 T S E for the two terms, and 4k E^2 for the projected table in each layer.
     """
 
     def __init__(
@@ -81,7 +85,9 @@ class DeBERTa(PositionEncoding):
         width = dims.head_dim if self.m4m else dims.embed_dim
         self.c2p, self.p2c = "c2p" in terms, "p2c" in terms
         self.share_att_key = share_att_key
-        if not share_att_key:
+        if share_att_key:
+            self.w_r = self.w_t = None
+        else:
             self.w_r = projection(width, bias=False) if self.c2p else None
             self.w_t = projection(width, bias=not self.m4m) if self.p2c else None
 
@@ -97,13 +103,22 @@ class DeBERTa(PositionEncoding):
             object.__setattr__(self, "w_t", q_proj)
 
     def terms(self, q_BHTD, k_BHSD, pos):
+        A, C = pos.remember(self, lambda length: self.projected(pos))
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, C_rows=self.p2c_rows, A=A, C=C)
+
+    def projected(self, pos):
         table = full_precision(self.a) if self.m4m else self.shared(pos)
         with torch.autocast(table.device.type, enabled=False):
             A = self.project(table, self.w_r) if self.c2p else None
             C = self.project(table, self.w_t) if self.p2c else None
-        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, C_rows=self.p2c_rows, A=A, C=C)
+        return A, C
 
     def project(self, table, linear):
+        if linear is None:
+            raise ValueError(
+                "--position-hparams: share_att_key=True of deberta reads the layer's own "
+                "projections, which only a model has"
+            )
         bias = None if linear.bias is None else full_precision(linear.bias)
         rows = F.linear(table, full_precision(linear.weight), bias)
         heads = 1 if self.m4m else self.dims.num_heads

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ..rows import Clipped
 from ..terms import Bias
 from .base import PositionEncoding, StackPart, full_precision, register
 
@@ -25,35 +26,49 @@ class NormalisedDistanceBias(StackPart):
         self.block_share = dims.num_heads / hidden
 
     def share(self, pos):
+        limit = full_precision(self.factor) * self.threshold
+        if pos.src_len - 1 <= limit.item():
+            # no token is beyond L, so one value for each offset says it all
+            rows = Clipped(max(pos.src_len - 1, 1))
+            offset_R = torch.arange(-rows.k, rows.k + 1, device=limit.device)
+            return Bias(rows=rows, bias_row=self.of_offsets(offset_R, limit).mT)
         key_BS, query_BT = pos.key_BS(), pos.query_BT()
         block = max(1, int(pos.tgt_len * self.block_share))
         parts = [
-            checkpoint(self.bias, query_BX, key_BS, use_reentrant=False)
+            checkpoint(self.of_pairs, query_BX, key_BS, limit, use_reentrant=False)
             for query_BX in query_BT.split(block, dim=1)
         ]
         return Bias(bias=torch.cat(parts, 2))
 
-    def bias(self, query_BX, key_BS):
-        c, limit = full_precision(self.c), full_precision(self.factor) * self.threshold
-        i, j = query_BX[:, :, None].to(c.dtype), key_BS[:, None, :].to(c.dtype)
-        reach = torch.maximum(torch.maximum(i, j), limit)
-        near = torch.log1p(c.abs() * (j - i).abs()) / torch.log1p(c.abs() * reach)
-        x = near[..., None] if self.dims.causal else torch.stack([near, (j - i).sign()], -1)
+    def of_pairs(self, query_BX, key_BS, limit):
+        i, j = query_BX[:, :, None], key_BS[:, None, :]
+        reach = torch.maximum(torch.maximum(i, j).to(limit), limit)
+        return self.of_offsets(j - i, reach).movedim(-1, 1)
+
+    def of_offsets(self, offset, reach):
+        """[.., H] for offsets [..], normalised by psi(reach)."""
+        c, offset = full_precision(self.c).abs(), offset.to(reach)
+        x = torch.log1p(c * offset.abs())[..., None] / torch.log1p(c * reach)[..., None]
+        if not self.dims.causal:
+            x = torch.cat([x, offset.sign()[..., None]], -1)
         hidden = F.linear(x, full_precision(self.inner.weight), full_precision(self.inner.bias))
-        out = F.linear(
+        return F.linear(
             hidden.relu(), full_precision(self.outer.weight), full_precision(self.outer.bias)
         )
-        return out.movedim(-1, 1)
 
 
 @register("fire")
 class FIRE(PositionEncoding):
-    """e_ij = q_i.k_j / sqrt(d) + MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign(j-i))
-    (Li et al. 2024, FIRE, Eq. 7-8, made bidirectional), psi(x) = log(|c| x + 1).
+    """e_ij = q_i.k_j / sqrt(d) + MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign(j-i)), psi(x) = log(|c| x + 1)
+    (Li et al. 2024, FIRE, Eq. 7-8, made bidirectional).
 
-    i, j: token positions. c (0.1 at first) and L (threshold, 512 tokens) are learned; MLP 1-hidden-H,
-    2-hidden-H in bidirectional stacks, where the sign is a second input; torch's own
-    initialisation. One for the stack. Any length.
+    i, j: token positions. c (0.1 at first) and L (threshold, 512 tokens) are learned; MLP
+    1-hidden-H, 2-hidden-H in bidirectional stacks, where the sign is a second input; torch's
+    own initialisation. One for the stack. Any length.
+
+    Cost: one bias [H, T, S] and the MLP once a pass: at T + S offsets, (T + S) hidden H, while
+    no token is beyond L; at all pairs, T S hidden H and again in backward, if one is. H T S
+    additions.
     """
 
     def __init__(self, dims, c: float = 0.1, threshold: float = 512.0, hidden: int = 32):

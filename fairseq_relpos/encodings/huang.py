@@ -26,6 +26,8 @@ class M1(ScalarGain):
     w: (n) in each layer, N(0, 0.02), or 1 with init=ones, which starts as `none`; one for
     all heads, heads=each: (n, H). max_distance: default n - 1; longer sequences clamp.
     scale_factor f: 1 / sqrt(f d).
+
+    Cost: H T S multiplications; T S E in backward, which computes q.k again.
     """
 
     row_type = Distance
@@ -37,6 +39,8 @@ class M2(ScalarGain):
 
     As m1, but the sign of the distance counts. w: (2n-1) in each layer; max_distance,
     heads, scale_factor and init as in m1.
+
+    Cost: as m1.
     """
 
 
@@ -48,8 +52,10 @@ class M3(FactorTable):
     a: (2k+1, d) in each layer, N(0, 0.02) (or 1 with init=ones, which starts as `none`);
     with 0.02 attention starts nearly uniform. One for all heads, heads=each: (2k+1, H d).
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
-    1 / sqrt(f d). Cost: one product of query, key and row for each pair, so far dearer
-    than the others.
+    1 / sqrt(f d).
+
+    Cost: 2 T S E in place of q.k's T S E, pair by pair: no matrix product computes it, so far
+    dearer than the others.
     """
 
     def terms(self, q_BHTD, k_BHSD, pos):
@@ -75,6 +81,8 @@ class M4(QueryAndKeyRows):
     a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d). Hugging Face called it relative_key_query, with the table reversed.
+
+    Cost: 2 T S E.
     """
 
 
@@ -86,6 +94,8 @@ class M4Reset(QueryAndKeyRows):
     m4 with TUPE's reset. theta: (2, H) in each layer, 0. max_distance, heads and
     scale_factor as in m4; cls as in tupe_a: decoders, and sources unless cls=first, have
     no [CLS], and there it is m4.
+
+    Cost: as m4.
     """
 
     def __init__(

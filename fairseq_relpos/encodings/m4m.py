@@ -14,6 +14,8 @@ class M4M(QueryAndKeyRows):
     With 0.02 attention starts nearly uniform. The products are made in float32 whatever
     the model's precision: three factors overflow fp16. max_distance: k in tokens, default
     n - 1; longer sequences clamp. scale_factor f: 1 / sqrt(f d).
+
+    Cost: 2 T S E, and the factors, [B, H, T, S] each, are kept for backward.
     """
 
     product = True
@@ -25,6 +27,8 @@ class AbsoluteM4M(M4M):
 
     ``learned`` at the input (stack part) and m4m in each layer, with its max_distance,
     heads and scale_factor. A sequence longer than n is an error.
+
+    Cost: as m4m.
     """
 
     def make_stack(self):

@@ -2,7 +2,7 @@
 
 import torch
 
-from .absolute import SinusoidalPositions, position_rows, sinusoids
+from .absolute import SinusoidalPositions, position_rows
 from .base import PositionEncoding, register
 
 
@@ -11,24 +11,26 @@ class ShiftedSinusoids(SinusoidalPositions):
         super().__init__(dims)
         self.max_shift = max_shift
 
-    def embed(self, tokens_BT):
+    def embed(self, tokens_BT, pos=None):
         if not self.training:
-            return super().embed(tokens_BT)
+            return super().embed(tokens_BT, pos)
         pad = self.dims.padding_idx
-        rows_BT = position_rows(tokens_BT, pad)
+        rows_BT = position_rows(tokens_BT, pad, pos)
         shift_B1 = torch.randint(self.max_shift + 1, (len(tokens_BT), 1), device=tokens_BT.device)
-        rows_BT = rows_BT + shift_B1 * tokens_BT.ne(pad)
-        table = sinusoids(pad + 1 + tokens_BT.size(1) + self.max_shift, self.dims.embed_dim, pad)
-        return torch.nn.functional.embedding(rows_BT, table.to(tokens_BT.device))
+        rows_BT = rows_BT + shift_B1 * rows_BT.ne(pad)
+        table = self.table(tokens_BT.size(1) + self.max_shift)
+        return torch.nn.functional.embedding(rows_BT, table)
 
 
 @register("shape")
 class SHAPE(PositionEncoding):
-    """x_i = w_i + sinusoid(i + k), k ~ U{0..K} for each sequence in training, 0 otherwise
-    (Kiyono et al. 2021, Eq. 4); e_ij = q_i.k_j / sqrt(d).
+    """x_i = w_i + sinusoid(i + k), k ~ U{0..K} for each sequence in training, 0 otherwise;
+    e_ij = q_i.k_j / sqrt(d)   (Kiyono et al. 2021, Eq. 4).
 
     K: max_shift in tokens, 500 in the paper. Encoder and decoder draw their own k.
     `sinusoidal` otherwise: no parameters, any length, attention untouched.
+
+    Cost: an addition to the input once a pass.
     """
 
     def __init__(self, dims, max_shift: int = 500):

@@ -22,6 +22,8 @@ class Shaw(RelativeKeys, UnclippedTable):
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d). The value embeddings of the original paper are left out, as in the
     papers that compare with it.
+
+    Cost: T S E.
     """
 
 
@@ -30,11 +32,14 @@ class LFHC(RelativeKeys):
     """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(sign(x) ceil(|x| / layer), -k, k), x = i-j
     (Qu et al. 2021, LFHC, Eq. 9).
 
-    a: (2k+1, H d) in each layer, N(0, 0.02), each head its own as in the authors' code
-    (the paper drops the head index; heads=shared: (2k+1, d)). layer counts from 1: low
-    layers are fine, high ones coarse and far. max_distance: k in rows, so layer l tells
-    distances up to k l tokens apart. rounding=away from zero is the authors' code;
-    rounding=floor is Eq. 9 as printed. scale_factor f: 1 / sqrt(f d).
+    a: (2k+1, H d) in each layer, N(0, 0.02), each head its own; heads=shared: (2k+1, d).
+    layer counts from 1: low layers are fine, high ones coarse and far. max_distance: k in
+    rows, so layer l tells distances up to k l tokens apart. scale_factor f: 1 / sqrt(f d).
+
+    Paper and code: rounding=away from zero is the authors' code, rounding=floor is Eq. 9 as
+    printed. Their code has a table a head; the paper drops the head index.
+
+    Cost: T S E.
     """
 
     def __init__(

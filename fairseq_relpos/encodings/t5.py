@@ -46,6 +46,8 @@ class T5(ScalarBias):
     max_distance in tokens: all distances from there on share the last bucket. A causal
     stack spends all buckets on the past. scale=none is the original T5, whose logits are
     not divided; scale_bias divides b too; heads=shared: one b for all heads.
+
+    Cost: one bias [H, T, S] once a pass; H T S additions.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class T5NoBuckets(ScalarBias):
 
     b: (2k+1, H), N(0, 0.02), shared by all layers. max_distance: k in tokens, default
     n - 1, a bias for every offset; longer sequences clamp. M4M's Eq. 4 ("Raffel") is
-    scale_bias=True heads=shared per_layer=True.
+    scale_bias=True heads=shared per_layer=True; scale as in t5.
+
+    Cost: as t5.
     """
 
     def __init__(
@@ -103,6 +107,8 @@ class BertR(PositionEncoding):
     baseline BERT-R).
 
     ``learned`` at the input and ``t5``'s bias; both belong to the stack.
+
+    Cost: as t5.
     """
 
     def __init__(self, dims, num_buckets: int = 32, max_distance: int = 128):

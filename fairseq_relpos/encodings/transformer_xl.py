@@ -45,18 +45,21 @@ class ProjectedPrior(PositionEncoding):
         raise NotImplementedError
 
     def terms(self, q_BHTD, k_BHSD, pos):
-        u, v = (self.u, self.v) if self.untie else self.shared(pos)
-        reach = max(pos.src_len - 1, 1)
+        u, v = map(full_precision, (self.u, self.v) if self.untie else self.shared(pos))
+        rows, A, bias_row = pos.remember(self, lambda length: self.projected(length, v - u))
+        return Terms(
+            q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale,
+            rows=rows, A=A, bias_row=bias_row,
+        )
+
+    def projected(self, length, difference_HD):
+        """W R as a table A, and its product with v - u."""
+        reach = max(length - 1, 1)
         w = full_precision(self.w.weight)
         with torch.autocast(w.device.type, enabled=False):
             rows_RE = self.prior(reach).to(w) @ w.mT
-            u, v = full_precision(u), full_precision(v)
-            A = rows_RE.unflatten(-1, u.shape).transpose(0, 1)
-            bias_row = self.scale * ((v - u)[:, None] * A).sum(-1)
-        return Terms(
-            q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale,
-            rows=Clipped(reach), A=A, bias_row=bias_row,
-        )
+            A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
+            return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
 
 
 @register("transformer_xl")
@@ -64,10 +67,14 @@ class TransformerXL(ProjectedPrior):
     """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d)
     (Dai et al. 2019; LFHC/GCDF paper Eq. 6-8).
 
-    R_p = [sin(p f_c) | cos(p f_c)], f_c = 10000^(-2c/E): sines and cosines in halves as in
-    the codes; the papers interleave them, a permutation of W's columns. W: (E, E) in each
-    layer, N(0, 0.02), no bias; u, v: (H, d), N(0, 0.02), for all layers, or untie=True:
-    in each. R is a function, so any length works; left and right differ at any distance.
+    R_p = [sin(p f_c) | cos(p f_c)], f_c = 10000^(-2c/E). W: (E, E) in each layer, N(0, 0.02),
+    no bias; u, v: (H, d), N(0, 0.02), for all layers, or untie=True: in each. R is a function,
+    so any length works; left and right differ at any distance.
+
+    Paper and code: sines and cosines in halves as in the codes; the papers interleave them, a
+    permutation of W's columns.
+
+    Cost: T S E, and (T + S) E^2 for W R in each layer, once for all sentences.
     """
 
     def __init__(self, dims, untie: bool = False):
@@ -79,12 +86,16 @@ class TransformerXL(ProjectedPrior):
 
 @register("gcdf")
 class GCDF(ProjectedPrior):
-    """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d), R_{p,c} = lambda Phi(p / E^(c/E))
-    (Qu et al. 2021, GCDF, Eq. 14-15), c = 1..E.
+    """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d), R_{p,c} = lambda Phi(p / E^(c/E)), c = 1..E
+    (Qu et al. 2021, GCDF, Eq. 14-15).
 
     Phi: the Gaussian cumulative distribution, wider in higher dimensions. lambda: scale, 4
-    in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02). The author's code
-    reads R_{j-i}: the same family with W negated. Far positions keep their own side.
+    in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02).
+
+    Paper and code: the author's code reads R_{j-i}, the same family with W negated, and swaps
+    the sides of positions beyond its table; here far positions keep their own.
+
+    Cost: as transformer_xl.
     """
 
     def __init__(self, dims, lambda_: float = 4.0):

@@ -59,9 +59,10 @@ class ProjectedPositions(StackPart):
 
     def of_tokens(self, pos):
         """p U^Q of the queries, [1|B, H, T, D], and p U^K of the keys, [1|B, H, S, D]."""
-        q_HSD, k_HSD = self.project(self.extra, self.extra + pos.src_len)
+        q_HSD, k_HSD = pos.remember(self, lambda length: self.project(self.extra, self.extra + length))
         if not pos.left_padded:
-            return q_HSD[None, :, pos.src_len - pos.tgt_len :], k_HSD[None]
+            last = pos.src_len
+            return q_HSD[None, :, last - pos.tgt_len : last], k_HSD[None, :, :last]
         return q_HSD[:, pos.query_BT()].transpose(0, 1), k_HSD[:, pos.key_BS()].transpose(0, 1)
 
 
@@ -87,7 +88,7 @@ class UntiedPositions(ProjectedPositions):
 
     def share(self, pos):
         q_BHTD, k_BHSD = self.of_tokens(pos)
-        bias = Bias(bias=self.scale * (q_BHTD @ k_BHSD.mT))
+        bias = Bias(bias=(self.scale * q_BHTD) @ k_BHSD.mT)
         if self.buckets is not None:
             bias.rows = self.buckets
             bias.bias_row = full_precision(self.b[: self.buckets.count]).mT
@@ -144,10 +145,13 @@ class TupeA(Untied):
     reset: theta_1 where i is [CLS], else theta_2 where j is. p: (n + 1, E), N(0, 0.02);
     U^Q, U^K: (E, E) with bias, N(0, 0.02), biases 0. All in the stack: one [H, T, S]
     table for every layer and the whole batch. Nothing joins the input embedding.
-    The authors' code rather than the paper: theta_1, theta_2 are products of two projected
-    rows of p; theta=free makes them free parameters (2, H), initially 0. A sequence
-    longer than n is an error. Decoders, and sources unless cls=first, have no [CLS]:
-    there the encoding stays tied.
+    theta=free: theta_1, theta_2 (2, H), initially 0. A sequence longer than n is an error.
+    Decoders, and sources unless cls=first, have no [CLS]: there the encoding stays tied.
+
+    Paper and code: theta_1 and theta_2 are free parameters in the paper (theta=free), products
+    of two projected rows of p in the authors' code.
+
+    Cost: 2 T E^2 + T S E and one bias [H, T, S] once a pass; H T S additions.
     """
 
     def __init__(self, dims, cls: Cls = "auto", theta: Theta = "projected"):
@@ -159,11 +163,15 @@ class TupeR(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)})
     (TUPE Eq. 9-11), p_i after a LayerNorm.
 
-    As tupe_a, with t5's buckets (num_buckets, max_distance). cls_reset=code follows the authors' code, which adds b
-    after the reset and keeps rows of b for [CLS]: b (num_buckets + 1, H), N(0, 0.02), not
-    scaled; others -> [CLS] row num_buckets, [CLS] -> others row num_buckets / 2, which the
-    bucket function never returns. cls_reset=paper resets the sum: no b at [CLS].
-    The paper's footnote 3 clips at 128; its code, and this, use buckets.
+    As tupe_a, with t5's buckets (num_buckets, max_distance). b: (num_buckets + 1, H),
+    N(0, 0.02), not scaled; (num_buckets, H) with cls_reset=paper.
+
+    Paper and code: the authors' code (cls_reset=code) adds b after the reset and keeps rows of
+    b for [CLS]: others -> [CLS] row num_buckets, [CLS] -> others row num_buckets / 2, which the
+    bucket function never returns. cls_reset=paper resets the sum: no b at [CLS]. The paper's
+    footnote 3 clips at 128; its code, and this, use buckets. theta as in tupe_a.
+
+    Cost: as tupe_a.
     """
 
     def __init__(
@@ -184,6 +192,8 @@ class TupeATied(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d)   (TUPE Sec. 4.3).
 
     tupe_a without the reset: [CLS] is a token like any other. p: (n, E).
+
+    Cost: as tupe_a.
     """
 
     def __init__(self, dims):
@@ -196,6 +206,8 @@ class TupeRTied(Untied):
     (TUPE Sec. 4.3).
 
     tupe_r without the reset. p: (n, E), b: (num_buckets, H).
+
+    Cost: as tupe_a.
     """
 
     def __init__(self, dims, num_buckets: int = 32, max_distance: int = 128):
@@ -215,6 +227,8 @@ class BertAD(PositionEncoding):
     Words and positions have projections of their own, the cross terms stay. p: (n, E)
     after a LayerNorm, U^Q, U^K: (E, E) with bias; in the stack. Nothing joins the input
     embedding. A sequence longer than n is an error.
+
+    Cost: 2 T E^2 once a pass; (T + S) E additions.
     """
 
     def __init__(self, dims):

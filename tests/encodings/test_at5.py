@@ -1,6 +1,5 @@
 """AT5 and AT5-NoB against their equations in loops, and the authors' TensorFlow numbers."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +14,18 @@ GOLDEN = np.load(Path(__file__).parents[1] / "fixtures/golden/at5.npz")
 DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
 CAUSAL = Dims(embed_dim=8, num_heads=2, max_len=9, causal=True)
 ACTIVATIONS = {
-    "relu": lambda x: max(0.0, x),
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "tanh": math.tanh,
+    "relu": lambda x: x * (x > 0),
+    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
+    "tanh": lambda x: (torch.exp(x) - torch.exp(-x)) / (torch.exp(x) + torch.exp(-x)),
 }
 
 
 def mlp_in_loops(mlp, x, head, activation):
-    layer = [x]
+    layer = x[None]
     for step, (weight, bias) in enumerate(zip(mlp.weights, mlp.biases)):
-        w, b = weight[head].tolist(), bias[head].tolist()
-        layer = [sum(v * w[c][o] for c, v in enumerate(layer)) + b[o] for o in range(len(b))]
+        layer = layer @ weight[head] + bias[head]
         if step < 2:
-            layer = [ACTIVATIONS[activation](v) for v in layer]
+            layer = ACTIVATIONS[activation](layer)
     return layer[0]
 
 
@@ -43,9 +41,9 @@ def test_at5_follows_equations_17_to_20(hparams, lengths, dims):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         side = "positive" if j > i else "negative"
-        gamma = float(stack.gamma[side][head])
-        x = 1 - math.exp(-max(0.0, gamma) * abs(j - i) / n)
-        return float(q_i @ k_j) / 2 + mlp_in_loops(stack.mlp[side], x, head, activation)
+        gamma = stack.gamma[side][head]
+        x = 1 - torch.exp(-gamma * (gamma > 0) * abs(j - i) / n)
+        return q_i @ k_j / 2 + mlp_in_loops(stack.mlp[side], x, head, activation)
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -56,8 +54,8 @@ def test_at5_nob_follows_its_table(dims):
     stack = encoding.stack
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        x = 1 / (1 + math.exp(-float(stack.t[max(-4, min(4, j - i)) + 4, head])))
-        return float(q_i @ k_j) / 2 + mlp_in_loops(stack.mlp, x, head, "relu")
+        x = 1 / (1 + torch.exp(-stack.t[max(-4, min(4, j - i)) + 4, head]))
+        return q_i @ k_j / 2 + mlp_in_loops(stack.mlp, x, head, "relu")
 
     check_against_loops(encoding, oracle, 7, 7)
 
@@ -69,9 +67,8 @@ def test_length_input_counts_the_real_tokens_of_each_sentence():
 
     def oracle(q_i, k_j, head, i, j, sentence):
         side = "positive" if j > i else "negative"
-        gamma = max(0.0, float(stack.gamma[side][head]))
-        x = 1 - math.exp(-gamma * abs(j - i) / (7, 4)[sentence])
-        return float(q_i @ k_j) / 2 + mlp_in_loops(stack.mlp[side], x, head, "relu")
+        x = 1 - torch.exp(-stack.gamma[side][head] * abs(j - i) / (7, 4)[sentence])
+        return q_i @ k_j / 2 + mlp_in_loops(stack.mlp[side], x, head, "relu")
 
     check_against_loops(encoding, oracle, 7, 7, padding)
 

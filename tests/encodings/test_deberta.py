@@ -47,13 +47,13 @@ def test_content_meets_position_and_position_meets_content(hparams, lengths):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         here = slice(head * d, (head + 1) * d)
-        e = float(q_i @ k_j)
+        e = q_i @ k_j
         if "c2p" in terms:
-            e += float(q_i @ (encoding.w_r.weight[here] @ table(row(i - j, k, buckets))))
+            e = e + q_i @ (encoding.w_r.weight[here] @ table(row(i - j, k, buckets)))
         if "p2c" in terms:
             x = j - i if hparams.get("p2c") == "j-i" else i - j
             w = encoding.w_t
-            e += float(k_j @ (w.weight[here] @ table(row(x, k, buckets)) + w.bias[here]))
+            e = e + k_j @ (w.weight[here] @ table(row(x, k, buckets)) + w.bias[here])
         return e / math.sqrt((1 + len(terms)) * d)
 
     check_against_loops(encoding, oracle, *lengths)
@@ -66,7 +66,7 @@ def test_m4ms_form_has_one_small_table_for_all_heads(lengths):
     def oracle(q_i, k_j, head, i, j, sentence):
         a = encoding.a[max(-8, min(8, j - i)) + 8]
         parts = q_i @ k_j + q_i @ (encoding.w_r.weight @ a) + k_j @ (encoding.w_t.weight @ a)
-        return float(parts) / math.sqrt(12)
+        return parts / math.sqrt(12)
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -82,6 +82,6 @@ def test_shared_projections_are_the_layers_own():
         a = encoding.stack.a[row(i - j, 512)]
         to_key = k_proj.weight[here] @ a + k_proj.bias[here]
         to_query = q_proj.weight[here] @ a + q_proj.bias[here]
-        return float(q_i @ k_j + q_i @ to_key + k_j @ to_query) / math.sqrt(12)
+        return (q_i @ k_j + q_i @ to_key + k_j @ to_query) / math.sqrt(12)
 
     check_against_loops(encoding, oracle, 7, 7)

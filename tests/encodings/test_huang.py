@@ -17,7 +17,7 @@ def clip(x, k):
 
 
 def dot(*vectors):
-    return sum(math.prod(values) for values in zip(*(v.tolist() for v in vectors)))
+    return sum(math.prod(values) for values in zip(*vectors))
 
 
 OPTIONS = [{}, {"max_distance": 2}, {"heads": "each"}, {"scale_factor": 3}]
@@ -34,7 +34,7 @@ def test_m1_and_m2_multiply_by_a_scalar(name, hparams, lengths, dims):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         row = min(abs(j - i), k) if name == "m1" else clip(j - i, k) + k
-        return s * dot(q_i, k_j) * float(encoding.table[row, head if "heads" in hparams else 0])
+        return s * dot(q_i, k_j) * encoding.table[row, head if "heads" in hparams else 0]
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -78,7 +78,7 @@ def test_m4_reset_unties_cls(padding):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         if i == 0 or j == 0:
-            return dot(q_i, k_j) / 2 + float(encoding.theta[0 if i == 0 else 1, head])
+            return dot(q_i, k_j) / 2 + encoding.theta[0 if i == 0 else 1, head]
         a = vector(encoding, {}, j - i + 8, head)
         return EQUATIONS["m4"](q_i, k_j, a) / 2
 

@@ -8,6 +8,7 @@ from loops import LENGTHS, check_against_loops
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.encodings.alibi import slopes
+from fairseq_relpos.positions import Positions
 
 DIMS = Dims(embed_dim=12, num_heads=3, max_len=9)
 CAUSAL = Dims(embed_dim=12, num_heads=3, max_len=9, causal=True)
@@ -23,7 +24,7 @@ def test_rope_rotates_pairs_by_their_position(base, lengths, dims):
         out = list(x)
         for c in range(half):
             angle = p * base ** (-2 * c / len(x))
-            a, b = float(x[c]), float(x[c + half])
+            a, b = x[c], x[c + half]
             out[c] = a * math.cos(angle) - b * math.sin(angle)
             out[c + half] = a * math.sin(angle) + b * math.cos(angle)
         return out
@@ -50,11 +51,11 @@ def test_alibi_falls_with_the_distance(form, lengths, dims):
     def oracle(q_i, k_j, head, i, j, sentence):
         distance = abs(j - i)
         if form == "trained":
-            slope = float(encoding.stack.slope[head, 1 if j > i else 0])
+            slope = encoding.stack.slope[head, 1 if j > i else 0]
         else:
             slope = rule[head]
             distance += 0.5 if form == "asymmetric" and j > i else 0
-        return float(q_i @ k_j) / 2 - slope * distance
+        return q_i @ k_j / 2 - slope * distance
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -71,30 +72,37 @@ def test_kerple_is_a_logarithm(per_layer, lengths):
     encoding = build("kerple_log", DIMS, per_layer=per_layer)
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        r1, r2 = (math.log1p(math.exp(float(encoding.stack.r[side, head]))) for side in (0, 1))
-        return float(q_i @ k_j) / 2 - r1 * math.log(1 + r2 * abs(j - i))
+        r1, r2 = (torch.log(1 + torch.exp(encoding.stack.r[side, head])) for side in (0, 1))
+        return q_i @ k_j / 2 - r1 * torch.log(1 + r2 * abs(j - i))
 
     check_against_loops(encoding, oracle, *lengths)
 
 
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
-def test_fire_normalises_the_distance(lengths, padding, dims):
-    encoding = build("fire", dims, threshold=4, hidden=5)
+@pytest.mark.parametrize("threshold", [4, 4000])
+def test_fire_normalises_the_distance(threshold, lengths, padding, dims):
+    encoding = build("fire", dims, threshold=threshold, hidden=5)
     stack = encoding.stack
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        c, limit = abs(float(stack.c)), 4 * float(stack.factor)
-        x = [math.log(c * abs(j - i) + 1) / math.log(c * max(limit, i, j) + 1)]
+        c, limit = stack.c[0].abs(), threshold * stack.factor[0]
+        x = [torch.log(c * abs(j - i) + 1) / torch.log(c * max(limit, i, j) + 1)]
         if not dims.causal:
             x.append((j > i) - (j < i))
-        hidden = [max(0.0, sum(w * v for w, v in zip(weights, x)) + b)
-                  for weights, b in zip(stack.inner.weight.tolist(), stack.inner.bias.tolist())]
-        outer = stack.outer.weight[head].tolist()
-        bias = sum(w * v for w, v in zip(outer, hidden)) + float(stack.outer.bias[head])
-        return float(q_i @ k_j) / 2 + bias
+        hidden = [sum(w * v for w, v in zip(weights, x)) + b
+                  for weights, b in zip(stack.inner.weight, stack.inner.bias)]
+        hidden = [value * (value > 0) for value in hidden]
+        bias = sum(w * v for w, v in zip(stack.outer.weight[head], hidden)) + stack.outer.bias[head]
+        return q_i @ k_j / 2 + bias
 
     check_against_loops(encoding, oracle, *lengths, padding)
+
+
+def test_fire_is_one_value_an_offset_while_no_token_is_beyond_its_threshold():
+    stack = build("fire", DIMS, threshold=8).stack
+    assert stack.share(Positions.of(9, 9)).bias_row.shape == (3, 17)
+    assert stack.share(Positions.of(10, 10)).bias.shape == (1, 3, 10, 10)
 
 
 def test_shape_shifts_each_sentence_in_training_only():

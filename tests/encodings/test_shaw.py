@@ -31,7 +31,7 @@ def test_shaw_adds_a_vector_to_the_key(hparams, lengths, dims):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         a = row_of_head(encoding.table, clip(j - i, k) + k, head, d, "heads" not in hparams)
-        return s * float(q_i @ (k_j + a))
+        return s * (q_i @ (k_j + a))
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -50,6 +50,6 @@ def test_lfhc_is_coarser_in_higher_layers(layer, rounding, heads):
         else:
             coarse = int(math.copysign(math.ceil(abs(x) / layer), x))
         a = row_of_head(encoding.table, clip(coarse, 2) + 2, head, 4, heads == "shared")
-        return float(q_i @ (k_j + a)) / 2
+        return q_i @ (k_j + a) / 2
 
     check_against_loops(encoding, oracle, 9, 9)

@@ -55,7 +55,7 @@ def test_bias_is_added_to_the_scaled_content(name, hparams, lengths, dims):
             k = encoding.hparams["max_distance"]
             row = max(-k, min(k, j - i)) + k
         column = 0 if hparams.get("heads") == "shared" else head
-        return s * float(q_i @ k_j) + bias_scale * float(b[row, column])
+        return s * (q_i @ k_j) + bias_scale * b[row, column]
 
     check_against_loops(encoding, oracle, *lengths)
 
@@ -82,7 +82,7 @@ def test_bert_r_is_learned_at_the_input_and_t5_in_attention():
     b = encoding.stack.b
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        return float(q_i @ k_j) / 2 + float(b[t5_bucket(j - i, 32, 128, False), head])
+        return q_i @ k_j / 2 + b[t5_bucket(j - i, 32, 128, False), head]
 
     tokens = torch.tensor([[0, 5, 6], [0, 5, 1]])
     assert encoding.embed(tokens)[0, 1].equal(encoding.stack.weight[3])

@@ -40,7 +40,7 @@ def test_a_projected_prior_meets_the_query(name, hparams, lengths, dims):
         prior = torch.tensor(prior, dtype=torch.float64)
         projected = encoding.w.weight[head * d : (head + 1) * d] @ prior
         u, v = owner.u[head], owner.v[head]
-        return float((q_i + u) @ k_j + (q_i + v) @ projected) / math.sqrt(d)
+        return ((q_i + u) @ k_j + (q_i + v) @ projected) / math.sqrt(d)
 
     check_against_loops(encoding, oracle, *lengths)
 

@@ -19,7 +19,7 @@ def projected(stack, row, linear, head):
     p = stack.p[row]
     mean, variance = p.mean(), ((p - p.mean()) ** 2).mean()
     norm = stack.layer_norm
-    p = (p - mean) / math.sqrt(variance + norm.eps) * norm.weight + norm.bias
+    p = (p - mean) / torch.sqrt(variance + norm.eps) * norm.weight + norm.bias
     d = DIMS.head_dim
     weight, bias = linear.weight[head * d : (head + 1) * d], linear.bias[head * d : (head + 1) * d]
     return weight @ p + bias
@@ -27,11 +27,11 @@ def projected(stack, row, linear, head):
 
 def correlation(stack, row_i, row_j, head):
     q, k = projected(stack, row_i, stack.u_q, head), projected(stack, row_j, stack.u_k, head)
-    return sum(a * b for a, b in zip(q.tolist(), k.tolist())) / math.sqrt(2 * DIMS.head_dim)
+    return (q @ k) / math.sqrt(2 * DIMS.head_dim)
 
 
 def content(q_i, k_j, terms=2):
-    return float(q_i @ k_j) / math.sqrt(terms * DIMS.head_dim)
+    return q_i @ k_j / math.sqrt(terms * DIMS.head_dim)
 
 
 def bucket_of(offset, num_buckets=32, max_distance=128):
@@ -52,18 +52,18 @@ def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths):
     buckets = (hparams.get("num_buckets", 32), hparams.get("max_distance", 128))
 
     def theta(which, head):
-        return float(stack.theta[which, head]) if free else correlation(stack, which, which, head)
+        return stack.theta[which, head] if free else correlation(stack, which, which, head)
 
     def oracle(q_i, k_j, head, i, j, sentence):
         first_row = 0 if free else 1
         if i == 0 or j == 0:
             value = theta(0 if i == 0 else 1, head)
             if relative and not paper:
-                value += float(stack.b[buckets[0] // 2 if i == 0 else buckets[0], head])
+                value = value + stack.b[buckets[0] // 2 if i == 0 else buckets[0], head]
         else:
             value = correlation(stack, first_row + i, first_row + j, head)
             if relative:
-                value += float(stack.b[bucket_of(j - i, *buckets), head])
+                value = value + stack.b[bucket_of(j - i, *buckets), head]
         return content(q_i, k_j) + value
 
     check_against_loops(encoding, oracle, *lengths)
@@ -77,7 +77,7 @@ def test_tied_cls_has_no_reset_and_counts_real_tokens(name, padding):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         value = content(q_i, k_j) + correlation(stack, i, j, head)
-        return value + (float(stack.b[bucket_of(j - i), head]) if name == "tupe_r_tie_cls" else 0)
+        return value + (stack.b[bucket_of(j - i), head] if name == "tupe_r_tie_cls" else 0)
 
     check_against_loops(encoding, oracle, 7, 7, padding)
 
