@@ -25,9 +25,25 @@ COMMANDS = {
 }
 
 
+#: for every command that reads a checkpoint: build whatever is in it
+TRUST_FLAG = "--trust-checkpoint"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments, without the whole usage."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
 def main(argv=None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = argparse.ArgumentParser(
+    if TRUST_FLAG in argv:
+        # only here, because it imports torch
+        from ..checkpoints.loading import take_trust_flag
+
+        argv = take_trust_flag(argv)
+    parser = Parser(
         prog="fairseq-relpos", description="Position encodings for fairseq."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -36,7 +52,7 @@ def main(argv=None) -> int:
     chosen = parser.parse_known_args(argv[:1])[0].command
     module_name, summary = COMMANDS[chosen]
     module = importlib.import_module(module_name)
-    command = argparse.ArgumentParser(prog=f"fairseq-relpos {chosen}", description=summary)
+    command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
     module.add_arguments(command)
     try:
         return module.run(command.parse_args(argv[1:])) or 0

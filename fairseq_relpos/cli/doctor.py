@@ -315,6 +315,25 @@ def check_apex():
     return Check("apex", "ok", "NVIDIA's")
 
 
+def check_fused():
+    """Whose Adam and LayerNorm a training gets."""
+    torch, error = attempt_import("torch")
+    adam, no_adam = attempt_import("fairseq.optim.fused_adam")
+    norm, no_norm = attempt_import("fairseq.modules.layer_norm")
+    if error or no_adam or no_norm:
+        return Check("fused kernels", "warn", "not looked for: torch or fairseq does not import")
+    gpu = torch.cuda.is_available()
+    fused_adam = gpu and adam.get_fused_adam_class() is not None
+    fused_norm = gpu and norm.has_fused_layernorm
+    kernel = "fused" if gpu else "foreach"
+    found = (
+        f"--optimizer adam is {'apex FusedAdam' if fused_adam else 'a loop of fairseq in Python'}, "
+        f"--optimizer torch_adamw is torch's {kernel} kernel, "
+        f"LayerNorm is {'apex' if fused_norm else 'torch'}'s"
+    )
+    return Check("fused kernels", "ok", found)
+
+
 def check_triton():
     if find_spec("triton") is None:
         return Check(
@@ -425,6 +444,7 @@ CHECKS = (
     check_compiler,
     check_gpu,
     check_apex,
+    check_fused,
     check_triton,
     check_collectives,
     check_distributed,

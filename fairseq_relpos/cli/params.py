@@ -2,10 +2,8 @@
 
 import json
 
-from ..encodings import ENCODINGS, Dims, build
-
-#: sizes of fairseq's RoBERTa architectures: layers, dimension, heads
-SIZES = {"base": (12, 768, 12), "large": (24, 1024, 16)}
+from ..encodings import ENCODINGS, build
+from .architectures import dims_of, find_architecture
 
 #: what the papers print for BERT-base with 512 positions: paper, encoding, its
 #: hyperparameters as the paper has it, the paper's figure, and where it counts differently
@@ -29,7 +27,8 @@ PAPERS = [
 def add_arguments(parser):
     parser.add_argument(
         "--arch",
-        help="roberta_NAME or roberta_NAME_large; without it, every encoding at both sizes",
+        help="such as roberta_tupe_r_large or transformer_t5_wmt_en_de; without it, "
+        "roberta_NAME and roberta_NAME_large for every encoding",
     )
     parser.add_argument("--max-positions", type=int, default=512, metavar="N",
                         help="longest sequence in tokens (default: 512)")
@@ -37,6 +36,8 @@ def add_arguments(parser):
 
 
 def run(args):
+    if args.max_positions < 2:
+        raise ValueError(f"--max-positions {args.max_positions}: a length in tokens, 2 or more")
     archs = [args.arch] if args.arch else [
         f"roberta_{name}{ending}" for ending in ("", "_large") for name in sorted(ENCODINGS)
     ]
@@ -64,23 +65,15 @@ def print_papers():
 
 
 def count(arch, max_positions, **hparams):
-    name, size = split_arch(arch)
-    layers, embed_dim, heads = SIZES[size]
-    encoding = build(name, Dims(embed_dim, heads, max_positions), **hparams)
-    stack = sum(p.numel() for p in encoding.stack.parameters())
-    layer = sum(p.numel() for p in encoding.parameters()) - stack
-    if encoding.per_layer:
-        stack, layer = 0, stack + layer
-    return {"stack": stack, "layer": layer, "model": stack + layers * layer}
-
-
-def split_arch(arch):
-    """roberta_tupe_r_large -> (tupe_r, large)"""
-    for ending, size in (("_large", "large"), ("", "base")):
-        name = arch.removeprefix("roberta_").removesuffix(ending)
-        if arch == f"roberta_{name}{ending}" and name in ENCODINGS:
-            return name, size
-    raise ValueError(
-        f"--arch {arch} is not roberta_NAME or roberta_NAME_large with one of: "
-        + " ".join(sorted(ENCODINGS))
-    )
+    """layer: a layer of each stack."""
+    name, stacks, size = find_architecture(arch)
+    counts = {"stack": 0, "layer": 0}
+    for one in stacks:
+        encoding = build(name, dims_of(one, size, max_positions), **hparams)
+        of_stack = sum(p.numel() for p in encoding.stack.parameters())
+        of_layer = sum(p.numel() for p in encoding.parameters()) - of_stack
+        if encoding.per_layer:
+            of_stack, of_layer = 0, of_stack + of_layer
+        counts["stack"] += of_stack
+        counts["layer"] += of_layer
+    return {**counts, "model": counts["stack"] + size.layers * counts["layer"]}

@@ -1,8 +1,9 @@
 """``fairseq-relpos plot KIND ...``."""
 
-from ..reports import bias_plot, encoding_plots, losses
+from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses
 
 KINDS = {
+    "attention": (attention_plot, "attention probabilities on a text, a heat map for each head"),
     "bias": (bias_plot, "the position bias of a checkpoint, a heat map for each head"),
     "curve": (encoding_plots.Curve, "bias or gain of each head against the relative position"),
     "buckets": (encoding_plots.Buckets, "the bucket functions of T5 and AT5"),
@@ -14,11 +15,15 @@ KINDS = {
 
 def add_arguments(parser):
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    endings = " or ".join(figures.FORMATS)
     for name, (module, summary) in KINDS.items():
         kind = kinds.add_parser(name, help=summary, description=summary)
         module.add_arguments(kind)
+        kind.add_argument("--output", default=f"{name}.png", metavar="FILE",
+                          help=f"picture to write, {endings} (default: %(default)s)")
         kind.set_defaults(run_kind=module.run)
 
 
 def run(args):
+    figures.picture_path(args.output)  # before a model is loaded
     return args.run_kind(args)

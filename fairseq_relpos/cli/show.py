@@ -1,6 +1,7 @@
 """``fairseq-relpos show NAME``."""
 
-from ..encodings import Dims, build, find, hyperparameters, to_text
+from ..encodings import Dims, accepted_values, build, find, hyperparameters, to_text
+from .architectures import architectures_of
 from .docstrings import equation, explanation
 
 BERT_BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
@@ -19,9 +20,11 @@ def run(args):
     resolved = build(args.name, BERT_BASE).hparams
     for name, parameter in hyperparameters(cls).items():
         default, at_base = to_text(parameter.default), to_text(resolved[name])
-        note = "" if default == at_base else f"   (at 512 positions: {at_base})"
-        print(f"  {name}={default}{note}")
+        note = "" if default == at_base else f" (at 512 positions: {at_base})"
+        print(f"  {name}={default}{note}   {accepted_values(parameter.annotation)}")
     if not resolved:
         print("  none")
-    print(f"\nArchitectures: roberta_{args.name} roberta_{args.name}_large")
+    print("\nArchitectures (--arch):")
+    for arch in architectures_of(args.name):
+        print(f"  {arch}")
     return 0

@@ -6,7 +6,7 @@ import torch
 
 from ..positions import Positions
 from ..terms import Bias
-from .checkpoint import load_model
+from .checkpoint import STACKS, choose_stack, encoding_name, load_model
 
 HEADS_A_ROW = 4
 
@@ -14,19 +14,20 @@ HEADS_A_ROW = 4
 def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     parser.add_argument("--data", metavar="DIR",
-                        help="folder with dict.txt (default: the one that the checkpoint was trained on)")
+                        help="folder with the dictionary (default: the one it was trained on)")
     parser.add_argument("--length", type=int, metavar="T",
                         help="draw T positions (default: as many as in training)")
-    parser.add_argument("--output", default="bias.png", metavar="FILE.png")
+    parser.add_argument("--stack", choices=STACKS,
+                        help="whose bias (default: the encoder's if there is one)")
 
 
 def run(args):
     model, settings, _ = load_model(args.checkpoint, args.data)
-    stack = model.encoder.sentence_encoder
-    length = stack.max_source_positions if args.length is None else args.length
+    name = encoding_name(settings, args.checkpoint)
+    _, stack = choose_stack(model, args.stack)
+    length = stack.embed_positions.max_positions if args.length is None else args.length
     if length < 1:
         raise ValueError(f"--length {length}: a number of positions, 1 or more")
-    name = settings.model.position_encoding
     biases = position_biases(stack, length)
     if not biases:
         raise ValueError(

@@ -2,6 +2,8 @@
 
 import os
 
+STACKS = ("encoder", "decoder")
+
 
 def load_model(path, data=None, seed=None):
     """The model (in eval mode), its saved settings and its task.
@@ -21,3 +23,25 @@ def load_model(path, data=None, seed=None):
         overrides["seed"] = seed
     models, settings, task = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
     return models[0].eval(), settings, task
+
+
+def choose_stack(model, wanted=None):
+    """(name, encoder or decoder): the wanted one, else the encoder, else the only one."""
+    stacks = {name: getattr(model, name) for name in STACKS if hasattr(model, name)}
+    # RoBERTa wraps its transformer
+    stacks = {name: getattr(stack, "sentence_encoder", stack) for name, stack in stacks.items()}
+    name = wanted or next(iter(stacks))
+    if name not in stacks:
+        raise ValueError(f"--stack {name}: this model has no {name}, only {' and '.join(stacks)}")
+    return name, stacks[name]
+
+
+def encoding_name(settings, path):
+    """What the model was trained with, for titles."""
+    name = getattr(settings.model, "position_encoding", None)
+    if name is None:
+        raise ValueError(
+            f"{path} was trained with --arch {settings.model.arch}, which has no position encoding "
+            "of this package; `fairseq-relpos warm-start` makes a roberta_learned of a RoBERTa"
+        )
+    return name

@@ -10,10 +10,20 @@ from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_di
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Bias, over_offsets
-from .bias_plot import load_model
+from .checkpoint import choose_stack, encoding_name, load_model
 from .figures import HEAT, line_colours, new_figure, save
 
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
+
+
+def add_reach(parser, default):
+    parser.add_argument("--reach", type=int, default=default, metavar="K",
+                        help="largest distance in tokens (default: %(default)s)")
+
+
+def check_at_least(smallest, flag, value, what):
+    if value < smallest:
+        raise ValueError(f"{flag} {value}: {what}, {smallest} or more")
 
 
 class Curve:
@@ -24,25 +34,28 @@ class Curve:
         parser.add_argument("what", metavar="NAME|CHECKPOINT",
                             help="an encoding as it is initialised, or a trained model")
         parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
-        parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: 8)")
-        parser.add_argument("--reach", type=int, default=64, metavar="K",
-                            help="largest distance in tokens (default: 64)")
-        parser.add_argument("--output", default="curve.png", metavar="FILE.png")
+        parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: %(default)s)")
+        parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
+        add_reach(parser, 64)
 
     @staticmethod
     def run(args):
         length = args.reach + 1
-        if args.reach < 1:
-            raise ValueError(f"--reach {args.reach}: a distance of 1 token or more")
+        check_at_least(1, "--reach", args.reach, "a distance in tokens")
+        check_at_least(1, "--heads", args.heads, "a number of heads")
         if Path(args.what).suffix == ".pt":
             model, settings, _ = load_model(args.what)
-            name, stack = settings.model.position_encoding, model.encoder.sentence_encoder
+            name = title = encoding_name(settings, args.what)
+            _, stack = choose_stack(model)
             encoding = stack.layers[0].self_attn.position_encoding
             part = encoding.stack or stack.embed_positions
         else:
             name = find(args.what).name
+            title = f"{name}, as initialised"
             dims = Dims(8 * args.heads, args.heads, max(length, 512))
-            encoding = build(name, dims, **parse_hparams(args.position_hparams))
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(args.seed)
+                encoding = build(name, dims, **parse_hparams(args.position_hparams))
             part = encoding.stack
         values_HL, label = row_values(encoding, part, length)
         if values_HL is None:
@@ -53,12 +66,12 @@ class Curve:
         figure, (panel,) = new_figure(width=6)
         offsets = torch.arange(-args.reach, args.reach + 1)
         for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
-            panel.plot(offsets, row, color=colour, label=f"head {head + 1}")
+            panel.plot(offsets, row, color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
         panel.set_xlabel("relative position j - i (tokens)")
         panel.set_ylabel(label)
-        panel.set_title(name)
+        panel.set_title(title)
         if len(values_HL) > 1:
-            panel.legend(ncols=2, fontsize="small")
+            panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
         print(f"plot: {save(figure, args.output)}")
 
 
@@ -84,12 +97,11 @@ class Buckets:
 
     @staticmethod
     def add_arguments(parser):
-        parser.add_argument("--reach", type=int, default=160, metavar="K",
-                            help="largest distance in tokens (default: 160)")
-        parser.add_argument("--output", default="buckets.png", metavar="FILE.png")
+        add_reach(parser, 160)
 
     @staticmethod
     def run(args):
+        check_at_least(1, "--reach", args.reach, "a distance in tokens")
         distances = torch.arange(args.reach + 1)
         figure, (t5, at5) = new_figure(columns=2)
         for num_buckets, max_distance in ((32, 128), (32, 64), (64, 128), (16, 128)):
@@ -97,6 +109,7 @@ class Buckets:
             t5.step(distances, rows, where="post", label=f"{num_buckets} buckets, M = {max_distance}")
         t5.set_ylabel("bucket of one side")
         t5.set_title("t5")
+        t5.set_ylim(top=48)  # room for the legend
         for gamma in (1, 5, 10, 15):
             at5.plot(distances, 1 - torch.exp(-gamma * distances / args.reach), label=f"gamma = {gamma}")
         at5.set_ylabel("1 - exp(-gamma l / n)")
@@ -112,13 +125,18 @@ class PriorMatrix:
 
     @staticmethod
     def add_arguments(parser):
-        parser.add_argument("--dim", type=int, default=256, metavar="E")
-        parser.add_argument("--reach", type=int, default=128, metavar="K",
-                            help="largest distance in tokens (default: 128)")
-        parser.add_argument("--output", default="prior-matrix.png", metavar="FILE.png")
+        parser.add_argument("--dim", type=int, default=256, metavar="E",
+                            help="of the model (default: %(default)s)")
+        add_reach(parser, 128)
+
+    @staticmethod
+    def check(args):
+        check_at_least(1, "--reach", args.reach, "a distance in tokens")
+        check_at_least(2, "--dim", args.dim, "the model's dimension")
 
     @staticmethod
     def run(args):
+        PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
             matrix = prior(args.reach, args.dim).flip(0)
@@ -138,10 +156,10 @@ class Distance:
     @staticmethod
     def add_arguments(parser):
         PriorMatrix.add_arguments(parser)
-        parser.set_defaults(output="distance.png")
 
     @staticmethod
     def run(args):
+        PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
             rows = prior(args.reach, args.dim)[: args.reach + 1].flip(0)

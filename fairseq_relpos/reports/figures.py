@@ -8,15 +8,22 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
+from ..files import whole_file  # noqa: E402
+
 DOTS_PER_INCH = 110  # 600 to 1,500 pixels wide: readable in a README
+#: ending -> metadata that would make two files of one picture differ
+FORMATS = {".png": {"Software": None}, ".svg": {"Date": None}}
 #: blue below 0, white at 0, red above; few colours, which makes the files small
 HEAT = plt.get_cmap("RdBu_r", 127)
+#: white at 0, blue above
+SHARE = plt.get_cmap("Blues", 127)
 
 
-def new_figure(columns=1, rows=1, width=4.6, height=3.6):
+def new_figure(columns=1, rows=1, width=4.6, height=3.6, **grid):
     """A figure and its panels in one list; width and height of a panel in inches."""
     figure, panels = plt.subplots(
-        rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained"
+        rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained",
+        **grid,
     )
     return figure, list(panels.flat)
 
@@ -27,11 +34,20 @@ def line_colours(count):
             for i in range(count)]
 
 
-def save(figure, path) -> Path:
+def picture_path(path) -> Path:
+    """The path, if a picture can be written under that name."""
     path = Path(path)
-    if path.suffix != ".png":
-        raise ValueError(f"--output {path}: pictures are written as .png")
+    if path.suffix not in FORMATS:
+        raise ValueError(f"--output {path}: pictures are written as {' or '.join(FORMATS)}")
+    return path
+
+
+def save(figure, path) -> Path:
+    """Whole or not at all; the same picture is the same file, to the last byte."""
+    path = picture_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight")
+    with whole_file(path) as part, matplotlib.rc_context({"svg.hashsalt": "fairseq_relpos"}):
+        figure.savefig(part, format=path.suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight",
+                       metadata=FORMATS[path.suffix])
     plt.close(figure)
     return path

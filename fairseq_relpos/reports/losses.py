@@ -12,7 +12,6 @@ def add_arguments(parser):
                         help="run folder with a train.log, or a log file of fairseq-train")
     parser.add_argument("--baseline", metavar="ENCODING",
                         help="print differences from this encoding, seed by seed")
-    parser.add_argument("--output", default="loss.png", metavar="FILE.png")
 
 
 def run(args):

@@ -26,6 +26,10 @@ class Run:
     train: Dict[int, float] = field(default_factory=dict)
     #: split -> losses
     valid: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    #: split -> losses without label smoothing, where the criterion has it
+    valid_nll: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    #: target tokens, by number of updates
+    tokens_per_second: Dict[int, float] = field(default_factory=dict)
     #: of the whole run, also where it was resumed; validation included
     seconds: float = 0
     #: of the last lines: what is going on now
@@ -83,8 +87,13 @@ def read_line(run, line):
         run.train[int(entry["num_updates"])] = float(entry["loss"]) * NATS
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
+        if "wps" in entry:
+            run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
     for key, value in entry.items():
         split = re.fullmatch(r"(\w+)_num_updates", key)
         if split and split[1] != "train":
             losses = run.valid.setdefault(split[1], {})
             losses[int(value)] = float(entry[f"{split[1]}_loss"]) * NATS
+            if f"{split[1]}_nll_loss" in entry:
+                nll = run.valid_nll.setdefault(split[1], {})
+                nll[int(value)] = float(entry[f"{split[1]}_nll_loss"]) * NATS

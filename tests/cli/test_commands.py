@@ -29,7 +29,9 @@ def test_show_has_equation_hyperparameters_and_architectures(name, capsys):
 
 def test_show_resolves_what_depends_on_the_length(capsys):
     main(["show", "t5_nob"])
-    assert "max_distance=None   (at 512 positions: 511)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "max_distance=None (at 512 positions: 511)   an integer" in printed
+    assert "heads=each   each or shared" in printed and "Cost: as t5" in printed
 
 
 def test_params_are_those_of_bert_base(capsys):
@@ -61,6 +63,16 @@ def test_path_is_the_package(capsys):
 @pytest.mark.parametrize("command, what", [
     (["show", "t6"], "unknown position encoding 't6'; known:"),
     (["params", "--arch", "bert_t5"], "--arch bert_t5 is not roberta_NAME"),
+    (["params", "--max-positions", "1"], "--max-positions 1: a length in tokens, 2 or more"),
+    (["plot", "curve", "t5", "--reach", "0"], "--reach 0: a distance in tokens, 1 or more"),
+    (["plot", "curve", "t5", "--heads", "0"], "--heads 0: a number of heads, 1 or more"),
+    (["plot", "curve", "m2", "--position-hparams", "max_distance=0"], "max_distance=0: the clip"),
+    (["plot", "curve", "t5", "--position-hparams", "num_buckets=31"], "needs an even number"),
+    (["plot", "curve", "none.pt"], "no checkpoint none.pt"),
+    (["plot", "buckets", "--reach", "-3"], "--reach -3"),
+    (["plot", "distance", "--dim", "1"], "--dim 1: the model's dimension, 2 or more"),
+    (["plot", "prior-matrix", "--output", "a.gif"], "--output a.gif: pictures are written as .png"),
+    (["plot", "bias", "none.pt"], "no checkpoint none.pt"),
     (["import-tupe", "missing.pt", "out.pt"], "missing.pt"),
     (["warm-start", "missing.pt", "out.pt", "--arch", "roberta_t5"], "missing.pt"),
 ])
@@ -70,6 +82,19 @@ def test_errors_are_one_line_and_an_exit_code(command, what, capsys, tmp_path, m
     printed = capsys.readouterr()
     assert what in printed.err and len(printed.err.splitlines()) == 1 and not printed.out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command, what", [
+    ([], "required: COMMAND"), (["draw"], "invalid choice: 'draw'"), (["plot"], "required: KIND"),
+    (["plot", "curve", "t5", "--reach", "far"], "argument --reach: invalid int value: 'far'"),
+    (["params", "--max-positions", "x"], "argument --max-positions: invalid int value: 'x'"),
+    (["show"], "required: name"),
+])
+def test_arguments_that_cannot_be_read_are_one_line_too(command, what, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    printed = capsys.readouterr()
+    assert stop.value.code == 2 and what in printed.err and len(printed.err.splitlines()) == 1
 
 
 def test_every_command_explains_itself(capsys):

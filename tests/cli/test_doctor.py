@@ -234,3 +234,10 @@ def test_this_installation_can_train():
     done = run_doctor("")
     assert done.returncode == 0, done.stdout
     assert "--arch roberta_NAME" in line(done, "plugin")
+
+
+def test_doctor_says_whose_adam_a_training_gets():
+    found = doctor.check_fused()
+    assert found.status == "ok"
+    assert "--optimizer adam is a loop of fairseq in Python" in found.found
+    assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found

@@ -65,4 +65,5 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path, monkeypatch, length,
     settings = Namespace(model=model.args)
     monkeypatch.setattr(bias_plot, "load_model", lambda *_: (model, settings, None))
     with pytest.raises(ValueError, match=message):
-        bias_plot.run(Namespace(checkpoint="x.pt", data=None, length=length, output=tmp_path / "b.png"))
+        bias_plot.run(Namespace(checkpoint="x.pt", data=None, stack=None, length=length,
+                               output=tmp_path / "b.png"))

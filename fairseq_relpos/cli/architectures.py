@@ -1,0 +1,64 @@
+"""The architectures of each model family, for commands that work without fairseq."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ..encodings import ENCODINGS, Dims
+
+
+@dataclass(frozen=True)
+class Size:
+    """What fairseq's stock architecture of the same ending has, in each of its stacks."""
+
+    layers: int
+    embed_dim: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    causal: bool
+    #: None: [CLS] is there if the stack is not causal
+    has_cls: Optional[bool] = None
+
+
+ENCODER_ALONE = [Stack(causal=False)]
+SEQUENCE_ENCODER = [Stack(causal=False, has_cls=False)]
+ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cls=False)]
+
+#: name of the family -> its stacks, and its sizes by the ending of the architecture's name
+FAMILIES = {
+    "roberta": (ENCODER_ALONE, {"": Size(12, 768, 12), "_large": Size(24, 1024, 16)}),
+    "transformer": (
+        ENCODER_DECODER,
+        {
+            "": Size(6, 512, 8),
+            "_iwslt_de_en": Size(6, 512, 4),
+            "_wmt_en_de": Size(6, 512, 8),
+            "_wmt_en_de_big": Size(6, 1024, 16),
+        },
+    ),
+    "sequence_encoder": (SEQUENCE_ENCODER, {"": Size(1, 256, 8)}),
+}
+
+
+def architectures_of(name):
+    """roberta_NAME, roberta_NAME_large, transformer_NAME, ..."""
+    return [f"{family}_{name}{ending}" for family, (_, sizes) in FAMILIES.items() for ending in sizes]
+
+
+def find_architecture(arch):
+    """roberta_tupe_r_large -> tupe_r, its stacks, its size"""
+    for family, (stacks, sizes) in FAMILIES.items():
+        for ending, size in sizes.items():
+            name = arch.removeprefix(f"{family}_").removesuffix(ending)
+            if arch == f"{family}_{name}{ending}" and name in ENCODINGS:
+                return name, stacks, size
+    raise ValueError(
+        f"--arch {arch} is not {' or '.join(architectures_of('NAME'))} with one of: "
+        + " ".join(sorted(ENCODINGS))
+    )
+
+
+def dims_of(stack: Stack, size: Size, max_len) -> Dims:
+    return Dims(size.embed_dim, size.heads, max_len, causal=stack.causal, has_cls=stack.has_cls)

@@ -1,0 +1,183 @@
+"""``fairseq-relpos plot attention``: where each head of a trained model looks in a text."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List
+
+import torch
+
+from .checkpoint import STACKS, choose_stack, encoding_name, load_model
+
+#: what a sentencepiece model beside dict.txt is called: by fairseq's hub, by our recipes
+SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spm.model")
+MASK = "<mask>"
+INCHES_A_TOKEN = 0.15
+LARGEST_INCHES = 120
+
+
+def add_arguments(parser):
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
+    parser.add_argument("--text", required=True,
+                        help="what the model reads; <mask> stands for a hidden word")
+    parser.add_argument("--target", metavar="TEXT",
+                        help="for --stack decoder of a translation model: its output so far")
+    parser.add_argument("--data", metavar="DIR",
+                        help="folder with the dictionary (default: the one it was trained on)")
+    parser.add_argument("--sentencepiece-model", metavar="FILE",
+                        help=f"default: {' or '.join(SENTENCEPIECE_MODELS)} in the data folder; without "
+                             "one the text is split at spaces")
+    parser.add_argument("--stack", choices=STACKS,
+                        help="whose self-attention (default: the encoder's if there is one)")
+    parser.add_argument("--layers", default="all", metavar="1,2,..", help="default: all")
+    parser.add_argument("--heads", default="all", metavar="1,2,..", help="default: all")
+
+
+def run(args):
+    model, settings, task = load_model(args.checkpoint, args.data)
+    name = encoding_name(settings, args.checkpoint)
+    which, stack = choose_stack(model, args.stack)
+    pieces_of = splitter(args.sentencepiece_model, args.data or settings.task.data)
+    shown, encoder_out = read(model, task, which, args.text, args.target, pieces_of)
+    weights_NHTT = attention_weights(stack, shown.ids_1T, **encoder_out)
+    layers = numbers("--layers", args.layers, weights_NHTT.size(0))
+    heads = numbers("--heads", args.heads, weights_NHTT.size(1))
+    path = plot(weights_NHTT, shown.labels, layers, heads, f"Attention of {name}, {which}", args.output)
+    if shown.unknown:
+        print(f"not in the dictionary, read as <unk>: {' '.join(shown.unknown)}")
+    print(f"{which}: {len(layers)} layers x {len(heads)} heads x {len(shown.labels)} tokens")
+    print(f"plot: {path}")
+
+
+@dataclass
+class Tokens:
+    """A text as a stack reads it: ids [1, T], what to write beside them, and the pieces that
+    the dictionary has not got."""
+
+    ids_1T: torch.Tensor
+    labels: List[str]
+    unknown: List[str]
+
+
+def read(model, task, which, text, target, pieces_of):
+    """What the stack to look at reads, and the keywords that its forward needs beside."""
+    begin, end = task.source_dictionary.bos_word, task.source_dictionary.eos_word
+    if hasattr(model, "encoder"):
+        _, encoder = choose_stack(model, "encoder")
+        has_cls = encoder.embed_positions.dims.has_cls
+        source = tokens("--text", text, task.source_dictionary, pieces_of,
+                        [begin] if has_cls else [], [end])
+        if which == "encoder":
+            return source, {}
+        if target is None:
+            raise ValueError("--stack decoder: give its output so far with --target TEXT")
+        with torch.no_grad():
+            encoder_out = encoder(source.ids_1T, torch.tensor([len(source.labels)]))
+        shown = tokens("--target", target, task.target_dictionary, pieces_of, [end], [])
+        return shown, {"encoder_out": encoder_out}
+    return tokens("--text", text, task.source_dictionary, pieces_of, [end], []), {}
+
+
+def tokens(flag, text, dictionary, pieces_of, before, after) -> Tokens:
+    """The text's pieces between those that the model expects around them."""
+    pieces = []
+    for part in text.split(MASK):
+        pieces += [*pieces_of(part), MASK]
+    pieces = [*before, *pieces[:-1], *after]
+    if len(pieces) == len(before) + len(after):
+        raise ValueError(f"{flag} is empty: give a sentence")
+    ids = [dictionary.index(piece) for piece in pieces]
+    unknown = [piece for piece, index in zip(pieces, ids) if index == dictionary.unk()]
+    if len(unknown) == len(pieces) - len(before) - len(after):
+        raise ValueError(
+            f"{flag}: nothing of it is in the dictionary, it begins with {unknown[0]!r}; if the "
+            "model reads sentencepiece's pieces, name its model with --sentencepiece-model FILE"
+        )
+    # sentencepiece's mark of a word's beginning hangs below the line
+    labels = [dictionary[index].replace("\u2581", "_") for index in ids]
+    return Tokens(torch.tensor([ids]), labels, unknown)
+
+
+def splitter(model_path, data):
+    """Text -> pieces."""
+    if model_path is None:
+        folder = str(data).split(os.pathsep)[0]
+        beside = (os.path.join(folder, name) for name in SENTENCEPIECE_MODELS)
+        model_path = next(filter(os.path.isfile, beside), None)
+        if model_path is None:
+            return str.split
+    elif not os.path.isfile(model_path):
+        raise ValueError(f"--sentencepiece-model {model_path}: no such file")
+    import sentencepiece
+
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=model_path)
+    except RuntimeError:
+        raise ValueError(f"--sentencepiece-model {model_path} is no sentencepiece model") from None
+    return lambda text: model.encode(text, out_type=str)
+
+
+@torch.no_grad()
+def attention_weights(stack, ids_1T, **others) -> torch.Tensor:
+    """Probabilities [N, H, T, T] of one forward pass: row i is what query i looks at.
+
+    Layers ask their attention for no weights, which is faster; hooks ask in their place.
+    """
+    per_layer = []
+
+    def ask(attention, args, kwargs):
+        return args, {**kwargs, "need_head_weights": True}
+
+    def keep(attention, args, result):
+        per_layer.append(result[1][:, 0])
+
+    with ExitStack() as hooks:
+        for layer in stack.layers:
+            attention = layer.self_attn
+            for hook in (attention.register_forward_pre_hook(ask, with_kwargs=True),
+                         attention.register_forward_hook(keep)):
+                hooks.callback(hook.remove)
+        stack(ids_1T, **others)
+    return torch.stack(per_layer)
+
+
+def numbers(flag, text, count) -> List[int]:
+    """ "all" or "1,2" -> indices from 0."""
+    if text == "all":
+        return list(range(count))
+    chosen = [int(part) - 1 for part in text.split(",") if part.isdigit()]
+    if len(chosen) != len(text.split(",")) or not set(chosen) <= set(range(count)):
+        raise ValueError(f"{flag} {text}: numbers from 1 to {count} with commas between, or all")
+    return chosen
+
+
+def plot(weights_NHTT, labels, layers, heads, title, path) -> Path:
+    """A row of panels for each layer, a column for each head, all on one colour scale."""
+    from .figures import SHARE, new_figure, save
+
+    side = max(2.4, 0.6 + INCHES_A_TOKEN * len(labels))
+    if side * max(len(layers), len(heads)) > LARGEST_INCHES:
+        raise ValueError(
+            f"{len(layers)} layers x {len(heads)} heads x {len(labels)} tokens make too large a "
+            "picture: choose some with --layers and --heads, or give less text"
+        )
+    figure, panels = new_figure(len(heads), len(layers), width=side, height=side,
+                                sharex=True, sharey=True)
+    chosen = [(layer, head) for layer in layers for head in heads]
+    largest = max(weights_NHTT[layer, head].max().item() for layer, head in chosen)
+    for panel, (layer, head) in zip(panels, chosen):
+        picture = panel.imshow(weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest,
+                               interpolation="nearest")
+        panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
+        # a $ in a text is no formula
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
+        panel.tick_params(axis="x", rotation=90)
+    for panel in panels[-len(heads):]:
+        panel.set_xlabel("key j")
+    for panel in panels[:: len(heads)]:
+        panel.set_ylabel("query i")
+    figure.colorbar(picture, ax=panels, label="attention probability")
+    figure.suptitle(title)
+    return save(figure, path)

@@ -1,0 +1,48 @@
+"""The list of architectures that works without fairseq says what fairseq registers."""
+
+from argparse import Namespace
+
+import pytest
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_models import transformer
+
+import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.cli.architectures import FAMILIES, architectures_of, find_architecture
+from fairseq_relpos.cli.params import count
+from fairseq_relpos.encodings import ENCODINGS
+
+
+def test_every_registered_architecture_is_listed_and_the_other_way_round():
+    registered = {arch for arch, model in ARCH_MODEL_REGISTRY.items()
+                  if model.__module__.startswith("fairseq_relpos")}
+    assert registered == {arch for name in ENCODINGS for arch in architectures_of(name)}
+
+
+@pytest.mark.parametrize("arch", architectures_of("t5"))
+def test_sizes_are_those_of_the_architecture_function(arch):
+    name, stacks, size = find_architecture(arch)
+    assert name == "t5"
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[arch](args)
+    for side in ("encoder", "decoder")[: len(stacks)]:
+        assert size.layers == getattr(args, f"{side}_layers")
+        assert size.embed_dim == getattr(args, f"{side}_embed_dim", args.encoder_embed_dim)
+        assert size.heads == getattr(args, f"{side}_attention_heads")
+
+
+@pytest.mark.parametrize("name", ["t5", "shaw", "deberta", "tupe_r", "kerple_log"])
+def test_counts_are_what_the_model_has_more_than_without_positions(name):
+    _, sizes = FAMILIES["transformer"]
+    size = sizes["_iwslt_de_en"]
+    settings = dict(
+        encoder_layers=size.layers, decoder_layers=size.layers, encoder_embed_dim=size.embed_dim,
+        encoder_attention_heads=size.heads, decoder_attention_heads=size.heads,
+        max_source_positions=20, max_target_positions=20,
+    )  # fmt: skip
+
+    def parameters(encoding):
+        model = transformer(f"transformer_{encoding}_iwslt_de_en", **settings)
+        return sum(p.numel() for p in model.parameters())
+
+    more = parameters(name) - parameters("none")
+    assert count(f"transformer_{name}_iwslt_de_en", 20)["model"] == more
