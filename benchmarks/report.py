@@ -13,12 +13,13 @@ HERE = Path(__file__).parent
 def section(path):
     result = json.loads(path.read_text())
     machine = result["machine"]
+    note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     return "\n".join([
         f"## {path.stem}", "", title, "", *table, "",
         f"`{command(path, result)}`", "",
         f"{machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
-        f"{machine['fairseq']}, fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.",
+        f"{machine['fairseq']}, fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
         "",
     ])
 
@@ -28,7 +29,7 @@ def train_step(settings, rows):
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
         f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
         f"attention backend {settings['backend']}, {settings['threads']} thread(s), "
-        f"{settings['rounds']} rounds. `roberta` is stock fairseq."
+        f"{settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq."
     )
     table = [
         "| architecture | step (s) | times stock | quartiles of the ratio |",
@@ -37,6 +38,25 @@ def train_step(settings, rows):
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         table.append(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} |")
+    return title, table
+
+
+def decode(settings, rows):
+    title = (
+        f"Decoding with fairseq's generator: {settings['batch']} sentences, beam {settings['beam']}, "
+        f"sources of up to {settings['source_length']} tokens padded to the left, outputs of "
+        f"{settings['length']}, attention backend {settings['backend']}, {settings['threads']} "
+        f"thread(s), {settings['rounds']} rounds, CPU time. `{rows[0]['arch']}` is stock fairseq."
+    )
+    table = [
+        "| architecture | tokens a second | times stock's speed | quartiles |",
+        "|---|---:|---:|---|",
+    ]
+    for row in rows:
+        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        table.append(
+            f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles} |"
+        )
     return title, table
 
 
@@ -57,7 +77,25 @@ def attention(settings, rows):
     return title, table
 
 
-SECTIONS = {"train_step": train_step, "attention": attention}
+def prepare(settings, rows):
+    text = ", ".join(settings.get("text", [])) or "generated text"
+    title = (
+        f"Text to binarised data with examples/roberta_pretraining/prepare.sh, all steps: {text}, "
+        f"{settings['workers']} worker(s){', --tupe-compat' if 'tupe_compat' in settings else ''}."
+    )
+    table = [
+        "| raw text (MB) | MB a minute and core (CPU time) | MB a minute (clock) | peak memory of a process (MB) | of all (MB) |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        table.append(
+            f"| {row['megabytes']:,.0f} | {row['per_minute_and_core']:.0f} | {row['per_minute']:.0f} | "
+            f"{row['process_megabytes']:,.0f} | {row['all_megabytes']:,.0f} |"
+        )
+    return title, table
+
+
+SECTIONS = {"train_step": train_step, "decode": decode, "attention": attention, "prepare": prepare}
 
 
 def command(path, result):

@@ -1,11 +1,16 @@
-"""Time of one training step of roberta_NAME against stock fairseq's roberta of the same size.
+"""Time of one training step of roberta_NAME or transformer_NAME against stock fairseq's
+architecture of the same size.
 
     python benchmarks/train_step.py --archs roberta_learned roberta_t5 roberta_tupe_r
+    python benchmarks/train_step.py --stock transformer_iwslt_de_en --heads 4 \\
+        --archs transformer_t5_iwslt_de_en --layers 6 --dim 512 --ffn 1024 --length 32 --batch 32
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 All models are stepped in turn, round after round, in one process, so that a noisy machine
 slows all of them alike; the ratio of a round is taken within that round, and the median
-over rounds is printed. A step is forward, masked-LM loss, backward, clipping, AdamW.
+over rounds is printed. A step is forward, loss (of masked tokens, or of a translation whose
+sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time with one
+thread, so that a busy machine counts for less.
 """
 
 import argparse
@@ -25,14 +30,14 @@ from tqdm import tqdm
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 
-STOCK = "roberta"
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stock", default="roberta", help="fairseq's own architecture")
     parser.add_argument("--archs", nargs="+", default=["roberta_learned", "roberta_tupe_r"])
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--ffn", type=int, help="default: 4 times --dim")
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--length", type=int, default=512, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
@@ -41,11 +46,14 @@ def main():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
+    args.ffn = args.ffn or 4 * args.dim
     torch.set_num_threads(args.threads)
 
-    steps = {arch: TrainingStep(arch, args) for arch in [STOCK, *args.archs]}
+    kind = MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
+    steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
     seconds = {arch: [] for arch in steps}
     for number in tqdm(range(args.rounds + 1), unit="round"):
         for arch, step in steps.items():
@@ -57,39 +65,71 @@ def main():
 
 class TrainingStep:
     def __init__(self, arch, args):
-        symbols = Dictionary()
+        self.symbols = Dictionary()
         for word in range(args.vocabulary - 5):
-            symbols.add_symbol(str(word))
-        symbols.add_symbol("<mask>")
+            self.symbols.add_symbol(str(word))
+        self.symbols.add_symbol("<mask>")
         settings = Namespace(
-            arch=arch, encoder_layers=args.layers, encoder_embed_dim=args.dim,
-            encoder_ffn_embed_dim=4 * args.dim, encoder_attention_heads=args.heads,
-            max_positions=args.length, dropout=args.dropout, attention_dropout=args.dropout,
+            arch=arch, dropout=args.dropout, attention_dropout=args.dropout,
+            attention_backend=args.backend, max_positions=args.length,
+            max_source_positions=args.length, max_target_positions=args.length,
             encoder_layerdrop=0.0, quant_noise_pq=0, quant_noise_pq_block_size=8,
-            quant_noise_scalar=0, attention_backend=args.backend,
+            quant_noise_scalar=0, share_decoder_input_output_embed=True,
         )
+        for stack in ("encoder", "decoder"):
+            setattr(settings, f"{stack}_layers", args.layers)
+            setattr(settings, f"{stack}_embed_dim", args.dim)
+            setattr(settings, f"{stack}_ffn_embed_dim", args.ffn)
+            setattr(settings, f"{stack}_attention_heads", args.heads)
         ARCH_CONFIG_REGISTRY[arch](settings)
         torch.manual_seed(1)
-        self.model = ARCH_MODEL_REGISTRY[arch].build_model(
-            settings, SimpleNamespace(source_dictionary=symbols)
-        )
+        task = SimpleNamespace(source_dictionary=self.symbols, target_dictionary=self.symbols)
+        self.model = ARCH_MODEL_REGISTRY[arch].build_model(settings, task)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.clock = time.process_time if args.threads == 1 else time.perf_counter
         self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length))
-        self.tokens[:, 0] = symbols.bos()
-        self.masked = torch.rand(args.batch, args.length) < 0.15
+        self.prepare(args)
+
+    def prepare(self, args):
+        """Make the batch."""
+        raise NotImplementedError
+
+    def loss(self):
+        raise NotImplementedError
 
     def __call__(self):
-        start = time.perf_counter()
+        start = self.clock()
         self.optimizer.zero_grad()
-        logits = self.model(self.tokens, masked_tokens=self.masked)[0]
-        F.cross_entropy(logits.float(), self.tokens[self.masked]).backward()
+        self.loss().backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        return time.perf_counter() - start
+        return self.clock() - start
+
+
+class MaskedLMStep(TrainingStep):
+    def prepare(self, args):
+        self.tokens[:, 0] = self.symbols.bos()
+        self.masked = torch.rand(args.batch, args.length) < 0.15
+
+    def loss(self):
+        logits = self.model(self.tokens, masked_tokens=self.masked)[0]
+        return F.cross_entropy(logits.float(), self.tokens[self.masked])
+
+
+class TranslationStep(TrainingStep):
+    def prepare(self, args):
+        lengths = torch.randint(args.length // 2, args.length + 1, (args.batch, 1))
+        self.source, self.previous = self.tokens.clone(), self.tokens.roll(1, 1)
+        self.source[torch.arange(args.length) < args.length - lengths] = self.symbols.pad()
+        self.previous[:, 0] = self.symbols.eos()
+
+    def loss(self):
+        logits = self.model(self.source, None, self.previous)[0]
+        return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
 
 
 def report(seconds, args):
-    stock = seconds[STOCK]
+    stock = seconds[args.stock]
     rows = []
     for arch, times in seconds.items():
         ratios = [mine / theirs for mine, theirs in zip(times, stock)]

@@ -21,6 +21,18 @@ import warnings
 import numpy as np
 import torch
 
+from .shims import replace
+from .training import (
+    agreement,
+    gradients,
+    joining,
+    nonfinite,
+    precision,
+    resuming,
+    saving,
+    stopping,
+)
+
 logger = logging.getLogger(__name__)
 
 
@@ -28,29 +40,6 @@ def apply():
     """Applies every shim. Imports fairseq; may be called any number of times."""
     for shim in SHIMS:
         shim()
-
-
-def _replace(owner, name):
-    """Decorator: puts a function in place of owner.name, once.
-
-    The function gets what was there before as its first argument.
-    """
-
-    def install(replacement):
-        stock = getattr(owner, name)
-        shims = getattr(stock, "_relpos_shims", ())
-        if replacement.__qualname__ in shims:
-            return replacement
-
-        @functools.wraps(stock)
-        def shimmed(*args, **kwargs):
-            return replacement(stock, *args, **kwargs)
-
-        shimmed._relpos_shims = (*shims, replacement.__qualname__)
-        setattr(owner, name, shimmed)
-        return replacement
-
-    return install
 
 
 def leave_the_root_logger_alone():
@@ -97,15 +86,15 @@ def read_checkpoints_safely():
     fairseq-fixed and 0.12.2 leave weights_only to torch: from torch 2.6 on it is on and refuses
     argparse.Namespace and others in their checkpoints, before it is off. git main switches it off.
     Here it is on under all of them, with the classes that checkpoints.loading allows, unless
-    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set.
+    --trust-checkpoint is given, to any of fairseq's commands.
     """
-    from fairseq import checkpoint_utils
+    from fairseq import checkpoint_utils, options
 
     from fairseq_relpos.checkpoints import loading
 
     loading.allow_fairseq_classes()
 
-    @_replace(checkpoint_utils, "load_checkpoint_to_cpu")
+    @replace(checkpoint_utils, "load_checkpoint_to_cpu")
     def read(stock, path, *args, **kwargs):
         try:
             with _weights_only():
@@ -114,7 +103,15 @@ def read_checkpoints_safely():
             loading.load_checkpoint(path)  # says what is wrong, if it is the file
             raise
 
-    @_replace(checkpoint_utils, "load_ema_from_checkpoint")
+    @replace(options, "parse_args_and_arch")
+    def trust_if_told_to(stock, parser, input_args=None, *args, **kwargs):
+        if input_args is None:
+            sys.argv[1:] = loading.take_trust_flag(sys.argv[1:])
+        else:
+            input_args = loading.take_trust_flag(input_args)
+        return stock(parser, input_args, *args, **kwargs)
+
+    @replace(checkpoint_utils, "load_ema_from_checkpoint")
     def read_ema(stock, fpath):
         return read(stock, fpath)
 
@@ -146,7 +143,7 @@ def restore_length_buckets():
     if "interpolation" in inspect.signature(np.percentile).parameters:
         return
 
-    @_replace(bucket_pad_length_dataset, "get_buckets")
+    @replace(bucket_pad_length_dataset, "get_buckets")
     def get_buckets(stock, sizes, num_buckets):
         borders = np.linspace(0, 100, num_buckets + 1)
         return np.unique(np.percentile(sizes, borders, method="lower")[1:])
@@ -168,7 +165,7 @@ def keep_bf16_off_tpu():
     """
     from fairseq import options
 
-    @_replace(options, "parse_args_and_arch")
+    @replace(options, "parse_args_and_arch")
     def bf16_without_tpu(stock, parser, input_args=None, *args, **kwargs):
         parsed = stock(parser, input_args, *args, **kwargs)
         settings = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -198,7 +195,7 @@ def follow_the_launcher():
     """
     from fairseq.distributed import utils
 
-    @_replace(utils, "call_main")
+    @replace(utils, "call_main")
     def take_our_rank(stock, cfg, main, **kwargs):
         distributed = cfg.distributed_training
         is_special = cfg.common.tpu or distributed.pipeline_model_parallel
@@ -257,7 +254,7 @@ def refuse_to_train_alone():
     """
     from fairseq.trainer import Trainer
 
-    @_replace(Trainer, "__init__")
+    @replace(Trainer, "__init__")
     def check_world_size(stock, self, cfg, *args, **kwargs):
         ranks = _launched_ranks()
         if ranks > 1 and cfg.distributed_training.distributed_world_size == 1:
@@ -278,7 +275,7 @@ def validate_on_several_ranks():
     from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask
 
-    @_replace(utils, "all_gather_list")
+    @replace(utils, "all_gather_list")
     def gather_on_cpu(stock, data, group=None, max_size=16384):
         if torch.cuda.is_available():
             return stock(data, group, max_size)
@@ -287,7 +284,7 @@ def validate_on_several_ranks():
         torch.distributed.all_gather_object(gathered, data, group=group)
         return gathered
 
-    @_replace(FairseqTask, "valid_step")
+    @replace(FairseqTask, "valid_step")
     def skip_empty_batch(stock, self, sample, model, criterion):
         return stock(self, sample, model, criterion) if sample else (0, 0, {})
 
@@ -296,7 +293,7 @@ def refuse_asynchronous_writing_without_iopath():
     """--write-checkpoints-asynchronously without iopath trains nothing, exit code 0: an error."""
     from fairseq.distributed import utils
 
-    @_replace(utils, "call_main")
+    @replace(utils, "call_main")
     def check_iopath(stock, cfg, main, **kwargs):
         wanted = cfg.checkpoint.write_checkpoints_asynchronously
         if wanted and importlib.util.find_spec("iopath") is None:
@@ -315,7 +312,7 @@ def report_a_missing_restore_file():
     """
     from fairseq import checkpoint_utils
 
-    @_replace(checkpoint_utils, "load_checkpoint")
+    @replace(checkpoint_utils, "load_checkpoint")
     def warn(stock, cfg, trainer, **kwargs):
         asked_for = cfg.restore_file
         if asked_for != "checkpoint_last.pt" and not os.path.exists(asked_for):
@@ -330,7 +327,7 @@ def explain_missing_data():
     """
     from fairseq.data import Dictionary, data_utils
 
-    @_replace(Dictionary, "add_from_file")
+    @replace(Dictionary, "add_from_file")
     def check_dictionary(stock, self, file):
         if isinstance(file, str) and not os.path.exists(file):
             folder, name = os.path.split(file)
@@ -341,7 +338,7 @@ def explain_missing_data():
             )
         return stock(self, file)
 
-    @_replace(data_utils, "load_indexed_dataset")
+    @replace(data_utils, "load_indexed_dataset")
     def check_sentences(stock, path, *args, **kwargs):
         tokens = f"{path}.bin"
         if os.path.exists(tokens) and os.path.getsize(tokens) == 0:
@@ -366,12 +363,12 @@ def report_lost_samples():
 
     batches_are = types.SimpleNamespace(for_evaluation=True)
 
-    @_replace(trainer.Trainer, "__init__")
+    @replace(trainer.Trainer, "__init__")
     def expect_training_batches(stock, self, *args, **kwargs):
         batches_are.for_evaluation = False
         return stock(self, *args, **kwargs)
 
-    @_replace(trainer.Trainer, "get_valid_iterator")
+    @replace(trainer.Trainer, "get_valid_iterator")
     def expect_evaluation_batches(stock, self, *args, **kwargs):
         batches_are.for_evaluation = True
         try:
@@ -379,7 +376,7 @@ def report_lost_samples():
         finally:
             batches_are.for_evaluation = False
 
-    @_replace(data_utils, "batch_by_size")
+    @replace(data_utils, "batch_by_size")
     def count_samples(stock, indices, *args, **kwargs):
         if not isinstance(indices, np.ndarray):
             indices = np.fromiter(indices, dtype=np.int64)
@@ -402,6 +399,92 @@ def _warn_once(message):
     logger.warning(message)
 
 
+def say_which_samples_are_too_long():
+    """A sample longer than the model's positions ends a command in one line, and so does a set
+    of which nothing would be left.
+
+    All versions: the first is a traceback. The second goes on, so that fairseq-eval-lm prints
+    "Perplexity: 1.00" for a text whose samples are all longer than those of the training.
+    """
+    from fairseq.tasks import FairseqTask
+
+    @replace(FairseqTask, "filter_indices_by_size")
+    def filter_by_size(stock, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
+        try:
+            kept = stock(self, indices, dataset, max_positions, ignore_invalid_inputs)
+        except Exception as error:
+            if type(error) is Exception and str(error).startswith("Size of sample"):
+                raise ValueError(re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))) from None
+            raise
+        if len(indices) and not len(kept):
+            raise ValueError(
+                f"all {len(indices):,} samples are longer than the {max_positions} positions of the "
+                "model, so there is nothing to evaluate: for a language model add "
+                "--tokens-per-sample L --model-overrides \"{'max_target_positions': L}\", which a "
+                "relative encoding takes at any L"
+            )
+        return kept
+
+
+def refuse_a_bleu_that_is_not_sacrebleu():
+    """fairseq-generate --sacrebleu, all versions, prints a BLEU of its own tokens.
+
+    The flag only silences the warning that says so. An error that names the flag that works.
+    """
+
+    def check_scoring(stock, args, *more, **kwargs):
+        if getattr(args, "sacrebleu", False) and args.scoring != "sacrebleu":
+            raise ValueError(
+                "--sacrebleu does not score with sacreBLEU, it only silences a warning: use "
+                "--scoring sacrebleu, with detokenised text (--remove-bpe, --tokenizer)"
+            )
+        return stock(args, *more, **kwargs)
+
+    _replace_main_of_generate(check_scoring)
+
+
+def _replace_main_of_generate(replacement):
+    """fairseq-generate, unlike the others, does not start through call_main. It looks its own
+    main up after the plugin has been imported, in a module that may run as __main__."""
+    for module in (sys.modules.get("fairseq_cli.generate"), sys.modules.get("__main__")):
+        if getattr(getattr(module, "__spec__", None), "name", None) == "fairseq_cli.generate":
+            replace(module, "main")(replacement)
+
+
+def refuse_text_that_is_not_utf8():
+    """fairseq-interactive names the line of its input that is not UTF-8.
+
+    All versions end in a traceback, or, where Python reads standard input leniently (LC_ALL=C),
+    translate something else.
+    """
+    from fairseq.distributed import utils
+
+    def check(stock, *args, **kwargs):
+        line = 0
+        batches = stock(*args, **kwargs)
+        while True:
+            try:
+                batch = next(batches, None)
+                for text in batch or ():
+                    line += 1
+                    text.encode()  # a byte that was let through is a lone surrogate
+            except UnicodeError:
+                raise ValueError(
+                    f"the input is not UTF-8, in line {max(line, 1)} or soon after: convert it, "
+                    "for example with `iconv -f latin1 -t utf-8`"
+                ) from None
+            if batch is None:
+                return
+            yield batch
+
+    @replace(utils, "call_main")
+    def check_input(stock, cfg, main, **kwargs):
+        command = sys.modules[inspect.unwrap(main).__module__]  # which may run as __main__
+        if hasattr(command, "buffered_read"):
+            replace(command, "buffered_read")(check)
+        return stock(cfg, main, **kwargs)
+
+
 def errors_in_one_line():
     """What the user can mend ends a fairseq command with one line and exit code 1.
 
@@ -419,20 +502,39 @@ def errors_in_one_line():
             message = _message_for_the_user(error)
             if message is None:
                 raise
-            logger.debug("raised here", exc_info=True)
+            # by name, because some commands leave the root logger at DEBUG by themselves
+            if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
+                logger.debug("raised here", exc_info=True)
             raise SystemExit(f"fairseq_relpos: error: {message}") from None
 
-    _replace(options, "parse_args_and_arch")(run)
-    _replace(utils, "call_main")(run)
+    replace(options, "parse_args_and_arch")(run)
+    replace(utils, "call_main")(run)
+    _replace_main_of_generate(run)
+
+
+#: errors of fairseq's own that say what to do
+_SAY_WHAT_TO_DO = (
+    "Cannot resume training due to dataloader mismatch",
+    "Optimizer does not match",
+    "Criterion does not match",
+)
+_FAIRSEQ = {__package__, "fairseq", "fairseq_cli"}
 
 
 def _message_for_the_user(error):
     while error is not None:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        raised_in = frames[-1].f_globals.get("__name__", "").split(".")[0] if frames else None
+        modules = [
+            frame.f_globals.get("__name__", "").split(".")[0]
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+        ]
+        raised_in = modules[-1] if modules else None
         if isinstance(error, ValueError) and raised_in == __package__:
             return str(error)
-        if isinstance(error, OSError) and raised_in in {__package__, "fairseq", "fairseq_cli"}:
+        if isinstance(error, OSError):
+            callers = [module for module in modules if module not in {"os", "shutil"}]
+            if callers and callers[-1] in _FAIRSEQ:
+                return str(error)
+        if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
         error = error.__cause__ or error.__context__
     return None
@@ -489,10 +591,23 @@ SHIMS = (
     keep_bf16_off_tpu,
     follow_the_launcher,
     refuse_to_train_alone,
+    joining.name_the_ranks_that_do_not_join,
+    agreement.refuse_ranks_that_disagree,
+    nonfinite.name_the_first_non_finite_module,
+    gradients.name_parameters_without_gradient,  # after it, so that it sees every gradient
+    precision.use_half_precision_on_cpus,
+    saving.write_checkpoints_whole,
+    resuming.resume_from_the_last_whole_checkpoint,
+    resuming.refuse_another_order_of_the_data,
+    resuming.go_on_with_the_other_adam,
+    stopping.save_and_end_on_a_signal,
     validate_on_several_ranks,
     refuse_asynchronous_writing_without_iopath,
     report_a_missing_restore_file,
     explain_missing_data,
     report_lost_samples,
+    say_which_samples_are_too_long,
+    refuse_a_bleu_that_is_not_sacrebleu,
+    refuse_text_that_is_not_utf8,
     errors_in_one_line,  # last, so that it sees the errors of all others
 )

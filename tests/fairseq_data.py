@@ -45,22 +45,56 @@ def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
     return [str(argument) for argument in arguments]
 
 
+def binarise_translation(folder, words=WORDS, test=11):
+    """fairseq-preprocess over sentences and their reversals, one dictionary for both sides."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+    prefixes = []
+    for seed, (split, count) in enumerate({"train": 64, "valid": 16, "test": test}.items()):
+        write_corpus(folder / f"{split}.a", count, seed)
+        lines = (folder / f"{split}.a").read_text(encoding="utf-8").splitlines()
+        reversals = [" ".join(reversed(line.split())) for line in lines]
+        (folder / f"{split}.b").write_text("\n".join(reversals) + "\n", encoding="utf-8")
+        prefixes += [f"--{split}pref", folder / split]
+    data = folder / "bin"
+    fairseq_ok("preprocess", "--source-lang", "a", "--target-lang", "b", *prefixes, "--destdir",
+               data, "--srcdict", folder / "dict.txt", "--joined-dictionary")  # fmt: skip
+    return data
+
+
+def translation(data, save_dir, user_dir, *more, arch):
+    """Arguments of fairseq-train for a two-layer translation model on the CPU."""
+    sizes = [f"--{stack}-{what}={size}" for stack in ("encoder", "decoder") for what, size in
+             (("layers", 2), ("embed-dim", 16), ("ffn-embed-dim", 32), ("attention-heads", 2))]
+    arguments = [
+        data, "--user-dir", user_dir, "--save-dir", save_dir, "--cpu", "--seed", 1, "--arch", arch,
+        *sizes, "--max-source-positions", 20, "--max-target-positions", 20,
+        "--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--optimizer",
+        "adam", "--lr", 0.01, "--batch-size", 8, "--num-workers", 0, "--no-progress-bar",
+        "--log-format", "simple", *more,
+    ]  # fmt: skip
+    return [str(argument) for argument in arguments]
+
+
 def torchrun(ranks):
     """What starts a fairseq command once per rank on this machine: the launcher of `fairseq`."""
     return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
 
 
-def fairseq(command, *arguments, launcher=(), cwd=None, **environment):
-    """Runs `python -m fairseq_cli.COMMAND` without a GPU; .stdout has stderr in it as well."""
-    return subprocess.run(
+def fairseq(command, *arguments, launcher=(), cwd=None, given=None, **environment):
+    """Runs `python -m fairseq_cli.COMMAND` without a GPU, with the bytes ``given`` as its
+    input; .stdout has stderr in it as well."""
+    done = subprocess.run(
         [sys.executable, *launcher, "-m", f"fairseq_cli.{command}", *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        input=given,
         cwd=cwd,
         timeout=180,
     )
+    done.stdout = done.stdout.decode()
+    return done
 
 
 def fairseq_ok(command, *arguments, **options):

@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import logging
 import os
 import re
 import typing
@@ -9,6 +10,8 @@ import zipfile
 
 import numpy as np
 import torch
+
+logger = logging.getLogger(__name__)
 
 # how torch.save began a file before torch 1.6: pickle protocol 2 and torch's magic number
 _LEGACY_TORCH_FILE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -52,15 +55,33 @@ def allow_fairseq_classes():
         )
 
 
+TRUST_FLAG = "--trust-checkpoint"
+_TRUST = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+
+
+def trust_checkpoints():
+    """From now on this process builds whatever a checkpoint holds: --trust-checkpoint."""
+    os.environ[_TRUST] = "1"
+    logger.warning(f"{TRUST_FLAG}: code in a checkpoint is RUN while it is read")
+
+
+def take_trust_flag(arguments):
+    """The arguments without --trust-checkpoint, which is obeyed."""
+    if TRUST_FLAG in arguments:
+        trust_checkpoints()
+    return [argument for argument in arguments if argument != TRUST_FLAG]
+
+
 def load_checkpoint(path):
-    """The dict in a fairseq checkpoint of any age, read to the CPU with weights_only on.
+    """The dict in a fairseq checkpoint of any age, read to the CPU with weights_only on, unless
+    --trust-checkpoint was given.
 
     Raises ValueError, one line, for a file that is cut short, that is no checkpoint, or that
     contains a class which is not allowed (nothing in it is executed); OSError for no file at all.
     """
     allow_fairseq_classes()
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=_TRUST not in os.environ)
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes torch raise almost anything
@@ -78,8 +99,8 @@ def _what_is_wrong(path, error):
     if foreign:
         return (
             f"{path} contains {foreign[1]}, which has no place in a checkpoint and could run any "
-            "code: not read, nothing was executed. Get the file from a source that you trust; "
-            "a harmless class can be allowed with torch.serialization.add_safe_globals"
+            "code: not read, nothing was executed. Get the file from elsewhere, or, if you trust "
+            f"whoever made it, add {TRUST_FLAG}"
         )
     with open(path, "rb") as file:
         start = file.read(len(_LEGACY_TORCH_FILE))

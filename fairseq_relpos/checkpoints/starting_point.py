@@ -1,6 +1,5 @@
 """A fairseq checkpoint from which a training starts: weights and settings, no optimizer state."""
 
-import contextlib
 import os
 
 import torch
@@ -8,6 +7,8 @@ from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
+
+from ..files import whole_file
 
 
 def check_paths(source, target):
@@ -60,15 +61,3 @@ def save(path, cfg, args, model):
     }
     with whole_file(path) as part:
         torch.save(state, part)
-
-
-@contextlib.contextmanager
-def whole_file(path):
-    """A name to write to, which becomes ``path`` if all goes well and vanishes if not."""
-    part = f"{path}.part{os.getpid()}"
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(part)

@@ -10,9 +10,10 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from ..files import whole_file
 from ..signature import KEY
 from .loading import load_checkpoint
-from .starting_point import build_roberta, check_paths, save, whole_file
+from .starting_point import build_roberta, check_paths, save
 
 STACK = "decoder.sentence_encoder."
 SIGNATURE = f"encoder.sentence_encoder.embed_positions.{KEY}"
@@ -142,8 +143,8 @@ def fill(model, weights, path):
     model.args.load_checkpoint_heads = True
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
-    except RuntimeError as error:  # shapes
-        raise ValueError(f"{path} contradicts itself: {' '.join(str(error).split())}") from None
+    except ValueError as error:  # shapes
+        raise ValueError(f"{path} contradicts itself: {error}") from None
     del model.args.load_checkpoint_heads
     head = {key for key in missing if key.startswith("encoder.lm_head.")}
     missing = sorted(set(missing) - head)

@@ -5,12 +5,13 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 
 from .. import flags
+from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, Dims, parse_hparams
 from ..override import override_self_attention, resolved_hparams
 
 
 @register_model("roberta_relpos")
-class RelPosRoberta(RobertaModel):
+class RelPosRoberta(FittingModel, RobertaModel):
     """fairseq's RoBERTa with the position encoding that --position-encoding names."""
 
     @classmethod

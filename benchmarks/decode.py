@@ -1,0 +1,111 @@
+"""Decoding speed of transformer_NAME_iwslt_de_en against stock fairseq's transformer_iwslt_de_en.
+
+    python benchmarks/decode.py --encodings t5 shaw
+    python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
+
+fairseq's own generator with beam search translates one batch of left-padded sources into
+outputs of a fixed length, so that every model does the same number of steps. All models
+take their turn in each round of one process; the ratio of a round is taken within it.
+Seconds are CPU time with one thread, so that a busy machine counts for less.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from machine import machine
+from tqdm import tqdm
+
+import fairseq_relpos  # noqa: F401  registers the architectures
+
+STOCK = "transformer_iwslt_de_en"
+CONTENT_FREE = ["none", "sinusoidal", "t5", "at5", "alibi", "fire", "tupe_r"]
+CONTENT_DEPENDENT = ["shaw", "transformer_xl", "gcdf", "deberta", "m3", "m4", "m4m", "bert_ad", "rope"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--encodings", nargs="+", default=[*CONTENT_FREE, *CONTENT_DEPENDENT])
+    parser.add_argument("--batch", type=int, default=32, help="sentences")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--source-length", type=int, default=24, help="tokens of the longest source")
+    parser.add_argument("--length", type=int, default=24, help="tokens of every output")
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--note", default="", help="what else ran on the machine")
+    parser.add_argument("--json", type=Path, help="write the results here")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    archs = [STOCK, *(f"transformer_{name}_iwslt_de_en" for name in args.encodings)]
+    decoders = {arch: Decoding(arch, args) for arch in archs}
+    seconds = {arch: [] for arch in archs}
+    for number in tqdm(range(args.rounds + 1), unit="round"):
+        for arch, decoding in decoders.items():
+            elapsed = decoding()
+            if number:  # the first one warms up
+                seconds[arch].append(elapsed)
+    report(seconds, args)
+
+
+class Decoding:
+    def __init__(self, arch, args):
+        words = Dictionary()
+        for word in range(args.vocabulary - 4):
+            words.add_symbol(str(word))
+        settings = Namespace(arch=arch, max_source_positions=256, max_target_positions=256,
+                             share_decoder_input_output_embed=True, attention_backend=args.backend)
+        ARCH_CONFIG_REGISTRY[arch](settings)
+        torch.manual_seed(1)
+        task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+        self.models = [ARCH_MODEL_REGISTRY[arch].build_model(settings, task).eval()]
+        self.generator = SequenceGenerator(self.models, words, beam_size=args.beam,
+                                           min_len=args.length, max_len_b=args.length)
+        torch.manual_seed(1)
+        sources = torch.randint(4, args.vocabulary, (args.batch, args.source_length))
+        sources[:, -1] = words.eos()
+        lengths = torch.randint(args.source_length // 2, args.source_length + 1, (args.batch, 1))
+        sources[torch.arange(args.source_length) < args.source_length - lengths] = words.pad()
+        self.sample = {"net_input": {"src_tokens": sources, "src_lengths": lengths[:, 0]}}
+
+        self.clock = time.process_time if args.threads == 1 else time.perf_counter
+
+    def __call__(self):
+        start = self.clock()
+        self.generator.generate(self.models, self.sample)
+        return self.clock() - start
+
+
+def report(seconds, args):
+    tokens = args.batch * (args.length + 1)
+    rows = []
+    for arch, times in seconds.items():
+        ratios = [theirs / mine for mine, theirs in zip(times, seconds[STOCK])]
+        rows.append({
+            "arch": arch,
+            "tokens_per_second": tokens / statistics.median(times),
+            "ratio": statistics.median(ratios),
+            "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+        })
+    print("| architecture | tokens/s | times stock | quartiles |\n|---|---|---|---|")
+    for row in rows:
+        between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        print(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between} |")
+    if args.json:
+        settings = {k: v for k, v in vars(args).items() if k != "json"}
+        text = json.dumps({"benchmark": "decode", "machine": machine(), "settings": settings, "rows": rows}, indent=2)
+        args.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

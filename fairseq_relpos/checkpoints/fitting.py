@@ -1,0 +1,41 @@
+"""What is wrong where a checkpoint's weights do not fit a model, in one line."""
+
+import re
+
+
+class FittingModel:
+    """Mixin before a fairseq model: weights that do not fit are a ValueError of one line that
+    names what differs, and the dictionary where that is the reason."""
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        try:
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        except RuntimeError as error:
+            raise ValueError(what_does_not_fit(str(error))) from None
+
+
+#: torch's list of what differs
+_SIZE = r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\d, ]*)\]\) from checkpoint, the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
+
+
+def what_does_not_fit(message: str) -> str:
+    sizes = re.findall(_SIZE, message)
+    for key, theirs, ours in sizes:
+        theirs, ours = theirs.split(", "), ours.split(", ")
+        if key.endswith("embed_tokens.weight") and theirs[1:] == ours[1:]:
+            return (
+                f"the checkpoint was trained with a dictionary of {theirs[0]} words, the data's has "
+                f"{ours[0]} ({key}): give the data folder, or its dict.*.txt, that the model was "
+                "trained with"
+            )
+    differences = [f"{key} is [{theirs}] in it and [{ours}] here" for key, theirs, ours in sizes]
+    for what, label in (("Missing", "it lacks"), ("Unexpected", "it has besides")):
+        keys = re.search(rf'{what} key\(s\) in state_dict: (.*?)\. *(\n|$)', message)
+        if keys:
+            names = re.findall(r'"([^"]+)"', keys[1])
+            differences.append(f"{label} {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""))
+    return (
+        "the checkpoint is not of this model: "
+        + "; ".join(differences[:3] or [message.splitlines()[0]])
+        + ". Use the --arch, sizes and --position-... flags that it was trained with"
+    )

@@ -1,0 +1,105 @@
+"""transformer_NAME and its sizes for every position encoding: encoder and decoder."""
+
+import copy
+
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.models.transformer import TransformerModel
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+
+from .. import flags
+from ..checkpoints.fitting import FittingModel
+from ..encodings import ENCODINGS, Dims, find
+from ..override import layers_of, override_self_attention, resolved_hparams
+from ..signature import refuse_positions
+
+#: a size is stock fairseq's architecture of the same ending
+ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
+
+
+@register_model("transformer_relpos")
+class RelPosTransformer(FittingModel, TransformerModel):
+    """fairseq's transformer with the position encoding that --position-encoding names in the
+    self-attention of encoder and decoder; encoder-decoder attention has no positions."""
+
+    @classmethod
+    def hub_models(cls):
+        return {}
+
+    @classmethod
+    def add_args(cls, parser):
+        TransformerModel.add_args(parser)
+        flags.add_flags(parser, flags.STACKS)
+
+    @classmethod
+    def build_model(cls, args, task):
+        chosen = flags.chosen_stacks(args.position_stacks)
+        names = flags.encodings_of(args.position_encoding, chosen)
+        hparams = flags.hparams_of(args.position_hparams, chosen)
+        model = super().build_model(stock_settings(args, names), task)
+        offload = getattr(args, "offload_activations", False)
+        recompute = offload or getattr(args, "checkpoint_activations", False)
+        resolved = {}
+        for name in flags.STACKS:
+            stack = getattr(model, name)
+            if name in chosen:
+                encoding = override_self_attention(
+                    stack,
+                    names[name],
+                    hparams[name],
+                    causal=name == "decoder",
+                    max_len=stack.max_positions(),
+                    layers=args.position_layers,
+                    backend=args.attention_backend,
+                    has_cls=False,
+                    checkpoint_activations=recompute,
+                    offload_activations=offload,
+                )
+                resolved[name] = resolved_hparams(encoding)
+                continue
+            refuse_positions(stack)
+            if recompute:
+                for layer in layers_of(stack):
+                    checkpoint_wrapper(layer, offload_to_cpu=offload)
+        # saved with the checkpoint: a later --max-source-positions must not change a table
+        args.position_hparams = flags.hparams_text(resolved)
+        return model
+
+
+def stock_settings(args, names):
+    """What fairseq builds, to be overridden: its own recomputation stays out, and a stack
+    gets fairseq's learned positions where the encoding is these."""
+    args = copy.copy(args)
+    args.checkpoint_activations = args.offload_activations = False
+    for stack, name in names.items():
+        Dims(getattr(args, f"{stack}_embed_dim"), getattr(args, f"{stack}_attention_heads"), 1)
+        kind = find(name).stock_positions
+        if getattr(args, f"{stack}_learned_pos") and kind != "learned":
+            raise ValueError(
+                f"--{stack}-learned-pos and the position encoding {name} contradict each other: "
+                f"leave out the first, or use --position-encoding {stack}=learned"
+            )
+        setattr(args, f"{stack}_learned_pos", kind == "learned")
+    if args.no_token_positional_embeddings and set(names) == set(flags.STACKS):
+        raise ValueError(
+            "--no-token-positional-embeddings: what joins the token embeddings is the position "
+            "encoding's; leave the flag out (--position-encoding none has no positions at all)"
+        )
+    return args
+
+
+def _register(name, ending):
+    stock = ARCH_CONFIG_REGISTRY[f"transformer{ending}"]
+
+    @register_model_architecture("transformer_relpos", f"transformer_{name}{ending}")
+    def architecture(args):
+        flags.set_defaults(args, name, flags.STACKS)
+        stock(args)
+
+
+for _name in ENCODINGS:
+    for _ending in ENDINGS:
+        _register(_name, _ending)

@@ -1,0 +1,87 @@
+"""No command runs what is in a checkpoint, unless it is told to."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq_data import binarise
+
+from fairseq_relpos.checkpoints import loading
+from fairseq_relpos.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+class RunsCode:
+    def __reduce__(self):
+        return exec, ("import pathlib; pathlib.Path('was_executed').touch()",)
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": {}, "args": None, "extra": RunsCode()}, "hostile.pt")
+    yield "hostile.pt"
+    os.environ.pop(loading._TRUST, None)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    return binarise(tmp_path_factory.mktemp("trust"))
+
+
+@pytest.mark.parametrize("command", [
+    ["import-tupe", "hostile.pt", "out.pt"],
+    ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
+    ["order-gap", "hostile.pt", "DATA"],
+    ["plot", "bias", "hostile.pt"],
+    ["plot", "attention", "hostile.pt", "--text", "w1"],
+])
+def test_our_commands_do_not_run_what_is_in_a_file(hostile, data, command, capsys):
+    assert main([str(data) if word == "DATA" else word for word in command]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "hostile.pt contains exec" in said and "--trust-checkpoint" in said
+    assert os.listdir() == ["hostile.pt"]
+
+
+FAIRSEQ = {
+    "validate": ["--task", "masked_lm", "--path", "hostile.pt", "--batch-size", "2"],
+    "eval_lm": ["--task", "language_modeling", "--path", "hostile.pt"],
+    "generate": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
+    "interactive": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
+    "train": ["--restore-file", "hostile.pt", "--task", "masked_lm", "--arch", "roberta_t5", "--criterion",
+              "masked_lm", "--encoder-layers", "1", "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim",
+              "8", "--encoder-attention-heads", "2", "--optimizer", "adam", "--lr", "1", "--batch-size", "2",
+              "--save-dir", "save"],
+}
+
+
+@pytest.mark.parametrize("command", FAIRSEQ)
+def test_fairseqs_commands_do_not_run_what_is_in_a_file(hostile, data, command, monkeypatch):
+    import importlib
+
+    for side in ("a", "b"):  # for translation
+        Path(f"dict.{side}.txt").write_bytes((data / "dict.txt").read_bytes())
+    folder = "." if "translation" in FAIRSEQ[command] else str(data)
+    module = importlib.import_module(f"fairseq_cli.{command}")
+    monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir",
+                                      str(ROOT / "fairseq_relpos"), *FAIRSEQ[command]])
+    with pytest.raises((SystemExit, ValueError), match="hostile.pt contains exec, which has no place"):
+        module.cli_main()
+    assert not os.path.exists("was_executed")
+
+
+def test_a_file_that_is_trusted_is_read(hostile, caplog, capsys):
+    assert main(["warm-start", hostile, "out.pt", "--arch", "roberta_t5", "--trust-checkpoint"]) == 1
+    assert "is no RoBERTa checkpoint" in capsys.readouterr().err
+    assert os.path.exists("was_executed") and "RUN while it is read" in caplog.text
+
+
+def test_the_flag_is_taken_from_a_command_line(monkeypatch):
+    monkeypatch.setenv(loading._TRUST, "")
+    assert loading.take_trust_flag(["a", "--trust-checkpoint", "b"]) == ["a", "b"]
+    monkeypatch.delenv(loading._TRUST)
+    assert loading.take_trust_flag(["a"]) == ["a"] and loading._TRUST not in os.environ

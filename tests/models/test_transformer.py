@@ -1,0 +1,294 @@
+"""transformer_NAME inside fairseq: what must stay stock, what must be the encoding's."""
+
+import copy
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from loops import scale_up
+from small_models import transformer, translation_batch
+
+from fairseq_relpos.attention import RelPosMultiheadAttention
+from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.models.transformer import ENDINGS
+from fairseq_relpos.signature import SignatureMismatch
+
+NAMES = sorted(ENCODINGS)
+# one of each kind: input only, operands, shared bias, function of parameters, both; tables in
+# each layer, parts in both, a recomputed bias
+KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]
+STOCK = {"learned": dict(encoder_learned_pos=True, decoder_learned_pos=True), "sinusoidal": {}}
+
+
+def loss_of(model, batch, seed=3):
+    torch.manual_seed(seed)
+    logits = model(*batch)[0].float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[2].roll(-1, 1).flatten())
+
+
+def gradients(model):
+    return {k: p.grad for k, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize("normalize_before", [False, True])
+def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(name, normalize_before):
+    settings = dict(dropout=0.1, attention_dropout=0.1, encoder_normalize_before=normalize_before,
+                    decoder_normalize_before=normalize_before)
+    stock = transformer("transformer", **STOCK[name], **settings)
+    ours = transformer(f"transformer_{name}", **settings)
+    assert list(ours.state_dict()) == list(stock.state_dict())
+    batch = translation_batch()
+    for model in (stock, ours):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, batch, seed=step).backward()
+            optimizer.step()
+        model.eval()
+    assert torch.equal(stock(*batch)[0], ours(*batch)[0])
+    for key, value in ours.state_dict().items():
+        assert torch.equal(value, stock.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_stock_files_are_read_and_written(name):
+    stock = transformer("transformer", **STOCK[name], seed=1).eval()
+    ours = transformer(f"transformer_{name}", seed=2).eval()
+    ours.load_state_dict(copy.deepcopy(stock.state_dict()), strict=True)
+    other = transformer("transformer", **STOCK[name], seed=3).eval()
+    other.load_state_dict(copy.deepcopy(ours.state_dict()), strict=True)
+    batch = translation_batch()
+    assert torch.equal(stock(*batch)[0], ours(*batch)[0])
+    assert torch.equal(stock(*batch)[0], other(*batch)[0])
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_sizes_are_those_of_the_stock_architecture_of_the_same_ending(ending):
+    stock = Namespace()
+    ARCH_CONFIG_REGISTRY[f"transformer{ending}"](stock)
+    for name in NAMES:
+        ours = Namespace()
+        ARCH_CONFIG_REGISTRY[f"transformer_{name}{ending}"](ours)
+        assert {k: getattr(ours, k) for k in vars(stock)} == vars(stock)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_encoding_trains_all_its_parameters_and_starts_from_the_stock_weights(name):
+    stock = transformer("transformer", **STOCK.get(name, {}))
+    after = torch.get_rng_state()
+    ours = transformer(f"transformer_{name}")
+    assert torch.equal(torch.get_rng_state(), after), "later draws would differ"
+    weights = ours.state_dict()
+    for key, value in stock.state_dict().items():
+        if "embed_positions" not in key:
+            assert torch.equal(weights[key], value), key
+    loss_of(ours, translation_batch()).backward()
+    assert [k for k, grad in gradients(ours).items() if grad is None] == []
+
+
+def test_encoder_decoder_attention_has_no_positions():
+    decoder = transformer("transformer_m4m").decoder
+    for layer in decoder.layers:
+        assert isinstance(layer.self_attn, RelPosMultiheadAttention)
+        assert not isinstance(layer.encoder_attn, RelPosMultiheadAttention)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rebuilding_from_the_saved_settings_gives_the_same_model(name):
+    model = transformer(f"transformer_{name}")
+    saved = Namespace(**vars(model.args))
+    # a longer --max-source-positions later must not change a relative table
+    if name not in {"learned", "abs_m4m", "bert_r", "bert_ad"} and not name.startswith("tupe"):
+        saved.max_source_positions = 50
+    rebuilt = transformer(saved.arch, **{k: v for k, v in vars(saved).items() if k != "arch"})
+    assert rebuilt.args.position_hparams == model.args.position_hparams
+    rebuilt.load_state_dict(model.state_dict())
+
+
+def test_each_stack_can_have_its_own_encoding_and_hyperparameters():
+    model = transformer("transformer_none", position_encoding="encoder=t5,decoder=alibi",
+                        position_hparams="encoder.num_buckets=8 decoder.form=trained")
+    encoder, decoder = model.encoder.layers[0].self_attn, model.decoder.layers[0].self_attn
+    assert encoder.position_encoding.hparams["num_buckets"] == 8
+    assert decoder.position_encoding.hparams == {"form": "trained"}
+    assert model.args.position_encoding == "encoder=t5,decoder=alibi"
+    model = transformer("transformer_rope", position_encoding="decoder=alibi")
+    assert model.args.position_encoding == "encoder=rope,decoder=alibi"
+    model = transformer("transformer_t5", position_hparams="num_buckets=16 decoder.num_buckets=8")
+    assert model.encoder.embed_positions.rows.count == 16
+    assert model.decoder.embed_positions.rows.count == 8
+
+
+def test_a_stack_that_is_left_out_is_stock_fairseq():
+    model = transformer("transformer_t5", position_stacks="decoder", encoder_learned_pos=True)
+    stock = transformer("transformer", encoder_learned_pos=True)
+    assert type(model.encoder.embed_positions) is type(stock.encoder.embed_positions)
+    assert not isinstance(model.encoder.layers[0].self_attn, RelPosMultiheadAttention)
+    assert isinstance(model.decoder.layers[0].self_attn, RelPosMultiheadAttention)
+    rebuilt = transformer("transformer_t5", **{k: v for k, v in vars(model.args).items() if k != "arch"})
+    rebuilt.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("settings, what", [
+    (dict(position_encoding="encoder=t6"), "unknown position encoding 't6'"),
+    (dict(position_encoding="encodr=t5"), "'encodr' is no stack of this model: encoder or decoder"),
+    (dict(position_encoding="encoder=t5,encoder=t5"), "neither NAME nor encoder=NAME"),
+    (dict(position_encoding="encoder=t5,"), "neither NAME nor encoder=NAME"),
+    (dict(position_hparams="enc.num_buckets=8"), "'enc' is no stack of this model"),
+    (dict(position_hparams="encoder.bucket=8"), "t5 has no bucket; it accepts"),
+    (dict(position_hparams="encoder.num_buckets=8", position_stacks="decoder"),
+     "the encoder is not among --position-stacks decoder"),
+    (dict(position_encoding="encoder=t5,decoder=alibi", position_stacks="encoder"),
+     "the decoder is not among --position-stacks encoder"),
+    (dict(position_stacks="encoders"), "--position-stacks 'encoders' is not encoder,decoder"),
+    (dict(position_layers="3"), "numbers from 1 to 2"),
+    (dict(encoder_learned_pos=True), "--encoder-learned-pos and the position encoding t5"),
+    (dict(no_token_positional_embeddings=True), "leave the flag out"),
+    (dict(cross_self_attention=True), "--cross-self-attention mixes"),
+    (dict(decoder_xformers_att_config="{}"), "--decoder-xformers-att-config replaces"),
+    (dict(export=True), "--export is for TorchScript"),
+    (dict(ddp_backend="fully_sharded"), "--ddp-backend fully_sharded"),
+    (dict(base_layers=1), "--base-layers adds layers"),
+    (dict(encoder_attention_heads=5), "cannot be divided into 5"),
+])
+def test_contradictions_are_refused_by_name(settings, what):
+    with pytest.raises(ValueError, match=re.escape(what)):
+        transformer("transformer_t5", **settings)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_file_of_another_encoding_is_refused_and_the_stack_named(stack):
+    source = transformer("transformer_none", position_encoding=f"{stack}=m4").state_dict()
+    for settings in (dict(position_encoding=f"{stack}=m4m"), dict(position_encoding=f"{stack}=learned"),
+                     dict(position_stacks="decoder" if stack == "encoder" else "encoder")):
+        with pytest.raises(SignatureMismatch, match=rf"checkpoint's {stack} was trained with \[pe:m4\|"):
+            transformer("transformer_none", **settings).load_state_dict(copy.deepcopy(source))
+
+
+def test_layerdrop_leaves_no_layer_without_its_encoding():
+    for seed in range(5):
+        model = transformer("transformer_t5", seed, encoder_layerdrop=0.9, decoder_layerdrop=0.9)
+        for stack in (model.encoder, model.decoder):
+            kinds = {type(stack.layers[number].self_attn) for number in range(2)}
+            assert kinds == {RelPosMultiheadAttention}
+
+
+def test_cls_first_unties_the_first_real_token_of_a_source():
+    """Sources have no [CLS] of their own; the user may say that the first token is one."""
+    plain = transformer("transformer_tupe_a")
+    first = transformer("transformer_tupe_a", position_hparams="encoder.cls=first").eval()
+    assert plain.encoder.embed_positions.untied is False
+    batch = translation_batch()
+    before = first(*batch)[0]
+    part = first.encoder.embed_positions
+    assert part.untied and part.extra == 1
+    part.p.data[0] += 3  # theta_1 and theta_2 of the reset
+    assert not torch.allclose(before, first(*batch)[0])
+    with pytest.raises(ValueError, match="cls"):
+        transformer("transformer_t5", position_hparams="cls=first")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_the_side_of_the_padding_changes_no_translation(name):
+    settings = {"position_hparams": "encoder.cls=first"} if name in ("tupe_a", "m4_reset") else {}
+    model = transformer(f"transformer_{name}", **settings).eval()
+    for stack in (model.encoder, model.decoder):
+        scale_up(stack.embed_positions)
+    source, lengths, previous = translation_batch()
+    right = torch.full_like(source, 1)
+    for row, sentence in enumerate(source):
+        right[row, : lengths[row]] = sentence[sentence.ne(1)]
+    left, right = model(source, lengths, previous)[0], model(right, lengths, previous)[0]
+    torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("layerdrop", [0.0, 0.5])
+def test_checkpointed_and_offloaded_activations_give_the_same_gradients(name, layerdrop):
+    """Also with two forward passes before the backward, of different lengths."""
+    results = []
+    source, lengths, previous = translation_batch()
+    for how in ({}, dict(checkpoint_activations=True), dict(offload_activations=True)):
+        model = transformer(f"transformer_{name}", encoder_layerdrop=layerdrop,
+                            decoder_layerdrop=layerdrop, dropout=0.1, **how).train()
+        shorter = (source[:2, 3:], lengths[:2], previous[:2, :5])
+        (loss_of(model, (source, lengths, previous)) + loss_of(model, shorter)).backward()
+        results.append(gradients(model))
+    for recomputed in results[1:]:
+        for key, grad in results[0].items():
+            if grad is None:  # a dropped layer
+                assert recomputed[key] is None, key
+            else:
+                torch.testing.assert_close(recomputed[key], grad, atol=1e-7, rtol=1e-5)
+
+
+def test_offloading_saves_a_layers_input_outside_and_a_stock_stack_recomputes_too(monkeypatch):
+    from torch.autograd import graph
+
+    saved = []
+    monkeypatch.setattr("fairseq_relpos.override.save_on_cpu", lambda: graph.saved_tensors_hooks(
+        lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor))
+    model = transformer("transformer_t5", offload_activations=True, position_stacks="decoder").train()
+    loss_of(model, translation_batch()).backward()
+    assert saved.count((7, 3, 24)) >= 2  # x of both decoder layers
+    stock = transformer("transformer_t5", position_stacks="decoder").train()
+    loss_of(stock, translation_batch()).backward()
+    for key, grad in gradients(stock).items():
+        torch.testing.assert_close(gradients(model)[key], grad, atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_stays_near_the_full_one(name):
+    model = transformer(f"transformer_{name}").eval()
+    expected = model(*translation_batch())[0]
+    model = model.half()
+    model.load_state_dict(copy.deepcopy(model.state_dict()))  # the signature survives
+    found = model(*translation_batch())[0]
+    assert found.dtype == torch.float16 and found.isfinite().all()
+    assert (found.float() - expected).abs().max() / expected.abs().max() < 0.01
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_copy_of_a_used_model_is_independent(name):
+    """EMA and ensembles: the copy's layers must follow the copy's stacks."""
+    model = transformer(f"transformer_{name}", checkpoint_activations=True).eval()
+    batch = translation_batch()
+    expected = model(*batch)[0].clone()
+    other = copy.deepcopy(model).train()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.5)
+    loss_of(other, batch).backward()
+    assert torch.equal(model(*batch)[0], expected)
+    assert all(p.grad is None for p in model.parameters())
+    for stack in (other.encoder, other.decoder):
+        parts = {id(stack.layers[n].self_attn.current_pass) for n in range(2)}
+        assert parts == {id(stack.embed_positions.current_pass)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bf16_training_stays_finite_and_learns(name):
+    """As fairseq's --bf16: the model in bf16, the optimizer on float32 copies."""
+    model = transformer(f"transformer_{name}", encoder_layers=1, decoder_layers=1, dropout=0.0)
+    model = model.bfloat16().train()
+    parameters = list(model.parameters())
+    masters = [p.detach().float().requires_grad_() for p in parameters]
+    optimizer = torch.optim.Adam(masters, lr=0.01)
+    losses = []
+    for _ in range(100):
+        loss = loss_of(model, translation_batch())
+        loss.backward()
+        for master, p in zip(masters, parameters):
+            master.grad, p.grad = p.grad.float(), None
+        torch.nn.utils.clip_grad_norm_(masters, 1.0, error_if_nonfinite=True)
+        optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(masters, parameters):
+                p.copy_(master)
+        losses.append(loss.item())
+    assert all(p.isfinite().all() for p in masters)
+    assert losses[-1] < 0.2 * losses[0]

@@ -1,0 +1,146 @@
+"""Translation through fairseq's own commands: what they print, and what they refuse."""
+
+import re
+
+import pytest
+import torch
+from fairseq_data import (
+    WORDS,
+    binarise,
+    binarise_translation,
+    fairseq,
+    fairseq_ok,
+    translation,
+)
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+
+USER_DIR = "fairseq_relpos"
+ALL = ("--required-batch-size-multiple", 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("translation")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return binarise_translation(folder / "corpus")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(folder, data):
+    """t5 in both stacks; and tupe_a and m4m in bf16, recomputed and offloaded layers."""
+    fairseq_ok("train", *translation(data, folder / "t5", USER_DIR, "--max-update", 30, *ALL,
+                                     arch="transformer_t5"))
+    fairseq_ok("train", *translation(
+        data, folder / "two", USER_DIR, "--max-update", 10, *ALL, "--position-encoding",
+        "encoder=tupe_a,decoder=m4m", "--position-hparams", "encoder.cls=first", "--bf16",
+        "--offload-activations", "--store-ema", "--encoder-layerdrop", 0.2, arch="transformer_none",
+    ))
+    return folder / "t5" / "checkpoint_last.pt", folder / "two" / "checkpoint_last.pt"
+
+
+def generate(data, path, *more):
+    return fairseq("generate", data, "--user-dir", USER_DIR, "--path", path, "--cpu", "--beam", 2,
+                   "--num-workers", 0, "--batch-size", 8, *more)
+
+
+def interactive(data, path, given, *more, **environment):
+    return fairseq("interactive", data, "--user-dir", USER_DIR, "--path", path, "--cpu",
+                   *more, given=given, **environment)
+
+
+def assert_one_line(done, *what):
+    assert done.returncode != 0 and "Traceback" not in done.stdout, done.stdout
+    assert "fairseq_relpos: error: " in done.stdout.strip().splitlines()[-1]
+    for part in what:
+        assert part in done.stdout.strip().splitlines()[-1], done.stdout
+
+
+def test_the_checkpoint_holds_both_stacks_settings(checkpoints):
+    saved = load_checkpoint(checkpoints[1])
+    settings = saved["cfg"]["model"]
+    assert settings.position_encoding == "encoder=tupe_a,decoder=m4m"
+    assert "encoder.cls=first" in settings.position_hparams
+    assert "decoder.max_distance=19" in settings.position_hparams
+    assert all(value.isfinite().all() for value in saved["model"].values() if torch.is_tensor(value))
+
+
+def test_generate_scores_every_sentence_also_of_an_ensemble(data, checkpoints, tmp_path):
+    for path in (checkpoints[0], ":".join(map(str, checkpoints))):
+        done = generate(data, path, *ALL, "--scoring", "sacrebleu", "--max-len-b", 30)
+        assert done.returncode == 0, done.stdout
+        assert len(re.findall(r"^H-", done.stdout, re.M)) == 11
+        assert re.search(r"Generate test with beam=2: BLEU = \d", done.stdout)
+    for kind, name in (("D", "system"), ("T", "reference")):
+        lines = re.findall(rf"^{kind}-\d+\t(?:-?[\d.]+\t)?(.*)$", done.stdout, re.M)
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    score = fairseq_ok("score", "--sys", tmp_path / "system", "--ref", tmp_path / "reference")
+    assert "BLEU4 = " in score
+
+
+def test_sentences_that_generate_would_lose_are_reported(data, checkpoints):
+    done = generate(data, checkpoints[0])
+    assert done.returncode == 0
+    assert "3 of 11 samples are LEFT OUT of this evaluation" in done.stdout
+
+
+def test_sacrebleu_that_would_be_no_sacrebleu_is_refused(data, checkpoints):
+    assert_one_line(generate(data, checkpoints[0], "--sacrebleu"), "--scoring sacrebleu")
+
+
+def test_interactive_translates_and_refuses_what_is_not_utf8(data, checkpoints):
+    done = interactive(data, checkpoints[0], b"w1 w2 w3\nw4 w5\n")
+    assert done.returncode == 0 and len(re.findall(r"^H-[01]\t", done.stdout, re.M)) == 2
+    for environment in ({}, {"LC_ALL": "C"}):
+        done = interactive(data, checkpoints[0], b"w1 w2\nw3 \xff\xfe w4\n", **environment)
+        assert_one_line(done, "the input is not UTF-8, in line")
+
+
+def test_a_source_longer_than_the_positions_is_an_error_or_skipped_with_a_count(data, checkpoints):
+    text = b"w1 w2\n" + b"w3 " * 30 + b"\n"
+    flags = ("--buffer-size", 2)
+    assert_one_line(interactive(data, checkpoints[1], text, *flags), "Size of sample #1 is invalid (=(31, 0))")
+    done = interactive(data, checkpoints[1], text, *flags, "--skip-invalid-size-inputs-valid-test")
+    assert done.returncode == 0 and "1 samples have invalid sizes and will be skipped" in done.stdout
+    assert re.findall(r"^H-(\d)", done.stdout, re.M) == ["0"]
+
+
+def test_a_dictionary_that_is_not_the_checkpoints_is_named(checkpoints, tmp_path):
+    other = binarise_translation(tmp_path, words=[*WORDS, "one", "two", "three", "four", "five"])
+    assert_one_line(generate(other, checkpoints[0]), "trained with a dictionary of 44 words",
+                    "the data's has 49")
+
+
+@pytest.mark.parametrize("flags, what", [
+    (("--arch", "transformer_alibi"), "the checkpoint's encoder was trained with [pe:t5|"),
+    (("--arch", "transformer_t5", "--position-stacks", "encoder"),
+     "the checkpoint's decoder was trained with [pe:t5|"),
+    (("--arch", "transformer_t5", "--decoder-layers", "1"), "the checkpoint is not of this model: "
+     "it has besides decoder.layers.1."),
+    (("--arch", "transformer_t5", "--position-hparams", "decodr.num_buckets=8"), "'decodr' is no stack"),
+])
+def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(
+    data, checkpoints, tmp_path, flags, what
+):
+    done = fairseq("train", *translation(data, tmp_path / "run", USER_DIR, "--restore-file",
+                                         checkpoints[0], "--max-update", 40, *flags, arch="transformer_t5"))
+    assert_one_line(done, what)
+    assert not list(tmp_path.glob("run/*.pt"))
+
+
+def test_eval_lm_evaluates_something_or_says_so(tmp_path):
+    data = binarise(tmp_path / "corpus")
+    flags = (data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0)
+    fairseq_ok("train", *flags, "--save-dir", tmp_path / "lm", "--task", "language_modeling",
+               "--arch", "transformer_lm", "--decoder-layers", 1, "--decoder-embed-dim", 16,
+               "--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2, "--optimizer", "adam",
+               "--lr", 0.01, "--batch-size", 8, "--tokens-per-sample", 16, "--max-update", 4)
+    evaluate = ("eval_lm", *flags, "--path", tmp_path / "lm" / "checkpoint_last.pt", "--gen-subset",
+                "valid", "--batch-size", 4)
+    assert_one_line(fairseq(*evaluate), "samples are longer than the 16 positions", "--tokens-per-sample")
+    done = fairseq_ok(*evaluate, "--tokens-per-sample", 16, "--sample-break-mode", "eos")
+    perplexity = re.search(r"Perplexity: ([\d.]+)", done)
+    assert perplexity and float(perplexity[1]) > 2
