@@ -20,7 +20,10 @@ def _register_with_fairseq():
 
         compat.apply()
 
-        from .models import roberta  # noqa: F401
+        from .criterions import sequence_labels  # noqa: F401
+        from .models import roberta, sequence_encoder, transformer  # noqa: F401
+        from .optim import torch_adamw  # noqa: F401
+        from .tasks import whole_words  # noqa: F401
     except Exception:
         # doctor is there to say what is wrong with a fairseq that does not import
         if not _asked_for_a_diagnosis():

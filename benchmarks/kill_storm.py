@@ -1,0 +1,143 @@
+"""Kills one small training again and again and compares its weights with an uninterrupted run.
+
+    python benchmarks/kill_storm.py DATA --kills 20 --json benchmarks/results/kill_storm.json
+
+DATA: a folder that fairseq-preprocess wrote for masked LM. Each start of fairseq-train is killed
+with SIGKILL, the sooner or later by chance; every other one as soon as a half-written checkpoint is
+seen. Then it is started once more and left alone. On a CPU in float32 the weights have to be equal
+to the last bit.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from machine import machine
+
+import fairseq_relpos
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", help="binarised text with dict.txt")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--save-every", type=int, default=5, help="updates")
+    parser.add_argument("--encoding", default="tupe_r")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = storm(args, Path(folder))
+    print(json.dumps(result, indent=2))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if result["largest_difference"] == 0 else 1
+
+
+def storm(args, folder):
+    chance = random.Random(args.seed)
+    whole, killed = folder / "whole", folder / "killed"
+    run(args, whole).wait_to_the_end()
+    kills = []
+    while len(kills) < args.kills:
+        training = run(args, killed)
+        kind = "while saving" if len(kills) % 2 else "at any moment"
+        if not training.kill(kind, chance):
+            shutil.rmtree(killed)  # it was done before it could be killed: once more from the start
+            continue
+        kills.append({"kind": kind, "updates_saved": updates_in(killed), **training.seen})
+        print(f"kill {len(kills)}: {kills[-1]}", flush=True)
+    run(args, killed).wait_to_the_end()
+    weights = [load_checkpoint(place / "checkpoint_last.pt")["model"] for place in (whole, killed)]
+    assert weights[0].keys() == weights[1].keys()
+    difference = max((weights[0][k].double() - weights[1][k].double()).abs().max().item() for k in weights[0])
+    return {
+        "kills": len(kills),
+        "with_a_half_written_file": sum(kill["half_written"] for kill in kills),
+        "updates": args.updates,
+        "encoding": args.encoding,
+        "largest_difference": difference,
+        "bitwise_equal": all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0]),
+        "each": kills,
+        **machine(),
+    }
+
+
+def run(args, save_dir):
+    return Training([
+        args.data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--save-dir", save_dir, "--cpu",
+        "--task", "masked_lm", "--criterion", "masked_lm", "--arch", f"roberta_{args.encoding}",
+        "--sample-break-mode", "eos", "--tokens-per-sample", 64, "--max-positions", 64,
+        "--encoder-layers", 2, "--encoder-embed-dim", 64, "--encoder-ffn-embed-dim", 128,
+        "--encoder-attention-heads", 4, "--optimizer", "adam", "--lr", 0.001, "--batch-size", 4,
+        "--num-workers", 0, "--seed", 1, "--disable-validation", "--max-update", args.updates,
+        "--save-interval-updates", args.save_every, "--keep-interval-updates", 1,
+        "--no-epoch-checkpoints", "--no-progress-bar", "--log-interval", 1000,
+    ], save_dir, args.save_every)  # fmt: skip
+
+
+class Training:
+    def __init__(self, arguments, save_dir, save_every):
+        self.save_dir, self.save_every = save_dir, save_every
+        command = [sys.executable, "-m", "fairseq_cli.train", *map(str, arguments)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(command, text=True, **quiet)
+        self.seen = {}
+
+    def wait_to_the_end(self):
+        _, errors = self.process.communicate()
+        if self.process.returncode:
+            sys.exit(f"kill_storm: error: fairseq-train ended with {self.process.returncode}: {errors[-500:]}")
+
+    def kill(self, kind, chance):
+        """False if the training was over first."""
+        saves = chance.randrange(5)
+        reached = self.updates_on_disk() + saves * self.save_every
+        over = saves and self._wait(lambda: self.updates_on_disk() >= reached)
+        if kind == "while saving":
+            over = over or self._wait(lambda: any(self.save_dir.glob("*.tmp")))
+        else:
+            # without a save to wait for: from the import of fairseq to the first updates
+            over = over or self._wait_seconds(chance.uniform(0, 0.3 if saves else 6))
+        if over:
+            return False
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+        self.seen = {"half_written": any(self.save_dir.glob("*.tmp"))}
+        return True
+
+    def updates_on_disk(self):
+        names = (path.stem.split("_") for path in self.save_dir.glob("checkpoint_*_*.pt"))
+        return max((int(name[-1]) for name in names), default=0)
+
+    def _wait(self, condition):
+        while not condition():
+            if self.process.poll() is not None:
+                self.wait_to_the_end()
+                return True
+            time.sleep(0.0005)
+        return False
+
+    def _wait_seconds(self, seconds):
+        until = time.monotonic() + seconds
+        return self._wait(lambda: time.monotonic() > until)
+
+
+def updates_in(save_dir):
+    last = save_dir / "checkpoint_last.pt"
+    return load_checkpoint(last)["optimizer_history"][-1]["num_updates"] if last.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Optimizers that fairseq lacks."""

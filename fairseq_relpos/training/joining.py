@@ -1,0 +1,132 @@
+"""Several ranks find each other, or each says within bounded time who is missing."""
+
+import contextlib
+import datetime
+import os
+import socket
+import time
+from urllib.parse import urlsplit
+
+import torch
+from torch.distributed import PrefixStore, TCPStore
+
+from ..shims import replace
+
+#: how many seconds a rank waits for the others (launch_torchrun.sh sets the same for nodes)
+TIMEOUT_VARIABLE, TIMEOUT = "RELPOS_JOIN_TIMEOUT", 300
+
+
+def name_the_ranks_that_do_not_join():
+    """fairseq waits as long as torch does, 30 minutes with gloo, and then says how many are missing.
+
+    Here a roll is called first, in the store that the process group then uses: it says who has
+    not come, that the port is taken, or that nobody answers at the address.
+    """
+    from fairseq.distributed import utils
+
+    @replace(utils, "distributed_init")
+    def join(stock, cfg):
+        distributed = cfg.distributed_training
+        address = store_address(distributed.distributed_init_method)
+        if cfg.common.tpu or address is None or torch.distributed.is_initialized():
+            return stock(cfg)
+        rank, ranks = distributed.distributed_rank, distributed.distributed_world_size
+        seconds = join_timeout()
+        store = open_store(*address, rank, seconds)
+        call_the_roll(store, rank, ranks, seconds)
+        store.set_timeout(torch.distributed.distributed_c10d.default_pg_timeout)
+        with _process_group_in(store):
+            return stock(cfg)
+
+
+def join_timeout() -> float:
+    given = os.environ.get(TIMEOUT_VARIABLE, TIMEOUT)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0
+    if not seconds > 0:
+        raise ValueError(f"{TIMEOUT_VARIABLE}={given} is not a number of seconds above 0")
+    return seconds
+
+
+def store_address(init_method):
+    """(host, port, whether a launcher already serves a store there); None for what is no address."""
+    url = urlsplit(init_method or "")
+    if url.scheme == "tcp" and url.port:
+        return url.hostname, url.port, False
+    if url.scheme == "env" and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), served
+    return None
+
+
+def open_store(host, port, served, rank, seconds):
+    """The store of all ranks, which the first of them serves unless the launcher does."""
+    try:
+        store = TCPStore(
+            host,
+            port,
+            is_master=rank == 0 and not served,
+            timeout=datetime.timedelta(seconds=seconds),
+            wait_for_workers=False,
+        )
+    except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
+        raise ValueError(_why_there_is_no_store(str(error), host, port, seconds)) from None
+    # torchrun's store outlives the ranks that it starts again
+    return PrefixStore(f"relpos/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
+def _why_there_is_no_store(message, host, port, seconds):
+    if "EADDRINUSE" in message or "address already in use" in message.lower():
+        return (
+            f"port {port} of {socket.gethostname()} is in use, perhaps by an earlier run: choose "
+            "another (--distributed-port, torchrun's --master_port) or end what uses it"
+        )
+    if "listen" in message or "bind" in message:
+        return f"rank 0 cannot serve port {port} of {socket.gethostname()}: {message.splitlines()[0]}"
+    return (
+        f"rank 0 does not answer at {host}:{port} after {seconds:g} s: start its node, give every "
+        f"node the same address and port, open the port; {TIMEOUT_VARIABLE} changes the wait"
+    )
+
+
+def call_the_roll(store, rank, ranks, seconds):
+    """Returns when every rank has come; an error names those that have not after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    try:
+        store.set(f"joined/{rank}", socket.gethostname())
+        while not store.check([f"joined/{other}" for other in range(ranks)]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        else:
+            return
+        came = [other for other in range(ranks) if store.check([f"joined/{other}"])]
+        hosts = sorted({store.get(f"joined/{other}").decode() for other in came})
+    except RuntimeError as error:
+        raise ValueError(
+            f"rank {rank} lost rank 0 while the ranks were joining ({str(error).splitlines()[0]}): "
+            "rank 0's own last line says why it ended"
+        ) from None
+    missing = [str(other) for other in range(ranks) if other not in came]
+    raise ValueError(
+        f"after {seconds:g} s {len(missing)} of {ranks} ranks have not joined: "
+        f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what their nodes "
+        f"printed; {TIMEOUT_VARIABLE} changes the wait"
+    )
+
+
+@contextlib.contextmanager
+def _process_group_in(store):
+    """fairseq's call of init_process_group makes the group in ``store``, on the given ranks."""
+    torchs = torch.distributed.init_process_group
+
+    def init_process_group(backend, init_method, world_size, rank):
+        return torchs(backend=backend, store=store, world_size=world_size, rank=rank)
+
+    torch.distributed.init_process_group = init_process_group
+    try:
+        yield
+    finally:
+        torch.distributed.init_process_group = torchs

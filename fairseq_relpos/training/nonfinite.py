@@ -1,0 +1,98 @@
+"""Where a NaN or an infinity came from, in one line."""
+
+import torch
+
+from ..shims import replace
+
+SHOWN = 8
+AGAIN = "nothing non-finite on this rank when run again"
+
+
+class FirstNonFinite:
+    """Context in which fairseq runs a bad batch again, in place of its NanDetector, whose backward
+    hooks fail on modules that return something else than tensors.
+
+    ``first``: the first module whose output was not finite, or else the first parameter whose
+    gradient is not.
+    """
+
+    first = AGAIN
+
+    def __init__(self, model):
+        self.model = model
+
+    def __enter__(self):
+        FirstNonFinite.first = AGAIN
+        self.hooks = [
+            module.register_forward_hook(lambda module, given, output, name=name: self.look(name, output))
+            for name, module in self.model.named_modules()
+            if name
+        ]
+
+    def look(self, name, output):
+        if self.first is AGAIN and not _is_finite(output):
+            FirstNonFinite.first = f"the output of {name}"
+
+    def __exit__(self, *exception):
+        for hook in self.hooks:
+            hook.remove()
+        for name, p in self.model.named_parameters():
+            if self.first is AGAIN and not _is_finite(p.grad):
+                FirstNonFinite.first = f"the gradient of {name}"
+
+
+def _is_finite(output):
+    if torch.is_tensor(output):
+        return not output.is_floating_point() or bool(output.isfinite().all())
+    if isinstance(output, dict):
+        output = output.values()
+    elif not isinstance(output, (list, tuple)):
+        return True
+    return all(map(_is_finite, output))
+
+
+def name_the_first_non_finite_module():
+    """fairseq, all versions, ends in a traceback after many lines; under --amp on a CPU, where
+    torch's scaler does nothing, it trains on with NaN.
+
+    Here a run whose gradients are not finite, or whose loss scale has collapsed, ends in one line
+    that names the update, the rank, the sentences and the module.
+    """
+    from fairseq import trainer
+    from fairseq.trainer import Trainer
+
+    trainer.NanDetector = FirstNonFinite
+
+    @replace(Trainer, "clip_grad_norm")
+    def stop_under_amp_without_a_scaler(stock, self, clip_norm):
+        if not self.cfg.common.amp or self.optimizer.scaler.is_enabled():
+            return stock(self, clip_norm)
+        norm = self.optimizer.fp32_optimizer.clip_grad_norm(clip_norm)
+        if not torch.isfinite(norm).all():
+            raise FloatingPointError("gradients are Nan/Inf")
+        return norm
+
+    @replace(Trainer, "train_step")
+    def explain(stock, self, samples, *args, **kwargs):
+        try:
+            return stock(self, samples, *args, **kwargs)
+        except FloatingPointError as error:
+            raise ValueError(_in_one_line(self, samples, error)) from error
+        except (AssertionError, RuntimeError) as error:
+            # on an overflow fairseq asks for a zero on the GPU, also where there is none
+            if self.cuda or not isinstance(error.__context__, OverflowError):
+                raise
+            self.zero_grad()
+            return None
+
+
+def _in_one_line(trainer, samples, error):
+    collapsed = "loss scale" in str(error)
+    what = "the loss scale has collapsed" if collapsed else str(error).split("\n")[0].rstrip(".")
+    ids = [int(number) for sample in samples if sample for number in sample.get("id", ())]
+    sentences = ", ".join(map(str, ids[:SHOWN])) + (", ..." if ids[SHOWN:] else "")
+    return (
+        f"update {trainer.get_num_updates() + 1}, rank {trainer.data_parallel_rank}: {what}; first: "
+        f"{FirstNonFinite.first}; sentences {sentences or 'unknown'} of the training data; state in crash.pt. Try a "
+        "smaller --lr, a longer --warmup-updates, --clip-norm 1, or --bf16 or float32 instead of --fp16"
+    )

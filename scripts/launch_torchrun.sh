@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# fairseq-train with this plugin on any number of nodes and GPUs, through torchrun.
+#
+#   scripts/launch_torchrun.sh [flags of torchrun] -- DATA [flags of fairseq-train]
+#
+#   scripts/launch_torchrun.sh -- DATA --arch roberta_tupe_r ...                  # every GPU of this machine
+#   scripts/launch_torchrun.sh --nproc_per_node 2 -- DATA ... --cpu               # two processes, no GPU
+#   scripts/launch_torchrun.sh --nnodes 2 --node_rank R --master_addr node0 \
+#       --nproc_per_node 8 -- DATA ...                                            # on node R of two
+#
+# RELPOS_JOIN_TIMEOUT=300: seconds that nodes and ranks wait for each other. After SIGTERM the ranks
+# have STOP_TIMEOUT=120 seconds to finish an update and save. docs/multi_node.md has the rest.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export RELPOS_JOIN_TIMEOUT=${RELPOS_JOIN_TIMEOUT:-300}
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${STOP_TIMEOUT:-120}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
+usage="usage: launch_torchrun.sh [flags of torchrun] -- DATA [flags of fairseq-train]"
+die() { echo "launch_torchrun: error: $*" >&2; exit 1; }
+
+python=python
+[ ! -x "$ROOT/.venv/bin/python" ] || python=$ROOT/.venv/bin/python
+"$python" -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' ||
+  die "$python has no torch and fairseq: bash scripts/setup.sh, or activate your environment"
+
+torchrun=()
+nodes=1 node_rank=0 master_addr= master_port=29500 gave_processes= gave_rendezvous=
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  flag=${1%%=*} value=${2:-}
+  [[ $1 != *=* ]] || value=${1#*=}
+  case ${flag//-/_} in
+    __nnodes) nodes=$value ;;
+    __node_rank) node_rank=$value ;;
+    __master_addr) master_addr=$value ;;
+    __master_port) master_port=$value ;;
+    __nproc_per_node) gave_processes=yes ;;
+    __rdzv_* | __standalone) gave_rendezvous=yes ;;
+  esac
+  torchrun+=("$1")
+  shift
+done
+[ "${1:-}" = -- ] || die "no -- between torchrun's flags and the data folder; $usage"
+shift
+[ $# -gt 0 ] || die "no data folder; $usage"
+
+if [ -z "$gave_processes" ]; then
+  gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
+  [ "$gpus" -gt 0 ] || die "no GPU here: say how many processes (--nproc_per_node N, and --cpu after --)"
+  torchrun+=(--nproc_per_node "$gpus")
+fi
+if [ -z "$gave_rendezvous" ]; then
+  if [ "$nodes" = 1 ] && [ -z "$master_addr" ]; then
+    torchrun+=(--standalone)
+  else
+    [ -n "$master_addr" ] || die "--nnodes $nodes needs --master_addr, the address of node 0, on every node"
+    torchrun+=(--rdzv_conf "timeout=$RELPOS_JOIN_TIMEOUT")
+    # torchrun would wait for a taken port, or an address where nobody is, and say less
+    "$python" "$ROOT/scripts/launch_check.py" "$master_addr" "$master_port" "$node_rank" "$RELPOS_JOIN_TIMEOUT"
+  fi
+fi
+[[ " $* " =~ " --user-dir"[\ =] ]] || set -- "$@" --user-dir "$ROOT/fairseq_relpos"
+
+code=0
+"$python" -m torch.distributed.run "${torchrun[@]}" -m fairseq_cli.train "$@" &
+torchrun_pid=$!
+trap 'kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
+while :; do
+  wait $torchrun_pid && code=0 || code=$?
+  kill -0 $torchrun_pid 2>/dev/null || break
+done
+[ $code = 0 ] || echo "launch_torchrun: torchrun ended with exit code $code: the first line above with \"error:\" or \"Timed out\" says why" >&2
+exit $code

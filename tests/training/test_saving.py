@@ -1,0 +1,193 @@
+"""Checkpoints that are whole whatever happens, and runs that go on from them."""
+
+import os
+import random
+import resource
+import signal
+import time
+import zipfile
+
+import pytest
+import torch
+from fairseq.file_io import PathManager
+from fairseq_data import masked_lm
+from forked import Run, train
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.training import resuming, saving
+
+USER_DIR = "fairseq_relpos"
+
+
+def arguments(data, save_dir, *more):
+    """Dropout on, so that a resumed run has to draw the same."""
+    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_tupe_r", "--dropout", 0.1,
+                     "--required-batch-size-multiple", 1, "--disable-validation", *more)
+
+
+def weights(folder):
+    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
+
+
+def assert_bitwise_equal(one, other):
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    train(arguments(data, folder, "--max-update", 20, "--no-epoch-checkpoints"), folder / "log")
+    return folder
+
+
+# Writing
+
+
+def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    saving.write(str(last), lambda file: file.write(b"whole"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # no file may be larger
+    try:
+        from fairseq import checkpoint_utils
+
+        with pytest.raises(ValueError, match="cannot be saved: no room .*make room") as error:
+            checkpoint_utils.torch_persistent_save({"x": torch.zeros(100_000)}, str(last))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(error.value)
+    assert last.read_bytes() == b"whole" and os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_copies_are_whole_too(tmp_path):
+    source, target = tmp_path / "a.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new" * 1000)
+    target.write_bytes(b"old")
+    before = os.stat(target).st_ino
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
+    assert os.stat(target).st_ino != before, "written over what was there"
+    assert (tmp_path / "checkpoint_previous.pt").read_bytes() == b"old"
+
+
+def test_a_folder_that_cannot_be_written_ends_in_one_line(data, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = Run(arguments(data, tmp_path / "file" / "save"), tmp_path / "log")
+    assert run.wait() == 1
+    assert "Not a directory" in run.printed().splitlines()[-1] and "Traceback" not in run.printed()
+
+
+def test_the_predecessor_is_kept_only_where_no_numbered_checkpoint_serves(data, tmp_path):
+    every = ("--max-update", 6, "--save-interval-updates", 2, "--no-epoch-checkpoints")
+    train(arguments(data, tmp_path / "one", *every, "--keep-interval-updates", 1), tmp_path / "log")
+    assert sorted(os.listdir(tmp_path / "one")) == [
+        "checkpoint_1_6.pt", "checkpoint_last.pt", "checkpoint_previous.pt"]
+    train(arguments(data, tmp_path / "all", *every), tmp_path / "log")
+    assert sorted(os.listdir(tmp_path / "all")) == [
+        "checkpoint_1_2.pt", "checkpoint_1_4.pt", "checkpoint_1_6.pt", "checkpoint_last.pt"]
+
+
+# Reading
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:  # of a weight
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda member: member.file_size)
+            weights = archive.read(largest)
+        content[content.index(weights) + len(weights) // 2] ^= 1
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "one bit"])
+def test_a_damaged_last_checkpoint_is_replaced_by_the_one_before(data, uninterrupted, tmp_path, how):
+    save_dir = tmp_path / "run"
+    every = ("--save-interval-updates", 4, "--keep-interval-updates", 1, "--no-epoch-checkpoints")
+    train(arguments(data, save_dir, *every, "--max-update", 12), tmp_path / "log")
+    (save_dir / "checkpoint_1_12.pt").unlink()
+    damage(save_dir / "checkpoint_last.pt", how)
+    printed = train(arguments(data, save_dir, *every, "--max-update", 20), tmp_path / "log")
+    assert "RESUMING FROM checkpoint_previous.pt INSTEAD" in printed and "@ 8 updates" in printed
+    assert (save_dir / "checkpoint_last.pt.damaged").exists()
+    assert_bitwise_equal(save_dir, uninterrupted)
+
+
+def test_no_whole_checkpoint_at_all_is_an_error(tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"PK half a file")
+    with pytest.raises(ValueError, match="cut short .* and no other checkpoint .* is whole"):
+        resuming.put_a_damaged_last_aside(str(tmp_path))
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+# Killed
+
+
+def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(
+    data, uninterrupted, tmp_path
+):
+    """SIGKILL after half of a copy onto checkpoint_last.pt, after half of a first write, and in
+    the middle of an update."""
+    chance = random.Random(1)
+    command = arguments(data, tmp_path / "run", "--max-update", 20, "--save-interval-updates", 3,
+                        "--keep-interval-updates", 1, "--no-epoch-checkpoints")
+
+    def die_in_write(number):
+        def arm():
+            real, calls = saving.write, []
+
+            def write(path, fill):
+                calls.append(path)
+                if len(calls) == number:
+                    def half(file):
+                        fill(file)
+                        file.truncate(file.tell() // 2)
+                        file.flush()
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return real(path, half)
+                return real(path, fill)
+
+            saving.write = write
+        return arm
+
+    for number in (4, 5):  # the copy of the second save, the first write of the third
+        run = Run(command, tmp_path / "log", before=die_in_write(number))
+        assert run.wait() == -signal.SIGKILL, run.printed()
+        assert any(name.endswith(".tmp") for name in os.listdir(tmp_path / "run"))
+    run = Run(command, tmp_path / "log")
+    run.wait_for("Start iterating")
+    time.sleep(chance.uniform(0, 0.2))
+    os.kill(run.process, signal.SIGKILL)
+    run.wait()
+    train(command, tmp_path / "log")
+    assert not any(name.endswith(".tmp") for name in os.listdir(tmp_path / "run"))
+    assert_bitwise_equal(tmp_path / "run", uninterrupted)
+
+
+# Another order of the data
+
+
+@pytest.mark.parametrize("more, what", [
+    (("--batch-size", 2), "--batch-size 4, now 2"),
+    (("--tokens-per-sample", 12), "--tokens-per-sample 16, now 12"),
+])
+def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more, what):
+    train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
+    command = arguments(data, tmp_path / "run", "--max-update", 6, *more)
+    run = Run(command, tmp_path / "log")
+    assert run.wait() == 1
+    last = run.printed().splitlines()[-1]
+    assert what in last and "--reset-dataloader" in last and "Traceback" not in run.printed()
+    assert "@ 4 updates" in train([*command, "--reset-dataloader"], tmp_path / "log")
+
+
+def test_at_the_end_of_an_epoch_other_batches_are_allowed():
+    state = {"data_order": {"number of ranks": 2}, "train_iterator": {"iterations_in_epoch": 0}}
+    resuming.refuse_another_order("x.pt", state, {"number of ranks": 1})
+    state["train_iterator"]["iterations_in_epoch"] = 7
+    with pytest.raises(ValueError, match="number of ranks 2, now 1"):
+        resuming.refuse_another_order("x.pt", state, {"number of ranks": 1})

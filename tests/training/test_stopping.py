@@ -1,0 +1,159 @@
+"""Signals that save, and numbers that stop being numbers."""
+
+import os
+import signal
+
+import pytest
+import torch
+from fairseq_data import masked_lm
+from forked import Run, ranks, train
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+
+USER_DIR = "fairseq_relpos"
+
+
+def arguments(data, save_dir, *more):
+    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_tupe_r", "--dropout", 0.1,
+                     "--required-batch-size-multiple", 1, *more)
+
+
+def weights(folder):
+    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
+
+
+def signal_in_update(number, sent):
+    """Sends ``sent`` to the process while update ``number`` is under way."""
+
+    def arm():
+        from fairseq.tasks import FairseqTask
+
+        step = FairseqTask.optimizer_step
+
+        def optimizer_step(self, optimizer, model, update_num):
+            if update_num + 1 == number:
+                os.kill(os.getpid(), sent)
+            return step(self, optimizer, model, update_num)
+
+        FairseqTask.optimizer_step = optimizer_step
+
+    return arm
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(data, tmp_path, sent):
+    command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
+    run = Run(command, tmp_path / "log", before=signal_in_update(7, sent))
+    assert run.wait() == 75, run.printed()
+    assert f"{sent.name} after 7 updates: checkpoint_last.pt is saved" in run.printed()
+    assert "Traceback" not in run.printed()
+    assert "@ 7 updates" in train(command, tmp_path / "log")
+    train(arguments(data, tmp_path / "whole", "--max-update", 10, "--disable-validation"), tmp_path / "log")
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+
+
+def test_a_signal_to_one_rank_ends_both_after_the_same_update(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
+    runs = ranks(2, command, tmp_path, before=lambda rank: rank and signal_in_update(5, signal.SIGTERM)())
+    assert [run.wait() for run in runs] == [75, 75], runs[0].printed()
+    assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 5
+
+
+def test_a_signal_during_validation_saves_too(data, tmp_path):
+    def arm():
+        from fairseq.tasks import FairseqTask
+
+        step = FairseqTask.valid_step
+
+        def valid_step(self, *args, **kwargs):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return step(self, *args, **kwargs)
+
+        FairseqTask.valid_step = valid_step
+
+    run = Run(arguments(data, tmp_path / "run", "--max-update", 3), tmp_path / "log", before=arm)
+    assert run.wait() == 75, run.printed()
+    assert "SIGUSR1 after 3 updates" in run.printed()
+
+
+# Numbers that stop being numbers
+
+
+def poison(layer):
+    """NaN among the weights of a layer from the third update on."""
+
+    def arm():
+        from fairseq.trainer import Trainer
+
+        step = Trainer.train_step
+
+        def train_step(self, samples, *args, **kwargs):
+            if self.get_num_updates() == 2:
+                stack = self.get_model().encoder.sentence_encoder
+                stack.layers[layer].fc1.weight.data[0, 0] = float("nan")
+            return step(self, samples, *args, **kwargs)
+
+        Trainer.train_step = train_step
+
+    return arm
+
+
+def last_line(run):
+    assert run.wait() == 1, run.printed()
+    assert "Traceback" not in run.printed(), run.printed()
+    return run.printed().splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", [(), ("--bf16",), ("--amp",)])
+def test_nan_names_update_rank_sentences_and_module(data, tmp_path, how):
+    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", *how)
+    said = last_line(Run(command, tmp_path / "log", before=poison(1)))
+    assert "update 3, rank 0: gradients are Nan/Inf; first: the output of " in said
+    assert "encoder.sentence_encoder.layers.1.fc1;" in said and "sentences " in said
+
+
+def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation")
+    runs = ranks(2, command, tmp_path, before=lambda rank: rank and poison(0)())
+    lines = [last_line(run) for run in runs]
+    assert "rank 0" in lines[0] and "nothing non-finite on this rank" in lines[0]
+    assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1]
+
+
+def test_a_collapsing_loss_scale_is_named(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", "--fp16",
+                        "--fp16-init-scale", 4, "--min-loss-scale", 0.5)
+    run = Run(command, tmp_path / "log", before=poison(1))
+    said = last_line(run)
+    assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
+    assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
+
+
+# Half precision without a GPU
+
+
+@pytest.mark.parametrize("how", [
+    ("--fp16",), ("--memory-efficient-fp16",), ("--bf16",), ("--memory-efficient-bf16",), ("--amp",)])
+def test_every_precision_trains_and_resumes(data, tmp_path, how):
+    def command(updates):
+        return arguments(data, tmp_path / "run", "--max-update", updates, "--disable-validation",
+                         "--fp16-init-scale", 4, *how)
+
+    train(command(3), tmp_path / "log")
+    assert "@ 3 updates" in train(command(5), tmp_path / "log")
+    assert all(value.isfinite().all() for value in weights(tmp_path / "run").values())
+
+
+def test_amp_on_a_cpu_computes_in_bfloat16(data, tmp_path):
+    def watch():
+        linear = torch.nn.functional.linear
+
+        def spy(*args, **kwargs):
+            output = linear(*args, **kwargs)
+            print(f"linear in {output.dtype}")
+            return output
+
+        torch.nn.functional.linear = spy
+
+    command = arguments(data, tmp_path / "run", "--max-update", 1, "--disable-validation", "--amp")
+    assert "linear in torch.bfloat16" in train(command, tmp_path / "log", before=watch)

@@ -1,0 +1,93 @@
+"""--optimizer torch_adamw against fairseq's adam."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq_data import masked_lm
+from forked import Run, train
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
+
+USER_DIR = "fairseq_relpos"
+# an epsilon that would show if it stood elsewhere
+SETTINGS = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-2, weight_decay=0.1)
+
+
+def parameters():
+    torch.manual_seed(3)
+    return [torch.nn.Parameter(torch.randn(5, 4)), torch.nn.Parameter(torch.randn(7))]
+
+
+def steps(optimizer, params, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+
+
+def both():
+    theirs, ours = parameters(), parameters()
+    return (FairseqAdam(FairseqAdamConfig(**SETTINGS), theirs), theirs,
+            TorchAdamW(TorchAdamWConfig(**SETTINGS), ours), ours)
+
+
+def test_updates_are_those_of_fairseqs_adam_with_decoupled_decay():
+    stock, theirs, adamw, ours = both()
+    steps(stock, theirs, 50, seed=1)
+    steps(adamw, ours, 50, seed=1)
+    torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=2e-6)
+
+
+def test_decay_alone_shrinks_a_parameter_by_lr_times_decay():
+    p = torch.nn.Parameter(torch.ones(3))
+    adamw = TorchAdamW(TorchAdamWConfig(**SETTINGS), [p])
+    p.grad = torch.zeros(3)
+    adamw.step()
+    torch.testing.assert_close(p.data, torch.full((3,), 1 - 0.01 * 0.1))
+
+
+def test_each_goes_on_from_the_others_state():
+    stock, theirs, adamw, ours = both()
+    steps(stock, theirs, 20, seed=1)
+    steps(adamw, ours, 20, seed=1)
+    states = copy.deepcopy((stock.state_dict(), adamw.state_dict()))
+    adamw.load_state_dict(states[0])
+    stock.load_state_dict(states[1])
+    steps(stock, theirs, 20, seed=2)
+    steps(adamw, ours, 20, seed=2)
+    torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=2e-6)
+    assert adamw.param_groups[0]["foreach"] is True
+
+
+def arguments(data, save_dir, *more):
+    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_t5", "--disable-validation",
+                     "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.01, "--adam-eps", 1e-6, *more)
+
+
+def weights(folder):
+    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
+
+
+@pytest.mark.parametrize("first, then", [("adam", "torch_adamw"), ("torch_adamw", "adam")])
+def test_a_training_goes_on_with_the_other(data, tmp_path, first, then):
+    def run(folder, optimizer, updates):
+        return train(arguments(data, tmp_path / folder, "--optimizer", optimizer, "--max-update", updates),
+                     tmp_path / "log")
+
+    run("mixed", first, 4)
+    assert "@ 4 updates" in run("mixed", then, 8)
+    run("one", "adam", 8)
+    torch.testing.assert_close(weights(tmp_path / "mixed"), weights(tmp_path / "one"), rtol=0, atol=2e-5)
+
+
+def test_memory_efficient_half_precision_is_refused_in_one_line(data, tmp_path):
+    command = arguments(data, tmp_path, "--optimizer", "torch_adamw", "--memory-efficient-bf16")
+    run = Run(command, tmp_path / "log")
+    assert run.wait() == 1
+    last = run.printed().splitlines()[-1]
+    assert "keep its averages in half precision: use --fp16" in last
+    assert "Traceback" not in run.printed()
