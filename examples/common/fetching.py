@@ -1,0 +1,162 @@
+"""Files from the network or from a folder, for the fetch.py of a recipe:
+
+    fetch(LIST, FOLDER, OFFLINE, [FILE...], schemes)      -> FOLDER/FILE, for every FILE
+
+LIST: downloads.txt of the recipe. OFFLINE: a folder that holds the files or the archives that they are in,
+plain, .xz or .gz; empty: the network. All addresses are asked before the first byte of text is
+downloaded, so that a dead link is known within seconds. schemes: what an address that is none begins
+with, and a function (rest of it, names, folder, source) that makes these files.
+"""
+
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import sys
+import tarfile
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from relpos_files import whole_file
+
+SECONDS = 30  # that a server may take to answer
+OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
+
+
+def fail(message):
+    sys.exit(f"fetch.py: error: {message}")
+
+
+@dataclass
+class Source:
+    provides: list
+    archive: str
+    digest: str
+    addresses: list
+
+    @property
+    def hint(self):
+        names = " and ".join([*self.provides, *([self.archive] if self.archive != "-" else [])])
+        return f"get {names} elsewhere and give the folder with --offline FOLDER"
+
+
+def read_list(path):
+    sources = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            provides, archive, digest, *addresses = line.split()
+            sources.append(Source(provides.split(","), archive, digest, addresses))
+    return sources
+
+
+def fetch(list_path, folder, offline, names, schemes=None):
+    schemes = schemes or {}
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [name for name in names if not (folder / name).exists()]
+    needed = []
+    for source in read_list(list_path):
+        missing = [name for name in wanted if name in source.provides]
+        if offline:
+            missing = [name for name in missing if not copied(Path(offline), name, folder / name)]
+        if missing:
+            needed.append((source, missing))
+    unknown = set(names) - {name for source in read_list(list_path) for name in source.provides}
+    if unknown:
+        fail(f"{', '.join(sorted(unknown))}: not in {list_path}")
+    archives = [located(source, folder, offline, schemes) for source, _ in needed]
+    for (source, missing), place in zip(needed, archives):
+        scheme = scheme_of(place, schemes)
+        if scheme:
+            schemes[scheme](place[len(scheme):], missing, folder, source)
+            continue
+        if not Path(place).exists():
+            place = downloaded(source, place, folder)
+        check_digest(place, source)
+        for name in missing:
+            extract(place, name, folder / name)
+
+
+def scheme_of(address, schemes):
+    return next((scheme for scheme in schemes if address.startswith(scheme)), None)
+
+
+def copied(offline, name, target):
+    """The text itself lies in the folder."""
+    for ending, opened in OPENERS.items():
+        path = offline / f"{name}{ending}"
+        if path.is_file():
+            with opened(path, "rb") as file:
+                write(file, target)
+            return True
+    return False
+
+
+def write(file, target):
+    with whole_file(target) as part, open(part, "wb") as out:
+        shutil.copyfileobj(file, out)
+
+
+def located(source, folder, offline, schemes):
+    """The archive on this machine, or the first address that answers."""
+    places = [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]
+    for place in places:
+        if source.archive != "-" and place.is_file():
+            return str(place)
+    if offline:
+        fail(f"--offline {offline}: neither {' and '.join(source.provides)} (also .xz, .gz) nor "
+             f"{source.archive if source.archive != '-' else 'another form of them'} is in it")  # fmt: skip
+    reasons = []
+    for address in source.addresses:
+        if scheme_of(address, schemes):
+            return address
+        request = urllib.request.Request(address, method="HEAD")
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS):
+                return address
+        except (OSError, ValueError) as error:  # URLError is an OSError
+            reasons.append(f"{address} ({getattr(error, 'reason', error)})")
+    fail(f"{source.archive}: no address answers: {'; '.join(reasons)}; {source.hint}")
+
+
+def downloaded(source, address, folder):
+    print(f"downloading {address}")
+    try:
+        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+            write(answer, folder / source.archive)
+    except OSError as error:
+        others = ", ".join(other for other in source.addresses if other != address) or "none"
+        fail(f"{address} broke off ({error}); other addresses: {others}; run again, or {source.hint}")
+    return str(folder / source.archive)
+
+
+def check_digest(path, source):
+    if source.digest == "-":
+        return
+    kind, expected = source.digest.split(":")
+    found = hashlib.new(kind)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    if found.hexdigest() != expected:
+        fail(f"{path} has {kind} {found.hexdigest()}, not {expected}: remove it and run again, or {source.hint}")
+
+
+def extract(archive, name, target):
+    try:
+        if os.path.basename(archive) == name:
+            return  # it was downloaded to its place
+        if archive.endswith((".tgz", ".tar.gz", ".tar.bz2", ".tar")):
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    if os.path.basename(member.name) in (name, f"{name}.gz") and member.isfile():
+                        file = tar.extractfile(member)
+                        write(gzip.open(file) if member.name.endswith(".gz") else file, target)
+                        return
+            fail(f"{archive} has no {name} in it")
+        with gzip.open(archive, "rb") as file:
+            write(file, target)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        fail(f"{archive} cannot be unpacked ({error}): remove it and run again")

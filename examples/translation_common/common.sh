@@ -1,0 +1,16 @@
+# What prepare.sh, run.sh and compare.sh of the translation recipes share. RECIPE, the folder of
+# the recipe, is set by its own scripts.
+COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$COMMON/../common/recipe.sh"
+. "$RECIPE/settings.sh"
+[ -z "${SETTINGS:-}" ] || read_settings "$SETTINGS" "$RECIPE/settings.sh"
+DATA=${DATA:-data-bin/$NAME} # prepare.sh writes it, training reads it
+RUNS=${RUNS:-runs/$NAME}     # one folder for each run: ENCODING-seedN
+SEED=${SEED:-1}              # weights, order of the data and dropout
+
+# test, test1, ...: the test sets of $DATA
+test_splits() {
+  (cd "$DATA" && ls test*."$SOURCE-$TARGET.$SOURCE.idx") | sed 's/\..*//' | sort -V
+}
+
+corpus() { python "$COMMON/corpus.py" "$@"; }

@@ -1,0 +1,220 @@
+"""Parallel text <-> SentencePiece pieces, for the scripts of the translation recipes.
+
+    corpus.py unpack WORK/SPLIT LANGUAGES PREFIX...     -> WORK/SPLIT.en, WORK/SPLIT.de
+    corpus.py vocabulary WORK SIZE NORMALIZATION COVERAGE SENTENCES LANGUAGES     -> WORK/spm.model
+    corpus.py dictionary WORK THRESHOLD LANGUAGES       -> WORK/dict.en.txt, WORK/dict.de.txt
+    corpus.py encode WORK SPLIT LANGUAGES [MAX_PIECES MAX_RATIO]     -> WORK/SPLIT.pieces.en, ...
+    corpus.py pieces DATA LANGUAGE TEXT PIECES
+
+LANGUAGES: en,de. PREFIX: PREFIX.en and PREFIX.de, plain, .xz or .gz. What is written has its
+name only when it is whole.
+"""
+
+import contextlib
+import gzip
+import lzma
+import os
+import sys
+from collections import Counter
+
+import sentencepiece
+
+OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
+LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
+
+
+def fail(message):
+    sys.exit(f"corpus.py: error: {message}")
+
+
+def find(prefix, language):
+    """PREFIX.en, PREFIX.en.xz or PREFIX.en.gz."""
+    names = [f"{prefix}.{language}{ending}" for ending in OPENERS]
+    found = [name for name in names if os.path.isfile(name)]
+    if len(found) == 1:
+        return found[0]
+    fail(f"{' and '.join(found)}: keep one of them" if found else f"no file {names[0]} (or .xz, .gz)")
+
+
+def lines_of(path):
+    """The lines as text; a file that is cut short or not UTF-8 ends the program."""
+    try:
+        with OPENERS[next((e for e in OPENERS if e and path.endswith(e)), "")](path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield line.rstrip(b"\r\n").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    fail(f"{path}, line {number}: not UTF-8 ({error.reason}); convert it, for "
+                         "example with iconv -f latin1 -t utf-8")  # fmt: skip
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        fail(f"{path} cannot be read: {error}")
+
+
+@contextlib.contextmanager
+def writing(*paths):
+    """Files that get their names when everything has been written."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(open(f"{p}.tmp", "w", encoding="utf-8", newline="\n")) for p in paths]
+    for path in paths:
+        os.replace(f"{path}.tmp", path)
+
+
+def one_line(text):
+    """Without characters that other programs take for the end of a line."""
+    return " ".join(text.split())
+
+
+def unpack(out, languages, *prefixes):
+    languages = languages.split(",")
+    total = 0
+    with writing(*(f"{out}.{language}" for language in languages)) as files:
+        for prefix in prefixes:
+            paths = [find(prefix, language) for language in languages]
+            counts = [copy(path, file) for path, file in zip(paths, files)]
+            if len(set(counts)) != 1:
+                fail(f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line N of "
+                     "one has to be the translation of line N of the other")  # fmt: skip
+            total += counts[0]
+    print(f"{os.path.basename(out)}: {total:,} pairs")
+
+
+def copy(path, file):
+    lines, empty = 0, True
+    for line in lines_of(path):
+        line = one_line(line)
+        file.write(line + "\n")
+        lines += 1
+        empty = empty and not line
+    if empty:
+        fail(f"{path} holds no text: give sentences, one a line")
+    return lines
+
+
+def vocabulary(work, size, normalization, coverage, sentences, languages):
+    prefix = f"{work}/spm.tmp"
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            input=[f"{work}/train.{language}" for language in languages.split(",")],
+            model_prefix=prefix,
+            vocab_size=int(size),
+            model_type="bpe",
+            normalization_rule_name=normalization,
+            character_coverage=float(coverage),
+            input_sentence_size=int(sentences),
+            shuffle_input_sentence=int(sentences) > 0,
+            max_sentence_length=LONGEST_LINE,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        fail(f"no vocabulary of {size} pieces from the training text: give more text or set a "
+             f"smaller VOCAB_SIZE ({str(error).strip().splitlines()[-1]})")  # fmt: skip
+    os.remove(f"{prefix}.vocab")
+    os.replace(f"{prefix}.model", f"{work}/spm.model")
+
+
+def dictionary(work, threshold, *groups):
+    """For each group of languages the pieces that its training text uses: what
+    fairseq-preprocess would count, but for characters that the model lacks."""
+    import fairseq_relpos  # noqa: F401  before fairseq, whose log lines it keeps off the screen
+    from fairseq.data import Dictionary
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=f"{work}/spm.model")
+    for group in groups:
+        counts = Counter()
+        for language in group.split(","):
+            for line in lines_of(f"{work}/train.{language}"):
+                counts.update(processor.encode(line, out_type=str))
+        found = Dictionary()
+        for piece, count in counts.items():
+            if count >= int(threshold) and not processor.is_unknown(processor.piece_to_id(piece)):
+                found.add_symbol(piece, count)
+        found.finalize(padding_factor=8)  # as fairseq-preprocess does, for tensor cores
+        for language in group.split(","):
+            found.save(f"{work}/dict.tmp")
+            os.replace(f"{work}/dict.tmp", f"{work}/dict.{language}.txt")
+
+
+class Encoder:
+    """Text into the pieces of its dictionary: a piece that is too rare for it is split again."""
+
+    def __init__(self, work, language):
+        self.processor = sentencepiece.SentencePieceProcessor(model_file=f"{work}/spm.model")
+        with open(f"{work}/dict.{language}.txt", encoding="utf-8") as file:
+            self.known = {line.rsplit(" ", 1)[0] for line in file}
+        self.language = language
+        self.tokens = self.unknown = 0
+
+    def __call__(self, line):
+        return [part for piece in self.processor.encode(line, out_type=str) for part in self.split(piece)]
+
+    def split(self, piece):
+        """Into the two pieces that were merged into it, and these likewise."""
+        if piece in self.known or len(piece) == 1:
+            return [piece]
+        halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+        left, right = max(halves, key=lambda pair: min(map(self.rank, pair)))
+        return self.split(left) + self.split(right)
+
+    def rank(self, piece):
+        """Frequent pieces were merged first and have the higher scores; single characters come
+        after all merges, but were there before."""
+        if len(piece) == 1:
+            return 0
+        number = self.processor.piece_to_id(piece)
+        return -float("inf") if self.processor.is_unknown(number) else self.processor.get_score(number)
+
+    def count(self, pieces):
+        self.tokens += len(pieces) + 1  # </s>, which fairseq adds to every line
+        self.unknown += sum(piece not in self.known for piece in pieces)
+
+
+def encode(work, split, languages, *limits):
+    """limits: of what training sees; a test set is never shortened."""
+    encoders = [Encoder(work, language) for language in languages.split(",")]
+    limits = [float(limit) for limit in limits]
+    dropped = Counter()
+    kept = 0
+    texts = [lines_of(f"{work}/{split}.{encoder.language}") for encoder in encoders]
+    with writing(*(f"{work}/{split}.pieces.{e.language}" for e in encoders)) as files:
+        for lines in zip(*texts):
+            sides = [encoder(line) for encoder, line in zip(encoders, lines)]
+            reason = unfit(*map(len, sides), *limits) if limits else None
+            if reason:
+                dropped[reason] += 1
+                continue
+            kept += 1
+            for encoder, pieces, file in zip(encoders, sides, files):
+                encoder.count(pieces)
+                file.write(" ".join(pieces) + "\n")
+    if not kept:
+        fail(f"{split}: no pair passes the filter; set a larger MAX_PIECES or MAX_RATIO")
+    counts = [f"{e.language} {e.tokens:,} tokens, {e.unknown:,} unknown" for e in encoders]
+    left_out = [f"left out: {count:,} {reason}" for reason, count in dropped.items()]
+    print("; ".join([f"{split}: {kept:,} pairs", *counts, *left_out]))
+
+
+def pieces(data, language, text, path):
+    """What fairseq-interactive reads, of one side. data: where prepare.sh has left its vocabulary."""
+    encoder = Encoder(data, language)
+    with writing(path) as (file,):
+        for line in lines_of(text):
+            file.write(" ".join(encoder(one_line(line))) + "\n")
+
+
+def unfit(source, target, max_pieces, max_ratio):
+    """Why a pair with so many pieces is left out of training; None: it stays."""
+    short, long = sorted((source, target))
+    if not short:
+        return "with an empty side"
+    if long > max_pieces:
+        return f"longer than {max_pieces:.0f} pieces"
+    if long > max_ratio * short:
+        return f"with lengths beyond {max_ratio:g} : 1"
+    return None
+
+
+STEPS = {step.__name__: step for step in (unpack, vocabulary, dictionary, encode, pieces)}
+
+if __name__ == "__main__":
+    STEPS[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,129 @@
+# Parallel text -> joint vocabulary -> binarised data. Sourced by prepare.sh of a recipe, with its
+# arguments: [OUT] --train PREFIX... --valid PREFIX --test PREFIX...
+# Without texts, own_texts FOLDER of the recipe makes some and says in `texts` what they are.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+usage="usage: prepare.sh [OUT] --train PREFIX... --valid PREFIX --test PREFIX..., where PREFIX.$SOURCE and PREFIX.$TARGET are text (also .xz, .gz)"
+
+# file_of PREFIX LANGUAGE: what corpus.py will read
+file_of() {
+  local found=() ending
+  for ending in "" .xz .gz; do
+    [ ! -f "$1.$2$ending" ] || found+=("$1.$2$ending")
+  done
+  [ ${#found[@]} -gt 0 ] || die "no file $1.$2, $1.$2.xz or $1.$2.gz: a PREFIX stands for both sides of a parallel text"
+  [ ${#found[@]} -eq 1 ] || die "${found[*]}: which one? keep one of them"
+  [ -r "${found[0]}" ] || die "${found[0]} cannot be read"
+  echo "${found[0]}"
+}
+
+# What OUT was made from, in a form that can be compared: digest, split, name.
+describe_sources() {
+  local split prefix language file
+  echo "vocabulary $VOCAB_SIZE $NORMALIZATION coverage $CHARACTER_COVERAGE sentences $VOCAB_SENTENCES threshold $VOCAB_THRESHOLD joined $JOINED_DICTIONARY"
+  echo "filter $MAX_PIECES pieces $MAX_RATIO : 1"
+  for split in "${splits[@]}"; do
+    while IFS= read -r prefix; do
+      for language in "$SOURCE" "$TARGET"; do
+        file=$(file_of "$prefix" "$language")
+        echo "$(sha256sum <"$file" | cut -d' ' -f1) $split $(basename "$file")"
+      done
+    done <<<"${prefixes[$split]}"
+  done
+}
+
+binarise() {
+  local work=$OUT/work split language arguments=() groups=("$SOURCE" "$TARGET") both=$SOURCE,$TARGET
+  rm -rf "$work"
+  trap 'rm -rf "$OUT/work"' EXIT
+  mkdir -p "$work"
+  for split in "${splits[@]}"; do
+    mapfile -t arguments <<<"${prefixes[$split]}"
+    corpus unpack "$work/$split" "$both" "${arguments[@]}"
+  done
+  say "vocabulary of $VOCAB_SIZE pieces for $SOURCE and $TARGET together, learned from the training text"
+  corpus vocabulary "$work" "$VOCAB_SIZE" "$NORMALIZATION" "$CHARACTER_COVERAGE" "$VOCAB_SENTENCES" "$both"
+  [ "$JOINED_DICTIONARY" != yes ] || groups=("$both")
+  corpus dictionary "$work" "$VOCAB_THRESHOLD" "${groups[@]}"
+  corpus encode "$work" train "$both" "$MAX_PIECES" "$MAX_RATIO"
+  for split in "${splits[@]:1}"; do
+    corpus encode "$work" "$split" "$both"
+  done
+
+  say "binarising"
+  arguments=(--srcdict "$work/dict.$SOURCE.txt" --joined-dictionary)
+  [ "$JOINED_DICTIONARY" = yes ] || arguments=(--srcdict "$work/dict.$SOURCE.txt" --tgtdict "$work/dict.$TARGET.txt")
+  local tests=("${splits[@]:2}")
+  tests=("${tests[@]/#/$work/}")
+  fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" "${arguments[@]}" \
+    --trainpref "$work/train.pieces" --validpref "$work/valid.pieces" \
+    --testpref "$(IFS=,; echo "${tests[*]/%/.pieces}")" \
+    --destdir "$work/bin" --workers "$WORKERS" >"$OUT/preprocess.log" 2>&1 ||
+    die "fairseq-preprocess failed: $(tail -n 1 "$OUT/preprocess.log") (all of it in $OUT/preprocess.log)"
+  mkdir -p "$OUT/text"      # what translations are compared with
+  for split in "${splits[@]:2}"; do
+    mv "$work/$split.$SOURCE" "$work/$split.$TARGET" "$OUT/text"
+  done
+  mv "$work/spm.model" "$work/bin/"*.bin "$work/bin/"*.idx "$work/bin/dict.$SOURCE.txt" "$OUT"
+  mv "$work/bin/dict.$TARGET.txt" "$OUT"      # last: it says that the rest is there
+}
+
+main() {
+  local kind= argument
+  OUT=$DATA
+  if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+    OUT=$1
+    shift
+  fi
+  if [ $# -eq 0 ]; then
+    mkdir -p "$OUT"
+    own_texts "$OUT/own"
+    set -- "${texts[@]}"
+  fi
+  declare -gA prefixes=()
+  splits=(train valid)
+  local tests=0
+  for argument in "$@"; do
+    case $argument in
+      --train | --valid | --test) kind=${argument#--} ;;
+      -*) die "unknown flag $argument; $usage" ;;
+      *)
+        case $kind in
+          train) prefixes[train]+=${prefixes[train]:+$'\n'}$argument ;;
+          valid)
+            [ -z "${prefixes[valid]:-}" ] || die "two texts for validation, ${prefixes[valid]} and $argument: give one"
+            prefixes[valid]=$argument
+            ;;
+          test)
+            kind=test$tests
+            [ "$tests" -gt 0 ] || kind=test
+            prefixes[$kind]=$argument
+            splits+=("$kind")
+            tests=$((tests + 1))
+            kind=test
+            ;;
+          *) die "$argument stands before --train, --valid and --test; $usage" ;;
+        esac
+        ;;
+    esac
+  done
+  [ -n "${prefixes[train]:-}" ] && [ -n "${prefixes[valid]:-}" ] && [ $tests -gt 0 ] ||
+    die "no text for training, validation or test; $usage"
+
+  local sources
+  sources=$(describe_sources)
+  mkdir -p "$OUT"
+  if [ -e "$OUT/dict.$TARGET.txt" ]; then
+    if [ "$sources" = "$(cat "$OUT/sources.txt" 2>/dev/null)" ]; then
+      say "$OUT is ready"
+      return
+    fi
+    say "the text or the vocabulary's settings have changed: $OUT is made again"
+    rm -rf "$OUT"/{train,valid,test}*.{bin,idx} "$OUT"/dict.*.txt "$OUT/spm.model" "$OUT/text"
+  fi
+  binarise
+  echo "$sources" >"$OUT/sources.txt"
+  say "ready: $OUT (splits ${splits[*]})"
+}
+
+main "$@"; exit

@@ -1,0 +1,184 @@
+# The actions of a translation recipe on one run. Sourced by run.sh of a recipe, which says what
+# they are, with its arguments.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+usage="usage: run.sh train|average|generate|translate|score|evaluate ENCODING [...], or run.sh report [FOLDER]"
+
+need_data() {
+  [ -e "$DATA/dict.$TARGET.txt" ] ||
+    die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
+}
+
+# The settings of one encoding, beyond its name.
+encoding_flags() {
+  [ "$POSITION_LAYERS" = all ] || echo "--position-layers=$POSITION_LAYERS"
+  [ -z "${HPARAMS[$encoding]:-}" ] || echo "--position-hparams=${HPARAMS[$encoding]}"
+}
+
+# Absolute positions count real tokens. Where sources are padded on the left, fairseq's default,
+# those of a batch begin at different places, and a bias made from absolute positions needs a
+# matrix for every sentence instead of one for all. The flag switches the default off.
+padding_flags() {
+  case $encoding in
+    tupe_* | bert_ad) echo --left-pad-source ;;
+  esac
+}
+
+# A dictionary of the same size and other words would give words without sense.
+dictionary_digest() { cat "$DATA/dict.$SOURCE.txt" "$DATA/dict.$TARGET.txt" | sha256sum | cut -d' ' -f1; }
+need_same_dictionary() {
+  [ "$(cat "$run/dictionary" 2>/dev/null)" = "$(dictionary_digest)" ] ||
+    die "the dictionaries in $DATA are not those that $run was trained with: set DATA to its data, or RUNS to another folder"
+}
+
+need_checkpoint() {
+  need_data
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh ${1:-train} $encoding first"
+  need_same_dictionary
+}
+
+# Before there is a folder for it; fairseq would list its hundreds of architectures.
+need_encoding() {
+  local message
+  [ -d "$run" ] || message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) ||
+    die "$(tail -n 1 <<<"$message")"
+}
+
+train() {
+  local command flags keep
+  need_data
+  need_encoding
+  mapfile -t flags < <(encoding_flags; padding_flags)
+  case $AVERAGE_OF in
+    last) keep=(--keep-interval-updates "$AVERAGED") ;;
+    best) keep=(--keep-interval-updates 1 --keep-best-checkpoints "$AVERAGED") ;;
+    *) die "AVERAGE_OF=$AVERAGE_OF: give last or best" ;;
+  esac
+  command=(fairseq-train "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" ${flags[@]+"${flags[@]}"}
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET"
+    --encoder-layers "$LAYERS" --decoder-layers "$LAYERS"
+    --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
+    --encoder-ffn-embed-dim "$FFN_DIM" --decoder-ffn-embed-dim "$FFN_DIM"
+    --encoder-attention-heads "$HEADS" --decoder-attention-heads "$HEADS"
+    --max-source-positions "$MAX_POSITIONS" --max-target-positions "$MAX_POSITIONS"
+    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler inverse_sqrt
+    --warmup-updates "$WARMUP_UPDATES" --warmup-init-lr "$WARMUP_INIT_LR" --max-update "$UPDATES"
+    --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    # the default, 8, would silently leave sentences out of every validation
+    --required-batch-size-multiple 1
+    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
+    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+  lock "$run"
+  if is_trained "$run" "${command[@]}"; then
+    need_same_dictionary
+    say "$run is trained"
+    return
+  fi
+  [ ! -e "$run/checkpoint_last.pt" ] || need_same_dictionary
+  dictionary_digest >"$run/dictionary"
+  say "training $encoding, seed $SEED: $run/train.log"
+  train_to_the_end "$run" "${command[@]}"
+}
+
+average() {
+  checkpoint=$run/checkpoint_last.pt
+  need_checkpoint
+  lock "$run"
+  python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" "--$AVERAGE_OF" "$AVERAGED" "$run" "$@"
+}
+
+# translations COMMAND...: what generate and translate have in common
+decode() {
+  local flags
+  mapfile -t flags < <(padding_flags)
+  "$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
+    --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --batch-size "$BATCH_SENTENCES" \
+    --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
+    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:2}"
+}
+
+generate() {
+  local split
+  need_checkpoint "$(maker)"
+  lock "$run"
+  for split in $(test_splits); do
+    say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
+    decode fairseq-generate --gen-subset "$split" --no-progress-bar "$@" >"$run/$split.generate.txt" 2>&1 ||
+      die "$(tail -n 1 "$run/$split.generate.txt") (all of it in $run/$split.generate.txt)"
+    translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
+  done
+}
+
+# Which action makes $checkpoint.
+maker() { [ "$EVALUATED" = average.pt ] && echo average || echo train; }
+
+translate() {
+  need_checkpoint "$(maker)"
+  work=$(mktemp -d)      # not local: the trap outlives this function
+  trap 'rm -rf "$work"' EXIT
+  cat >"$work/input.$SOURCE"
+  corpus pieces "$DATA" "$SOURCE" "$work/input.$SOURCE" "$work/pieces"
+  decode fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@" \
+    >"$run/translate.txt" 2>&1 ||
+    die "$(tail -n 1 "$run/translate.txt") (all of it in $run/translate.txt)"
+  translations collect "$run/translate.txt" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
+  cat "$work/output"
+}
+
+score() {
+  local split
+  need_data
+  for split in $(test_splits); do
+    [ -e "$run/$split.$TARGET" ] || die "no translation $run/$split.$TARGET: run.sh generate $encoding first"
+  done
+  translations score "$run" "$DATA" "$TEXT" "$TARGET"
+}
+
+translations() { python "$COMMON/translations.py" "$@"; }
+
+# What has not been done yet of all that the comparison needs.
+evaluate() {
+  train "$@"
+  if [ "$(maker)" = average ] && ! [ "$checkpoint" -nt "$run/checkpoint_last.pt" ]; then
+    average
+    checkpoint=$run/$EVALUATED
+  fi
+  if ! [ "$run/scores.json" -nt "$checkpoint" ]; then
+    generate
+    score
+  fi
+}
+
+report() {
+  [ $# -le 1 ] || die "$usage"
+  local name values=()
+  for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY; do
+    values+=("$name=${!name}")
+  done
+  python "$COMMON/report.py" "${1:-$RUNS}" "${values[@]}"
+}
+
+main() {
+  local action=${1:-}
+  case $action in
+    train | average | generate | translate | score | evaluate)
+      encoding=${2:-}
+      [ -n "$encoding" ] || die "which encoding? $usage"
+      run=$RUNS/$encoding-seed$SEED
+      checkpoint=$run/$EVALUATED
+      "$action" "${@:3}"
+      ;;
+    report) report "${@:2}" ;;
+    *) die "$usage" ;;
+  esac
+}
+
+# On one line, so that a run of hours does not see the file change.
+main "$@"; exit

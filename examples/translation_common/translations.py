@@ -1,0 +1,54 @@
+"""Translations and their scores, for run.sh of the translation recipes.
+
+    translations.py collect GENERATED SOURCE OUT TEXT LANGUAGE      -> OUT, in the order of SOURCE
+    translations.py score RUN DATA TEXT LANGUAGE                    -> RUN/scores.json
+
+TEXT: raw, or tokenised, where OUT.tokens has the tokens that the model wrote.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from fairseq_relpos.files import whole_file
+from fairseq_relpos.reports import translation
+
+
+def collect(generated, source, out, text, language):
+    with open(source, encoding="utf-8") as file:
+        count = sum(1 for _ in file)
+    with open(generated, encoding="utf-8") as file:
+        lines = translation.best_hypotheses(file, count)
+    if text == "tokenised":
+        write(f"{out}.tokens", lines)
+        lines = translation.Text.of(lines, language, tokenised=True).raw
+    write(out, lines)
+
+
+def write(path, lines):
+    with whole_file(path) as part:
+        Path(part).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def score(run, data, text, language):
+    found = {}
+    for reference in sorted(Path(data, "text").glob(f"*.{language}")):
+        ours = Path(run, reference.name)
+        tokenised = text == "tokenised"
+        hypotheses = translation.read_text(f"{ours}.tokens" if tokenised else ours, language, tokenised)
+        references = translation.read_text(reference, language, tokenised)
+        print(f"{reference.stem}: {len(references.raw):,} sentences")
+        found[reference.stem] = []
+        for result in translation.scores(hypotheses, references):
+            found[reference.stem].append(dataclasses.asdict(result))
+            print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")
+    with whole_file(Path(run, "scores.json")) as part:
+        Path(part).write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        {"collect": collect, "score": score}[sys.argv[1]](*sys.argv[2:])
+    except (OSError, ValueError) as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")

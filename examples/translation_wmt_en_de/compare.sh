@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Train several encodings with several seeds, translate and score the test sets, write the report.
+#
+#   bash examples/translation_wmt_en_de/compare.sh [ENCODING...]       # default: COMPARED in settings.sh
+#
+# Days on 8 GPUs. Run it again at any time: it goes on where it stopped.
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$RECIPE/../translation_common/compare.sh"

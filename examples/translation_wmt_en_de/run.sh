@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+#
+#   bash examples/translation_wmt_en_de/run.sh train ENCODING [flags of fairseq-train]
+#   bash examples/translation_wmt_en_de/run.sh average ENCODING       # AVERAGED checkpoints -> average.pt
+#   bash examples/translation_wmt_en_de/run.sh generate ENCODING [flags of fairseq-generate]
+#   bash examples/translation_wmt_en_de/run.sh score ENCODING         # BLEU by several conventions, chrF
+#   bash examples/translation_wmt_en_de/run.sh translate ENCODING <TEXT      # one sentence a line
+#   bash examples/translation_wmt_en_de/run.sh evaluate ENCODING      # of all these what is missing
+#   bash examples/translation_wmt_en_de/run.sh report [FOLDER]
+#
+# SETTINGS=examples/translation_wmt_en_de/at5.sh or big.sh before it: another paper's.
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$RECIPE/../translation_common/run.sh"

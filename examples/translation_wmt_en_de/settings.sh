@@ -1,0 +1,74 @@
+# Every value of the recipe, once: a Transformer base on WMT14 English-German as in fairseq's
+# scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh` and `.../at5.sh` read another file
+# after this one, which names only what it changes; so can your own.
+
+# --- where: data-bin/$NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
+NAME=translation_wmt14_en_de
+SOURCE=en
+TARGET=de
+
+# --- texts, by their names in downloads.txt without the language ---
+TRAIN_TEXTS="europarl-v7.de-en commoncrawl.de-en news-commentary-v9.de-en"
+VALID_TEXT=newstest2013
+TEST_TEXTS=newstest2014
+
+# --- text -> tokens ---
+TEXT=raw                   # or tokenised: Moses tokens, truecased, as WMT17 has preprocessed them
+VOCAB_SIZE=32000           # pieces, learned from both languages together
+NORMALIZATION=nmt_nfkc
+CHARACTER_COVERAGE=0.9999
+VOCAB_SENTENCES=4000000    # lines of both languages that the vocabulary is learned from
+VOCAB_THRESHOLD=1
+JOINED_DICTIONARY=yes
+MAX_PIECES=250             # a side; with the next value what fairseq's prepare-wmt14en2de.sh keeps
+MAX_RATIO=1.5
+WORKERS=${WORKERS:-8}
+
+# --- the model: Transformer base ---
+SIZE=_wmt_en_de
+LAYERS=6
+EMBED_DIM=512
+FFN_DIM=2048
+HEADS=8
+DROPOUT=0.1
+ATTENTION_DROPOUT=0
+MAX_POSITIONS=1024
+MODEL_FLAGS=(--share-all-embeddings)
+declare -A HPARAMS=()
+POSITION_LAYERS=all
+
+# --- one update: 460,000 tokens, as on 128 GPUs ---
+TOKENS_PER_UPDATE=3584     # on each GPU
+UPDATE_FREQ=${UPDATE_FREQ:-16} # with 8 GPUs; 128 with one
+
+# --- how long, how fast ---
+UPDATES=30000
+LEARNING_RATE=0.001
+WARMUP_UPDATES=4000
+WARMUP_INIT_LR=1e-7
+ADAM_BETAS='(0.9, 0.98)'
+WEIGHT_DECAY=0
+CLIP_NORM=0
+LABEL_SMOOTHING=0.1
+TRAIN_FLAGS=(--fp16)
+
+# --- what is written when ---
+LOG_EVERY=100
+VALIDATE_EVERY=1000
+SAVE_EVERY=1000
+
+# --- what is evaluated ---
+AVERAGED=10                # the last ten, a thousand updates apart
+AVERAGE_OF=last
+EVALUATED=average.pt
+BEAM=4
+LENGTH_PENALTY=0.6
+GENERATE_FLAGS=()
+BATCH_SENTENCES=128
+LENGTH_EDGES="20 40 60 80"
+
+# --- the comparison ---
+COMPARED="sinusoidal t5 at5 tupe_r"
+SEEDS=${SEEDS:-1}
+JOBS=1
+BASELINE=sinusoidal

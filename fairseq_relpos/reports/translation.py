@@ -1,0 +1,142 @@
+"""Scores of translations by the conventions of the papers, and what a comparison needs of them.
+
+sacreBLEU computes every score, sacremoses every token of a tokenised one.
+"""
+
+import re
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Dict, List, Optional, Sequence
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+#: what multi-bleu.perl computes, from text that has tokens already
+_MULTI_BLEU = dict(tokenize="none", smooth_method="none", force=True)
+
+
+@dataclass
+class Text:
+    """The same sentences as raw text and as Moses tokens, one string each."""
+
+    raw: List[str]
+    tokens: List[str]
+
+    @classmethod
+    def of(cls, lines: Sequence[str], language: str, tokenised=False) -> "Text":
+        """tokenised: the lines are tokens, and raw text is made from them; else the reverse."""
+        lines = list(lines)
+        if tokenised:
+            join = MosesDetokenizer(lang=language).detokenize
+            return cls([join(line.split()) for line in lines], lines)
+        split = MosesTokenizer(lang=language).tokenize
+        return cls(lines, [split(line, escape=False, return_str=True) for line in lines])
+
+
+def read_lines(path) -> List[str]:
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def read_text(path, language: str, tokenised=False) -> Text:
+    return Text.of(read_lines(path), language, tokenised)
+
+
+@dataclass
+class Score:
+    name: str
+    value: float
+    #: sacreBLEU's own, word for word; None: not one of sacreBLEU's
+    signature: Optional[str]
+    meaning: str
+
+
+def scores(hypotheses: Text, references: Text) -> List[Score]:
+    """Every convention, each by its name. All are comparable only with themselves."""
+    compounds = split_compounds(hypotheses.tokens), split_compounds(references.tokens)
+    table = [
+        ("BLEU", BLEU(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
+        ("chrF", CHRF(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
+        ("multi-bleu", BLEU(**_MULTI_BLEU), hypotheses.tokens, references.tokens,
+         "multi-bleu.perl on Moses tokens"),
+        ("multi-bleu -lc", BLEU(**_MULTI_BLEU, lowercase=True), hypotheses.tokens, references.tokens,
+         "multi-bleu.perl -lc on Moses tokens, what the scripts of AT5 ran"),
+        ("compound-split", BLEU(**_MULTI_BLEU), *compounds,
+         "multi-bleu.perl with compounds split at hyphens, as in tensor2tensor and scaling-nmt"),
+    ]  # fmt: skip
+    found = []
+    for name, metric, ours, theirs, meaning in table:
+        result = metric.corpus_score(ours, [theirs])
+        found.append(Score(name, result.score, f"{result.name}|{metric.get_signature()}", meaning))
+    equal = sum(ours == theirs for ours, theirs in zip(hypotheses.tokens, references.tokens))
+    exact = 100 * equal / len(references.tokens)
+    found.append(Score("exact", exact, None, "% of the sentences that equal the reference"))
+    return found
+
+
+def split_compounds(lines: Sequence[str]) -> List[str]:
+    """well-known -> well ##AT##-##AT## known."""
+    return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in lines]
+
+
+def best_hypotheses(generated, count: int) -> List[str]:
+    """The translations in what fairseq-generate or fairseq-interactive printed, in the order of
+    the source, which has ``count`` sentences. Raises ValueError if one is missing."""
+    found: Dict[int, str] = {}
+    for line in generated:
+        if line.startswith("H-"):
+            number, _, text = line.rstrip("\n").split("\t", 2)
+            found.setdefault(int(number[2:]), text)  # --nbest prints the best one first
+    missing = sorted(set(range(count)) - set(found))
+    if missing:
+        raise ValueError(
+            f"{len(missing):,} of {count:,} sentences have no translation, the first in line "
+            f"{missing[0] + 1}: was the decoding interrupted, or were sentences skipped?"
+        )
+    if len(found) > count:
+        raise ValueError(f"{len(found):,} translations of {count:,} sentences: other text was decoded")
+    return [found[number] for number in range(count)]
+
+
+@dataclass
+class Bucket:
+    """Sentences whose sources have ``low`` to ``high`` words; high None: any number."""
+
+    low: int
+    high: Optional[int]
+    sentences: int
+    bleu: Optional[float] = None
+    #: words of the translations for one of the references
+    length_ratio: Optional[float] = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}-"
+
+
+def by_length(sources, hypotheses, references, edges: Sequence[int]) -> List[Bucket]:
+    """BLEU by the number of words in the source. edges: the longest of each bucket but the last."""
+    lengths = [len(source.split()) for source in sources]
+    buckets = []
+    for low, high in zip([0, *(edge + 1 for edge in edges)], [*edges, None]):
+        inside = [i for i, n in enumerate(lengths) if n >= low and (high is None or n <= high)]
+        bucket = Bucket(low, high, len(inside))
+        if inside:
+            score = BLEU().corpus_score([hypotheses[i] for i in inside], [[references[i] for i in inside]])
+            bucket.bleu, bucket.length_ratio = score.score, score.ratio
+        buckets.append(bucket)
+    return buckets
+
+
+def p_values(baseline: Sequence[str], systems: Dict[str, Sequence[str]], references) -> Dict[str, float]:
+    """Of sacreBLEU's paired bootstrap on BLEU: how likely a difference this large is without one."""
+    named = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
+    _, found = PairedTest(named, {"BLEU": BLEU(references=[list(references)])}, None, test_type="bs")()
+    return dict(zip(systems, (result.p_value for result in found["BLEU"][1:])))
+
+
+def with_deviation(values: Sequence[float], digits=1, sign="") -> str:
+    """Mean, and the standard deviation where there is one."""
+    text = f"{mean(values):{sign}.{digits}f}"
+    return f"{text} ± {stdev(values):.{digits}f}" if len(values) > 1 else text

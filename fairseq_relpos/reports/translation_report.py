@@ -1,0 +1,163 @@
+"""Tables and pictures of translation runs that differ in encoding and seed."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from typing import Dict, List, Sequence
+
+from .losses import markdown
+from .training_log import Run
+from .translation import Bucket, Score, by_length, p_values, with_deviation
+
+
+@dataclass
+class Evaluated:
+    """A run, and by test set what it translated and how that was scored."""
+
+    run: Run
+    translations: Dict[str, List[str]] = field(default_factory=dict)
+    scores: Dict[str, List[Score]] = field(default_factory=dict)
+
+    def score(self, test, name) -> float:
+        return next(score.value for score in self.scores[test] if score.name == name)
+
+
+@dataclass
+class TestSet:
+    """Raw text, line by line."""
+
+    name: str
+    sources: List[str]
+    references: List[str]
+
+
+def encodings_of(runs: Sequence[Evaluated]) -> List[str]:
+    return list(dict.fromkeys(run.run.encoding for run in runs))
+
+
+def of_encoding(runs: Sequence[Evaluated], encoding: str) -> List[Evaluated]:
+    return [run for run in runs if run.run.encoding == encoding]
+
+
+def scores_table(runs: Sequence[Evaluated], test: str, references: Sequence[str], baseline: str) -> str:
+    """Markdown: one row an encoding; BLEU also as difference from the baseline, seed by seed."""
+    by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)}
+    chances = {seed: p_of_seed(runs, test, references, run) for seed, run in by_seed.items()}
+    names = [score.name for score in runs[0].scores[test]]
+    head = ["encoding", "seeds", "BLEU", f"- {baseline}", "p", *names[1:]]
+    rows = []
+    for encoding in encodings_of(runs):
+        group = of_encoding(runs, encoding)
+        paired = [run for run in group if run.run.seed in by_seed and encoding != baseline]
+        differences = [run.score(test, "BLEU") - by_seed[run.run.seed].score(test, "BLEU") for run in paired]
+        rows.append([
+            encoding,
+            " ".join(str(run.run.seed) for run in group),
+            with_deviation([run.score(test, "BLEU") for run in group]),
+            with_deviation(differences, sign="+") if differences else "-",
+            ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
+            *(with_deviation([run.score(test, name) for run in group]) for name in names[1:]),
+        ])  # fmt: skip
+    return markdown(head, rows)
+
+
+def p_of_seed(runs, test, references, baseline: Evaluated) -> Dict[str, float]:
+    others = {run.run.encoding: run.translations[test] for run in runs
+              if run.run.seed == baseline.run.seed and run is not baseline}  # fmt: skip
+    return p_values(baseline.translations[test], others, references) if others else {}
+
+
+def signatures(runs: Sequence[Evaluated]) -> Dict[str, List[str]]:
+    """name of a score -> what it is, and the signatures under which it was computed."""
+    found: Dict[str, List[str]] = {}
+    for run in runs:
+        for scores in run.scores.values():
+            for score in scores:
+                texts = found.setdefault(score.name, [score.meaning])
+                if score.signature and score.signature not in texts:
+                    texts.append(score.signature)
+    return found
+
+
+def training_table(runs: Sequence[Evaluated]) -> str:
+    """Markdown: one row an encoding; the loss is the one after the last update that was validated."""
+    head = ["encoding", "parameters", "updates", "valid loss (nats)", "target tokens/s", "minutes a run"]
+    rows = []
+    for encoding in encodings_of(runs):
+        group = [run.run for run in of_encoding(runs, encoding)]
+        losses = [valid_loss(run)[max(valid_loss(run))] for run in group if valid_loss(run)]
+        speeds = [median(run.tokens_per_second.values()) for run in group if run.tokens_per_second]
+        rows.append([
+            encoding,
+            " ".join(sorted({f"{run.parameters:,}" for run in group})),
+            " ".join(sorted({f"{run.updates:,}" for run in group})),
+            with_deviation(losses, digits=3) if losses else "-",
+            f"{mean(speeds):,.0f}" if speeds else "-",
+            f"{mean(run.seconds for run in group) / 60:.0f}",
+        ])  # fmt: skip
+    return markdown(head, rows)
+
+
+def valid_loss(run: Run) -> Dict[int, float]:
+    return run.valid_nll.get("valid", {})
+
+
+def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> Dict[str, List[List[Bucket]]]:
+    """encoding -> for each of its runs the buckets."""
+    return {
+        encoding: [
+            by_length(test.sources, run.translations[test.name], test.references, edges)
+            for run in of_encoding(runs, encoding)
+        ]
+        for encoding in encodings_of(runs)
+    }
+
+
+def length_table(found: Dict[str, List[List[Bucket]]]) -> str:
+    """Markdown: BLEU and, in brackets, the length of the translations for one of the references;
+    means over the seeds."""
+    filled = [i for i, bucket in enumerate(next(iter(found.values()))[0]) if bucket.sentences]
+    head = ["encoding"]
+    for i in filled:
+        bucket = next(iter(found.values()))[0][i]
+        head.append(f"{bucket.label} words ({bucket.sentences:,})")
+    rows = []
+    for encoding, runs in found.items():
+        cells = [f"{mean(b[i].bleu for b in runs):.1f} ({mean(b[i].length_ratio for b in runs):.2f})"
+                 for i in filled]  # fmt: skip
+        rows.append([encoding, *cells])
+    return markdown(head, rows)
+
+
+def plot_losses(runs: Sequence[Evaluated], path) -> Path:
+    """Validation loss against updates: a line a run, a colour an encoding."""
+    from .figures import line_colours, new_figure, save
+
+    figure, (panel,) = new_figure(width=6.4, height=4.4)
+    encodings = encodings_of(runs)
+    for encoding, colour in zip(encodings, line_colours(len(encodings))):
+        for number, run in enumerate(of_encoding(runs, encoding)):
+            losses = valid_loss(run.run)
+            panel.plot(list(losses), list(losses.values()), color=colour, linewidth=1.2,
+                       label=encoding if number == 0 else None)  # fmt: skip
+    panel.set_xlabel("updates")
+    panel.set_ylabel("validation loss (nats a target token)")
+    panel.legend(fontsize="small", ncols=2)
+    return save(figure, path)
+
+
+def plot_lengths(by_test: Dict[str, Dict[str, List[List[Bucket]]]], path) -> Path:
+    """BLEU against the length of the source, a panel a test set; means over the seeds."""
+    from .figures import line_colours, new_figure, save
+
+    figure, panels = new_figure(columns=len(by_test), width=5.4, height=4.4)
+    for panel, (test, found) in zip(panels, by_test.items()):
+        for (encoding, runs), colour in zip(found.items(), line_colours(len(found))):
+            filled = [i for i, bucket in enumerate(runs[0]) if bucket.sentences]
+            panel.plot([runs[0][i].label for i in filled], [mean(b[i].bleu for b in runs) for i in filled],
+                       color=colour, marker="o", markersize=3, linewidth=1.2, label=encoding)  # fmt: skip
+        panel.set_title(test)
+        panel.set_xlabel("words in the source")
+        panel.set_ylabel("BLEU")
+    panels[0].legend(fontsize="small", ncols=2)
+    return save(figure, path)

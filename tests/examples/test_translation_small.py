@@ -1,0 +1,312 @@
+"""The recipe through its own scripts, sized for seconds: on the toy grammar, and on files."""
+
+import json
+import lzma
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "translation_small"
+TINY = """
+VOCAB_SIZE=250
+TOY_TRAIN=150 TOY_VALID=12 TOY_TEST=9
+LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
+TOKENS_PER_UPDATE=400 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=2 SAVE_EVERY=2
+AVERAGED=2 EVALUATED=average.pt BEAM=2
+COMPARED="sinusoidal tupe_r" SEEDS=1 JOBS=2
+"""
+SENTENCES = [("A dog sleeps here .", "Ein Hund schläft hier ."), ("The cat works .", "Die Katze arbeitet ."),
+             ("Cats laugh", "Katzen lachen"), ("the man sees the dog", "der Mann sieht den Hund")]  # fmt: skip
+
+
+def recipe(folder, script, *arguments, stdin=None, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def succeeds(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fails(*arguments, **environment):
+    """The one line of an error, on stderr."""
+    done = recipe(*arguments, **environment)
+    assert done.returncode != 0, done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    return line
+
+
+def written(folder):
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    return {p.relative_to(folder): p.stat().st_mtime_ns for p in files}
+
+
+def write_pairs(prefix, pairs):
+    for side, language in enumerate(("en", "de")):
+        Path(f"{prefix}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+
+
+# --- prepare ---
+
+
+def test_files_are_cleaned_filtered_and_noticed_when_they_change(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY + "VOCAB_SIZE=60 MAX_PIECES=25 MAX_RATIO=2.5\n")
+    pairs = SENTENCES * 5 + [("", "leer"), ("a", "dog" * 9), ("sleeps " * 30, "schläft " * 30)]
+    for side, language in enumerate(("en", "de")):
+        with lzma.open(tmp_path / f"train.{language}.xz", "wt", encoding="utf-8") as file:
+            file.write("".join(f"{pair[side]}\r\n" for pair in pairs))
+    write_pairs(tmp_path / "valid", SENTENCES)
+    write_pairs(tmp_path / "news", [*SENTENCES, ("", "")])
+    texts = ["--train", "train", "--valid", "valid", "--test", "news"]
+    printed = succeeds(tmp_path, "prepare.sh", "out", *texts)
+    left_out = re.search(r"^train: 20 pairs;.*?(left out: .*)$", printed, re.M)[1]
+    for reason in ("1 with an empty side", "1 with lengths beyond 2.5 : 1", "1 longer than 25 pieces"):
+        assert reason in left_out
+    # a test set is never shortened
+    assert "test: 5 pairs" in printed
+    assert "is ready" in succeeds(tmp_path, "prepare.sh", "out", *texts)
+    write_pairs(tmp_path / "valid", SENTENCES[:3])
+    printed = succeeds(tmp_path, "prepare.sh", "out", *texts)
+    assert "have changed" in printed and "valid: 3 pairs" in printed
+
+
+@pytest.mark.parametrize(
+    "english, german, message",
+    [
+        (b"a b\n" * 9, None, r"no file odd\.de, odd\.de\.xz or odd\.de\.gz"),
+        (b"a b\n" * 9, b"\n\n", r"odd\.de holds no text"),
+        (b"a b\n" * 9, b"a b\n" * 8, r"odd\.en has 9 lines and odd\.de has 8"),
+        (b"a b\n" * 9, b"a b\n" * 3 + b"b\xfcse\n" * 6, r"odd\.de, line 4: not UTF-8"),
+        (b"a b\n" * 9, b"a b\n" * 9, "set a smaller VOCAB_SIZE"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named_in_one_line_and_nothing_is_left(tmp_path, english, german, message):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    for language, content in (("en", english), ("de", german)):
+        if content is not None:
+            (tmp_path / f"odd.{language}").write_bytes(content)
+    write_pairs(tmp_path / "good", SENTENCES)
+    texts = ["--train", "odd", "--valid", "good", "--test", "good"]
+    assert re.search(message, fails(tmp_path, "prepare.sh", "out", *texts))
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_an_archive_that_is_cut_short_is_named(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    write_pairs(tmp_path / "good", SENTENCES)
+    shutil.copy(tmp_path / "good.en", tmp_path / "odd.en")
+    (tmp_path / "odd.de.xz").write_bytes(lzma.compress(b"x" * 9999)[:-20])
+    texts = ["--train", "good", "--valid", "good", "--test", "odd"]
+    assert "odd.de.xz cannot be read" in fails(tmp_path, "prepare.sh", "out", *texts)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["prepare.sh", "out", "--train"], "no text for training, validation or test; usage"),
+        (["prepare.sh", "out", "train"], "before --train"),
+        (["prepare.sh", "out", "--sing", "x"], "unknown flag --sing"),
+        (["run.sh"], "usage"),
+        (["run.sh", "sing", "t5"], "usage"),
+        (["run.sh", "train"], "which encoding"),
+        (["run.sh", "train", "t5"], "no data in data: run prepare.sh"),
+        (["run.sh", "report"], "no data in data: run prepare.sh"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path, arguments, message):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    assert message in fails(tmp_path, *arguments)
+
+
+# --- from nothing to a report: one test, since each step builds on those before it ---
+
+
+def test_from_the_toy_grammar_to_a_report(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    for step in STEPS:
+        step(tmp_path)
+
+
+def without_files_the_toy_grammar_is_prepared_and_nothing_is_done_twice(folder):
+    from fairseq.data import Dictionary, data_utils
+
+    succeeds(folder, "prepare.sh")
+    data = folder / "data"
+    dictionary = Dictionary.load(str(data / "dict.de.txt"))
+    assert (data / "dict.en.txt").read_text() == (data / "dict.de.txt").read_text()
+    lines = {split: len(data_utils.load_indexed_dataset(str(data / f"{split}.en-de.de"), dictionary))
+             for split in ("train", "valid", "test", "test1")}  # fmt: skip
+    assert lines == {"train": 150, "valid": 12, "test": 9, "test1": 9}
+    assert len((data / "text" / "test1.en").read_text().splitlines()) == 9
+    assert not (data / "work").exists() and not list(data.rglob("*.tmp*"))
+    before = written(data)
+    assert "is ready" in succeeds(folder, "prepare.sh")
+    after = written(data)
+    assert {path.parts[0] for path in before if after[path] != before[path]} == {"own"}  # the grammar's text
+
+
+def what_has_to_come_first_is_named(folder):
+    for action, message in [
+        ("generate", "no checkpoint runs/m4-seed1/average.pt: run.sh average m4 first"),
+        ("average", "no checkpoint runs/m4-seed1/checkpoint_last.pt: run.sh train m4 first"),
+        ("translate", "no checkpoint runs/m4-seed1/average.pt"),
+        ("score", "no translation runs/m4-seed1/test.de: run.sh generate m4 first"),
+    ]:
+        assert message in fails(folder, "run.sh", action, "m4", stdin="Hello\n")
+    assert "no finished run in runs" in fails(folder, "run.sh", "report")
+    line = fails(folder, "run.sh", "train", "nonsense")
+    assert "unknown position encoding 'nonsense'; known: abs_m4m" in line
+    assert not (folder / "runs").exists()
+
+
+def a_comparison_ends_in_a_report(folder):
+    succeeds(folder, "compare.sh")
+    runs = folder / "runs"
+    results = (runs / "RESULTS.md").read_text()
+    assert "| sinusoidal | 1 |" in results and "| tupe_r | 1 |" in results
+    assert "### test (9 sentences)" in results and "### long (9 sentences)" in results
+    assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in results
+    assert str(ROOT) not in results
+    for picture in ("losses.png", "lengths.png"):
+        assert 5000 < (runs / picture).stat().st_size < 200_000
+    for run in ("sinusoidal-seed1", "tupe_r-seed1"):
+        assert len((runs / run / "test.de").read_text().splitlines()) == 9
+    # absolute positions in a bias: sources are padded on the right
+    flags = {run: "--left-pad-source" in (runs / f"{run}-seed1" / "trained").read_text()
+             for run in ("sinusoidal", "tupe_r")}  # fmt: skip
+    assert flags == {"sinusoidal": False, "tupe_r": True}
+
+
+def a_finished_comparison_does_nothing_again(folder):
+    before = {run: written(folder / "runs" / run) for run in ("sinusoidal-seed1", "tupe_r-seed1")}
+    succeeds(folder, "compare.sh")
+    assert before == {run: written(folder / "runs" / run) for run in before}
+
+
+def scores_are_those_of_the_sacrebleu_command(folder):
+    run = folder / "runs" / "sinusoidal-seed1"
+    (bleu,) = (s for s in json.loads((run / "scores.json").read_text())["test"] if s["name"] == "BLEU")
+    printed = subprocess.check_output(
+        [sys.executable, "-m", "sacrebleu", folder / "data" / "text" / "test.de", "-i", run / "test.de",
+         "-m", "bleu", "-w", "8", "-f", "text"], text=True)  # fmt: skip
+    signature, score = printed.split(" = ", 1)
+    assert (bleu["signature"], round(bleu["value"], 8)) == (signature, float(score.split()[0]))
+
+
+def text_is_translated_line_by_line_and_bad_text_is_named(folder):
+    printed = succeeds(folder, "run.sh", "translate", "tupe_r", stdin="The dog sees the man.\n\nA cat.\n")
+    assert len(printed.splitlines()) == 3
+    done = subprocess.run(
+        ["bash", RECIPE / "run.sh", "translate", "tupe_r"], input=b"good\nbad \xff\n", cwd=folder,
+        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs"}, capture_output=True,
+    )  # fmt: skip
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode != 0 and done.stdout == b"" and "line 2: not UTF-8" in line
+
+
+def other_dictionaries_than_those_of_the_training_are_refused(folder):
+    shutil.copytree(folder / "data", folder / "other")
+    words = (folder / "data" / "dict.de.txt").read_text().splitlines()
+    (folder / "other" / "dict.de.txt").write_text("\n".join([words[1], words[0], *words[2:]]) + "\n")
+    for action in ("generate", "train", "translate"):
+        line = fails(folder, "run.sh", action, "tupe_r", DATA="other", stdin="x\n")
+        assert "the dictionaries in other are not those that runs/tupe_r-seed1 was trained with" in line
+
+
+def weights_are_averaged_and_the_signature_is_kept(folder):
+    run = folder / "runs" / "tupe_r-seed1"
+    read = {name: torch.load(run / f"{name}.pt", weights_only=False)
+            for name in ("checkpoint_1_2", "checkpoint_1_4", "average")}  # fmt: skip
+    first, second, mean = (state["model"] for state in read.values())
+    for key, value in mean.items():
+        expected = (first[key].double() + second[key].double()) / 2
+        torch.testing.assert_close(value, expected.to(first[key].dtype), rtol=0, atol=0)
+    assert any("encoding_version" in key for key in mean)
+    assert read["average"]["last_optimizer_state"] is None
+    assert read["average"]["cfg"]["task"] == read["checkpoint_1_4"]["cfg"]["task"]
+
+
+def average(*arguments):
+    return subprocess.run([sys.executable, ROOT / "scripts" / "average_checkpoints.py", *map(str, arguments)],
+                          capture_output=True, text=True)  # fmt: skip
+
+
+def checkpoints_of_different_models_are_refused_and_nothing_is_written(folder):
+    runs = folder / "runs"
+    mine, other = (runs / f"{name}-seed1" / "checkpoint_last.pt" for name in ("tupe_r", "sinusoidal"))
+    changed = torch.load(mine, weights_only=False)
+    key = next(key for key in changed["model"] if key.endswith("encoding_version"))
+    changed["model"][key] = changed["model"][key] + 1
+    torch.save(changed, folder / "changed.pt")
+    for paths, message in [
+        ([mine, other], "is not in both"),
+        ([mine, folder / "changed.pt"], "encoding_version differs"),
+        ([mine, folder / "absent.pt"], "absent.pt"),
+        (["--last", 7, runs / "tupe_r-seed1"], "holds 2 of the 7"),
+        (["--last", 0, runs / "tupe_r-seed1"], "give a number from 1"),
+    ]:
+        done = average(folder / "out.pt", *paths)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1 and message in line
+    assert not (folder / "out.pt").exists()
+
+
+def a_run_goes_on_and_flags_reach_fairseq(folder):
+    succeeds(folder, "run.sh", "train", "sinusoidal", "--max-update", "5")
+    run = folder / "runs" / "sinusoidal-seed1"
+    assert '"num_updates": "5"' in (run / "train.log").read_text()
+    assert "Loaded checkpoint" in (run / "output.txt").read_text()
+
+
+STEPS = [
+    without_files_the_toy_grammar_is_prepared_and_nothing_is_done_twice,
+    what_has_to_come_first_is_named,
+    a_comparison_ends_in_a_report,
+    a_finished_comparison_does_nothing_again,
+    scores_are_those_of_the_sacrebleu_command,
+    text_is_translated_line_by_line_and_bad_text_is_named,
+    other_dictionaries_than_those_of_the_training_are_refused,
+    weights_are_averaged_and_the_signature_is_kept,
+    checkpoints_of_different_models_are_refused_and_nothing_is_written,
+    a_run_goes_on_and_flags_reach_fairseq,
+]
+
+
+# --- which checkpoints scripts/average_checkpoints.py takes ---
+
+
+def test_the_best_are_the_lowest_losses_and_the_highest_scores(tmp_path):
+    script = runpy.run_path(str(ROOT / "scripts" / "average_checkpoints.py"))
+
+    def names(choose, count):
+        return [path.name for path in script[choose](tmp_path, count)]
+
+    for name in ("checkpoint_1_90.pt", "checkpoint_2_100.pt", "checkpoint_2_1000.pt", "checkpoint_last.pt"):
+        (tmp_path / name).touch()
+    assert names("last", 2) == ["checkpoint_2_100.pt", "checkpoint_2_1000.pt"]
+    for value in ("5.10", "4.90", "10.20"):
+        (tmp_path / f"checkpoint.best_loss_{value}.pt").touch()
+    assert names("best", 2) == ["checkpoint.best_loss_4.90.pt", "checkpoint.best_loss_5.10.pt"]
+    (tmp_path / "checkpoint.best_bleu_20.00.pt").touch()
+    with pytest.raises(ValueError, match="the best by bleu and by loss"):
+        names("best", 2)
+    for path in tmp_path.glob("*best_loss*"):
+        path.rename(str(path).replace("loss", "bleu"))
+    assert names("best", 2) == ["checkpoint.best_bleu_20.00.pt", "checkpoint.best_bleu_10.20.pt"]

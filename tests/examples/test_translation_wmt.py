@@ -1,0 +1,180 @@
+"""The WMT recipe without a network: stand-ins in a folder, and links that do not answer."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "translation_wmt_en_de"
+TINY = """
+VOCAB_SIZE=70 WORKERS=1 VOCAB_THRESHOLD=2
+LAYERS=1 EMBED_DIM=16 FFN_DIM=32 HEADS=2
+TOKENS_PER_UPDATE=200 UPDATE_FREQ=2 UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1
+"""
+WORDS = "der die Katze Hund-Haus sieht macht auf , .".split()
+
+
+def lines(count, seed):
+    chance = random.Random(seed)
+    return "".join(" ".join(chance.choices(WORDS, k=chance.randint(4, 9))) + "\n" for _ in range(count))
+
+
+def write(folder, name, count):
+    for number, language in enumerate(("en", "de")):
+        Path(folder, f"{name}.{language}").write_text(lines(count, number), encoding="utf-8")
+
+
+def recipe(folder, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**os.environ, "SETTINGS": "tiny.sh", "SACREBLEU": str(folder / "none"), **environment},
+        cwd=folder, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+
+def succeeds(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def fetch(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, RECIPE / "fetch.py", *map(str, arguments)], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "SACREBLEU": str(folder / "none")}, timeout=120,
+    )  # fmt: skip
+
+
+def refused(done):
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Small files under the names of WMT's, some of them packed as WMT has them."""
+    folder = tmp_path / "stand-ins"
+    folder.mkdir()
+    for name in ("newstest2013", "newstest2014", "newstest2015", "newstest2016", "newstest2017"):
+        write(folder, name, 6)
+    for name in ("europarl-v7.de-en", "commoncrawl.de-en", "news-commentary-v9.de-en", "corpus.tc"):
+        write(folder, name, 60)
+    for language in ("en", "de"):
+        subprocess.run(["gzip", folder / f"corpus.tc.{language}"], check=True)
+        subprocess.run(["xz", folder / f"commoncrawl.de-en.{language}"], check=True)
+        (folder / f"truecase-model.{language}").write_text("der (9/9)\nKatze (5/5)\n")
+    with tarfile.open(folder / "true.tgz", "w:gz") as tar:
+        for language in ("en", "de"):
+            tar.add(folder / f"truecase-model.{language}", f"./truecase-model.{language}")
+            (folder / f"truecase-model.{language}").unlink()
+    return folder
+
+
+def test_wmt14_from_a_folder_to_scores_of_the_averaged_checkpoint(tmp_path, stand_ins):
+    (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 TRAIN_FLAGS=()\n")
+    printed = succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)
+    assert "train: 180 pairs" in printed and "ready: data-bin/translation_wmt14_en_de" in printed
+    printed = succeeds(tmp_path, "run.sh", "evaluate", "t5")
+    assert "average of checkpoint_" in printed and "BLEU|nrefs:1" in printed
+    assert "newstest2014 (6 sentences)" in succeeds(tmp_path, "run.sh", "report")
+
+
+def test_at5_has_its_own_tokens_dictionaries_flags_and_test_sets(tmp_path, stand_ins):
+    (tmp_path / "tiny.sh").write_text(f". {RECIPE}/at5.sh\n{TINY}")
+    succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)
+    data = tmp_path / "data-bin" / "translation_wmt17_at5"
+    # tokenised with hyphens split, and truecased
+    text = (data / "text" / "test.de").read_text()
+    assert "Hund @-@ Haus" in text and len(text.splitlines()) == 6
+    succeeds(tmp_path, "run.sh", "evaluate", "at5")
+    run = tmp_path / "runs" / "translation_wmt17_at5" / "at5-seed1"
+    command = (run / "trained").read_text()
+    for flag in ("--position-layers=first", "--position-hparams=gamma_min=1 gamma_max=15 hidden=32,4",
+                 "--encoder-normalize-before", "'--max-source-positions' '256'", "--eval-bleu"):  # fmt: skip
+        assert flag in command
+    assert "--share-all-embeddings" not in command
+    tokens, joined = (run / "test2.de.tokens").read_text(), (run / "test2.de").read_text()
+    assert len(tokens.splitlines()) == len(joined.splitlines()) == 6
+
+
+def test_a_text_that_is_not_in_the_folder_is_named(tmp_path, stand_ins):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    (stand_ins / "europarl-v7.de-en.de").unlink()
+    line = refused(recipe(tmp_path, "prepare.sh", "--offline", stand_ins))
+    assert "europarl-v7.de-en.de" in line and "de-en.tgz" in line
+    assert "no such folder" in refused(recipe(tmp_path, "prepare.sh", "--offline", "absent"))
+    assert not (tmp_path / "data-bin" / "translation_wmt14_en_de" / "dict.de.txt").exists()
+
+
+# --- fetch.py ---
+
+DEAD = "http://127.0.0.1:9/a.tgz"
+
+
+def listed(folder, digest="-", *addresses):
+    (folder / "list.txt").write_text(f"# comment\na.en,a.de a.tgz {digest} {' '.join(addresses)}\n")
+    return folder / "list.txt"
+
+
+def archive(folder):
+    for language in ("en", "de"):
+        (folder / f"a.{language}").write_text(f"{language}\n")
+    with tarfile.open(folder / "a.tgz", "w:gz") as tar:
+        for language in ("en", "de"):
+            tar.add(folder / f"a.{language}", f"deep/a.{language}")
+            (folder / f"a.{language}").unlink()
+    return folder / "a.tgz"
+
+
+def test_a_dead_link_is_known_before_anything_is_downloaded_and_the_mirrors_are_named(tmp_path):
+    other = "http://127.0.0.1:9/mirror/a.tgz"
+    done = fetch(tmp_path, listed(tmp_path, "-", DEAD, other), "out", "", "a.en", "a.de")
+    line = refused(done)
+    assert DEAD in line and other in line and "--offline FOLDER" in line
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_first_address_that_answers_is_taken_and_its_digest_compared(tmp_path):
+    packed = archive(tmp_path)
+    digest = hashlib.sha1(packed.read_bytes()).hexdigest()
+    addresses = (DEAD, packed.as_uri())
+    done = fetch(tmp_path, listed(tmp_path, f"sha1:{digest}", *addresses), "out", "", "a.en", "a.de")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "a.de").read_text() == "de\n"
+    line = refused(fetch(tmp_path, listed(tmp_path, "sha1:00", *addresses), "new", "", "a.en"))
+    assert digest in line and "not 00" in line
+    assert not (tmp_path / "new" / "a.en").exists()
+
+
+def test_an_archive_that_is_cut_short_is_named(tmp_path):
+    packed = archive(tmp_path)
+    packed.write_bytes(packed.read_bytes()[:60])
+    line = refused(fetch(tmp_path, listed(tmp_path), "out", tmp_path, "a.en"))
+    assert "a.tgz cannot be unpacked" in line
+    assert not (tmp_path / "out" / "a.en").exists()
+
+
+def test_a_test_set_that_sacrebleu_cannot_download_is_named(tmp_path):
+    # a cache that no folder can be made in, so that no network is asked
+    (tmp_path / "none").write_text("")
+    (tmp_path / "list.txt").write_text("newstest2014.en,newstest2014.de - - sacrebleu:wmt14/full\n")
+    line = refused(fetch(tmp_path, tmp_path / "list.txt", "out", "", "newstest2014.en"))
+    assert "wmt14/full" in line and "--offline FOLDER" in line
+
+
+def test_every_text_of_the_settings_is_in_the_list():
+    provided = {name for line in (RECIPE / "downloads.txt").read_text().splitlines() if line[0] != "#"
+                for name in line.split()[0].split(",")}  # fmt: skip
+    for settings in ("settings.sh", "big.sh", "at5.sh"):
+        printed = subprocess.check_output(
+            ["bash", "-c", f'. {RECIPE}/settings.sh; . {RECIPE}/{settings}; echo $TRAIN_TEXTS $VALID_TEXT $TEST_TEXTS'],
+            text=True,
+        )  # fmt: skip
+        for text in printed.split():
+            assert {f"{text}.en", f"{text}.de"} <= provided
