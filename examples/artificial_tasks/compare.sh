@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# AT5's Table 1 with five seeds, and every other encoding on two of its tasks; then the report.
+#
+#   bash examples/artificial_tasks/compare.sh [ENCODING...]     # default: all of them
+#
+# Takes many hours on one core. Run it again at any time: it goes on with the run that was
+# stopped. Two of them side by side share the work.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/common.sh"
+
+# compare TASKS SEEDS ENCODING...: the first seed of everything first
+compare() {
+  local tasks=$1 seeds=$2 task encoding
+  shift 2
+  for SEED in $seeds; do
+    for task in $tasks; do
+      for encoding in "$@"; do
+        SEED=$SEED bash "$HERE/run.sh" train "$task" "$encoding"
+      done
+    done
+  done
+}
+
+is_in() { [[ " $2 " == *" $1 "* ]]; }
+
+known=$(python -m fairseq_relpos list | cut -d" " -f1)
+[ $# -gt 0 ] || set -- $PAPER_ENCODINGS $known
+paper=() others=()
+for encoding in "$@"; do
+  is_in "$encoding" "${known//$'\n'/ }" || die "no encoding $encoding: fairseq-relpos list names them"
+  if is_in "$encoding" "$PAPER_ENCODINGS"; then
+    is_in "$encoding" "${paper[*]}" || paper+=("$encoding")
+  else
+    others+=("$encoding")
+  fi
+done
+compare "$PAPER_TASKS" "${PAPER_SEEDS%% *}" "${paper[@]}"
+compare "$OTHER_TASKS" "${OTHER_SEEDS%% *}" "${others[@]}"
+compare "$PAPER_TASKS" "$PAPER_SEEDS" "${paper[@]}"
+compare "$OTHER_TASKS" "$OTHER_SEEDS" "${others[@]}"
+bash "$HERE/run.sh" report

@@ -1,0 +1,169 @@
+"""The tables and the plot of every run: report.py RUNS DATA FOLDER.
+
+Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out.
+"""
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from datetime import date
+from pathlib import Path
+
+from result import read
+
+from fairseq_relpos.reports import figures, losses
+from fairseq_relpos.reports.machine import cpu_name, versions
+
+PLOT = "accuracy.png"
+TASKS = {"reber": "Embedded Reber", "process50": "Process-50", "adding100": "Adding-100"}
+#: Wu et al. 2021, Table 1
+PAPER = {
+    "none": (0.496, 0.549, 1.0),
+    "t5_nob": (1.0, 0.772, 0.943),
+    "t5": (1.0, 0.808, 1.0),
+    "at5_nob": (1.0, 0.843, 0.961),
+    "at5": (1.0, 0.843, 1.0),
+}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(runs_folder, data, folder):
+    results = collect(Path(runs_folder))
+    if not results:
+        sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    plot(results, folder / PLOT)
+    paper = table(results, [name for name in PAPER], TASKS, beside_the_paper)
+    others = sorted({name for name, _ in results} - set(PAPER))
+    shown = {task: title for task, title in TASKS.items()
+             if any((name, task) in results for name in others)}
+    text = RESULTS.format(
+        today=date.today().isoformat(),
+        paper=paper,
+        others=table(results, others, shown, by_itself) if others else "No runs yet.",
+        best_possible=best_possible(Path(data)),
+        plot=PLOT,
+        runs=table(results, [*PAPER, *others], TASKS, how_trained),
+        commits=", ".join(sorted({run["commit"] for runs in results.values() for run in runs})),
+        cpu=cpu_name(),
+        versions=versions("torch", "fairseq-fixed", "numpy"),
+        command=example_command(Path(runs_folder)),
+    )
+    path = folder / "RESULTS.md"
+    path.write_text(text, encoding="utf-8")
+    print(f"{paper}\n\n{path}, {PLOT}: {sum(map(len, results.values()))} runs")
+
+
+def collect(runs_folder):
+    """(encoding, task) -> the runs with the learning rate that was chosen, by seed."""
+    results = defaultdict(list)
+    for chosen in sorted(runs_folder.glob("*/*.learning_rate")):
+        task, encoding, rate = chosen.parent.name, chosen.stem, chosen.read_text().strip()
+        for run in sorted(chosen.parent.glob(f"{encoding}-seed*-lr{rate}")):
+            if (run / "result.json").exists():
+                commit = (run / "commit.txt").read_text().strip()
+                results[encoding, task].append({"rate": rate, "commit": commit, **read(run)})
+    return results
+
+
+def mean_and_deviation(runs):
+    tests = [run["test"] for run in runs]
+    if len(tests) == 1:
+        return f"{tests[0]:.3f} (1 seed)"
+    return f"{statistics.mean(tests):.3f} ± {statistics.stdev(tests):.3f} ({len(tests)})"
+
+
+def table(results, encodings, tasks, cells):
+    head, rows = ["encoding"], []
+    for task, title in tasks.items():
+        head += [title, *cells.more_columns]
+    for encoding in encodings:
+        row = [encoding]
+        for task in tasks:
+            runs = results.get((encoding, task))
+            row += cells(encoding, task, runs) if runs else ["-"] * (1 + len(cells.more_columns))
+        rows.append(row)
+    return losses.markdown(head, rows)
+
+
+def beside_the_paper(encoding, task, runs):
+    return [mean_and_deviation(runs), f"{PAPER[encoding][list(TASKS).index(task)]:.3f}"]
+
+
+def by_itself(encoding, task, runs):
+    return [mean_and_deviation(runs)]
+
+
+def how_trained(encoding, task, runs):
+    epochs = ", ".join(f"{run['best_epoch']}/{run['epochs']}" for run in runs)
+    return [f"{runs[0]['rate']}: {epochs}"]
+
+
+beside_the_paper.more_columns = ["paper"]
+by_itself.more_columns = how_trained.more_columns = []
+
+
+def best_possible(data):
+    facts = [json.loads(path.read_text()) for path in sorted(data.glob("process50-seed*/facts.json"))]
+    return f"{statistics.mean(fact['best_possible'] for fact in facts):.3f}" if facts else "not known"
+
+
+def example_command(runs_folder):
+    run = sorted(runs_folder.glob("*/*/trained"))[0]
+    return run.read_text().strip().replace(str(ROOT), ".")
+
+
+def plot(results, path):
+    tasks = [task for task in TASKS if any(key[1] == task for key in results)]
+    names = sorted({name for name, _ in results}, key=lambda n: (n not in PAPER, n))[::-1]
+    figure, panels = figures.new_figure(len(tasks), 1, width=3.4, height=1.2 + 0.22 * len(names))
+    for panel, task in zip(panels, tasks):
+        for place, name in enumerate(names):
+            runs = results.get((name, task), [])
+            panel.plot([run["test"] for run in runs], [place] * len(runs), "o", ms=4, alpha=0.7,
+                       color="tab:blue", label="a seed" if place == 0 else None)
+            if name in PAPER:
+                panel.plot(PAPER[name][list(TASKS).index(task)], place, "|", ms=11, mew=2,
+                           color="tab:red", label="paper" if name == "at5" else None)
+        panel.set_yticks(range(len(names)), names if panel is panels[0] else [""] * len(names))
+        panel.set(title=TASKS[task], xlabel="test accuracy", ylim=(-0.7, len(names) - 0.3))
+        panel.grid(axis="both", alpha=0.3)
+    panels[-1].legend(loc="lower left", fontsize="small")
+    figures.save(figure, path)
+
+
+RESULTS = """# Results of examples/artificial_tasks
+
+Written by `run.sh report` ({today}). Accuracy on 5,000 test sequences, mean ± standard deviation
+(seeds). A seed draws new data, new weights and a new order.
+
+## Table 1 of the AT5 paper
+{paper}
+
+No classifier of Process-50 can be right more often than the ratio of the two chains'
+likelihoods: {best_possible} on these test sequences.
+
+![accuracy]({plot})
+
+## The other encodings
+{others}
+
+## How
+```
+bash examples/artificial_tasks/compare.sh
+```
+All runs of a task differ in `--arch` and the hyperparameters of the encoding alone. One of them was
+```
+{command}
+```
+The chosen learning rate, and the epoch whose weights were tested / epochs that ran, by seed:
+
+{runs}
+
+Commits: {commits}. {cpu}; {versions}.
+"""
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

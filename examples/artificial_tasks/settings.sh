@@ -1,0 +1,37 @@
+# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this
+# one, so it names only what it changes; DATA, RUNS and SEED may also come from the environment.
+
+# --- where ---
+DATA=${DATA:-data-bin/artificial_tasks}  # TASK-seedN: generated when a run needs it
+RUNS=${RUNS:-runs/artificial_tasks}      # TASK/ENCODING-seedN
+SEED=${SEED:-1}                          # the data, the weights and the order of the data
+
+# --- training; the sizes of the model are the defaults of sequence_encoder_NAME ---
+BATCH_SIZE=64
+MAX_EPOCHS=100
+PATIENCE=25                # epochs without a better accuracy on the 500 held-out sequences
+LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others take the better one
+
+# Which output vectors the answer is read from.
+pooling_of() {
+  case $1 in process50) echo mean ;; *) echo last ;; esac
+}
+
+# hparams_of TASK ENCODING LONGEST: what Wu et al. 2021 set; the others have their defaults.
+hparams_of() {
+  case $2 in
+    t5) echo "max_distance=$3" ;;
+    at5) echo "gamma_min=1 gamma_max=10 hidden=$(at5_hidden "$1")" ;;
+    at5_nob) echo "hidden=$(at5_hidden "$1")" ;;
+  esac
+}
+at5_hidden() {
+  case $1 in reber) echo 100,5 ;; *) echo 15,2 ;; esac
+}
+
+# --- the comparison: compare.sh without arguments ---
+PAPER_TASKS="reber process50 adding100"
+PAPER_ENCODINGS="none t5_nob t5 at5_nob at5"
+PAPER_SEEDS="1 2 3 4 5"
+OTHER_TASKS="reber process50"  # every other encoding that fairseq-relpos list names
+OTHER_SEEDS="1 2"

@@ -1,0 +1,191 @@
+"""One label or one number for a sequence of symbols or of vectors, read from arrays."""
+
+import os
+import zipfile
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+
+
+@dataclass
+class SequenceLabelsConfig(FairseqDataclass):
+    data: str = field(default=MISSING, metadata={"help": "folder with train.npz, valid.npz, ..."})
+    seed: int = II("common.seed")
+
+
+@register_task("sequence_labels", dataclass=SequenceLabelsConfig)
+class SequenceLabelsTask(FairseqTask):
+    """Reads DATA/SPLIT.npz with four arrays:
+
+    inputs   (sum of lengths) integers into ``symbols``, or (sum of lengths, C) floats
+    lengths  (N) integers, at least 1
+    labels   (N) classes 0, 1, ..., or floats to be approximated
+    symbols  (V) the names of the symbols; empty where the inputs are floats
+
+    Train comes first: every other split must have its symbols, channels and kind of label.
+    """
+
+    def __init__(self, cfg, facts):
+        super().__init__(cfg)
+        self.facts = facts
+        self.dictionary = Dictionary()
+        for symbol in facts["symbols"]:
+            self.dictionary.add_symbol(symbol)
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        return cls(cfg, facts_of(read_split(cfg.data, "train")))
+
+    #: numbers in each vector of a sequence; 0 where it consists of symbols
+    channels = property(lambda self: self.facts["channels"])
+    #: 1 where the label is a number
+    num_labels = property(lambda self: self.facts["num_labels"])
+
+    def load_dataset(self, split, **kwargs):
+        arrays = read_split(self.cfg.data, split)
+        facts = facts_of(arrays)
+        classes = self.num_labels
+        for key, value in facts.items():
+            if key != "num_labels" and value != self.facts[key]:
+                raise ValueError(
+                    f"{split}.npz in {self.cfg.data} has {key} {value}, train.npz has "
+                    f"{self.facts[key]}: make both from the same data"
+                )
+        if facts["num_labels"] > classes:
+            raise ValueError(
+                f"{split}.npz in {self.cfg.data} has labels up to {facts['num_labels'] - 1}, "
+                f"train.npz up to {classes - 1}: train on samples of every label"
+            )
+        self.datasets[split] = SequenceLabels(arrays, self.dictionary, self.cfg.seed)
+
+    def has_sharded_data(self, split):
+        return False
+
+    def max_positions(self):
+        return None
+
+    @property
+    def source_dictionary(self):
+        return self.dictionary
+
+    @property
+    def target_dictionary(self):
+        return None
+
+
+class SequenceLabels(FairseqDataset):
+    """Batches {src_tokens [B, T], values [B, T, C] or None}, padded to the right, and target [B].
+
+    Where the inputs are vectors, src_tokens only says which of them are real.
+    """
+
+    def __init__(self, arrays, dictionary, seed):
+        self.lengths = arrays["lengths"]
+        self.labels = torch.from_numpy(arrays["labels"])
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.inputs = torch.from_numpy(arrays["inputs"])
+        self.dictionary = dictionary
+        self.seed = seed
+        self.epoch = 1
+        if not self.inputs.is_floating_point():
+            self.inputs = self.inputs + dictionary.nspecial
+
+    def __getitem__(self, index):
+        start, end = self.starts[index], self.starts[index + 1]
+        return {"id": index, "inputs": self.inputs[start:end], "label": self.labels[index]}
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def collater(self, samples):
+        if not samples:
+            return {}
+        inputs = [sample["inputs"] for sample in samples]
+        lengths = torch.tensor([len(x) for x in inputs])
+        pad = self.dictionary.pad()
+        if inputs[0].is_floating_point():
+            values = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
+            real = torch.arange(values.shape[1]) < lengths[:, None]
+            tokens = torch.where(real, self.dictionary.unk(), pad)
+        else:
+            values = None
+            tokens = data_utils.collate_tokens(inputs, pad)
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths, "values": values},
+            "target": torch.stack([sample["label"] for sample in samples]),
+        }
+
+    def num_tokens(self, index):
+        return int(self.lengths[index])
+
+    def size(self, index):
+        return int(self.lengths[index])
+
+    @property
+    def sizes(self):
+        return self.lengths
+
+    def ordered_indices(self):
+        """Another order in each epoch. Not by length: batches of one length cost t5 five
+        points of accuracy on Embedded Reber (0.94 to 0.89 after 100 epochs)."""
+        with data_utils.numpy_seed(self.seed, self.epoch):
+            return np.random.permutation(len(self))
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self):
+        return False
+
+
+def read_split(data, split):
+    path = os.path.join(data, f"{split}.npz")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no {path}: give a folder with train.npz, valid.npz, ...")
+    try:
+        with np.load(path) as file:
+            arrays = {key: file[key] for key in ("inputs", "lengths", "labels", "symbols")}
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}): inputs, lengths, labels and symbols are needed, as "
+            "numpy.savez writes them"
+        ) from error
+    check(arrays, path)
+    return arrays
+
+
+def check(arrays, path):
+    inputs, lengths, labels = arrays["inputs"], arrays["lengths"], arrays["labels"]
+    if not len(lengths) or len(lengths) != len(labels):
+        raise ValueError(f"{path} has {len(lengths)} lengths and {len(labels)} labels")
+    if lengths.min() < 1 or lengths.sum() != len(inputs):
+        raise ValueError(
+            f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to "
+            f"{lengths.sum()}"
+        )
+    if inputs.ndim == 1 and not 0 <= inputs.min() <= inputs.max() < len(arrays["symbols"]):
+        raise ValueError(
+            f"{path} has symbols {inputs.min()} to {inputs.max()}, but names for "
+            f"{len(arrays['symbols'])} of them"
+        )
+    if labels.dtype.kind in "iu" and labels.min() < 0:
+        raise ValueError(f"{path} has the label {labels.min()}: classes count from 0")
+
+
+def facts_of(arrays):
+    inputs, labels = arrays["inputs"], arrays["labels"]
+    return {
+        "symbols": [str(symbol) for symbol in arrays["symbols"]],
+        "channels": inputs.shape[1] if inputs.ndim == 2 else 0,
+        "kind of label": "number" if labels.dtype.kind == "f" else "class",
+        "num_labels": 1 if labels.dtype.kind == "f" else int(labels.max()) + 1,
+    }

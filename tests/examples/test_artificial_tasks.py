@@ -1,0 +1,156 @@
+"""The generators, and the recipe through its own scripts, sized for seconds."""
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "artificial_tasks"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"artificial_tasks_{name}", RECIPE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load("generate")
+
+
+def samples(task, count=300):
+    return generate.different(generate.GENERATORS[task], random.Random(3), count)
+
+
+def follows_reber(text):
+    """Whether Reber's grammar, as Hochreiter and Schmidhuber (1997) draw it, accepts the text."""
+    following = {
+        ("B", "T"): "1", ("B", "P"): "2", ("1", "S"): "1", ("1", "X"): "3", ("2", "T"): "2",
+        ("2", "V"): "4", ("3", "X"): "2", ("3", "S"): "5", ("4", "P"): "3", ("4", "V"): "5",
+        ("5", "E"): "end",
+    }  # fmt: skip
+    state = "B" if text[:1] == "B" else None
+    for letter in text[1:]:
+        state = following.get((state, letter))
+    return state == "end"
+
+
+def test_embedded_reber_wraps_two_strings_and_ends_before_its_last_letter():
+    labels = set()
+    for text, label in samples("reber"):
+        first, rest = text[1], text[2:]
+        other = "T" if first == "P" else "P"
+        assert text[0] == "B" and first == "PT"[label]
+        # one of the E's followed by the other letter splits the rest into two Reber strings
+        splits = [k for k in range(len(rest)) if rest[k] == other
+                  and follows_reber(rest[:k]) and follows_reber(rest[k + 1 :])]
+        assert splits, text
+        labels.add(label)
+    assert labels == {0, 1}
+    assert not follows_reber("BTXE") and follows_reber("BTSXSE")
+
+
+def test_both_chains_spend_two_thirds_of_the_time_in_state_0_but_move_differently():
+    for label, (leave_0, leave_1) in enumerate(generate.CHAINS):
+        texts = [text for text, of in samples("process50", 2000) if of == label]
+        states = np.array([[int(s) for s in text] for text in texts])
+        assert states.shape[1] == 50
+        assert abs((states == 0).mean() - 2 / 3) < 0.02
+        left = (states[:, 1:] != states[:, :-1]) & (states[:, :-1] == 0)
+        assert abs(left.sum() / (states[:, :-1] == 0).sum() - leave_0) < 0.02
+        left = (states[:, 1:] != states[:, :-1]) & (states[:, :-1] == 1)
+        assert abs(left.sum() / (states[:, :-1] == 1).sum() - leave_1) < 0.03
+
+
+def test_adding_marks_two_values_and_asks_for_half_plus_a_quarter_of_their_sum():
+    for pairs, label in samples("adding100"):
+        values, marks = np.array(pairs).T
+        assert len(values) == 100 and np.abs(values).max() <= 1
+        chosen = np.flatnonzero(marks == 1)
+        assert len(chosen) == 2 and chosen[0] < 10 and chosen[1] < 49
+        assert label == pytest.approx(0.5 + values[chosen].sum() / 4)
+        assert marks[-1] == -1 and (marks[0] == -1 or chosen[0] == 0)
+        assert set(marks[1:-1]) <= {0, 1}
+
+
+def test_the_same_seed_gives_the_same_files_and_no_sequence_is_in_two_of_them(tmp_path):
+    for folder, seed in [("one", 1), ("again", 1), ("other", 2)]:
+        subprocess.run(
+            [sys.executable, RECIPE / "generate.py", "reber", tmp_path / folder, "--seed", str(seed)],
+            check=True,
+        )
+    def inputs(folder, split):
+        with np.load(tmp_path / folder / f"{split}.npz") as arrays:
+            return np.split(arrays["inputs"], np.cumsum(arrays["lengths"])[:-1])
+
+    counts, seen = {}, set()
+    for split in ("train", "valid", "test"):
+        one, again, other = (inputs(folder, split) for folder in ("one", "again", "other"))
+        assert all(np.array_equal(a, b) for a, b in zip(one, again))
+        assert not all(np.array_equal(a, b) for a, b in zip(one, other))
+        counts[split] = len(one)
+        seen |= {tuple(sequence) for sequence in one}
+    assert counts == {"train": 1000, "valid": 500, "test": 5000}
+    assert len(seen) == 6500
+
+
+TINY = "MAX_EPOCHS=2 PATIENCE=2 BATCH_SIZE=512 LEARNING_RATES='5e-4 1e-4'"
+
+
+def recipe(workplace, script, *arguments, **environment):
+    (workplace / "tiny.sh").write_text(TINY)
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
+    done = recipe(tmp_path, "run.sh", "train", "reber", "at5", SEED="2")
+    assert done.returncode == 0, done.stdout
+    runs = tmp_path / "runs" / "reber"
+    rate = (runs / "at5.learning_rate").read_text().strip()
+    # the first seed tries both rates, the second takes the better one
+    assert sorted(p.parent.name for p in runs.glob("*/result.json")) == sorted(
+        ["at5-seed1-lr5e-4", "at5-seed1-lr1e-4", f"at5-seed2-lr{rate}"]
+    )
+    valid = {p.parent.name: json.loads(p.read_text())["valid"] for p in runs.glob("*/result.json")}
+    assert valid[f"at5-seed1-lr{rate}"] == max(v for k, v in valid.items() if "seed1" in k)
+    command = (runs / "at5-seed1-lr5e-4" / "trained").read_text()
+    assert "gamma_min=1 gamma_max=10 hidden=100,5" in command
+
+    again = recipe(tmp_path, "run.sh", "train", "reber", "at5", SEED="2")
+    assert again.returncode == 0 and again.stdout == ""
+
+    report = recipe(tmp_path, "run.sh", "report")
+    assert report.returncode == 0, report.stdout
+    text = (tmp_path / "runs" / "RESULTS.md").read_text()
+    assert "(2) | 1.000 |" in text and "| t5 | - | - |" in text
+    assert (tmp_path / "runs" / "accuracy.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["train", "chess", "t5"], "no task chess"),
+        (["train", "reber"], "which encoding?"),
+        (["report"], "no finished run in runs"),
+        (["fly"], "usage: run.sh train"),
+    ],
+)
+def test_bad_calls_end_with_one_line(tmp_path, arguments, words):
+    done = recipe(tmp_path, "run.sh", *arguments)
+    assert done.returncode != 0
+    assert words in done.stdout and len(done.stdout.splitlines()) == 1
