@@ -13,7 +13,8 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "fairseq_relpos/version.py"
 # distribution, so a hard requirement would overwrite a user's own checkout.
 FAIRSEQ = ["fairseq-fixed==0.12.3.1"]
 LOG = ["tensorboard>=2.10"]
-TEST = ["pytest>=7.4", "pytest-xdist>=3.3"]
+ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
+TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *ZST]
 DEV = TEST + ["ruff>=0.5"]
 
 setup(
@@ -37,7 +38,7 @@ setup(
         "matplotlib>=3.7",
         "tqdm>=4.64",
     ],
-    extras_require={"fairseq": FAIRSEQ, "log": LOG, "test": TEST, "dev": DEV},
+    extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["fairseq-relpos = fairseq_relpos.__main__:main"]},
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -1,16 +1,17 @@
-"""The table and the plot of every run: report.py RUNS DATA BASELINE FOLDER.
+"""The table and the plot of every run: report.py RUNS DATA BASELINE FOLDER [RECIPE].
 
-Writes RESULTS.md and losses.png into FOLDER; runs that are not finished are left out.
+Writes RESULTS.md and losses.png into FOLDER; runs that are not finished are left out. RECIPE: the folder
+of examples/ whose runs they are.
 """
 
 import json
-import platform
 import sys
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 
 from fairseq_relpos.reports import losses
+from fairseq_relpos.reports.machine import cpu_name, versions
 from fairseq_relpos.reports.training_log import read_run
 
 PLOT = "losses.png"
@@ -18,7 +19,7 @@ USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def main(runs_folder, data, baseline, folder):
+def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
     finished, running = [], []
     for log in sorted(Path(runs_folder).glob("*/train.log")):
         (finished if is_finished(log.parent) else running).append(log.parent)
@@ -31,6 +32,8 @@ def main(runs_folder, data, baseline, folder):
     Path(folder).mkdir(parents=True, exist_ok=True)
     losses.plot(runs, Path(folder, PLOT), names)
     text = RESULTS.format(
+        recipe=recipe,
+        commands=COMMANDS[recipe],
         losses_table=losses_table(runs, gaps, names, baseline),
         baseline=baseline,
         plot=PLOT,
@@ -41,7 +44,9 @@ def main(runs_folder, data, baseline, folder):
         first=runs[0].name,
         sources=Path(data, "sources.txt").read_text().strip(),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[runs[0].name].items()),
-        **machine(),
+        cpu=cpu_name(),
+        versions=versions("torch", "fairseq-fixed", "sentencepiece", "numpy"),
+        today=date.today().isoformat(),
     )
     if running:
         text += "\nNot finished, so not here: " + ", ".join(path.name for path in running) + ".\n"
@@ -136,33 +141,27 @@ def signed(nats):
 
 def runs_table(runs, runs_folder):
     rows = [
-        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:.0f}",
+        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:,.0f}", tokens_per_second(run),
          Path(runs_folder, run.name, "commit.txt").read_text().strip()]
         for run in runs
     ]
-    return losses.markdown(["run", "parameters", "minutes of one core", "commit"], rows)
+    return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
 
 
-
-def machine():
-    return {
-        "cpu": cpu_name(),
-        "versions": ", ".join(
-            [f"Python {platform.python_version()}"]
-            + [f"{name} {version(name)}" for name in ("torch", "fairseq-fixed", "sentencepiece", "numpy")]
-        ),
-        "today": date.today().isoformat(),
-    }
+def tokens_per_second(run):
+    """The median: a validation falls into some of the measurements."""
+    return f"{median(run.tokens_per_second.values()):,.0f}" if run.tokens_per_second else "-"
 
 
-def cpu_name():
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text().splitlines() if cpus.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
+COMMANDS = {
+    "roberta_small": "bash examples/roberta_small/prepare.sh data-bin/roberta_small --train FILE... --valid FILE...\n"
+                     "bash examples/roberta_small/compare.sh",
+    "roberta_pretraining": "bash examples/roberta_pretraining/prepare.sh FILE...\n"
+                           "bash examples/roberta_pretraining/run.sh train ENCODING\n"
+                           "bash examples/roberta_pretraining/run.sh validate ENCODING",
+}  # fmt: skip
 
-
-RESULTS = """# Results of examples/roberta_small
+RESULTS = """# Results of examples/{recipe}
 
 Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
 logs bits), of the weights after the last update, on the same masked text for every run.
@@ -184,8 +183,7 @@ moved along. A gap of 0 is a model of bags of words, whose position encoding doe
 
 ## How
 ```
-bash examples/roberta_small/prepare.sh data-bin/roberta_small --train FILE... --valid FILE...
-bash examples/roberta_small/compare.sh
+{commands}
 ```
 Text (SHA-256, split, file), encoded with one vocabulary:
 ```
@@ -201,7 +199,8 @@ epoch 1, so those during a training with the same seed use these masks, too.
 
 {runs_table}
 
-Minutes include validation, on cores that other processes shared: compare losses, not minutes.
+Minutes include validation, of one core where nothing else is said, and other processes may have shared it:
+compare losses, not minutes.
 {cpu}; {versions}.
 """
 

@@ -50,21 +50,13 @@ train() {
     --keep-interval-updates 1 --no-epoch-checkpoints
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     "$@")
-  mkdir -p "$run"
-  if command -v flock >/dev/null; then
-    exec 9>"$run/lock"
-    flock -n 9 || { say "$run is being trained by another process: waiting for it"; flock 9; }
-  fi
-  if [ "${command[*]@Q}" = "$(cat "$run/trained" 2>/dev/null)" ]; then
+  lock "$run"
+  if is_trained "$run" "${command[@]}"; then
     say "$run is trained"
     return
   fi
-  git -C "$ROOT" describe --always --dirty >"$run/commit.txt" 2>/dev/null || echo unknown >"$run/commit.txt"
   say "training $encoding, seed $SEED: $run/train.log"
-  # $run/train.log is fairseq's own copy, without errors
-  "${command[@]}" >"$run/output.txt" 2>&1 ||
-    die "$(tail -n 1 "$run/output.txt") (all of it in $run/output.txt)"
-  echo "${command[*]@Q}" >"$run/trained"      # only now: it says that all updates are done
+  train_to_the_end "$run" "${command[@]}"
 }
 
 validate() {

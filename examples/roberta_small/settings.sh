@@ -49,8 +49,3 @@ MASKED_SENTENCES=(
 # --- the comparison: compare.sh without arguments ---
 COMPARED="learned t5 tupe_r none tupe_a bert_r"
 BASELINE=learned           # differences are against this one, seed by seed
-
-if [ -n "${SETTINGS:-}" ]; then
-  [ -r "$SETTINGS" ] || { echo "SETTINGS=$SETTINGS is no readable file: give one like $BASH_SOURCE" >&2; exit 1; }
-  . "$SETTINGS"
-fi

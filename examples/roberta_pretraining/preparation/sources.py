@@ -1,0 +1,189 @@
+"""Files -> blocks of whole documents, as bytes.
+
+A file is plain text with an empty line between documents, or JSON lines with the key "text", as
+WikiExtractor --json and CirrusSearch dumps have them; also .xz, .gz, .bz2, .zst. Only here does one process
+read what all others wait for.
+"""
+
+import bz2
+import gzip
+import json
+import lzma
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from .problem import Problem
+
+#: bytes of text in a task: some seconds of work
+BLOCK = 4 << 20
+#: bytes; a longer document is taken apart, so that books in one file without empty lines are
+#: several documents, and no block grows without limit
+LONGEST_DOCUMENT = 4 << 20
+#: bytes; what is longer is read as several lines
+LONGEST_LINE = 16 << 20
+
+
+@dataclass
+class Block:
+    number: int
+    file: str
+    is_json: bool
+    text: bytes
+
+
+def files_of(paths):
+    """The files that are given, and those in the folders that are given, in order of their names."""
+    files = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            if not inside:
+                raise Problem(f"the folder {path} is empty: give text files")
+            files += inside
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise Problem(f"no file {path}: give text files, plain or .xz, .gz, .bz2, .zst, or folders of them")
+    for path in files:
+        check_kind(path)
+    return files
+
+
+def check_kind(path):
+    if ".xml" in path.suffixes:
+        raise Problem(f"{path} is a dump in XML: extract its text first, as README.md says, and give the folder")
+    if path.suffix in (".zip", ".7z", ".parquet", ".tgz", ".tar") or ".tar" in path.suffixes:
+        raise Problem(f"{path}: {path.suffix} is not read: unpack it, and give text files or JSON lines")
+    if not path.stat().st_size:
+        raise Problem(f"{path} is empty: give text")
+
+
+def opened(file, path):
+    if path.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise Problem(f"{path}: reading .zst needs `pip install zstandard`") from None
+        return Frames(file, zstandard)
+    return {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, lambda f: f)(file)
+
+
+class Frames:
+    """Lines of a .zst file. zstandard's own reader takes a file that was cut short for a whole one."""
+
+    def __init__(self, file, zstandard):
+        self.file, self.zstandard = file, zstandard
+        self.left = b""
+        self.frame = None
+
+    def readline(self, limit):
+        while b"\n" not in self.left and len(self.left) < limit:
+            data = self.more()
+            if not data:
+                break
+            self.left += data
+        end = self.left.find(b"\n", 0, limit)
+        end = min(limit, len(self.left)) if end < 0 else end + 1
+        line, self.left = self.left[:end], self.left[end:]
+        return line
+
+    def more(self):
+        while True:
+            packed = self.frame.unused_data if self.frame and self.frame.eof else b""
+            packed = packed or self.file.read(1 << 14)
+            if not packed:
+                if self.frame and not self.frame.eof:
+                    raise EOFError("the last frame has no end")
+                return b""
+            if not self.frame or self.frame.eof:
+                self.frame = self.zstandard.ZstdDecompressor().decompressobj()
+            try:
+                data = self.frame.decompress(packed)
+            except self.zstandard.ZstdError as error:
+                raise EOFError(str(error)) from None
+            if data:
+                return data
+
+
+def blocks(files, read=lambda size: None):
+    """Every Block. ``read`` is told how many bytes of the files have been read since it was last told."""
+    number = 0
+    for path in files:
+        with open(path, "rb") as file:
+            told = 0
+            try:
+                for is_json, text in parts(opened(file, path), path):
+                    read(file.tell() - told)
+                    told = file.tell()
+                    yield Block(number, path.name, is_json, text)
+                    number += 1
+            except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+                raise Problem(f"{path} cannot be read to its end ({error}): is it cut short? get it again") from None
+
+
+def parts(file, path):
+    """(is_json, text) with whole documents in text. A document that is too long is ended at a line."""
+    lines = iter(lambda: file.readline(LONGEST_LINE), b"")
+    is_json = None
+    block, size, of_document = [], 0, 0
+    for line in lines:
+        if is_json is None and line.strip():
+            is_json = looks_like_json(line)
+        if not is_json:
+            of_document += len(line)
+            if not line.strip():
+                of_document = 0
+            elif of_document > LONGEST_DOCUMENT and block:
+                block.append(b"\n")
+                of_document = len(line)
+        starts_document = is_json or of_document in (0, len(line))
+        if size >= BLOCK and starts_document:
+            yield is_json, b"".join(block)
+            block, size = [], 0
+        block.append(line)
+        size += len(line)
+    if is_json is not None and block:
+        yield is_json, b"".join(block)
+
+
+def looks_like_json(line):
+    if line[:1] != b"{":
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def documents(block):
+    """The lines of each document."""
+    return json_documents(block) if block.is_json else text_documents(block)
+
+
+def text_documents(block):
+    lines = []
+    for line in block.text.split(b"\n"):
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def json_documents(block):
+    for line in block.text.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line.decode("utf-8", "surrogateescape"))
+            if not isinstance(found, dict):
+                raise ValueError("no object")
+        except ValueError as error:
+            raise Problem(f"{block.file}: a line is not JSON ({error}): {line[:60]!r}...; give JSON lines with "
+                          '"text", or plain text') from None  # fmt: skip
+        if isinstance(found.get("text"), str):
+            # half a surrogate pair, or a byte that is no UTF-8: mended where other bytes are
+            yield found["text"].encode("utf-8", "surrogatepass").split(b"\n")

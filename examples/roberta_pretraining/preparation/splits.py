@@ -1,0 +1,90 @@
+"""Cleaned lines -> sentences for training and for validation, without duplicates, in the words and the case
+of the vocabulary. A file has a line for each line of text, its sentences with tabs between them, and
+an empty line between documents.
+"""
+
+import hashlib
+from collections import Counter
+from functools import lru_cache
+
+from sacremoses import MosesTokenizer
+
+from . import duplicates, storage, words
+
+SPLITS = ("train", "valid")
+PROTECTED = [r"<(?:url|email|file|unk)>"]
+
+
+@lru_cache(1)
+def tokenizer():
+    return MosesTokenizer("en")
+
+
+def moses(sentence):
+    return " ".join(tokenizer().tokenize(sentence, escape=False, protected_patterns=PROTECTED))
+
+
+def documents(path):
+    """Lists of lines."""
+    lines = []
+    for line in storage.lines_of(path):
+        if line:
+            lines.append(line)
+        elif lines:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def split_of(document, valid_every):
+    """A document is in one split, wherever it stands."""
+    digest = hashlib.blake2b("\n".join(document).encode(), digest_size=8).digest()
+    return SPLITS[int.from_bytes(digest, "little") % valid_every == 0]
+
+
+def write_sentences(work, settings, task):
+    """Writes the sentences of a block for each split. task: its number, and how many lines that
+    are no duplicates stand before it."""
+    block, before = task
+    gone = duplicates.of_block(work / "duplicates", block)
+    frequent = words.frequent(work / "words") if settings.tupe_compat else None
+    counts = Counter()
+    texts = {split: [] for split in SPLITS}
+    number = 0
+    for document in documents(work / "cleaned" / f"{block:06}.txt"):
+        split = split_of(document, settings.valid_every)
+        written = []
+        for line in document:
+            number += 1
+            if number - 1 in gone:
+                continue
+            before += 1
+            if settings.tupe_compat:
+                line = words.without_rare(line, frequent, counts)
+            found = list(sentences_of(line, settings))
+            if not found:
+                continue
+            if settings.tupe_compat:
+                # a line is a document of its own, and every so many are for validation
+                split = SPLITS[before % settings.valid_every == 0]
+                texts[split].append("\t".join(found) + "\n")
+                counts[f"{split} documents"] += 1
+            else:
+                written.append("\t".join(found) + "\n")
+            counts[f"{split} sentences"] += len(found)
+        if written:
+            texts[split].append("".join(written))
+            counts[f"{split} documents"] += 1
+    for split, documents_of_split in texts.items():
+        text = "\n".join(documents_of_split)
+        counts[f"{split} bytes"] += len(text.encode())
+        storage.write_text(work / "sentences" / f"{block:06}.{split}", text)
+    storage.write_json(work / "sentences" / f"{block:06}.json", counts)
+    return counts
+
+
+def sentences_of(line, settings):
+    for sentence in line.split("\t"):
+        sentence = moses(sentence) if settings.moses_tokens else sentence
+        yield sentence.lower() if settings.lowercase else sentence

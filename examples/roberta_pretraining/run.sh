@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+#
+#   bash examples/roberta_pretraining/run.sh train ENCODING [flags of fairseq-train]
+#   bash examples/roberta_pretraining/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
+#   bash examples/roberta_pretraining/run.sh report [FOLDER]
+#
+# train goes on where it was stopped. LAUNCH is what stands before the data and the flags: fairseq-train, which
+# takes the GPUs of one machine, or what starts it on several:
+#   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 ... -- fairseq-train"
+# validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/common.sh"
+LAUNCH=${LAUNCH:-fairseq-train}
+
+usage="usage: run.sh train|validate ENCODING [...], or run.sh report [FOLDER]"
+
+need_data() {
+  local vocabulary longest
+  [ -e "$DATA/manifest.json" ] || die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
+  read -r _ vocabulary longest <"$DATA/sources.txt"
+  [ "$vocabulary" = "$VOCABULARY" ] ||
+    die "$DATA has the vocabulary $vocabulary, not $VOCABULARY: run prepare.sh with these settings, or set DATA"
+  [ "$longest" -le $((TOKENS_PER_SAMPLE - 2)) ] ||
+    die "$DATA has lines of $longest pieces, too long for TOKENS_PER_SAMPLE=$TOKENS_PER_SAMPLE: run prepare.sh with these settings"
+}
+
+need_checkpoint() {
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+}
+
+# machines/$MACHINE.sh, if it makes the batch of the settings
+read_machine() {
+  local file=$HERE/machines/$MACHINE.sh made
+  [ -e "$file" ] || die "no machine $MACHINE: there are $(cd "$HERE/machines" && ls | sed 's/\.sh$//' | paste -sd' '); write $file"
+  unset NODES GPUS PRECISION SAMPLES_PER_GPU UPDATE_FREQ
+  . "$file"
+  [ -n "${SAMPLES_PER_GPU:-}" ] ||
+    die "$file does not say how it makes a batch of $BATCH: add SAMPLES_PER_GPU and UPDATE_FREQ for it"
+  made=$((SAMPLES_PER_GPU * UPDATE_FREQ * (GPUS > 0 ? GPUS : 1)))
+  [ "$made" -eq "$BATCH" ] ||
+    die "$file makes a batch of $made ($GPUS GPUs x $SAMPLES_PER_GPU samples x update frequency $UPDATE_FREQ), and the settings say $BATCH: change SAMPLES_PER_GPU or UPDATE_FREQ"
+  [ "$NODES" -eq 1 ] || [ "$LAUNCH" != fairseq-train ] ||
+    die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
+}
+
+machine_flags() {
+  case $PRECISION in
+    fp16 | bf16) echo "--$PRECISION" ;;
+    fp32) ;;
+    *) die "PRECISION=$PRECISION in machines/$MACHINE.sh: give fp16, bf16 or fp32" ;;
+  esac
+  if [ "$GPUS" -eq 0 ]; then
+    echo --cpu
+  else
+    # fewer GPUs than that are an error, not a smaller batch
+    printf '%s\n' --distributed-world-size "$GPUS"
+  fi
+}
+
+# Before there is a folder for it; fairseq would list its hundreds of architectures.
+need_encoding() {
+  local message
+  [ -d "$run" ] || message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
+}
+
+# $run/start.pt: START_FROM with this encoding
+make_start() {
+  [ "$NEEDS_START" = no ] || [ -n "$START_FROM" ] ||
+    die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.base$SIZE"
+  [ -n "$START_FROM" ] || return 0
+  [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+  mkdir -p "$run"
+  [ -e "$run/start.pt" ] ||
+    python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED" >"$run/start.txt" 2>&1 ||
+    die "$(tail -n 1 "$run/start.txt")"
+  echo "--finetune-from-model=$run/start.pt"
+}
+
+train() {
+  local command flags start words=()
+  need_data
+  read_machine
+  need_encoding
+  flags=$(machine_flags)
+  start=$(make_start)
+  [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
+  command=($LAUNCH "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" ${words[@]+"${words[@]}"}
+    --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
+    # whole lines, across documents; none is too long for a sample, which prepare.sh has seen to
+    --sample-break-mode complete
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
+    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    --batch-size "$SAMPLES_PER_GPU" --update-freq "$UPDATE_FREQ" $flags --seed "$SEED" --num-workers "$LOADERS"
+    # the default, 8, would silently leave samples out of every validation
+    --required-batch-size-multiple 1
+    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
+    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints
+    --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    ${start:+"$start"} "$@")
+  lock "$run"
+  if is_trained "$run" "${command[@]}"; then
+    say "$run is trained"
+    return
+  fi
+  say "training $encoding, seed $SEED, on $MACHINE: $run/train.log"
+  train_to_the_end "$run" "${command[@]}"
+}
+
+validate() {
+  need_data
+  need_checkpoint
+  say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
+  python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --seed "$MASK_SEED" --json "$run/order_gap.json" "$@" \
+    2>"$run/order_gap.log" || die "$(tail -n 1 "$run/order_gap.log") (all of it in $run/order_gap.log)"
+}
+
+report() {
+  [ $# -le 1 ] || die "$usage"
+  python "$HERE/../roberta_small/report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
+}
+
+main() {
+  local action=${1:-}
+  case $action in
+    train | validate)
+      encoding=${2:-}
+      [ -n "$encoding" ] || die "which encoding? $usage"
+      run=$RUNS/$encoding-seed$SEED
+      checkpoint=$run/checkpoint_last.pt
+      "$action" "${@:3}"
+      ;;
+    report) report "${@:2}" ;;
+    *) die "$usage" ;;
+  esac
+}
+
+# On one line, so that a run of days does not see the file change.
+main "$@"; exit

@@ -1,0 +1,468 @@
+"""The recipe through its own scripts, sized for seconds."""
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "roberta_pretraining"
+TINY = f"""
+. {RECIPE}/laptop.sh
+VOCAB_SIZE=150 VOCAB_MEGABYTES=1 VALID_EVERY=4
+MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2)
+TOKENS_PER_SAMPLE=64 BATCH=8
+UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1 KEEP_EVERY=2
+"""
+#: what prepare.sh hands over
+VALUES = ("VOCABULARY=sentencepiece VOCAB_SIZE=150 MERGES=0 VOCAB_MEGABYTES=1 CHARACTER_COVERAGE=1.0 LOWERCASE=no "
+          "MOSES_TOKENS=no TUPE_COMPAT=no VALID_EVERY=4 LONGEST_LINE=62").split()  # fmt: skip
+
+
+def text_of(documents, seed=0):
+    """Documents of paragraphs of sentences; some paragraphs come again, some are too short."""
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("abcdefghij", k=chance.randint(2, 6))) for _ in range(60)]
+    sentence = lambda: " ".join(chance.choices(words, k=chance.randint(3, 20))).capitalize() + "."  # noqa: E731
+    paragraphs = ["A heading"]
+    found = []
+    for _ in range(documents):
+        of_document = []
+        for _ in range(chance.randint(1, 6)):
+            if chance.random() < 0.8:
+                paragraphs.append(" ".join(sentence() for _ in range(chance.randint(2, 7))))
+                of_document.append(paragraphs[-1])
+            else:
+                of_document.append(chance.choice(paragraphs))
+        found.append("\n".join(of_document) + "\n")
+    return "\n".join(found)
+
+
+def environment(**more):
+    path = os.pathsep.join(map(str, (RECIPE, ROOT / "examples" / "common", ROOT)))
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "PATH": programs, **more}
+
+
+def recipe(folder, script, *arguments, **more):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env=environment(SETTINGS="tiny.sh", DATA="data", RUNS="runs", WORKERS="1", CUDA_VISIBLE_DEVICES="", **more),
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def succeeds(*arguments, **more):
+    done = recipe(*arguments, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def refused(done):
+    """The one line that says why."""
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    return line
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    (tmp_path / "text.txt").write_text(text_of(40), encoding="utf-8")
+    return tmp_path
+
+
+# A stand-in for fairseq-preprocess, which takes seconds to start: what it is given, in its own format.
+FAST_PREPROCESS = """#!/bin/sh
+while [ $# -gt 0 ]; do
+  case $1 in --trainpref) train=$2 ;; --validpref) valid=$2 ;; --destdir) out=$2 ;; esac
+  shift
+done
+mkdir -p "$out"
+for split in train valid; do
+  eval text=\\$$split
+  [ -z "$text" ] || { cp "$text" "$out/$split.bin"; wc -l <"$text" >"$out/$split.idx"; }
+done
+"""
+# Blocks of a few KB, so that there are many of them.
+SMALL_BLOCKS = """
+import runpy, sys
+from preparation import binarising, duplicates, sources, words
+sources.BLOCK = 2000
+sources.LONGEST_DOCUMENT = 3000
+binarising.TOGETHER = 7
+duplicates.TOGETHER = 50
+words.TOGETHER = 3
+runpy.run_module("preparation", run_name="__main__", alter_sys=True)
+"""
+
+
+class Preparation:
+    """python -m preparation with small blocks, started and perhaps killed."""
+
+    def __init__(self, folder, inputs, values=VALUES):
+        self.folder, self.inputs, self.values = folder, inputs, values
+        programs = folder / "programs"
+        programs.mkdir(exist_ok=True)
+        (programs / "fairseq-preprocess").write_text(FAST_PREPROCESS)
+        (programs / "fairseq-preprocess").chmod(0o755)
+        self.environment = environment()
+        self.environment["PATH"] = f"{programs}{os.pathsep}{self.environment['PATH']}"
+
+    def start(self, out, workers, **more):
+        command = [sys.executable, "-c", SMALL_BLOCKS, out, workers, *self.inputs, "--", *self.values]
+        return subprocess.Popen(
+            list(map(str, command)), cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True, **more,
+        )  # fmt: skip
+
+    def run(self, out, workers=1):
+        process = self.start(out, workers)
+        printed, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, printed
+        return printed
+
+
+def content(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name != "lock"}
+
+
+@pytest.fixture(scope="module")
+def many_blocks(tmp_path_factory):
+    """Preparation of several files, and what it makes with one worker."""
+    folder = tmp_path_factory.mktemp("blocks")
+    for number, opened in enumerate((open, gzip.open, bz2.open, lzma.open)):
+        with opened(folder / f"{number}{('', '.gz', '.bz2', '.xz')[number]}", "wb") as file:
+            file.write(text_of(25, seed=number % 3).encode())  # the last is the first once more
+    inputs = ["0", "1.gz", "2.bz2", "3.xz"]
+    preparation = Preparation(folder, inputs)
+    preparation.run("one")
+    return preparation, content(folder / "one")
+
+
+def test_killed_three_times_the_result_is_that_of_one_run_with_another_number_of_workers(many_blocks):
+    preparation, expected = many_blocks
+    chance = random.Random(5)
+    out = preparation.folder / "killed"
+    parts_done = lambda: sum(1 for _ in (out / "work").rglob("*.json"))  # noqa: E731
+    for _ in range(3):
+        # moments counted in finished parts, not in seconds: every machine is still at work then
+        until = parts_done() + chance.randint(1, 5)
+        process = preparation.start("killed", 3)
+        while parts_done() < until:
+            assert process.poll() is None, f"ended before it was killed: {process.communicate()[0]}"
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.02)
+        os.kill(process.pid, signal.SIGKILL)  # its workers see to themselves
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    steps = {path.parent.name for path in (out / "work").rglob("*.json")}
+    assert "cleaned" in steps or len(steps) > 1
+    preparation.run("killed", 3)
+    assert content(out) == expected
+    assert not (out / "work").exists()
+
+
+def test_what_is_done_is_not_done_again(many_blocks):
+    preparation, expected = many_blocks
+    assert "one is ready" in preparation.run("one")
+    out = preparation.folder / "again"
+    process = preparation.start("again", 1)
+    while len(list(out.glob("work/cleaned/*.json"))) < 5:
+        time.sleep(0.005)
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {p: p.stat().st_mtime_ns for p in out.glob("work/cleaned/*.json")}
+    # stop at the next step, to look
+    process = preparation.start("again", 1)
+    while not (out / "work" / "cleaned.json").exists():
+        time.sleep(0.005)
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGSTOP)
+    after = {p: p.stat().st_mtime_ns for p in before if p.exists()}
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert after and after == {p: before[p] for p in after}
+    assert len(after) == len(before)
+
+
+def test_changed_text_or_settings_start_over_and_the_manifest_says_what_it_was_made_of(many_blocks):
+    preparation, expected = many_blocks
+    manifest = json.loads(expected["manifest.json"])
+    assert [file["name"] for file in manifest["inputs"]] == preparation.inputs
+    assert manifest["steps"]["duplicates"]["duplicates"] > 20  # a whole file came twice
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in expected.items()
+               if name not in ("manifest.json", "sources.txt")}  # fmt: skip
+    assert manifest["outputs"] == digests
+    values = [value.replace("VALID_EVERY=4", "VALID_EVERY=3") for value in VALUES]
+    other = Preparation(preparation.folder, preparation.inputs[:2], values)
+    preparation.run("other")
+    printed = other.run("other")
+    assert "have changed" in printed
+    assert json.loads((preparation.folder / "other" / "manifest.json").read_text())["settings"]["valid_every"] == 3
+
+
+def test_a_document_is_in_one_split_whatever_stands_around_it(tmp_path):
+    (tmp_path / "a").write_text(text_of(40))
+    documents = text_of(40).split("\n\n")
+    random.Random(1).shuffle(documents)
+    (tmp_path / "b").write_text("\n\n".join(documents))
+    valid = {}
+    for name in "ab":
+        Preparation(tmp_path, [name]).run(f"out-{name}")
+        splits = {}
+        for split in ("train", "valid"):
+            text = (tmp_path / f"out-{name}" / f"{split}.bin").read_text()
+            # the vocabulary is another one
+            splits[split] = set(text.replace(" ", "").replace("▁", " ").splitlines()) - {""}
+        assert not splits["train"] & splits["valid"]
+        valid[name] = splits["valid"]
+    # lines of duplicates may go to the other document that has them
+    assert len(valid["a"] & valid["b"]) > 0.7 * len(valid["a"]) > 0
+
+
+def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
+    common = " and ".join(["The url http://www.a.org/b-c stood in well-known Places, as did me@x.net"] * 3)
+    text = "\n\n".join(f"{common} number {'abcdefghij'[n % 10]}{n}x. Then it ended so." for n in range(400))
+    (tmp_path / "text").write_text(text)
+    values = [value.split("=")[0] + "=" + {"LOWERCASE": "yes", "MOSES_TOKENS": "yes", "TUPE_COMPAT": "yes",
+              "VOCAB_SIZE": "100", "MERGES": "60", "VALID_EVERY": "200"}.get(value.split("=")[0], value.split("=")[1])
+              for value in VALUES]  # fmt: skip
+    Preparation(tmp_path, ["text"], values).run("out")
+    pieces = (tmp_path / "out" / "train.bin").read_text()
+    assert "<url>" in pieces and "http" not in pieces
+    assert "<unk>" in pieces and "399" not in pieces.replace("▁", "").replace(" ", "")
+    assert pieces == pieces.lower()
+    words = pieces.replace(" ", "").replace("▁", " ")
+    assert "well - known places , as did" in words
+    dictionary = (tmp_path / "out" / "dict.txt").read_text().splitlines()
+    assert len(dictionary) == 100 - 5 and [line.split()[0] for line in dictionary[:3]] == ["<url>", "<email>", "<file>"]
+    # 60 merges: the rest is letters, which are single
+    assert sum(len(line.split(" ")[0]) > 1 for line in dictionary[3:]) == 60
+    # every 200th line is for validation
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["steps"]["sentences"]["valid documents"] == 2
+    assert manifest["steps"]["words"]["words that stay"] == int(0.21 * manifest["steps"]["words"]["different words"])
+
+
+def test_prepare_hands_over_the_choices_of_tupe_compat(folder):
+    printed = subprocess.run(
+        ["bash", "-c", 'python() { printf "%s\\n" "$@"; }; . "$0" --tupe-compat text.txt', RECIPE / "prepare.sh"],
+        env=environment(DATA="data", WORKERS="3"), cwd=folder, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert {"TUPE_COMPAT=yes", "LOWERCASE=yes", "MOSES_TOKENS=yes", "MERGES=32640", "VOCAB_SIZE=32768",
+            "LONGEST_LINE=510", "VALID_EVERY=200"} <= set(printed)  # fmt: skip
+    assert printed[:4] == ["-m", "preparation", "data", "3"]
+
+
+def test_raw_text_to_a_trained_model_and_a_report(folder):
+    with lzma.open(folder / "text.jsonl.xz", "wt") as file:
+        for document in text_of(40, seed=1).split("\n\n"):
+            file.write(json.dumps({"id": 1, "text": document}) + "\n")
+    printed = succeeds(folder, "prepare.sh", "text.txt", "text.jsonl.xz")
+    assert "ready: data" in printed and "dictionary 150" in printed
+    train = succeeds(folder, "run.sh", "train", "t5", "--mask-whole-words")
+    assert "training t5, seed 1, on laptop" in train
+    run = folder / "runs" / "t5-seed1"
+    output = (run / "output.txt").read_text()
+    # <mask> comes to them
+    assert "dictionary: 149 types" in output and "sample_break_mode='complete'" in output
+    assert '"train_num_updates": "2"' in output and (run / "checkpoint_1_2.pt").exists()
+    assert "is trained" in succeeds(folder, "run.sh", "train", "t5", "--mask-whole-words")
+    succeeds(folder, "run.sh", "validate", "t5")
+    assert "| t5 | 1 | 2 |" in succeeds(folder, "run.sh", "report")
+    results = (folder / "runs" / "RESULTS.md").read_text()
+    assert results.startswith("# Results of examples/roberta_pretraining") and str(ROOT) not in results
+    assert "text.jsonl.xz" in results and "held-out (nats)" in results
+
+
+# --- what cannot be done ---
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "no file odd.txt"),
+        (b"", "odd.txt is empty"),
+        (b"\n\n  \n", "no line of 0 is text"),
+        (b"A heading\n\n| a | table | with | more | bars | than | words | and | so | on | and | on | and |\n",
+         "lines dropped: shorter than 50 characters 1"),
+        (b"One paragraph that is as long as it has to be, no doubt, but only one.\n", "no document for valid"),
+        (b'{"text": "good"}\n{"text": "cut off', "odd.txt: a line is not JSON"),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_used_is_named_in_one_line(folder, content, message):
+    if content is not None:
+        (folder / "odd.txt").write_bytes(content)
+    done = recipe(folder, "prepare.sh", "odd.txt")
+    assert message in refused(done)
+    assert not (folder / "data" / "manifest.json").exists()
+
+
+def test_an_archive_that_is_cut_short_is_named_and_all_goes_well_when_it_is_whole(folder):
+    data = gzip.compress(text_of(30).encode())
+    (folder / "a.gz").write_bytes(data[: len(data) // 2])
+    assert "a.gz cannot be read to its end" in refused(recipe(folder, "prepare.sh", "text.txt", "a.gz"))
+    for name, kind in (("a.zip", ".zip"), ("a.xml.bz2", "dump in XML"), ("a.tar.gz", "unpack it")):
+        (folder / name).write_bytes(b"x")
+        assert kind in refused(recipe(folder, "prepare.sh", name))
+
+
+def test_text_that_is_not_utf8_is_mended_and_counted(tmp_path):
+    text = text_of(30).encode().replace(b".", b"\xe9.", 3)
+    (tmp_path / "text").write_bytes(text)
+    printed = Preparation(tmp_path, ["text"]).run("out")
+    assert "lines that were not UTF-8, mended" in printed
+
+
+def test_no_room_is_one_line_and_nothing_is_left_half_written(tmp_path):
+    (tmp_path / "text").write_text(text_of(300), encoding="utf-8")
+    preparation = Preparation(tmp_path, ["text"])
+    limit = 1500  # bytes that a file may have
+
+    def no_room():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = preparation.start("out", 1, preexec_fn=no_room)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode != 0 and "Traceback" not in printed
+    assert "make room" in printed.strip().splitlines()[-1]
+    assert not list((tmp_path / "out").rglob("*.part*"))
+    preparation.run("out")
+
+
+def test_without_files_a_source_that_does_not_answer_is_known_in_seconds_with_its_mirrors(folder):
+    dead = "books_large_p1.txt books.tar.bz2 - http://127.0.0.1:9/one.tar.bz2 http://127.0.0.1:9/two.tar.bz2\n"
+    (folder / "list.txt").write_text(dead)
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, RECIPE / "fetch.py", "list.txt", "own", "", "books_large_p1.txt"],
+        cwd=folder, capture_output=True, text=True,
+    )  # fmt: skip
+    line = refused(done)
+    assert "one.tar.bz2" in line and "two.tar.bz2" in line and "--offline FOLDER" in line
+    assert time.monotonic() - start < 20
+    (folder / "tiny.sh").write_text(TINY + "TEXTS=books_large_p1.txt\n")
+    (folder / "empty").mkdir()
+    assert "books_large_p1.txt" in refused(recipe(folder, "prepare.sh", "--offline", "empty"))
+    # every text of the settings is in the list
+    listed = (RECIPE / "downloads.txt").read_text()
+    for name in ("enwiki-latest-pages-articles.xml.bz2", "books_large_p2.txt", "encoder.json"):
+        assert name in listed
+
+
+def test_text_from_a_folder_instead_of_the_network(folder):
+    (folder / "tiny.sh").write_text(TINY + 'TEXTS="books_large_p1.txt books_large_p2.txt"\n')
+    (folder / "have").mkdir()
+    for number in (1, 2):
+        with lzma.open(folder / "have" / f"books_large_p{number}.txt.xz", "wt") as file:
+            file.write(text_of(1, seed=number))
+    line = refused(recipe(folder, "prepare.sh", "--offline", "have"))
+    assert "no document for" in line or "no vocabulary" in line  # so they have been read
+    assert (folder / "data" / "own" / "books_large_p2.txt").read_text() == text_of(1, seed=2)
+
+
+@pytest.mark.parametrize(
+    "arguments, settings, message",
+    [
+        (["prepare.sh", "--sing"], "", "unknown flag --sing"),
+        (["prepare.sh", "--workers", "0", "text.txt"], "", "--workers 0"),
+        (["prepare.sh", "--offline", "absent"], "", "no such folder"),
+        (["prepare.sh", "text.txt"], "VOCAB_SZE=3\n", "unknown setting VOCAB_SZE"),
+        (["prepare.sh", "text.txt"], "VOCABULARY=wordpiece\n", "give sentencepiece or gpt2"),
+        (["prepare.sh", "text.txt"], "VALID_EVERY=many\n", "VALID_EVERY=many: give a number"),
+        (["prepare.sh", "text.txt"], "VOCAB_SIZE=9000\n", "smaller VOCAB_SIZE"),
+        (["run.sh", "sing"], "", "usage"),
+        (["run.sh", "train"], "", "which encoding"),
+        (["run.sh", "train", "t5"], "", "no data in data"),
+        (["run.sh", "report"], "", "no finished run in runs"),
+    ],
+)
+def test_wrong_arguments_and_settings_are_one_line(folder, arguments, settings, message):
+    (folder / "tiny.sh").write_text(TINY + settings)
+    assert message in refused(recipe(folder, *arguments))
+
+
+PAPERS = {"": 256, "m4m.sh": 96, "m4m_continued.sh": 480, "m4m_continued_large.sh": 192, "huang.sh": 160,
+          "large.sh": 256}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["v100x16", "a100x8", "gpu1"])
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_machine_makes_the_batch_of_every_paper(tmp_path, machine, paper):
+    script = f"""set -euo pipefail; HERE={RECIPE}; LAUNCH=launcher; . $HERE/common.sh
+eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"; read_machine; echo $BATCH"""
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        env=environment(SETTINGS=str(RECIPE / paper) if paper else "", MACHINE=machine),
+    )  # fmt: skip
+    assert done.returncode == 0 and int(done.stdout) == PAPERS[paper], done.stderr
+
+
+def fake_data(folder, vocabulary="sentencepiece", longest=62):
+    (folder / "data").mkdir()
+    (folder / "data" / "manifest.json").write_text("{}")
+    (folder / "data" / "sources.txt").write_text(f"vocabulary {vocabulary} {longest}\n")
+
+
+@pytest.mark.parametrize(
+    "settings, data, message",
+    [
+        ("BATCH=100 MACHINE=a100x8", {}, "does not say how it makes a batch of 100"),
+        ("BATCH=256 MACHINE=v100x16", {}, "2 nodes: set LAUNCH"),
+        ("MACHINE=mine", {}, "there are a100x8 gpu1 laptop v100x16"),
+        ("VOCABULARY=gpt2", {}, "has the vocabulary sentencepiece, not gpt2"),
+        ("", {"longest": 126}, "lines of 126 pieces, too long for TOKENS_PER_SAMPLE=64"),
+        ("NEEDS_START=yes", {}, "set START_FROM"),
+    ],
+)
+def test_what_does_not_fit_together_is_known_before_training(folder, settings, data, message):
+    (folder / "tiny.sh").write_text(TINY + settings.replace(" ", "\n") + "\n")
+    fake_data(folder, **data)
+    (folder / "runs" / "t5-seed1").mkdir(parents=True)
+    assert message in refused(recipe(folder, "run.sh", "train", "t5"))
+
+
+def test_a_batch_that_does_not_multiply_up_is_an_error(folder):
+    fake_data(folder)
+    script = f"""HERE={RECIPE}; . $HERE/common.sh
+eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"
+HERE=$PWD; MACHINE=odd; read_machine"""
+    (folder / "machines").mkdir()
+    (folder / "machines" / "odd.sh").write_text("NODES=1 GPUS=3 PRECISION=fp16 SAMPLES_PER_GPU=2 UPDATE_FREQ=1\n")
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True,
+                          env=environment(SETTINGS="tiny.sh", LAUNCH="fairseq-train"))  # fmt: skip
+    assert "makes a batch of 6 (3 GPUs x 2 samples x update frequency 1), and the settings say 8" in refused(done)
+
+
+# --- memory ---
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    peaks = []
+    for size in (60, 240):
+        paragraphs = text_of(size).split("\n\n")
+        (tmp_path / f"{size}").write_text("\n\n".join(f"{p} {n} {size}." for n, p in enumerate(paragraphs * 20)))
+        preparation = Preparation(tmp_path, [str(size)], [*VALUES[:3], "VOCAB_MEGABYTES=1", *VALUES[4:]])
+        # not ru_maxrss, in which the parent's memory counts
+        script = ("import atexit; atexit.register(lambda: print(*open('/proc/self/status')))"
+                  + SMALL_BLOCKS.replace("2000", "100000").replace("TOGETHER = 50", "TOGETHER = 5000"))  # fmt: skip
+        command = [sys.executable, "-c", script, f"out{size}", "1", str(size), "--", *preparation.values]
+        printed = subprocess.run(command, cwd=tmp_path, env=preparation.environment, capture_output=True, text=True)
+        assert printed.returncode == 0, printed.stdout + printed.stderr
+        peaks.append(int(printed.stdout.split("VmHWM:")[1].split()[0]) / 1000)
+    sizes = [(tmp_path / name).stat().st_size / 1e6 for name in ("60", "240")]
+    assert sizes[1] - sizes[0] > 3 and peaks[1] - peaks[0] < 0.5 * (sizes[1] - sizes[0]), (sizes, peaks)
