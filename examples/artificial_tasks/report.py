@@ -25,7 +25,6 @@ PAPER = {
     "at5_nob": (1.0, 0.843, 0.961),
     "at5": (1.0, 0.843, 1.0),
 }
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(runs_folder, data, folder):
@@ -112,7 +111,7 @@ def best_possible(data):
 
 def example_command(runs_folder):
     run = sorted(runs_folder.glob("*/*/trained"))[0]
-    return run.read_text().strip().replace(str(ROOT), ".")
+    return run.read_text().strip()
 
 
 def plot(results, path):

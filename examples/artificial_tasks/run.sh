@@ -5,8 +5,9 @@
 #   bash examples/artificial_tasks/run.sh report [FOLDER]
 #
 # SEED=2 bash run.sh train ...: another seed. The first seed is trained with each learning rate;
-# the others take the better one, and train the first seed where that has not been done.
-# report: the tables and the plot of all runs, into FOLDER (default: $RUNS).
+# the others take the best one, and train the first seed where that has not been done.
+# report: the tables and the plot of all runs, into FOLDER (default: $RUNS); in another folder
+# also runs.tar.xz, what they were made of.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
@@ -84,6 +85,7 @@ case $action in
   report)
     [ $# -le 2 ] || die "$usage"
     python "$HERE/report.py" "$RUNS" "$DATA" "${2:-$RUNS}"
+    pack_runs "$RUNS" "${2:-$RUNS}"
     ;;
   *) die "$usage" ;;
 esac

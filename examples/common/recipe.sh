@@ -30,16 +30,32 @@ logged() {
   "${@:2}" >"$1" 2>&1 || die "$(tail -n 1 "$1") (all of it in $1)"
 }
 
-# is_trained RUN COMMAND...: this command has come to its end there
-is_trained() {
-  local command=("${@:2}")
-  [ "${command[*]@Q}" = "$(cat "$1/trained" 2>/dev/null)" ]
+# in_words COMMAND...: as it is kept with a run, the same wherever the repository lies
+in_words() {
+  local command=("$@")
+  command=${command[*]@Q}
+  echo "${command//"$ROOT"/.}"
 }
+
+# is_trained RUN COMMAND...: this command has come to its end there
+is_trained() { [ "$(in_words "${@:2}")" = "$(cat "$1/trained" 2>/dev/null)" ]; }
 
 # train_to_the_end RUN COMMAND...: RUN/train.log is fairseq's own; RUN/output.txt has errors, too
 train_to_the_end() {
-  local command=("${@:2}")
   git -C "$ROOT" describe --always --dirty >"$1/commit.txt" 2>/dev/null || echo unknown >"$1/commit.txt"
-  logged "$1/output.txt" "${command[@]}"
-  echo "${command[*]@Q}" >"$1/trained" # only now: it says that all updates are done
+  logged "$1/output.txt" "${@:2}"
+  in_words "${@:2}" >"$1/trained" # only now: it says that all updates are done
+}
+
+# pack_runs RUNS FOLDER: what a report is made of, into FOLDER/runs.tar.xz, so that it can be made
+# again, or gone on with: tar -xJf FOLDER/runs.tar.xz -C RUNS
+pack_runs() {
+  [ "$(realpath "$1")" != "$(realpath "$2")" ] || return 0
+  local work
+  work=$(mktemp -d)
+  tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt -c . | tar -C "$work" -x
+  grep -rlZF "$ROOT" "$work" | xargs -0r sed -i "s|$ROOT|.|g"
+  tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
+  mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
+  rm -r "$work"
 }

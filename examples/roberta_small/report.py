@@ -16,7 +16,6 @@ from fairseq_relpos.reports.training_log import read_run
 
 PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
@@ -40,7 +39,7 @@ def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
         gaps_table=gaps_table(runs, gaps, names),
         bags_of_words=bags_of_words(runs, gaps),
         runs_table=runs_table(runs, runs_folder),
-        command=Path(runs_folder, runs[0].name, "trained").read_text().strip().replace(str(ROOT), "."),
+        command=Path(runs_folder, runs[0].name, "trained").read_text().strip(),
         first=runs[0].name,
         sources=Path(data, "sources.txt").read_text().strip(),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[runs[0].name].items()),

@@ -79,6 +79,7 @@ fill_mask() {
 report() {
   [ $# -le 1 ] || die "$usage"
   python "$HERE/report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}"
+  pack_runs "$RUNS" "${1:-$RUNS}"
 }
 
 action=${1:-}

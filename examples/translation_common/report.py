@@ -13,7 +13,6 @@ from fairseq_relpos.reports import translation, translation_report as tables
 from fairseq_relpos.reports.machine import cpu_name, versions
 from fairseq_relpos.reports.training_log import read_run
 
-ROOT = Path(__file__).resolve().parents[2]
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
 
@@ -48,7 +47,7 @@ def main(folder, *values):
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
         first=runs[0].run.name,
-        command=(runs_folder / runs[0].run.name / "trained").read_text().strip().replace(str(ROOT), "."),
+        command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
         commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),
         missing="".join(f"\nNot finished, so not here: {', '.join(path.name for path in missing)}.\n"
                         if missing else ""),

@@ -163,6 +163,7 @@ report() {
     values+=("$name=${!name}")
   done
   python "$COMMON/report.py" "${1:-$RUNS}" "${values[@]}"
+  pack_runs "$RUNS" "${1:-$RUNS}"
 }
 
 main() {

@@ -10,7 +10,8 @@
 #   bash examples/translation_small/run.sh report [FOLDER]
 #
 # train goes on where it was stopped. generate translates every test set into $RUNS/ENCODING-seedN/.
-# generate and translate use EVALUATED of settings.sh. report: all runs, into FOLDER (default: $RUNS).
+# generate and translate use EVALUATED of settings.sh. report: all runs, into FOLDER (default: $RUNS);
+# in another folder also runs.tar.xz, what the report was made of.
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../translation_common/run.sh"
