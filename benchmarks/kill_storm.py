@@ -1,14 +1,15 @@
 """Kills one small training again and again and compares its weights with an uninterrupted run.
 
-    python benchmarks/kill_storm.py DATA --kills 20 --json benchmarks/results/kill_storm.json
+    python benchmarks/kill_storm.py --kills 20 --json benchmarks/results/kill_storm.json
+    python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-DATA: a folder that fairseq-preprocess wrote for masked LM. Each start of fairseq-train is killed
-with SIGKILL, the sooner or later by chance; every other one as soon as a half-written checkpoint is
-seen. Then it is started once more and left alone. On a CPU in float32 the weights have to be equal
-to the last bit.
+Each start of fairseq-train is killed with SIGKILL, the sooner or later by chance; every other one as
+soon as a half-written checkpoint is seen. Then it is started once more and left alone. On a CPU in
+float32 the weights have to be equal to the last bit; if not, the exit code is 1.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import torch
 from machine import machine
+from prepare import generate
 
 import fairseq_relpos
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -29,56 +31,65 @@ from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", help="binarised text with dict.txt")
+    parser.add_argument("--data", help="binarised text for masked LM (default: generated)")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--save-every", type=int, default=5, help="updates")
     parser.add_argument("--encoding", default="tupe_r")
     parser.add_argument("--seed", type=int, default=1, help="of the kills")
+    parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = storm(args, Path(folder))
-    print(json.dumps(result, indent=2))
+        row = storm(args, Path(folder))
+    print(json.dumps(row, indent=2))
     if args.json:
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if result["largest_difference"] == 0 else 1
+        settings = {key: value for key, value in vars(args).items() if key != "json" and value}
+        result = {"benchmark": "kill_storm", "machine": machine(), "settings": settings, "rows": [row]}
+        args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    return 0 if row["bitwise_equal"] else 1
 
 
 def storm(args, folder):
+    data = args.data or binarise(folder)
     chance = random.Random(args.seed)
     whole, killed = folder / "whole", folder / "killed"
-    run(args, whole).wait_to_the_end()
+    run(args, data, whole).wait_to_the_end()
     kills = []
     while len(kills) < args.kills:
-        training = run(args, killed)
+        training = run(args, data, killed)
         kind = "while saving" if len(kills) % 2 else "at any moment"
         if not training.kill(kind, chance):
             shutil.rmtree(killed)  # it was done before it could be killed: once more from the start
             continue
         kills.append({"kind": kind, "updates_saved": updates_in(killed), **training.seen})
         print(f"kill {len(kills)}: {kills[-1]}", flush=True)
-    run(args, killed).wait_to_the_end()
+    run(args, data, killed).wait_to_the_end()
     weights = [load_checkpoint(place / "checkpoint_last.pt")["model"] for place in (whole, killed)]
     assert weights[0].keys() == weights[1].keys()
     difference = max((weights[0][k].double() - weights[1][k].double()).abs().max().item() for k in weights[0])
     return {
-        "kills": len(kills),
         "with_a_half_written_file": sum(kill["half_written"] for kill in kills),
-        "updates": args.updates,
-        "encoding": args.encoding,
         "largest_difference": difference,
         "bitwise_equal": all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0]),
         "each": kills,
-        **machine(),
     }
 
 
-def run(args, save_dir):
+def binarise(folder):
+    """fairseq-preprocess over generated text."""
+    text = generate(folder / "text.txt", megabytes=1)
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--nwordssrc", "2000",
+               "--trainpref", text, "--destdir", folder / "data"]  # fmt: skip
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return folder / "data"
+
+
+def run(args, data, save_dir):
     return Training([
-        args.data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--save-dir", save_dir, "--cpu",
+        data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--save-dir", save_dir, "--cpu",
         "--task", "masked_lm", "--criterion", "masked_lm", "--arch", f"roberta_{args.encoding}",
-        "--sample-break-mode", "eos", "--tokens-per-sample", 64, "--max-positions", 64,
+        "--sample-break-mode", "none", "--tokens-per-sample", 64, "--max-positions", 64,
         "--encoder-layers", 2, "--encoder-embed-dim", 64, "--encoder-ffn-embed-dim", 128,
         "--encoder-attention-heads", 4, "--optimizer", "adam", "--lr", 0.001, "--batch-size", 4,
         "--num-workers", 0, "--seed", 1, "--disable-validation", "--max-update", args.updates,
@@ -92,6 +103,7 @@ class Training:
         self.save_dir, self.save_every = save_dir, save_every
         command = [sys.executable, "-m", "fairseq_cli.train", *map(str, arguments)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        self.left_behind = self.half_written()  # by the kill before
         self.process = subprocess.Popen(command, text=True, **quiet)
         self.seen = {}
 
@@ -106,7 +118,7 @@ class Training:
         reached = self.updates_on_disk() + saves * self.save_every
         over = saves and self._wait(lambda: self.updates_on_disk() >= reached)
         if kind == "while saving":
-            over = over or self._wait(lambda: any(self.save_dir.glob("*.tmp")))
+            over = over or self._wait(lambda: self.half_written() - self.left_behind)
         else:
             # without a save to wait for: from the import of fairseq to the first updates
             over = over or self._wait_seconds(chance.uniform(0, 0.3 if saves else 6))
@@ -114,8 +126,16 @@ class Training:
             return False
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
-        self.seen = {"half_written": any(self.save_dir.glob("*.tmp"))}
+        self.seen = {"half_written": bool(self.half_written() - self.left_behind)}
         return True
+
+    def half_written(self):
+        """Names and times of the files that have no name of their own yet."""
+        found = set()
+        for path in self.save_dir.glob("*.tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add((path.name, path.stat().st_mtime_ns))
+        return found
 
     def updates_on_disk(self):
         names = (path.stem.split("_") for path in self.save_dir.glob("checkpoint_*_*.pt"))

@@ -95,7 +95,29 @@ def prepare(settings, rows):
     return title, table
 
 
-SECTIONS = {"train_step": train_step, "decode": decode, "attention": attention, "prepare": prepare}
+def kill_storm(settings, rows):
+    (row,) = rows
+    title = (
+        f"One training of {settings['updates']} updates (roberta_{settings['encoding']}, 2 layers x 64, CPU, "
+        f"float32), saved every {settings['save_every']} updates, killed {settings['kills']} times with "
+        "SIGKILL and gone on with, against the same training left alone."
+    )
+    table = [
+        "| kills | of these within a save | weights afterwards | largest difference |",
+        "|---:|---:|---|---:|",
+        f"| {len(row['each'])} | {row['with_a_half_written_file']} | "
+        f"{'equal to the last bit' if row['bitwise_equal'] else 'DIFFERENT'} | {row['largest_difference']:g} |",
+    ]
+    return title, table
+
+
+SECTIONS = {
+    "train_step": train_step,
+    "decode": decode,
+    "attention": attention,
+    "prepare": prepare,
+    "kill_storm": kill_storm,
+}
 
 
 def command(path, result):
