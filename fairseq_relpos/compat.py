@@ -31,6 +31,7 @@ from .training import (
     resuming,
     saving,
     stopping,
+    watching,
 )
 
 logger = logging.getLogger(__name__)
@@ -600,7 +601,8 @@ SHIMS = (
     resuming.resume_from_the_last_whole_checkpoint,
     resuming.refuse_another_order_of_the_data,
     resuming.go_on_with_the_other_adam,
-    stopping.save_and_end_on_a_signal,
+    watching.log_positions,
+    stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,
     refuse_asynchronous_writing_without_iopath,
     report_a_missing_restore_file,

@@ -10,6 +10,9 @@ from typing import Dict, Optional, Sequence, Tuple
 from .backends import names as backend_names
 from .encodings import ENCODINGS, find, parse_hparams
 
+#: updates between two pictures of the position bias
+BIAS_INTERVAL = 1000
+
 #: the stacks of a model that has two, in the order in which flags and files name them
 STACKS = ("encoder", "decoder")
 
@@ -39,6 +42,13 @@ def add_flags(parser, stacks: Sequence[str] = ()):
         metavar="NAME",
         help=f"how attention is computed: {' '.join(backend_names())}",
     )
+    parser.add_argument(
+        "--log-position-bias-interval",
+        type=int,
+        metavar="N",
+        help="with --tensorboard-logdir or --wandb-project: every N updates the position bias as a "
+        f"picture; 0 is never (default: {BIAS_INTERVAL})",
+    )
     if stacks:
         parser.add_argument(
             "--position-stacks",
@@ -56,11 +66,19 @@ def set_defaults(args, encoding: str, stacks: Sequence[str] = ()):
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"
     args.attention_backend = getattr(args, "attention_backend", None) or "auto"
+    set_bias_interval(args)
     if stacks:
         args.position_stacks = getattr(args, "position_stacks", None) or ",".join(stacks)
         chosen = chosen_stacks(args.position_stacks, stacks)
         names = encodings_of(args.position_encoding, chosen, encoding)
         args.position_encoding = _encodings_text(names)
+
+
+def set_bias_interval(args):
+    given = getattr(args, "log_position_bias_interval", None)
+    args.log_position_bias_interval = BIAS_INTERVAL if given is None else given
+    if args.log_position_bias_interval < 0:
+        raise ValueError(f"--log-position-bias-interval {given}: a number of updates, 0 for never")
 
 
 def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> Tuple[str, ...]:

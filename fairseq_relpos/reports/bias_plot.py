@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..positions import Positions
@@ -44,7 +45,8 @@ def run(args):
 @torch.no_grad()
 def position_biases(stack, length):
     """Title -> content-free bias [H, T, S]: one of the whole stack (title ""), or one for each
-    layer that has its own; empty where an encoding has none."""
+    layer that has its own; empty where an encoding has none. Nothing is drawn by chance: a
+    stack that is being trained gives its bias without dropout."""
     parts = {"": stack.embed_positions}
     for number, layer in enumerate(stack.layers, 1):
         parts[f"layer {number}"] = layer.self_attn.position_encoding.stack
@@ -53,10 +55,31 @@ def position_biases(stack, length):
         if part is None:
             continue
         part.check_length(length)
-        shared = part.evaluate(Positions.of(length, length))
+        training = part.training
+        part.eval()
+        shared = part.evaluate(Positions.of(length, length, device=next(stack.parameters()).device))
+        part.train(training)
         if isinstance(shared, Bias):
             biases[title] = shared.dense(length, length).bias[0]
     return biases
+
+
+def mosaic(bias_HTS) -> np.ndarray:
+    """[height, width, 3] of bytes: the heads side by side, one point for each pair of positions, on
+    a colour scale that is white at 0 and darkest at the largest absolute value."""
+    from .figures import HEAT
+
+    values = bias_HTS.float().cpu()
+    strongest = values.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
+    points = HEAT((values / strongest / 2 + 0.5).numpy(), bytes=True)[..., :3]
+    # a white line between heads
+    points = np.pad(points, ((0, 0), (0, 1), (0, 1), (0, 0)), constant_values=255)
+    heads, height, width, _ = points.shape
+    columns = min(heads, HEADS_A_ROW)
+    rows = -(-heads // columns)
+    grid = np.full((rows * columns, height, width, 3), 255, np.uint8)
+    grid[:heads] = points
+    return grid.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)
 
 
 def plot(biases, name, path) -> Path:

@@ -1,0 +1,107 @@
+"""What happens to the positions while a model trains, in TensorBoard and Weights & Biases."""
+
+import logging
+
+import torch
+
+from ..encodings import PositionEncoding
+from ..encodings.base import StackPart
+from ..flags import BIAS_INTERVAL
+from ..shims import replace
+
+logger = logging.getLogger(__name__)
+
+#: a folder of its own under --tensorboard-logdir, beside fairseq's train_inner, train and valid
+TAG = "positions"
+#: drawn of a bias, both ways: further away little changes, and a picture stays below 500 x 600 points
+TOKENS = 128
+
+
+def log_positions():
+    """fairseq logs tokens a second, loss scale and the norm of the gradients, and knows nothing
+    of positions.
+
+    With --tensorboard-logdir or --wandb-project the first rank adds the norm of every parameter of
+    a position encoding each time that fairseq logs (--log-interval), and every
+    --log-position-bias-interval updates the biases as pictures. Weights stay the same to the bit.
+    """
+    from fairseq.trainer import Trainer
+
+    @replace(Trainer, "train_step")
+    def log(stock, self, *args, **kwargs):
+        result = stock(self, *args, **kwargs)
+        common = self.cfg.common
+        if result is not None and (common.tensorboard_logdir or common.wandb_project):
+            log_update(self)
+        return result
+
+
+def log_update(trainer):
+    if not trainer.is_data_parallel_master:
+        return
+    common, update = trainer.cfg.common, trainer.get_num_updates()
+    model = trainer.get_model()
+    if update % common.log_interval == 0:
+        log_scalars(common, norms(model), update)
+    interval = getattr(trainer.cfg.model, "log_position_bias_interval", BIAS_INTERVAL)
+    if interval and update % interval == 0:
+        log_pictures(common, biases(model), update)
+
+
+@torch.no_grad()
+def norms(model) -> dict:
+    """Name of a parameter that belongs to a position encoding -> its Euclidean norm."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, (StackPart, PositionEncoding)):
+            found.update(module.named_parameters(name))
+    if not found:
+        return {}
+    # one copy from the GPU, however many they are
+    values = torch.stack([parameter.detach().float().norm() for parameter in found.values()]).tolist()
+    return {f"norm of {name}": value for name, value in zip(found, values)}
+
+
+def biases(model) -> dict:
+    """Name of a stack, or of one of its layers -> its content-free bias [H, T, T] of the first tokens."""
+    from ..reports.bias_plot import position_biases
+
+    found = {}
+    for name, stack in model.named_modules():
+        part = getattr(stack, "embed_positions", None)
+        if isinstance(part, StackPart):
+            length = min(TOKENS, part.max_positions)
+            for title, bias_HTS in position_biases(stack, length).items():
+                found[f"{name} {title}".strip()] = bias_HTS
+    return found
+
+
+def log_scalars(common, values, update):
+    from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
+
+    if common.tensorboard_logdir:
+        # fairseq's own writers, which it also closes
+        TensorboardProgressBarWrapper(None, common.tensorboard_logdir)._log_to_tensorboard(values, TAG, update)
+    if common.wandb_project and wandb is not None:
+        wandb.log({f"{TAG}/{name}": value for name, value in values.items()}, step=update)
+
+
+def log_pictures(common, found, update):
+    from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
+
+    from ..reports.bias_plot import mosaic
+
+    strongest = {name: bias_HTS.abs().max().item() for name, bias_HTS in found.items()}
+    # what the darkest colours of a picture mean
+    log_scalars(common, {f"largest bias of {name}": value for name, value in strongest.items()}, update)
+    writer = None
+    if common.tensorboard_logdir:
+        writer = TensorboardProgressBarWrapper(None, common.tensorboard_logdir)._writer(TAG)
+    for name, bias_HTS in found.items():
+        picture = mosaic(bias_HTS)
+        if writer is not None:
+            writer.add_image(f"bias of {name}", picture, update, dataformats="HWC")
+        if common.wandb_project and wandb is not None:
+            wandb.log({f"{TAG}/bias of {name}": wandb.Image(picture)}, step=update)
+    if writer is not None:
+        writer.flush()
