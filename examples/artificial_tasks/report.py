@@ -69,9 +69,7 @@ def collect(runs_folder):
 
 def mean_and_deviation(runs):
     tests = [run["test"] for run in runs]
-    if len(tests) == 1:
-        return f"{tests[0]:.3f} (1 seed)"
-    return f"{statistics.mean(tests):.3f} ± {statistics.stdev(tests):.3f} ({len(tests)})"
+    return f"{losses.with_deviation(tests)} ({len(tests)})"
 
 
 def table(results, encodings, tasks, cells):

@@ -57,10 +57,10 @@ def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
 
 def is_finished(run):
     """Trained to the end, and validated since."""
-    validated = run / "order_gap.json"
+    validated, checkpoint = run / "order_gap.json", run / "checkpoint_last.pt"
     if not (run / "trained").exists() or not validated.exists():
         return False
-    return validated.stat().st_mtime > (run / "checkpoint_last.pt").stat().st_mtime
+    return not checkpoint.exists() or validated.stat().st_mtime > checkpoint.stat().st_mtime
 
 
 def order_of(baseline):
@@ -91,17 +91,21 @@ def split_names(data):
 
 def losses_table(runs, gaps, names, baseline):
     splits = list(next(iter(gaps.values())))
-    reference = {run.seed: gaps[run.name] for run in runs if run.encoding == baseline}
-    head = ["encoding", "seed", "updates"]
+    loss_of = lambda run, split: gaps[run.name][split]["loss"]  # noqa: E731
+    reference = {run.seed: run for run in runs if run.encoding == baseline}
+    head = ["encoding", "seeds", "updates"]
     for split in splits:
         head += [f"{names[split]} (nats)", f"- {baseline}"]
     rows = []
-    for run in runs:
-        row = [run.encoding, str(run.seed), f"{run.updates:,}"]
+    for encoding in dict.fromkeys(run.encoding for run in runs):
+        group = [run for run in runs if run.encoding == encoding]
+        row = [encoding, " ".join(str(run.seed) for run in group),
+               " ".join(sorted({f"{run.updates:,}" for run in group}))]
         for split in splits:
-            loss = gaps[run.name][split]["loss"]
-            paired = reference.get(run.seed)
-            row += [f"{loss:.3f}", signed(loss - paired[split]["loss"]) if paired else "-"]
+            paired = [loss_of(run, split) - loss_of(reference[run.seed], split)
+                      for run in group if run.seed in reference and encoding != baseline]
+            row += [losses.with_deviation([loss_of(run, split) for run in group]),
+                    losses.with_deviation(paired, sign="+") if paired else "-"]
         rows.append(row)
     return losses.markdown(head, rows)
 
@@ -168,7 +172,8 @@ logs bits), of the weights after the last update, on the same masked text for ev
 ## Validation loss
 {losses_table}
 
-"- {baseline}": difference from {baseline} with the same seed; negative is better.
+"- {baseline}": difference from {baseline} with the same seed; negative is better. With several seeds:
+mean ± standard deviation.
 
 ![losses]({plot})
 

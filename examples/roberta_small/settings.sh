@@ -47,5 +47,6 @@ MASKED_SENTENCES=(
 )
 
 # --- the comparison: compare.sh without arguments ---
-COMPARED="learned t5 tupe_r none tupe_a bert_r"
+COMPARED="learned t5 tupe_r tupe_a bert_r bert_ad shaw deberta"   # TUPE, Figure 5a, and two more
+SEEDS=${SEEDS:-1 2}        # every encoding with the first before any with the second
 BASELINE=learned           # differences are against this one, seed by seed

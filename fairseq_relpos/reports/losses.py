@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from statistics import mean, stdev
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 from .training_log import Run, read_run
 
@@ -42,7 +42,7 @@ def table(runs: List[Run], baseline: Optional[str] = None) -> str:
         updates = last_common_update(of_encoding, splits)
         row = [encoding, str(len(of_encoding)), f"{updates:,}" if updates else "-"]
         for split in splits:
-            row.append(average([run.valid[split][updates] for run in of_encoding]) if updates else "-")
+            row.append(with_deviation([run.valid[split][updates] for run in of_encoding]) if updates else "-")
             if baseline is not None:
                 row.append(paired_difference(of_encoding, runs, baseline, split, updates))
         rows.append(row)
@@ -65,12 +65,13 @@ def paired_difference(of_encoding, runs, baseline, split, updates) -> str:
         for run in of_encoding
         if run.seed in reference and updates in reference[run.seed].valid.get(split, {})
     ]
-    return average(differences, sign="+") if differences else "-"
+    return with_deviation(differences, sign="+") if differences else "-"
 
 
-def average(values, sign="") -> str:
-    text = f"{mean(values):{sign}.3f}"
-    return f"{text} ± {stdev(values):.3f}" if len(values) > 1 else text
+def with_deviation(values: Sequence[float], digits=3, sign="") -> str:
+    """Mean, and the standard deviation where there is one."""
+    text = f"{mean(values):{sign}.{digits}f}"
+    return f"{text} ± {stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
 def markdown(head, rows) -> str:

@@ -5,7 +5,6 @@ sacreBLEU computes every score, sacremoses every token of a tokenised one.
 
 import re
 from dataclasses import dataclass
-from statistics import mean, stdev
 from typing import Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
@@ -134,9 +133,3 @@ def p_values(baseline: Sequence[str], systems: Dict[str, Sequence[str]], referen
     named = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
     _, found = PairedTest(named, {"BLEU": BLEU(references=[list(references)])}, None, test_type="bs")()
     return dict(zip(systems, (result.p_value for result in found["BLEU"][1:])))
-
-
-def with_deviation(values: Sequence[float], digits=1, sign="") -> str:
-    """Mean, and the standard deviation where there is one."""
-    text = f"{mean(values):{sign}.{digits}f}"
-    return f"{text} ± {stdev(values):.{digits}f}" if len(values) > 1 else text

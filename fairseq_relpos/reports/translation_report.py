@@ -5,9 +5,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Dict, List, Sequence
 
-from .losses import markdown
+from .losses import markdown, with_deviation
 from .training_log import Run
-from .translation import Bucket, Score, by_length, p_values, with_deviation
+from .translation import Bucket, Score, by_length, p_values
 
 
 @dataclass
@@ -53,10 +53,10 @@ def scores_table(runs: Sequence[Evaluated], test: str, references: Sequence[str]
         rows.append([
             encoding,
             " ".join(str(run.run.seed) for run in group),
-            with_deviation([run.score(test, "BLEU") for run in group]),
-            with_deviation(differences, sign="+") if differences else "-",
+            with_deviation([run.score(test, "BLEU") for run in group], digits=1),
+            with_deviation(differences, digits=1, sign="+") if differences else "-",
             ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
-            *(with_deviation([run.score(test, name) for run in group]) for name in names[1:]),
+            *(with_deviation([run.score(test, name) for run in group], digits=1) for name in names[1:]),
         ])  # fmt: skip
     return markdown(head, rows)
 
@@ -91,7 +91,7 @@ def training_table(runs: Sequence[Evaluated]) -> str:
             encoding,
             " ".join(sorted({f"{run.parameters:,}" for run in group})),
             " ".join(sorted({f"{run.updates:,}" for run in group})),
-            with_deviation(losses, digits=3) if losses else "-",
+            with_deviation(losses) if losses else "-",
             f"{mean(speeds):,.0f}" if speeds else "-",
             f"{mean(run.seconds for run in group) / 60:.0f}",
         ])  # fmt: skip

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import subprocess
+import tarfile
 import threading
 from pathlib import Path
 
@@ -18,7 +19,7 @@ VOCAB_SIZE=60
 LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
 TOKENS_PER_SAMPLE=16 TOKENS_PER_UPDATE=128
 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=2 VALIDATE_EVERY=2
-COMPARED="learned t5" BASELINE=learned
+COMPARED="learned t5" BASELINE=learned SEEDS=1
 """
 
 
@@ -172,6 +173,20 @@ def test_text_to_report(workplace, data):
     before = written(workplace / "runs" / "t5-seed1")
     succeeds(workplace, "compare.sh")
     assert written(workplace / "runs" / "t5-seed1") == before
+
+    # what is packed beside a report makes the same report again, anywhere
+    succeeds(workplace, "run.sh", "report", "kept")
+    with tarfile.open(workplace / "kept" / "runs.tar.xz") as packed:
+        files = [packed.extractfile(member).read() for member in packed if member.isfile()]
+        assert not any(str(ROOT).encode() in content for content in files)
+        assert not any(member.name.endswith(".pt") for member in packed)
+        elsewhere = workplace / "elsewhere"
+        packed.extractall(elsewhere / "runs", filter="data")
+    for name in ("tiny.sh", "data"):
+        (elsewhere / name).symlink_to(workplace / name)
+    succeeds(elsewhere, "run.sh", "report")
+    assert (elsewhere / "runs" / "RESULTS.md").read_text() == (workplace / "kept" / "RESULTS.md").read_text()
+    assert "t5-seed1 is trained" in succeeds(elsewhere, "run.sh", "train", "t5")
 
     # flags of fairseq-train reach it, and the run goes on from its checkpoint
     succeeds(workplace, "run.sh", "train", "t5", "--max-update", "6")
