@@ -7,6 +7,10 @@ With r = row(j - i) a table row (C_r may have row numbers of its own),
 
 An encoding declares these terms; a backend computes softmax(e) V from them and knows
 no encoding's name. Shapes: see positions.py.
+
+Three steps lead from the terms to the logits: ``by_offset`` reads the tables at the offsets
+in use, ``by_pair`` spreads what no query or key meets over [T, S], ``logits`` does what is
+left for each sentence. ``Terms.part`` takes some sentences and heads out of any of them.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +19,12 @@ from typing import Callable, Optional
 import torch
 
 Rows = Callable[[torch.Tensor], torch.Tensor]
+
+EVERY = slice(None)
+# where the sentences, and where the heads, of each of the tensors are counted
+BATCH_AXIS = {"q_BHTD": 0, "k_BHSD": 0, "bias": 0, "cls_BS": 0}
+HEAD_AXIS = {"q_BHTD": 1, "k_BHSD": 1, "gate": 0, "gain": 0, "A": 0, "C": 0, "bias_row": 0,
+             "bias": 1, "reset": 1}
 
 
 @dataclass
@@ -51,7 +61,8 @@ class Terms:
     """One attention call in the normal form. Absent terms are None.
 
     q_BHTD, k_BHSD: the final operands, unscaled (their D may exceed that of the values).
-    rows, C_rows: offset -> row; C_rows defaults to rows. gate [1|H, R, D], gain [1|H, R],
+    rows, C_rows: offset -> row; C_rows defaults to rows. Without rows, tables are in the
+    order of the offsets -(S-1) .. T-1 (R = L). gate [1|H, R, D], gain [1|H, R],
     A, C [1|H, R, D]; product: the three dot products are multiplied, not added.
     bias_row, bias, reset, cls_BS: as in Bias, except that reset replaces everything but
     s q.k, content-dependent terms too.
@@ -82,6 +93,17 @@ class Terms:
         """Positions enter as an additive bias only."""
         return all(x is None for x in (self.gate, self.gain, self.A, self.C))
 
+    def tensors(self) -> dict:
+        """Name -> tensor of everything that is present."""
+        return {name: x for name, x in vars(self).items() if torch.is_tensor(x)}
+
+    def part(self, sentences=EVERY, heads=EVERY) -> "Terms":
+        """Some sentences and some heads; what all of them share stays as it is."""
+        return replace(self, **{
+            name: some(some(x, sentences, BATCH_AXIS.get(name)), heads, HEAD_AXIS.get(name))
+            for name, x in self.tensors().items()
+        })
+
     def dense_bias(self) -> Optional[torch.Tensor]:
         """All positions of a content-free method as one [1|B, H, T, S] tensor."""
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
@@ -91,66 +113,86 @@ class Terms:
 
 def evaluate(terms: Terms) -> torch.Tensor:
     """e_BHTS before masking, the reference: float32 at least, whatever autocast says."""
-    q = terms.q_BHTD
-    with torch.autocast(q.device.type, enabled=False):
-        return _evaluate(in_full_precision(terms))
+    with torch.autocast(terms.q_BHTD.device.type, enabled=False):
+        return logits(by_pair(by_offset(terms)))
 
 
-def _evaluate(t: Terms) -> torch.Tensor:
-    q, k = t.q_BHTD, t.k_BHSD
+def by_offset(t: Terms) -> Terms:
+    """Every table in full precision and in the order of the offsets; no row numbers left.
+    q and k stay what they are."""
+    lengths = t.q_BHTD.size(2), t.k_BHSD.size(2)
+    rows = dict(gate=t.rows, gain=t.rows, A=t.rows, C=t.C_rows or t.rows, bias_row=t.rows)
+    return replace(t, rows=None, C_rows=None, **{
+        name: over_offsets(full_precision(x), rows.get(name), *lengths)
+        for name, x in t.tensors().items()
+        if name not in ("q_BHTD", "k_BHSD")
+    })
+
+
+def by_pair(t: Terms) -> Terms:
+    """gain over pairs, [1|H, T, S]; all of the bias in ``bias``, where positions are nothing
+    but a bias with the reset. From ``by_offset``."""
+    tgt_len, src_len = t.q_BHTD.size(2), t.k_BHSD.size(2)
+    gain = t.gain if t.gain is None or t.gate is not None else toeplitz(t.gain, tgt_len)
+    if t.content_free:
+        return replace(t, bias=t.dense_bias(), bias_row=None, reset=None, cls_BS=None)
+    bias = Bias(bias_row=t.bias_row, bias=t.bias).dense(tgt_len, src_len).bias
+    return replace(t, gain=gain, bias=bias, bias_row=None)
+
+
+def logits(t: Terms) -> torch.Tensor:
+    """e_BHTS in float32 at least, from ``by_pair``."""
+    q, k = full_precision(t.q_BHTD), full_precision(t.k_BHSD)
     tgt_len, src_len = q.size(2), k.size(2)
     scaled_q = t.scale * q
     # in place wherever a new [B, H, T, S] tensor would be a pass over memory for nothing
     if t.gate is not None:
         # a gain is a gate that is the same in every dimension
-        gate = t.gate if t.gain is None else t.gate * t.gain[..., None]
-        logits = _gated(scaled_q, k, gate, t.rows)
-    elif t.gain is not None:
-        gain_HL = over_offsets(t.gain, t.rows, tgt_len, src_len)
-        logits = _GainedProduct.apply(scaled_q, k, gain_HL)
+        out = _gated(scaled_q, k, t.gate if t.gain is None else t.gate * t.gain[..., None])
     else:
-        logits = scaled_q @ k.mT
-    if t.content_free:
-        bias = t.dense_bias()
-        return logits if bias is None else logits.add_(bias)
-
-    C_rows = t.C_rows or t.rows
+        out = scaled_q @ k.mT
+        if t.gain is not None:
+            out = out * t.gain
     if t.product:
         if t.A is not None:
-            logits = logits * _query_rows(q, t.A, t.rows, src_len)
+            out = out * _query_rows(q, t.A, src_len)
         if t.C is not None:
-            logits = logits * _key_rows(k, t.C, C_rows, tgt_len)
+            out = out * _key_rows(k, t.C, tgt_len)
     else:
         if t.A is not None:
-            logits = logits.add_(_query_rows(scaled_q, t.A, t.rows, src_len))
+            out = out.add_(_query_rows(scaled_q, t.A, src_len))
         if t.C is not None:
-            logits = logits.add_(_key_rows(k, t.C, C_rows, tgt_len, t.scale))
-    bias = Bias(t.rows, t.bias_row, t.bias).dense(tgt_len, src_len).bias
-    if bias is not None:
-        logits = logits.add_(bias)
+            out = out.add_(_key_rows(k, t.scale * t.C, tgt_len))
+    if t.bias is not None:
+        out = out.add_(t.bias)
     if t.reset is not None and t.cls_BS is not None:
         content = scaled_q @ k.mT
-        logits = content + reset_at_cls(logits - content, t.reset, t.cls_BS)
+        out = content + reset_at_cls(out - content, t.reset, t.cls_BS)
     elif t.reset is not None:
         # [CLS] in slot 0: one column and one row are all that changes
         from_cls_H, to_cls_H = t.reset
-        logits[..., :1] = scaled_q @ k[:, :, :1].mT + to_cls_H[:, None, None]
+        out[..., :1] = scaled_q @ k[:, :, :1].mT + to_cls_H[:, None, None]
         if tgt_len == src_len:
-            logits[:, :, :1] = scaled_q[:, :, :1] @ k.mT + from_cls_H[:, None, None]
-    return logits
+            out[:, :, :1] = scaled_q[:, :, :1] @ k.mT + from_cls_H[:, None, None]
+    return out
 
 
-def in_full_precision(terms: Terms) -> Terms:
-    """Every tensor of a lower precision than float32 cast up."""
-    return replace(terms, **{
-        name: value.float()
-        for name, value in vars(terms).items()
-        if torch.is_tensor(value) and value.dtype in (torch.float16, torch.bfloat16)
-    })
+def some(x, chosen, axis):
+    """x[.., chosen, ..], or all of an x that is the same for each."""
+    if chosen == EVERY or axis is None or x.size(axis) == 1:
+        return x
+    return x.narrow(axis, chosen.start, chosen.stop - chosen.start)
+
+
+def full_precision(x):
+    """float32 where x is half as wide."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def over_offsets(table_HR, rows, tgt_len, src_len):
     """Rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
+    if rows is None:
+        return table_HR
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
     return table_HR[:, rows(offset_L)]
 
@@ -248,17 +290,15 @@ class _ResetFirst(torch.autograd.Function):
         return grad, torch.stack([from_cls_H, to_cls_H])
 
 
-def _query_rows(q_BHTD, A_HRD, rows, src_len):
+def _query_rows(q_BHTD, A_HLD, src_len):
     """q_i . A_row(j-i), [B, H, T, S]."""
-    A_HLD = over_offsets(A_HRD, rows, q_BHTD.size(2), src_len)
     if q_BHTD.size(2) == 1:  # a decoding step: offsets and keys are in the same order
         return by_table(q_BHTD, A_HLD.mT)
     return _RelativeProduct.apply(q_BHTD, A_HLD)
 
 
-def _key_rows(k_BHSD, C_HRD, rows, tgt_len, scale=1.0):
-    """s k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
-    C_HLD = scale * over_offsets(C_HRD, rows, tgt_len, k_BHSD.size(2))
+def _key_rows(k_BHSD, C_HLD, tgt_len):
+    """k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
     if tgt_len == 1:
         return (k_BHSD * C_HLD).sum(-1)[:, :, None]
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
@@ -316,36 +356,8 @@ class _RelativeProduct(torch.autograd.Function):
         return grad_x, grad_table
 
 
-class _GainedProduct(torch.autograd.Function):
-    """out[.., t, s] = (q[.., t, :] . k[.., s, :]) gain[.., s - t + T - 1].
-
-    Backward computes the products again, one sentence at a time: keeping them would cost a
-    tensor [B, H, T, S], and the passes over it as much as the products.
-    """
-
-    @staticmethod
-    def forward(ctx, q_BHTD, k_BHSD, gain_HL):
-        ctx.save_for_backward(q_BHTD, k_BHSD, gain_HL)
-        return (q_BHTD @ k_BHSD.mT).mul_(_Toeplitz.spread(gain_HL, q_BHTD.size(2)))
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_BHTS):
-        q_BHTD, k_BHSD, gain_HL = ctx.saved_tensors
-        gain_HTS = _Toeplitz.spread(gain_HL, q_BHTD.size(2))
-        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
-        grad_gain_HTS = torch.zeros_like(gain_HTS)
-        for sentence in range(q_BHTD.size(0)):
-            q, k, grad = q_BHTD[sentence], k_BHSD[sentence], grad_BHTS[sentence]
-            grad_gain_HTS += (q @ k.mT).mul_(grad).sum_to_size(gain_HTS.shape)
-            grad = grad * gain_HTS
-            grad_q[sentence], grad_k[sentence] = grad @ k, grad.mT @ q
-        return grad_q, grad_k, _Toeplitz.gather(grad_gain_HTS)
-
-
-def _gated(q_BHTD, k_BHSD, gate_HRD, rows):
+def _gated(q_BHTD, k_BHSD, gate_HLD):
     """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]."""
-    gate_HLD = over_offsets(gate_HRD, rows, q_BHTD.size(2), k_BHSD.size(2))
     if q_BHTD.size(2) == 1:
         return (k_BHSD * (q_BHTD * gate_HLD)).sum(-1)[:, :, None]
     return _GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
