@@ -1,0 +1,301 @@
+"""Fused kernels for NVIDIA GPUs from sm80 on: see triton_kernels.py."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Optional
+
+import torch
+
+from ..terms import Terms, by_offset
+from .base import Backend, Mask
+
+#: entries of a head that a program can hold
+WIDEST = 128
+#: the terms that have a gradient, after q, k and v
+POSITIONS = ("bias_row", "gain", "bias", "A", "C", "reset")
+#: programs that keep a large GPU busy, where their number is ours to choose
+PROGRAMS = 512
+
+
+class Triton(Backend):
+    """softmax(e + mask) V without a tensor [B, H, T, S], nor one of its gradient.
+
+    float32, float16 and bfloat16. Products accumulate in float32; a float32 table is cast to
+    the dtype of q and k for its product with them. Float32 products follow
+    torch.set_float32_matmul_precision. Equal inputs and seed give equal bits, gradients too.
+    """
+
+    name = "triton"
+
+    def refuses(self, terms, need_weights):
+        if need_weights:
+            return "its kernels make no attention weights"
+        return why_not_here(terms.q_BHTD.device) or why_not_these(terms)
+
+    def prepare_bias(self, bias, pos):
+        return bias  # the kernels read one value an offset
+
+    def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        terms = by_offset(terms)
+        dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
+        out_BHTD = _Attention.apply(
+            Settings.of(terms, mask, dropout_p), terms.q_BHTD.to(dtype), terms.k_BHSD.to(dtype),
+            v_BHSD, *(getattr(terms, name) for name in POSITIONS),
+        )
+        return out_BHTD, None
+
+
+def why_not_here(device: torch.device) -> Optional[str]:
+    """Why the kernels do not run on this device; None if they do."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if device.type == "cpu":
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return None
+        return "its kernels need a CUDA device (or TRITON_INTERPRET=1, to try them slowly)"
+    if device.type != "cuda":
+        return f"its kernels run on CUDA devices, not on {device.type}"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < 8:
+        return f"its kernels need compute capability 8.0 or more, this GPU has {major}.{minor}"
+    return None
+
+
+def why_not_these(terms: Terms) -> Optional[str]:
+    """Why the kernels do not compute these terms; None if they do."""
+    if terms.gate is not None:
+        return "positions gate each dimension of q.k, which no matrix product computes"
+    if torch.float64 in {x.dtype for x in vars(terms).values() if torch.is_tensor(x)}:
+        return "its kernels compute in float32, these terms are float64"
+    if terms.q_BHTD.size(3) > WIDEST:
+        return f"queries of {terms.q_BHTD.size(3)} entries, its kernels take {WIDEST}"
+    return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What has no gradient in one call. padding_BS and cls_BS [1|B, S] int8."""
+
+    scale: float
+    product: bool
+    causal: bool
+    padding_BS: Optional[torch.Tensor]
+    extra: Optional[torch.Tensor]
+    cls_BS: Optional[torch.Tensor]
+    dropout: float
+    seed: Optional[int]
+
+    @classmethod
+    def of(cls, terms: Terms, mask: Mask, dropout_p: float) -> "Settings":
+        padding_BS, cls_BS = mask.padding_BS, terms.cls_BS
+        if terms.reset is None:
+            cls_BS = None
+        elif cls_BS is None:  # slot 0
+            cls_BS = torch.zeros(1, terms.k_BHSD.size(2), dtype=torch.int8, device=terms.k_BHSD.device)
+            cls_BS[:, 0] = 1
+        return cls(
+            terms.scale,
+            terms.product,
+            mask.causal,
+            None if padding_BS is None else padding_BS.to(torch.int8).contiguous(),
+            Mask(extra=mask.extra).additive(terms, torch.float32),
+            None if cls_BS is None else cls_BS.to(torch.int8).contiguous(),
+            dropout_p,
+            # from torch's CPU generator: manual_seed and checkpointing govern it
+            int(torch.randint(2**62, ())) if dropout_p > 0 else None,
+        )
+
+
+class _Attention(torch.autograd.Function):
+    """Keeps its inputs, the output and two numbers a query; backward makes the tiles again."""
+
+    @staticmethod
+    def forward(ctx, settings, *inputs):
+        out, peak, total = Launch(settings, *inputs).forward()
+        ctx.settings = settings
+        ctx.save_for_backward(*inputs, out, peak, total)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_out):
+        *inputs, out, peak, total = ctx.saved_tensors
+        delta = (grad_out.float() * out.float()).sum(-1)
+        launch = Launch(ctx.settings, *inputs)
+        return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
+
+
+class Launch:
+    """The kernels' arguments for one call, and their launches. Tables and bias_row are in the
+    order of the offsets."""
+
+    def __init__(self, settings, q, k, v, *positions):
+        # Triton itself is imported with the first call
+        from . import triton_kernels as kernels
+
+        self.kernels = kernels
+        self.inputs = dict(zip(("q", "k", "v", *POSITIONS), (q, k, v, *positions)))
+        self.batch, self.heads, self.tgt_len, self.width = q.shape
+        self.src_len, self.values = v.shape[2:]
+        self.length = self.tgt_len + self.src_len - 1
+        exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+        padding_BS, cls_BS, reset = settings.padding_BS, settings.cls_BS, self.inputs["reset"]
+        self.call = kernels.Call(
+            tgt_len=self.tgt_len,
+            src_len=self.src_len,
+            heads=self.heads,
+            scale=settings.scale,
+            product=kernels.tl.constexpr(settings.product),
+            causal=kernels.tl.constexpr(settings.causal),
+            precision=kernels.tl.constexpr("ieee" if exact else "tf32"),
+            bias_row=self.table("bias_row"),
+            gain=self.table("gain"),
+            bias=self.plane(self.inputs["bias"]),
+            extra=self.plane(settings.extra),
+            padding_BS=padding_BS,
+            reset=None if reset is None else reset.contiguous(),
+            cls_BS=cls_BS,
+            cls_batch=0 if cls_BS is None or len(cls_BS) == 1 else self.src_len,
+            A=self.table("A"),
+            C=self.table("C"),
+            dropout=settings.dropout if settings.dropout > 0 else None,
+            seed=settings.seed,
+        )
+        self.constants = {
+            "M": tile_size(max(self.width, self.values), q.dtype, self.src_len),
+            "D": padded(self.width),
+            "DV": padded(self.values),
+        }
+
+    def table(self, name):
+        """[1|H, L] or [1|H, L, D] as Rows."""
+        x = self.inputs[name]
+        if x is None:
+            return None
+        return self.rows(x[None] if x.dim() == 3 else x[None, ..., None])
+
+    def rows(self, x_BHND):
+        """A tensor [1|B, 1|H, N, D] as the kernels read it."""
+        if x_BHND.stride(3) != 1:
+            x_BHND = x_BHND.contiguous()
+        batch, head, row, _ = x_BHND.stride()
+        return self.kernels.Rows(
+            x_BHND, batch if x_BHND.size(0) > 1 else 0, head if x_BHND.size(1) > 1 else 0, row,
+            x_BHND.size(3),
+        )
+
+    def plane(self, x):
+        """A tensor that broadcasts to [B, H, T, S] as the kernels read it."""
+        if x is None:
+            return None
+        if x.stride(-1) != 1:
+            x = x.contiguous()
+        shape = self.batch, self.heads, self.tgt_len, self.src_len
+        return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
+
+    def launch(self, kernel, programs, *arguments):
+        """programs: those of one head (and sentence); one more dimension may follow."""
+        if len(programs) == 1:
+            programs = *programs, self.batch
+        grid = programs[0], self.heads, programs[1]
+        with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
+            kernel[grid](*arguments, self.call, **self.constants)
+
+    def blocks(self, length):
+        return -(-length // self.constants["M"])
+
+    def empty(self, *shape, like=None, zeros=False):
+        dtype = torch.float32 if like is None else like.dtype
+        return (torch.zeros if zeros else torch.empty)(
+            shape, dtype=dtype, device=self.inputs["q"].device
+        )
+
+    def forward(self):
+        """out [B, H, T, D], and the maximum and the sum of exponentials of each row of logits."""
+        q, k, v = (self.inputs[name] for name in "qkv")
+        # laid out as attention goes on with it, [T, B, H, D]
+        out = self.empty(self.tgt_len, self.batch, self.heads, self.values, like=v)
+        out = out.permute(1, 2, 0, 3)
+        peak, total = (self.empty(self.batch, self.heads, self.tgt_len) for _ in range(2))
+        self.launch(self.kernels.forward, [self.blocks(self.tgt_len)],
+                    *map(self.rows, (q, k, v, out)), peak, total)
+        return out, peak, total
+
+    def backward(self, grad_out, peak, total, delta, needed):
+        """The gradients of the inputs; None where not needed."""
+        needs = {name for name, flag in zip(self.inputs, needed) if flag}
+        q, k, v = (self.inputs[name] for name in "qkv")
+        common = *map(self.rows, (q, k, v, grad_out)), peak, total, delta
+        grads = {
+            **self.backward_queries(common, needs),
+            **self.backward_keys(common, needs),
+            **self.backward_bias(common, needs),
+            **self.backward_tables(common, needs),
+        }
+        return [
+            # heads may share a table, and it may be in half precision
+            grads[name].sum_to_size(x.shape).to(x.dtype) if name in needs else None
+            for name, x in self.inputs.items()
+        ]
+
+    def backward_queries(self, common, needs):
+        """q, and what is summed on the way."""
+        if not needs & {"q", "bias_row", "gain", "reset"}:
+            return {}
+        blocks = self.blocks(self.tgt_len)
+        grads = dict.fromkeys(("bias_row", "gain", "reset"))
+        for name in needs & {"bias_row", "gain"}:
+            grads[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
+        if "reset" in needs:
+            grads["reset"] = self.empty(2, self.batch, blocks, self.heads)
+        dq = torch.empty_like(self.inputs["q"])
+        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq), *grads.values())
+        for name in needs & {"bias_row", "gain"}:
+            grads[name] = grads[name].sum((0, 1))
+        if "reset" in needs:
+            grads["reset"] = grads["reset"].sum((1, 2))
+        return {"q": dq, **grads}
+
+    def backward_keys(self, common, needs):
+        if not needs & {"k", "v"}:
+            return {}
+        grads = {name: torch.empty_like(self.inputs[name]) for name in "kv"}
+        self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common,
+                    *map(self.rows, grads.values()))
+        return grads
+
+    def backward_bias(self, common, needs):
+        if "bias" not in needs:
+            return {}
+        bias = self.inputs["bias"]
+        owners = bias.size(0)
+        grad = self.empty(*bias.shape, like=bias)
+        tiles = self.blocks(self.tgt_len) * self.blocks(self.src_len)
+        self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad),
+                    self.batch // owners)
+        return {"bias": grad}
+
+    def backward_tables(self, common, needs):
+        if not needs & {"A", "C"}:
+            return {}
+        blocks = self.blocks(self.length)
+        parts = min(self.batch, -(-PROGRAMS // (blocks * self.heads)))
+        shares = dict.fromkeys("AC")
+        for name in needs & {"A", "C"}:
+            shares[name] = self.empty(parts, self.heads, self.length, self.width)
+        self.launch(self.kernels.backward_tables, [blocks, parts], *common,
+                    *(x if x is None else self.rows(x) for x in shares.values()),
+                    self.batch, -(-self.batch // parts))
+        return {name: share.sum(0) for name, share in shares.items() if share is not None}
+
+
+def tile_size(width, dtype, src_len):
+    """Queries and keys of a tile, as many as fit into 96 KiB of shared memory."""
+    largest = 64 if width <= 64 and dtype != torch.float32 else 32
+    return min(largest, padded(src_len))
+
+
+def padded(size):
+    """The next power of two, and what a matrix product needs at least."""
+    return max(16, 1 << (size - 1).bit_length())
