@@ -14,7 +14,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "fairseq_relpos/version.py"
 FAIRSEQ = ["fairseq-fixed==0.12.3.1"]
 LOG = ["tensorboard>=2.10"]
 ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
-TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *ZST]
+TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST]
 DEV = TEST + ["ruff>=0.5"]
 
 setup(

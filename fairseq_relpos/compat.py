@@ -247,6 +247,27 @@ def _communicate_between_cpus(distributed):
             distributed[setting] = for_cpus[given]
 
 
+def refuse_another_number_of_ranks():
+    """--distributed-world-size under torchrun: all versions take torchrun's number without a word,
+    and with it another batch. An error if the two differ.
+    """
+    from fairseq import options
+
+    @replace(options, "parse_args_and_arch")
+    def compare(stock, parser, input_args=None, *args, **kwargs):
+        parsed = stock(parser, input_args, *args, **kwargs)
+        given = " ".join(map(str, sys.argv if input_args is None else input_args))
+        settings = parsed[0] if isinstance(parsed, tuple) else parsed
+        ranks = int(os.environ.get("WORLD_SIZE") or 1)
+        if "--distributed-world-size" in given and all(name in os.environ for name in _TORCHRUN_VARIABLES):
+            if settings.distributed_world_size != ranks:
+                raise ValueError(
+                    f"--distributed-world-size {settings.distributed_world_size}, but the launcher started "
+                    f"{ranks} ranks, which makes another batch: start as many, or leave the flag out"
+                )
+        return parsed
+
+
 def refuse_to_train_alone():
     """A launcher started several ranks and fairseq would train in each of them alone: an error.
 
@@ -506,11 +527,20 @@ def errors_in_one_line():
             # by name, because some commands leave the root logger at DEBUG by themselves
             if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
                 logger.debug("raised here", exc_info=True)
+            _tell_the_launcher(message)
             raise SystemExit(f"fairseq_relpos: error: {message}") from None
 
     replace(options, "parse_args_and_arch")(run)
     replace(utils, "call_main")(run)
     _replace_main_of_generate(run)
+
+
+def _tell_the_launcher(message):
+    """Several ranks: scripts/launch_torchrun.sh ends with the first message that it finds there."""
+    file = os.environ.get("RELPOS_ERROR_FILE")
+    if file:
+        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
+            messages.write(f"rank {os.environ.get('RANK', 0)}: {message}\n")
 
 
 #: errors of fairseq's own that say what to do
@@ -591,6 +621,7 @@ SHIMS = (
     read_checkpoints_safely,
     keep_bf16_off_tpu,
     follow_the_launcher,
+    refuse_another_number_of_ranks,
     refuse_to_train_alone,
     joining.name_the_ranks_that_do_not_join,
     agreement.refuse_ranks_that_disagree,

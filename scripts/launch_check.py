@@ -1,44 +1,58 @@
-"""Before torchrun: is node 0's port free on node 0, and does node 0 answer on the others?
+"""Before torchrun: every node is there, and node 0's port is free. torchrun itself waits for nodes
+without a word and then says how many, not which, are missing.
 
-    python scripts/launch_check.py ADDRESS PORT NODE_RANK SECONDS
+    python scripts/launch_check.py ADDRESS PORT NODE_RANK NODES
 """
 
 import socket
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fairseq_relpos.training.joining import call_the_roll, join_timeout, open_store  # noqa: E402
+
+FAREWELL_SECONDS = 10
 
 
-def main(address, port, node_rank, seconds):
+def main(address, port, node_rank, nodes):
+    """Raises ValueError, one line, after RELPOS_JOIN_TIMEOUT seconds at the latest."""
+    seconds = join_timeout()
     if node_rank == 0:
-        return refuse_taken_port(port)
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((address, port), timeout=5).close()
-            return None
-        except OSError as error:
-            if time.monotonic() > deadline:
-                return (
-                    f"node 0 does not answer at {address}:{port} after {seconds:g} s ({error}): start "
-                    "it, compare --master_addr and --master_port of all nodes, open the port"
-                )
-        time.sleep(1)
+        refuse_taken_port(port)
+    store = open_store(address, port, False, node_rank, seconds, who="node")
+    call_the_roll(store, node_rank, nodes, seconds, who="node")
+    say_goodbye(store, node_rank, nodes)
 
 
 def refuse_taken_port(port):
+    """torch shares a port with a server on another address of this machine."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
-            return (
+            raise ValueError(
                 f"port {port} of this machine cannot be used ({error.strerror}): choose another for "
                 "all nodes, --master_port, or end what uses it"
-            )
+            ) from None
+
+
+def say_goodbye(store, node_rank, nodes):
+    """Node 0 serves the store until the others have read it: torchrun needs the port next."""
+    if node_rank > 0:
+        store.set(f"left/{node_rank}", "")
+        return
+    deadline = time.monotonic() + FAREWELL_SECONDS
+    others = [f"left/{other}" for other in range(1, nodes)]
+    while not store.check(others) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    address, port, node_rank, seconds = sys.argv[1:]
-    problem = main(address, int(port), int(node_rank), float(seconds))
-    if problem:
+    address, *numbers = sys.argv[1:]
+    try:
+        main(address, *map(int, numbers))
+    except ValueError as problem:
         sys.exit(f"launch_torchrun: error: {problem}")

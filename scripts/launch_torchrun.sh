@@ -8,8 +8,8 @@
 #   scripts/launch_torchrun.sh --nnodes 2 --node_rank R --master_addr node0 \
 #       --nproc_per_node 8 -- DATA ...                                            # on node R of two
 #
-# RELPOS_JOIN_TIMEOUT=300: seconds that nodes and ranks wait for each other. After SIGTERM the ranks
-# have STOP_TIMEOUT=120 seconds to finish an update and save. docs/multi_node.md has the rest.
+# Its last line says why it ended. RELPOS_JOIN_TIMEOUT=300: seconds that nodes and ranks wait for each other. After SIGTERM the ranks
+# have STOP_TIMEOUT=120 seconds to finish an update and save, and the exit code is 75. docs/multi_node.md has the rest.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export RELPOS_JOIN_TIMEOUT=${RELPOS_JOIN_TIMEOUT:-300}
@@ -54,20 +54,35 @@ if [ -z "$gave_rendezvous" ]; then
     torchrun+=(--standalone)
   else
     [ -n "$master_addr" ] || die "--nnodes $nodes needs --master_addr, the address of node 0, on every node"
+    for number in "nnodes $nodes" "node_rank $node_rank" "master_port $master_port"; do
+      [[ ${number#* } =~ ^[0-9]+$ ]] || die "--$number is not a number (for a range of nodes give --rdzv_backend c10d --rdzv_endpoint HOST:PORT)"
+    done
+    [ "$node_rank" -lt "$nodes" ] || die "--node_rank $node_rank of --nnodes $nodes: nodes count from 0"
     torchrun+=(--rdzv_conf "timeout=$RELPOS_JOIN_TIMEOUT")
-    # torchrun would wait for a taken port, or an address where nobody is, and say less
-    "$python" "$ROOT/scripts/launch_check.py" "$master_addr" "$master_port" "$node_rank" "$RELPOS_JOIN_TIMEOUT"
+    # torchrun would wait for a taken port, for nodes, or for an address where nobody is, and say less
+    "$python" "$ROOT/scripts/launch_check.py" "$master_addr" "$master_port" "$node_rank" "$nodes"
   fi
 fi
 [[ " $* " =~ " --user-dir"[\ =] ]] || set -- "$@" --user-dir "$ROOT/fairseq_relpos"
 
 code=0
+# the ranks write into it why they ended: torchrun's own last lines do not say
+export RELPOS_ERROR_FILE=$(mktemp)
+trap 'rm -f "$RELPOS_ERROR_FILE"' EXIT
 "$python" -m torch.distributed.run "${torchrun[@]}" -m fairseq_cli.train "$@" &
 torchrun_pid=$!
-trap 'kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
+stopped=
+trap 'stopped=yes; kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
 while :; do
   wait $torchrun_pid && code=0 || code=$?
   kill -0 $torchrun_pid 2>/dev/null || break
 done
-[ $code = 0 ] || echo "launch_torchrun: torchrun ended with exit code $code: the first line above with \"error:\" or \"Timed out\" says why" >&2
+if [ $code != 0 ] && [ -n "$stopped" ]; then
+  echo "launch_torchrun: stopped by a signal; the same command goes on from the last checkpoint" >&2
+  exit 75
+elif [ $code != 0 ]; then
+  why=$(head -n 1 "$RELPOS_ERROR_FILE")
+  [ -n "$why" ] || why="torchrun ended with exit code $code: the first line above that names an error says why"
+  echo "launch_torchrun: error: $why" >&2
+fi
 exit $code

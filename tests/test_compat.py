@@ -401,6 +401,14 @@ def test_a_single_rank_is_left_alone(as_launched):
     assert settings.distributed_init_method is None and settings.distributed_world_size == 1
 
 
+@pytest.mark.parametrize("flag", [("--distributed-world-size", 1), ("--distributed-world-size=16",)])
+def test_another_number_of_ranks_than_asked_for_is_refused(flag, as_launched):
+    with pytest.raises(SystemExit, match="--distributed-world-size .* but the launcher started 2 ranks"):
+        as_launched(*flag, gpus=1, WORLD_SIZE=2, RANK=1, LOCAL_RANK=0, **TORCHRUN)
+    settings = as_launched("--distributed-world-size", 2, gpus=1)
+    assert settings.distributed_world_size == 2
+
+
 def test_commands_that_do_not_combine_their_ranks_are_left_alone(as_launched):
     def main(cfg):
         raise AssertionError("only its file name counts")

@@ -1,4 +1,4 @@
-"""Several ranks find each other, or each says within bounded time who is missing."""
+"""Several ranks, or nodes, find each other, or each says within bounded time who is missing."""
 
 import contextlib
 import datetime
@@ -12,7 +12,7 @@ from torch.distributed import PrefixStore, TCPStore
 
 from ..shims import replace
 
-#: how many seconds a rank waits for the others (launch_torchrun.sh sets the same for nodes)
+#: how many seconds a rank, or a node of launch_torchrun.sh, waits for the others
 TIMEOUT_VARIABLE, TIMEOUT = "RELPOS_JOIN_TIMEOUT", 300
 
 
@@ -61,8 +61,9 @@ def store_address(init_method):
     return None
 
 
-def open_store(host, port, served, rank, seconds):
-    """The store of all ranks, which the first of them serves unless the launcher does."""
+def open_store(host, port, served, rank, seconds, who="rank"):
+    """The store of all ranks, which the first of them serves unless the launcher does. who: what
+    the others are, "rank" or "node", for the errors."""
     try:
         store = TCPStore(
             host,
@@ -72,27 +73,28 @@ def open_store(host, port, served, rank, seconds):
             wait_for_workers=False,
         )
     except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
-        raise ValueError(_why_there_is_no_store(str(error), host, port, seconds)) from None
+        raise ValueError(_why_there_is_no_store(str(error), host, port, seconds, who)) from None
     # torchrun's store outlives the ranks that it starts again
     return PrefixStore(f"relpos/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
-def _why_there_is_no_store(message, host, port, seconds):
+def _why_there_is_no_store(message, host, port, seconds, who):
     if "EADDRINUSE" in message or "address already in use" in message.lower():
         return (
             f"port {port} of {socket.gethostname()} is in use, perhaps by an earlier run: choose "
             "another (--distributed-port, torchrun's --master_port) or end what uses it"
         )
     if "listen" in message or "bind" in message:
-        return f"rank 0 cannot serve port {port} of {socket.gethostname()}: {message.splitlines()[0]}"
+        return f"{who} 0 cannot serve port {port} of {socket.gethostname()}: {message.splitlines()[0]}"
     return (
-        f"rank 0 does not answer at {host}:{port} after {seconds:g} s: start its node, give every "
+        f"{who} 0 does not answer at {host}:{port} after {seconds:g} s: start it, give every "
         f"node the same address and port, open the port; {TIMEOUT_VARIABLE} changes the wait"
     )
 
 
-def call_the_roll(store, rank, ranks, seconds):
-    """Returns when every rank has come; an error names those that have not after ``seconds``."""
+def call_the_roll(store, rank, ranks, seconds, who="rank"):
+    """Returns when every rank has come; an error names those that have not after ``seconds``.
+    who: as in ``open_store``."""
     deadline = time.monotonic() + seconds
     try:
         store.set(f"joined/{rank}", socket.gethostname())
@@ -106,13 +108,13 @@ def call_the_roll(store, rank, ranks, seconds):
         hosts = sorted({store.get(f"joined/{other}").decode() for other in came})
     except RuntimeError as error:
         raise ValueError(
-            f"rank {rank} lost rank 0 while the ranks were joining ({str(error).splitlines()[0]}): "
-            "rank 0's own last line says why it ended"
+            f"{who} {rank} lost {who} 0 while the {who}s were joining ({str(error).splitlines()[0]}): "
+            f"the last line of {who} 0 says why it ended"
         ) from None
     missing = [str(other) for other in range(ranks) if other not in came]
     raise ValueError(
-        f"after {seconds:g} s {len(missing)} of {ranks} ranks have not joined: "
-        f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what their nodes "
+        f"after {seconds:g} s {len(missing)} of {ranks} {who}s have not joined: "
+        f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what they "
         f"printed; {TIMEOUT_VARIABLE} changes the wait"
     )
 
