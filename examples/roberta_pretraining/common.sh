@@ -10,9 +10,11 @@ read_known_settings() {
   [ -z "$_new" ] || die "unknown setting ${_new//$'\n'/, } in $1: $HERE/settings.sh has all that there are"
 }
 
+given_machine=${MACHINE:-}
 . "$HERE/settings.sh"
 for settings_file in ${SETTINGS:-}; do
   read_known_settings "$settings_file"
 done
+MACHINE=${given_machine:-$MACHINE}
 DATA=${DATA:-data-bin/$DATA_NAME} # prepare.sh writes it, training reads it
 RUNS=${RUNS:-runs/$NAME}          # one folder for each run: ENCODING-seedN

@@ -6,8 +6,8 @@
 #   bash examples/roberta_pretraining/run.sh report [FOLDER]
 #
 # train goes on where it was stopped. LAUNCH is what stands before the data and the flags: fairseq-train, which
-# takes the GPUs of one machine, or what starts it on several:
-#   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 ... -- fairseq-train"
+# takes the GPUs of one machine, or what starts it on several (docs/multi_node.md), on each of them:
+#   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 --master_addr HOST --"
 # validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -34,13 +34,14 @@ need_checkpoint() {
 read_machine() {
   local file=$HERE/machines/$MACHINE.sh made
   [ -e "$file" ] || die "no machine $MACHINE: there are $(cd "$HERE/machines" && ls | sed 's/\.sh$//' | paste -sd' '); write $file"
-  unset NODES GPUS PRECISION SAMPLES_PER_GPU UPDATE_FREQ
+  unset NODES GPUS PROCESSES PRECISION SAMPLES_PER_GPU UPDATE_FREQ
   . "$file"
   [ -n "${SAMPLES_PER_GPU:-}" ] ||
     die "$file does not say how it makes a batch of $BATCH: add SAMPLES_PER_GPU and UPDATE_FREQ for it"
-  made=$((SAMPLES_PER_GPU * UPDATE_FREQ * (GPUS > 0 ? GPUS : 1)))
+  ranks=$((GPUS > 0 ? GPUS : ${PROCESSES:-1}))
+  made=$((SAMPLES_PER_GPU * UPDATE_FREQ * ranks))
   [ "$made" -eq "$BATCH" ] ||
-    die "$file makes a batch of $made ($GPUS GPUs x $SAMPLES_PER_GPU samples x update frequency $UPDATE_FREQ), and the settings say $BATCH: change SAMPLES_PER_GPU or UPDATE_FREQ"
+    die "$file makes a batch of $made ($ranks GPUs or processes x $SAMPLES_PER_GPU samples x update frequency $UPDATE_FREQ), and the settings say $BATCH: change SAMPLES_PER_GPU or UPDATE_FREQ"
   [ "$NODES" -eq 1 ] || [ "$LAUNCH" != fairseq-train ] ||
     die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
 }
@@ -51,12 +52,9 @@ machine_flags() {
     fp32) ;;
     *) die "PRECISION=$PRECISION in machines/$MACHINE.sh: give fp16, bf16 or fp32" ;;
   esac
-  if [ "$GPUS" -eq 0 ]; then
-    echo --cpu
-  else
-    # fewer GPUs than that are an error, not a smaller batch
-    printf '%s\n' --distributed-world-size "$GPUS"
-  fi
+  [ "$GPUS" -gt 0 ] || echo --cpu
+  # fewer than that are an error, not a smaller batch
+  printf '%s\n' --distributed-world-size "$ranks"
 }
 
 # Before there is a folder for it; fairseq would list its hundreds of architectures.
@@ -79,7 +77,7 @@ make_start() {
 }
 
 train() {
-  local command flags start words=()
+  local command flags start ranks place words=()
   need_data
   read_machine
   need_encoding
@@ -105,13 +103,16 @@ train() {
     --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     ${start:+"$start"} "$@")
-  lock "$run"
-  if is_trained "$run" "${command[@]}"; then
+  # the other nodes would wait for the lock of the first, and write over what it writes
+  place=$run
+  [[ ! $LAUNCH =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]] || place=$run/node${BASH_REMATCH[1]}
+  lock "$place"
+  if is_trained "$place" "${command[@]}"; then
     say "$run is trained"
     return
   fi
   say "training $encoding, seed $SEED, on $MACHINE: $run/train.log"
-  train_to_the_end "$run" "${command[@]}"
+  train_to_the_end "$place" "${command[@]}"
 }
 
 validate() {

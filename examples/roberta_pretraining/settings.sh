@@ -1,11 +1,11 @@
 # Every value of the recipe, once: RoBERTa base as TUPE (Ke et al. 2021) pretrained it. SETTINGS="FILE..."
 # reads other files after this one, which name only what they change: m4m.sh, huang.sh, large.sh and so on, or
-# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. Read by prepare.sh and run.sh.
+# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on; given in the environment it wins. Read by prepare.sh and run.sh.
 
 # --- where: data-bin/$DATA_NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
 NAME=roberta_pretraining_tupe
 DATA_NAME=roberta_pretraining  # papers that share a vocabulary share the data
-MACHINE=${MACHINE:-v100x16}    # GPUs, samples on each, precision
+MACHINE=v100x16                # GPUs, samples on each, precision
 
 # --- text, where prepare.sh gets none: names in downloads.txt ---
 TEXTS="enwiki-latest-pages-articles.xml.bz2 books_large_p1.txt books_large_p2.txt"

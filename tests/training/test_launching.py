@@ -215,15 +215,6 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     assert_close(tmp_path / "run", tmp_path / "alone")
 
 
-def test_launch_torchrun_ends_with_the_reason_of_a_rank(data, tmp_path):
-    command = arguments(data, tmp_path / "run", "--distributed-world-size", 4)
-    code, printed = launch("--nproc_per_node", 1, "--", *command)
-    assert code == 1
-    last = printed.splitlines()[-1]
-    assert last.startswith("launch_torchrun: error: rank ")
-    assert "--distributed-world-size 4, but the launcher started 1 ranks" in last
-
-
 def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp_path):
     """The launcher gets SIGTERM as the rank begins its 5th update."""
     stops = plugin(tmp_path / "stops", "if update == 5:\n"
