@@ -6,11 +6,13 @@ import torch
 
 from .base import Backend, Mask
 from .eager import Eager
+from .lean import Lean
 from .sdpa import SDPA
+from .triton import Triton
 
 logger = logging.getLogger(__name__)
 
-BACKENDS = {backend.name: backend for backend in (Eager, SDPA)}
+BACKENDS = {backend.name: backend for backend in (Eager, Lean, SDPA, Triton)}
 
 
 class Strict(Backend):

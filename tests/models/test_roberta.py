@@ -329,7 +329,7 @@ def test_a_file_without_signature_is_named_in_the_log(caplog):
     ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
     ({"position_hparams": "num_buckets=7"}, "even"),
     ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
-    ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager sdpa"),
+    ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager lean sdpa"),
     ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
     ({"export": True}, "TorchScript and ONNX"),
 ])

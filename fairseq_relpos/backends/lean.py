@@ -1,0 +1,227 @@
+"""softmax(e + mask) V a few sentences and heads at a time, computed again in backward.
+
+Autograd keeps several [B, H, T, S] tensors from forward to backward. Here only what goes in
+and comes out is kept, with the seed of the dropout mask: backward evaluates the logits of a
+slice again, and with P = softmax(e + mask), M the dropout mask over its keep probability and
+dO the gradient of O = (P * M) V,
+
+    dV = (P * M)^T dO,   dP = (dO V^T) * M,   de = P * (dP - rowsum(dO * O)).
+
+From de on, autograd goes through the slice's own evaluation, so every form of Terms is
+served. Gradients of what all sentences share are summed in one buffer.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from ..terms import EVERY, Terms, by_offset, by_pair, logits, part
+from .base import Backend
+
+#: logits of a slice: on a CPU what its caches hold, elsewhere enough to fill the device
+SLICE_ON_CPU, SLICE = 2**18, 2**25
+#: a dropout probability is rounded to a multiple of 1 / LEVELS
+LEVELS = 2**16
+
+
+class Lean(Backend):
+    name = "lean"
+
+    def prepare_bias(self, bias, pos):
+        """One value an offset stays so: its gradient is then as small."""
+        if bias.bias is None and bias.reset is None:
+            return bias
+        return super().prepare_bias(bias, pos)
+
+    def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        if dropout_p == 1:
+            v_BHSD, dropout_p = 0 * v_BHSD, 0.0
+        with torch.autocast(v_BHSD.device.type, enabled=False):
+            terms = by_offset(terms)
+            hidden = mask.additive(terms, torch.promote_types(terms.q_BHTD.dtype, torch.float32))
+            tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
+            if hidden is not None:
+                tensors["hidden"] = hidden[(None,) * (4 - hidden.dim())]
+            call = _Call(replace(terms, **dict.fromkeys(terms.tensors())), tuple(tensors), dropout_p)
+            return _Attention.apply(call, *tensors.values()), None
+
+
+class _Call:
+    """What of one attention call is no tensor, and the order of its slices."""
+
+    def __init__(self, terms: Terms, names, dropout_p):
+        self.terms = terms
+        self.names = names
+        self.dropped = round(dropout_p * LEVELS)
+        self.keep = 1 - self.dropped / LEVELS
+        # on the CPU, where asking for a number stops no device
+        self.seed = int(torch.randint(2**62, ())) if self.dropped else None
+
+    def arranged(self, tensors):
+        """Terms, v and the mask."""
+        at = dict(zip(self.names, tensors))
+        v_BHSD, hidden = at.pop("v_BHSD"), at.pop("hidden", None)
+        return replace(self.terms, **at), v_BHSD, hidden
+
+    def dropout_mask(self, device):
+        return _DropoutMask(self.seed, self.dropped, device) if self.dropped else None
+
+
+def slices(q_BHTD, src_len):
+    """(heads, [sentences, ..]): a few heads of all sentences, or one head of a few."""
+    batch, heads, tgt_len, _ = q_BHTD.shape
+    room = SLICE_ON_CPU if q_BHTD.device.type == "cpu" else SLICE
+    pairs = max(1, room // (tgt_len * src_len))
+    return [
+        (chosen, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))
+    ]
+
+
+def groups(count, size):
+    """0 .. count - 1 in runs of about the same length, size at most."""
+    runs = -(-count // size)
+    borders = [count * run // runs for run in range(runs + 1)]
+    return [slice(*pair) for pair in zip(borders, borders[1:])]
+
+
+class _DropoutMask:
+    """Which weights stay: 1 or 0, the same in forward and backward.
+
+    16 random bits each, read from the generator's 64-bit numbers: several times cheaper
+    than torch's dropout on a CPU. There the bits of a sentence and head depend on the seed
+    and on nothing else, however the work is sliced.
+    """
+
+    def __init__(self, seed, dropped, device):
+        self.threshold = dropped - LEVELS // 2
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def next(self, like_BHTS):
+        batch, heads, tgt_len, src_len = like_BHTS.shape
+        words = -(-tgt_len * src_len // 4)
+        bits = torch.empty(heads, batch, words, dtype=torch.int64, device=like_BHTS.device)
+        # int16 reads all 64 of them; without the bounds the sign would always be 0
+        bits.random_(-(2**63), None, generator=self.generator)
+        kept = bits.view(torch.int16).ge_(self.threshold)[..., : tgt_len * src_len]
+        return kept.to(like_BHTS.dtype).view(heads, batch, tgt_len, src_len).transpose(0, 1)
+
+
+def keep_mask(seed, shape, dropout_p, dtype=torch.float32):
+    """[B, H, T, S], 1 where a weight stays: what an attention with this seed multiplies its
+    weights with, before it divides them by the keep probability."""
+    mask = _DropoutMask(seed, round(dropout_p * LEVELS), "cpu")
+    return mask.next(torch.empty(shape, dtype=dtype))
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, call, *tensors):
+        ctx.call = call
+        terms, v, hidden = call.arranged(tensors)
+        q, mask = terms.q_BHTD, call.dropout_mask(v.device)
+        # as the output projection reads it: [T, B, H, D] in memory
+        out = v.new_empty(q.size(2), *q.shape[:2], v.size(3)).permute(1, 2, 0, 3)
+        for heads, sentence_groups in slices(q, v.size(2)):
+            shared = by_pair(terms.part(heads=heads))
+            for sentences in sentence_groups:
+                e = logits(shared.part(sentences))
+                weights = softmax(e, hidden, sentences, heads)
+                values = v[sentences, heads]
+                if mask is not None:
+                    weights.mul_(mask.next(weights))
+                    values = values / call.keep
+                out[sentences, heads] = weights.to(v.dtype) @ values
+        ctx.save_for_backward(out, *tensors)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTD):
+        with torch.autocast(grad_BHTD.device.type, enabled=False):
+            return _Attention.gradients(ctx, grad_BHTD)
+
+    @staticmethod
+    def gradients(ctx, grad_BHTD):
+        call, (out, *tensors) = ctx.call, ctx.saved_tensors
+        needed = dict(zip(call.names, ctx.needs_input_grad[1:]))
+        grads = _Gradients(dict(zip(call.names, tensors)))
+        terms, v, hidden = call.arranged(tensors)
+        mask = call.dropout_mask(v.device)
+        for heads, sentence_groups in slices(terms.q_BHTD, v.size(2)):
+            mine = leaves(terms.part(heads=heads), needed)
+            with torch.enable_grad():
+                shared = by_pair(mine)
+            learned = [name for name, x in shared.tensors().items() if x.requires_grad]
+            # what by_pair has made is summed over the sentences, and then goes back through it
+            spread = {name: x for name in learned
+                      if (x := getattr(shared, name)) is not getattr(mine, name)}
+            sums = _Gradients(spread)
+            for sentences in sentence_groups:
+                piece = leaves(shared.part(sentences), dict.fromkeys(learned, True))
+                with torch.enable_grad():
+                    e = logits(piece)
+                weights = softmax(e.detach(), hidden, sentences, heads)
+                grad, o = grad_BHTD[sentences, heads], out[sentences, heads]
+                delta = (grad * o).sum(-1, keepdim=True, dtype=weights.dtype)
+                if mask is None:
+                    kept = weights
+                else:
+                    grad, kept = grad / call.keep, weights * mask.next(weights)
+                if needed["v_BHSD"]:
+                    grads.add("v_BHSD", kept.to(v.dtype).mT @ grad, sentences, heads)
+                de = (grad @ v[sentences, heads].mT).to(weights.dtype)
+                if mask is None:
+                    de.sub_(delta).mul_(weights)
+                else:
+                    de.mul_(kept).sub_(weights.mul_(delta))
+                if needed.get("hidden"):
+                    grads.add("hidden", de, sentences, heads)
+                if e.requires_grad:
+                    found = torch.autograd.grad(e, [getattr(piece, x) for x in learned], de)
+                    for name, gradient in zip(learned, found):
+                        if name in spread:
+                            sums.add(name, gradient, sentences)
+                        else:
+                            grads.add(name, gradient, sentences, heads)
+            if spread:
+                below = {name: x for name, x in mine.tensors().items()
+                         if x.requires_grad and (name in spread or name not in learned)}
+                found = torch.autograd.grad(
+                    list(spread.values()), list(below.values()), [sums.of[x] for x in spread]
+                )
+                for name, gradient in zip(below, found):
+                    grads.add(name, gradient, heads=heads)
+        return None, *(grads.of.get(name) for name in call.names)
+
+
+class _Gradients:
+    """Gradients of whole tensors, from those of their slices."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+        self.of = {}
+
+    def add(self, name, gradient, sentences=EVERY, heads=EVERY):
+        whole = self.tensors[name]
+        if name not in self.of:
+            if gradient.shape == whole.shape:
+                self.of[name] = gradient
+                return
+            self.of[name] = torch.zeros_like(whole)
+        mine = part(name, self.of[name], sentences, heads)
+        mine += gradient.sum_to_size(mine.shape)
+
+
+def leaves(terms, needed):
+    """The same tensors as leaves of a graph of their own, learned where needed."""
+    return replace(terms, **{
+        name: x.detach().requires_grad_(needed.get(name, False))
+        for name, x in terms.tensors().items()
+    })
+
+
+def softmax(e_BHTS, hidden, sentences, heads):
+    """Of the logits of a slice, which it changes, with the mask of the whole call."""
+    if hidden is not None:
+        e_BHTS += part("hidden", hidden, sentences, heads)
+    return e_BHTS.softmax(-1)
