@@ -258,8 +258,9 @@ def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
     terms = encoding.terms(q, k, Positions.of(7, 7))
     added = mask.additive(terms, torch.float16) + terms.dense_bias().half()
     assert added.isfinite().all()
-    for backend in BACKENDS:
-        assert select(backend)(terms, v, mask, 0.0, False)[0].isfinite().all()
+    for name, backend in BACKENDS.items():
+        if backend().refuses(terms, False) is None:
+            assert select(name)(terms, v, mask, 0.0, False)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,6 +14,10 @@ from .base import Backend, Mask
 WIDEST = 128
 #: the terms that have a gradient, after q, k and v
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "reset")
+#: queries, and keys, of a tile, and warps of a program: what the compiler keeps in registers
+TILE, WARPS, STAGES = 32, 4, 2
+#: the same in a forward pass where no table needs registers
+LARGE_TILE = 64
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
 
@@ -85,6 +89,7 @@ class Settings:
     cls_BS: Optional[torch.Tensor]
     dropout: float
     seed: Optional[int]
+    forward_tile: int
 
     @classmethod
     def of(cls, terms: Terms, mask: Mask, dropout_p: float) -> "Settings":
@@ -104,6 +109,7 @@ class Settings:
             dropout_p,
             # from torch's CPU generator: manual_seed and checkpointing govern it
             int(torch.randint(2**62, ())) if dropout_p > 0 else None,
+            LARGE_TILE if terms.q_BHTD.dtype.itemsize == 2 and terms.A is None is terms.C else TILE,
         )
 
 
@@ -112,7 +118,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, settings, *inputs):
-        out, peak, total = Launch(settings, *inputs).forward()
+        out, peak, total = Launch(settings, settings.forward_tile, *inputs).forward()
         ctx.settings = settings
         ctx.save_for_backward(*inputs, out, peak, total)
         return out
@@ -122,7 +128,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
         delta = (grad_out.float() * out.float()).sum(-1)
-        launch = Launch(ctx.settings, *inputs)
+        launch = Launch(ctx.settings, TILE, *inputs)
         return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
 
 
@@ -130,7 +136,7 @@ class Launch:
     """The kernels' arguments for one call, and their launches. Tables and bias_row are in the
     order of the offsets."""
 
-    def __init__(self, settings, q, k, v, *positions):
+    def __init__(self, settings, tile, q, k, v, *positions):
         # Triton itself is imported with the first call
         from . import triton_kernels as kernels
 
@@ -163,9 +169,11 @@ class Launch:
             seed=settings.seed,
         )
         self.constants = {
-            "M": tile_size(max(self.width, self.values), q.dtype, self.src_len),
+            "M": min(tile, padded(self.src_len)),
             "D": padded(self.width),
             "DV": padded(self.values),
+            "num_warps": WARPS,
+            "num_stages": STAGES,
         }
 
     def table(self, name):
@@ -288,12 +296,6 @@ class Launch:
                     *(x if x is None else self.rows(x) for x in shares.values()),
                     self.batch, -(-self.batch // parts))
         return {name: share.sum(0) for name, share in shares.items() if share is not None}
-
-
-def tile_size(width, dtype, src_len):
-    """Queries and keys of a tile, as many as fit into 96 KiB of shared memory."""
-    largest = 64 if width <= 64 and dtype != torch.float32 else 32
-    return min(largest, padded(src_len))
 
 
 def padded(size):

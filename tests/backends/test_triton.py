@@ -1,0 +1,287 @@
+"""The fused kernels against eager, outputs and gradients: on a GPU, or in Triton's interpreter."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from loops import random_qk, scale_up
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_relpos.backends import Mask
+from fairseq_relpos.backends import triton as backend
+from fairseq_relpos.backends.eager import Eager
+from fairseq_relpos.backends.triton import Triton
+from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import Clipped, LogBuckets
+from fairseq_relpos.terms import Terms
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def interpreter():
+    """Without a GPU, Triton is made to interpret its kernels, which it decides on import. For
+    these tests alone: elsewhere the backend refuses to run on a CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICE == "cpu":
+            patch.setenv("TRITON_INTERPRET", "1")
+        yield
+
+
+with interpreter():
+    triton = pytest.importorskip("triton", reason="Triton is not installed (pip install triton)")
+    import triton.language as tl
+
+    from fairseq_relpos.backends import triton_kernels as kernels
+
+    @triton.jit
+    def write_kept(out, call, M: tl.constexpr):
+        b, h = tl.program_id(0), tl.program_id(1)
+        t, s = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
+        at = ((b * call.heads + h) * call.tgt_len + t) * call.src_len + s
+        inside = (t < call.tgt_len) & (s < call.src_len)
+        tl.store(out + at, kernels.kept(call, b.to(tl.int64), h, t, s), mask=inside)
+
+
+@pytest.fixture(autouse=True)
+def interpreted():
+    with interpreter():
+        yield
+
+
+H, D, DV = 2, 8, 6
+ROWS, OTHER_ROWS = Clipped(5), LogBuckets(8, 20)
+
+
+def table(*shape):
+    return torch.randn(*shape, device=DEVICE, requires_grad=True)
+
+
+def vectors(heads=H, rows=ROWS):
+    return table(heads, rows.count, D)
+
+
+FORMS = {
+    "content": lambda B, T, S: {},
+    "bias of an offset": lambda B, T, S: {"bias_row": table(H, ROWS.count)},
+    "bias of a pair, reset": lambda B, T, S: {"bias": table(1, H, T, S), "reset": table(2, H)},
+    "gain": lambda B, T, S: {"gain": table(1, ROWS.count)},
+    "query rows": lambda B, T, S: {"A": vectors(), "bias_row": table(H, ROWS.count)},
+    "key rows of their own": lambda B, T, S: {"C": vectors(1, OTHER_ROWS), "C_rows": OTHER_ROWS},
+    "sum of all": lambda B, T, S: {
+        "A": vectors(1), "C": vectors(), "gain": table(H, ROWS.count), "reset": table(2, H),
+        "bias_row": table(H, ROWS.count), "bias": table(B, H, T, S),
+    },
+    "product": lambda B, T, S: {
+        "A": vectors(1), "C": vectors(1), "gain": table(1, ROWS.count), "product": True,
+    },
+}
+
+
+def make(form, tgt_len, src_len, batch=1, dtype=torch.float32):
+    def rows(length, width):
+        x = torch.randn(batch, H, length, width, device=DEVICE)
+        return x.to(dtype).requires_grad_()
+
+    q, k, v = rows(tgt_len, D), rows(src_len, D), rows(src_len, DV)
+    return Terms(q, k, 0.3, rows=ROWS, **FORMS[form](batch, tgt_len, src_len)), v
+
+
+def padding(src_len):
+    """Of two sentences one is padded to the left, the other to the right."""
+    hidden = torch.zeros(2, src_len, dtype=torch.bool, device=DEVICE)
+    hidden[0, : src_len // 3] = True
+    hidden[1, src_len - src_len // 3 :] = True
+    return hidden
+
+
+def outcome(run, terms, v, mask=Mask(), dropout_p=0.0):
+    """Name -> output and gradients of one pass."""
+    inputs = {name: x for name, x in {**terms.tensors(), "v": v}.items() if x.requires_grad}
+    out, _ = run(terms, v, mask, dropout_p, False)
+    weights = torch.linspace(-1, 1, out.numel(), device=DEVICE).view_as(out).to(out.dtype)
+    gradients = torch.autograd.grad((weights * out).sum(), list(inputs.values()))
+    return {"out": out.detach(), **dict(zip(inputs, gradients))}
+
+
+def assert_equal(found, expected, tolerance=2e-5):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert not found[name].isnan().any(), name
+        difference = (found[name].double() - value.double()).abs().max()
+        assert difference <= tolerance * max(1, value.abs().max()), (name, difference)
+
+
+def assert_equals_eager(terms, v, mask=Mask(), tolerance=2e-5):
+    assert_equal(outcome(Triton(), terms, v, mask), outcome(Eager(), terms, v, mask), tolerance)
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_every_encoding_equals_eager_beside_padding_or_is_refused(name):
+    dims = Dims(embed_dim=8, num_heads=2, max_len=9)
+    encoding = scale_up(build(name, dims)).to(DEVICE)
+    q, k = (x.to(DEVICE).requires_grad_() for x in random_qk(dims, 7, 7, dtype=torch.float32))
+    v = torch.randn_like(k).requires_grad_()
+    mask = Mask(padding(7))
+    inputs = {"q": q, "k": k, "v": v, **dict(encoding.named_parameters())}
+
+    def run(backend):
+        terms = encoding.terms(q, k, Positions.of(7, 7, mask.padding_BS))
+        out, _ = backend(terms, v, mask, 0.0, False)
+        grads = torch.autograd.grad(out.square().sum(), list(inputs.values()), allow_unused=True)
+        return {"out": out, **{n: g for n, g in zip(inputs, grads) if g is not None}}
+
+    terms = encoding.terms(q, k, Positions.of(7, 7, mask.padding_BS))
+    if terms.gate is not None:
+        assert "gate" in Triton().refuses(terms, False)
+        return
+    assert Triton().refuses(terms, False) is None
+    assert_equal(run(Triton()), run(Eager()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_equals_eager_where_queries_follow_a_memory(form):
+    assert_equals_eager(*make(form, 20, 45))
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (63, 63), (1, 7)])
+@pytest.mark.parametrize("form", ["sum of all", "product"])
+def test_odd_lengths(form, lengths):
+    assert_equals_eager(*make(form, *lengths))
+
+
+@pytest.mark.parametrize("form", ["bias of an offset", "query rows"])
+def test_five_tiles_in_a_causal_stack(form):
+    assert_equals_eager(*make(form, 130, 130), Mask(causal=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", ["bias of an offset", "bias of a pair, reset"])
+def test_padding_on_either_side(form, causal):
+    """Also for queries that see no key at all: the first ones of a causal stack."""
+    assert_equals_eager(*make(form, 33, 33, batch=2), Mask(padding(33), causal))
+
+
+def test_a_cls_that_is_not_in_slot_0():
+    terms, v = make("sum of all", 9, 12, batch=2)
+    terms.cls_BS = torch.zeros(2, 12, dtype=torch.bool, device=DEVICE)
+    terms.cls_BS[0, 2] = terms.cls_BS[1, 5] = True
+    assert_equals_eager(terms, v)
+
+
+@pytest.mark.parametrize("extra", [
+    torch.rand(7, 7) < 0.3,
+    torch.randn(7, 7).masked_fill(torch.rand(7, 7) < 0.3, float("-inf")),
+    torch.randn(2 * H, 7, 7),
+], ids=["hidden", "added", "for each head"])
+def test_any_other_mask(extra):
+    assert_equals_eager(*make("bias of an offset", 7, 7, batch=2), Mask(extra=extra.to(DEVICE)))
+
+
+def test_heads_of_another_layout_and_of_two_dtypes():
+    """As attention has them: q, k, v [T, B H, D] in memory; some encodings add float32 to q."""
+    terms, v = make("query rows", 7, 7, batch=2)
+
+    def as_projected(x, dtype):
+        x = x.detach().permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+        return x.to(dtype).requires_grad_()
+
+    terms.q_BHTD = as_projected(terms.q_BHTD, torch.float32)
+    terms.k_BHSD = as_projected(terms.k_BHSD, torch.float16)
+    assert_equals_eager(terms, as_projected(v, torch.float16), tolerance=2e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_half_precision_is_accumulated_in_float32(form):
+    terms, v = make(form, 7, 40, dtype=torch.float16)
+    reference = Terms(**{**vars(terms), "q_BHTD": terms.q_BHTD.float(), "k_BHSD": terms.k_BHSD.float()})
+    assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 1e-2)
+
+
+def test_products_of_three_do_not_overflow_half_precision():
+    terms, v = make("product", 7, 7, dtype=torch.float16)
+    terms = Terms(**{**vars(terms), "q_BHTD": 20 * terms.q_BHTD, "k_BHSD": 20 * terms.k_BHSD})
+    out, _ = Triton()(terms, v, Mask(), 0.0, False)
+    for gradient in torch.autograd.grad(out.float().sum(), [terms.A, terms.C, terms.gain]):
+        assert gradient.isfinite().all()
+
+
+# --- dropout ---
+
+
+def what_dropout_keeps(terms, v, dropout_p):
+    """[B, H, T, S] of 0 and 1 / (1 - p), for the seed that the next call will draw."""
+    state = torch.get_rng_state()
+    settings = backend.Settings.of(terms, Mask(), dropout_p)
+    torch.set_rng_state(state)
+    launch = backend.Launch(settings, backend.TILE, terms.q_BHTD, terms.k_BHSD, v, *[None] * 6)
+    out = torch.full((*terms.q_BHTD.shape[:3], terms.k_BHSD.size(2)), -1.0, device=DEVICE)
+    write_kept[out.shape[:2]](out, launch.call, M=backend.padded(max(out.shape[2:])))
+    return out
+
+
+@pytest.mark.parametrize("form", ["bias of a pair, reset", "query rows"])
+def test_dropout_equals_eager_with_the_same_weights_kept(form, monkeypatch):
+    terms, v = make(form, 7, 40, batch=2)
+    keep = what_dropout_keeps(terms, v, 0.3)
+    found = outcome(Triton(), terms, v, dropout_p=0.3)
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda weights, p: weights * keep)
+    assert_equal(found, outcome(Eager(), terms, v, dropout_p=0.3))
+
+
+def test_dropout_keeps_independently_and_as_often_as_asked():
+    terms, v = make("content", 60, 64, batch=2)
+    keep = what_dropout_keeps(terms, v, 0.3) > 0
+    assert abs(keep.float().mean() - 0.7) < 4 * (0.21 / keep.numel()) ** 0.5
+    for axis in range(4):  # sentences, heads, queries and keys each have their own
+        kept_again = (keep & keep.roll(1, axis)).float().mean()
+        assert abs(kept_again - 0.49) < 0.02
+    torch.manual_seed(1)
+    assert (what_dropout_keeps(terms, v, 0.3) > 0).ne(keep).any()
+
+
+def test_the_same_seed_gives_the_same_bits():
+    terms, v = make("sum of all", 7, 40)
+    first, second, other = (
+        (torch.manual_seed(seed), outcome(Triton(), terms, v, dropout_p=0.2))[1]
+        for seed in (3, 3, 4)
+    )
+    assert all(first[name].equal(second[name]) for name in first)
+    assert not any(first[name].equal(other[name]) for name in first)
+
+
+# --- memory ---
+
+
+def test_nothing_is_left_of_what_was_in_memory_before(monkeypatch):
+    def poisoned(make):
+        return lambda *args, **kwargs: make(*args, **kwargs).fill_(float("nan"))
+
+    terms, v = make("sum of all", 7, 40)
+    expected = outcome(Eager(), terms, v)
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+    assert_equal(outcome(Triton(), terms, v), expected)
+
+
+class Largest(TorchDispatchMode):
+    """Elements in memory of the largest tensor that any operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else [result]:
+            if torch.is_tensor(x) and x.is_floating_point():  # the interpreter counts bytes
+                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.itemsize)
+        return result
+
+
+@pytest.mark.parametrize("form", ["bias of an offset", "query rows", "bias of a pair, reset"])
+def test_no_tensor_has_an_element_for_each_pair_and_sentence(form):
+    length, batch = 33, 2
+    terms, v = make(form, length, length, batch)
+    with Largest() as largest:
+        outcome(Triton(), terms, v, Mask(padding(length)), dropout_p=0.1)
+    assert largest.elements < batch * H * length**2

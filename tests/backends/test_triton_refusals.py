@@ -1,0 +1,77 @@
+"""What the fused kernels cannot do is one line that says why and what can."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fairseq_relpos.backends import Mask, select, triton
+from fairseq_relpos.rows import Clipped
+from fairseq_relpos.terms import Terms
+
+ROWS = Clipped(3)
+
+
+def make(width=4, dtype=torch.float32, **positions):
+    q, k, v = (torch.randn(1, 2, 5, width, dtype=dtype) for _ in range(3))
+    return Terms(q, k, 0.5, rows=ROWS, **positions), v
+
+
+@pytest.fixture
+def interpreter(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+
+
+@pytest.mark.parametrize("call, reason", [
+    ({"dtype": torch.float64}, "float64"),
+    ({"width": 129}, "129 entries, its kernels take 128"),
+    ({"gate": torch.randn(1, ROWS.count, 4)}, "gate each dimension"),
+])
+def test_terms_it_cannot_compute(call, reason, interpreter):
+    terms, v = make(**call)
+    with pytest.raises(ValueError, match=f"triton: .*{reason}.*; use auto or .*eager") as error:
+        select("triton")(terms, v, Mask(), 0.0, False)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cpu_without_the_interpreter(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    terms, v = make()
+    with pytest.raises(ValueError, match="triton: .*CUDA device.*; use auto or eager"):
+        select("triton")(terms, v, Mask(), 0.0, False)
+
+
+def test_a_gpu_that_is_too_old(monkeypatch):
+    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    assert "8.0 or more, this GPU has 7.0" in triton.why_not_here(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert triton.why_not_here(torch.device("cuda")) is None
+
+
+def test_another_kind_of_device(monkeypatch):
+    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    assert "not on mps" in triton.why_not_here(torch.device("mps"))
+
+
+def test_no_triton(monkeypatch):
+    monkeypatch.setattr(triton, "find_spec", lambda name: None)
+    terms, _ = make()
+    assert triton.Triton().refuses(terms, False) == "Triton is not installed"
+
+
+def test_weights_are_never_made_and_asked_for_by_name_are_eagers(interpreter):
+    terms, v = make()
+    assert "no attention weights" in triton.Triton().refuses(terms, True)
+    out, weights = select("triton")(terms, v, Mask(), 0.0, need_weights=True)
+    torch.testing.assert_close(weights @ v, out)
+
+
+def test_the_package_does_not_import_triton():
+    program = "import sys, fairseq_relpos.backends; sys.exit('triton' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
