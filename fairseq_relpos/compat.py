@@ -185,6 +185,19 @@ def _launched_ranks():
     return int(environment.get("WORLD_SIZE") or environment.get("SLURM_STEP_NUM_TASKS") or 1)
 
 
+def log_each_line_once():
+    """All versions: every epoch opens --log-file once more, so that the lines of the hundredth
+    are in it a hundred times."""
+    from fairseq.logging import progress_bar
+
+    @replace(progress_bar, "progress_bar")
+    def once(stock, *args, log_file=None, **kwargs):
+        opened = [h for h in progress_bar.logger.handlers if isinstance(h, logging.FileHandler)]
+        if log_file is not None and any(h.baseFilename == os.path.abspath(log_file) for h in opened):
+            log_file = None
+        return stock(*args, log_file=log_file, **kwargs)
+
+
 def follow_the_launcher():
     """Under torchrun every rank takes its place, also on CPUs and with one GPU per node.
 
@@ -620,6 +633,7 @@ SHIMS = (
     restore_bitarray_rindex,
     read_checkpoints_safely,
     keep_bf16_off_tpu,
+    log_each_line_once,
     follow_the_launcher,
     refuse_another_number_of_ranks,
     refuse_to_train_alone,

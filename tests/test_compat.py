@@ -474,3 +474,12 @@ def test_importing_the_plugin_leaves_logging_as_it_was():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(USER_DIR.parent)})
     assert done.returncode == 0 and "INFO" not in done.stderr, done.stderr
+
+
+def test_each_epoch_is_logged_once(folder, data):
+    log = folder / "once" / "train.log"
+    log.parent.mkdir()
+    more = ["--max-epoch", 3, "--max-update", 100, "--log-format", "json", "--log-file", log]
+    fairseq_ok("train", *masked_lm(data, log.parent, USER_DIR, *more))
+    epochs = re.findall(r'"epoch": (\d), "train_loss"', log.read_text())
+    assert epochs == ["1", "2", "3"]
