@@ -1,9 +1,9 @@
 """Fused kernels for NVIDIA GPUs from sm80 on: see triton_kernels.py."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 
@@ -13,11 +13,8 @@ from .base import Backend, Mask
 #: entries of a head that a program can hold
 WIDEST = 128
 #: the terms that have a gradient, after q, k and v
-POSITIONS = ("bias_row", "gain", "bias", "A", "C", "reset")
-#: queries, and keys, of a tile, and warps of a program: what the compiler keeps in registers
-TILE, WARPS, STAGES = 32, 4, 2
-#: the same in a forward pass where no table needs registers
-LARGE_TILE = 64
+POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
+WARPS, STAGES = 4, 2
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
 
@@ -26,8 +23,9 @@ class Triton(Backend):
     """softmax(e + mask) V without a tensor [B, H, T, S], nor one of its gradient.
 
     float32, float16 and bfloat16. Products accumulate in float32; a float32 table is cast to
-    the dtype of q and k for its product with them. Float32 products follow
-    torch.set_float32_matmul_precision. Equal inputs and seed give equal bits, gradients too.
+    the dtype of q and k for its product with them. Float32 products run on tensor cores: in
+    three parts, which is float32's accuracy, or in one (TF32) where
+    torch.set_float32_matmul_precision allows it. Equal inputs and seed give equal bits, gradients too.
     """
 
     name = "triton"
@@ -41,11 +39,13 @@ class Triton(Backend):
         return bias  # the kernels read one value an offset
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
-        terms = by_offset(terms)
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
+        terms = by_offset(
+            replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype))
+        )
         out_BHTD = _Attention.apply(
-            Settings.of(terms, mask, dropout_p), terms.q_BHTD.to(dtype), terms.k_BHSD.to(dtype),
-            v_BHSD, *(getattr(terms, name) for name in POSITIONS),
+            Settings.of(terms, mask, dropout_p), terms.q_BHTD, terms.k_BHSD, v_BHSD,
+            *(getattr(terms, name) for name in POSITIONS),
         )
         return out_BHTD, None
 
@@ -68,8 +68,8 @@ def why_not_here(device: torch.device) -> Optional[str]:
 
 def why_not_these(terms: Terms) -> Optional[str]:
     """Why the kernels do not compute these terms; None if they do."""
-    if terms.gate is not None:
-        return "positions gate each dimension of q.k, which no matrix product computes"
+    if terms.gate is not None and terms.reset is not None:
+        return "positions gate q.k and are reset at [CLS], where its kernels would need both q.k"
     if torch.float64 in {x.dtype for x in vars(terms).values() if torch.is_tensor(x)}:
         return "its kernels compute in float32, these terms are float64"
     if terms.q_BHTD.size(3) > WIDEST:
@@ -79,7 +79,8 @@ def why_not_these(terms: Terms) -> Optional[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What has no gradient in one call. padding_BS and cls_BS [1|B, S] int8."""
+    """What has no gradient in one call. padding_BS and cls_BS [1|B, S] int8; tiles
+    as in ``tile_sizes``."""
 
     scale: float
     product: bool
@@ -89,7 +90,7 @@ class Settings:
     cls_BS: Optional[torch.Tensor]
     dropout: float
     seed: Optional[int]
-    forward_tile: int
+    tiles: Tuple[int, int]
 
     @classmethod
     def of(cls, terms: Terms, mask: Mask, dropout_p: float) -> "Settings":
@@ -109,7 +110,7 @@ class Settings:
             dropout_p,
             # from torch's CPU generator: manual_seed and checkpointing govern it
             int(torch.randint(2**62, ())) if dropout_p > 0 else None,
-            LARGE_TILE if terms.q_BHTD.dtype.itemsize == 2 and terms.A is None is terms.C else TILE,
+            tile_sizes(terms),
         )
 
 
@@ -118,7 +119,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, settings, *inputs):
-        out, peak, total = Launch(settings, settings.forward_tile, *inputs).forward()
+        out, peak, total = Launch(settings, settings.tiles[0], *inputs).forward()
         ctx.settings = settings
         ctx.save_for_backward(*inputs, out, peak, total)
         return out
@@ -128,7 +129,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
         delta = (grad_out.float() * out.float()).sum(-1)
-        launch = Launch(ctx.settings, TILE, *inputs)
+        launch = Launch(ctx.settings, ctx.settings.tiles[1], *inputs)
         return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
 
 
@@ -146,7 +147,8 @@ class Launch:
         self.src_len, self.values = v.shape[2:]
         self.length = self.tgt_len + self.src_len - 1
         exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-        padding_BS, cls_BS, reset = settings.padding_BS, settings.cls_BS, self.inputs["reset"]
+        padding_BS, cls_BS = settings.padding_BS, settings.cls_BS
+        gate, reset = self.inputs["gate"], self.inputs["reset"]
         self.call = kernels.Call(
             tgt_len=self.tgt_len,
             src_len=self.src_len,
@@ -154,7 +156,7 @@ class Launch:
             scale=settings.scale,
             product=kernels.tl.constexpr(settings.product),
             causal=kernels.tl.constexpr(settings.causal),
-            precision=kernels.tl.constexpr("ieee" if exact else "tf32"),
+            precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
             bias_row=self.table("bias_row"),
             gain=self.table("gain"),
             bias=self.plane(self.inputs["bias"]),
@@ -163,6 +165,7 @@ class Launch:
             reset=None if reset is None else reset.contiguous(),
             cls_BS=cls_BS,
             cls_batch=0 if cls_BS is None or len(cls_BS) == 1 else self.src_len,
+            gate=None if gate is None else self.rows(gate.mT.contiguous()[None]),
             A=self.table("A"),
             C=self.table("C"),
             dropout=settings.dropout if settings.dropout > 0 else None,
@@ -285,17 +288,27 @@ class Launch:
         return {"bias": grad}
 
     def backward_tables(self, common, needs):
-        if not needs & {"A", "C"}:
+        tables = dict.fromkeys(("A", "C", "gate"))
+        if not needs & tables.keys():
             return {}
         blocks = self.blocks(self.length)
         parts = min(self.batch, -(-PROGRAMS // (blocks * self.heads)))
-        shares = dict.fromkeys("AC")
-        for name in needs & {"A", "C"}:
-            shares[name] = self.empty(parts, self.heads, self.length, self.width)
+        for name in needs & tables.keys():
+            tables[name] = self.empty(parts, self.heads, self.length, self.width)
         self.launch(self.kernels.backward_tables, [blocks, parts], *common,
-                    *(x if x is None else self.rows(x) for x in shares.values()),
+                    *(x if x is None else self.rows(x) for x in tables.values()),
                     self.batch, -(-self.batch // parts))
-        return {name: share.sum(0) for name, share in shares.items() if share is not None}
+        return {name: x.sum(0) for name, x in tables.items() if x is not None}
+
+
+def tile_sizes(terms: Terms) -> Tuple[int, int]:
+    """Queries, and keys, of a tile in forward and in backward: what the compiler keeps in
+    registers for sm80."""
+    half = terms.q_BHTD.dtype.itemsize == 2
+    if terms.A is not None or terms.C is not None:
+        tile = 32 if half and terms.q_BHTD.size(3) <= 64 else 16
+        return tile, tile
+    return (64 if half and terms.gate is None else 32), 32
 
 
 def padded(size):

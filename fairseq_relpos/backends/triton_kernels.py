@@ -1,17 +1,18 @@
 """The normal form's logits, softmax and values in tiles that never leave the chip.
 
-    e_ij = s [ (q_i.k_j) gain_l  (+ or x)  q_i.A_l  (+ or x)  k_j.C_l ] + bias_l + bias_ij,
+    e_ij = s [ ((q_i * gate_l).k_j) gain_l  (+ or x)  q_i.A_l  (+ or x)  k_j.C_l ] + bias_l + bias_ij,
     out_i = sum_j softmax(e_i)_j keep_ij v_j,       l = j - i + S - 1 the place of the offset
 
 A tile of M queries and as many keys meets 2M - 1 offsets: ``q A^T`` over that band of rows is
-a matrix product, of which query m needs the columns M - 1 - m onwards (``skewed``). Forward
-runs over the keys of a tile of queries with the online softmax. Backward computes the tiles
-again from the rows' maxima and sums:
+a matrix product, of which query m needs the columns M - 1 - m onwards (``skewed``). A
+gated q.k is no such product, and is summed dimension by dimension. Forward runs over the keys
+of a tile of queries with the online softmax. Backward computes the tiles again from the rows'
+maxima and sums:
 
 - ``backward_queries``: dq, and d bias_l, d gain_l, d reset as one partial sum a program;
 - ``backward_keys``: dk and dv;
 - ``backward_bias``: d bias_ij, a tile of it a program, over all sentences;
-- ``backward_tables``: dA and dC, a block of offsets a program, over sentences and queries.
+- ``backward_tables``: dA, dC and d gate, a block of offsets a program, over sentences and queries.
 
 Each result is written by one program, so equal inputs give equal bits.
 
@@ -34,13 +35,13 @@ Rows = namedtuple("Rows", "pointer batch head row width")
 Plane = namedtuple("Plane", "pointer batch head row")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain [1|H, L] are
-#: Rows of width 1; A, C Rows [1|H, L, D]; extra a mask that is added; padding_BS and
+#: Rows of width 1; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added; padding_BS and
 #: cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and precision
 #: (of a product in float32) are known to the compiler; dropout is None or the probability.
 Call = namedtuple(
     "Call",
     "tgt_len src_len heads scale product causal precision bias_row gain bias extra padding_BS "
-    "reset cls_BS cls_batch A C dropout seed",
+    "reset cls_BS cls_batch gate A C dropout seed",
 )
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
@@ -116,22 +117,71 @@ def table_for_keys(call, h, t0, s0, k, M: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def products(call, h, t0, s0, q, k, M: tl.constexpr, D: tl.constexpr):
-    """q.k, q.A and k.C, [M, M] each; an absent one is q.k, for nobody to read."""
-    qk = dot(call, q, tl.trans(k))
-    qa = qk
-    kc = qk
-    if call.A is not None:
-        qa = skewed(dot(call, q, tl.trans(table_for_queries(call, h, t0, s0, q, M, D))), M)
-    if call.C is not None:
-        kc_NM = skewed(dot(call, k, tl.trans(table_for_keys(call, h, t0, s0, k, M, D))), M)
-        kc = tl.trans(kc_NM)
-    return qk, qa, kc
+def is_inside(call, t, s):
+    return (t < call.tgt_len) & (s >= 0) & (s < call.src_len)
 
 
 @triton.jit
-def is_inside(call, t, s):
-    return (t < call.tgt_len) & (s >= 0) & (s < call.src_len)
+def load_column(x, b, h, n, length, d):
+    """x[b, h, n, d], of the shape of n, in float32."""
+    at = b * x.batch + h * x.head + n * x.row + d
+    return tl.load(x.pointer + at, mask=(n >= 0) & (n < length), other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_gate(call, h, t, s, d):
+    """gate[h, l, d], [M, N]; in memory the offsets are side by side."""
+    at = h * call.gate.head + d * call.gate.row + (s - t + call.tgt_len - 1)
+    return tl.load(call.gate.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
+
+
+@triton.jit
+def gated(call, q, k, b, h, t, s, M: tl.constexpr):
+    """(q_t * gate_l).k_s, [M, M], of queries t [M, 1] and keys s [1|M, M]."""
+    total = tl.zeros([M, M], tl.float32)
+    for d in range(0, q.width):
+        product = load_column(q, b, h, t, call.tgt_len, d) * load_gate(call, h, t, s, d)
+        total += product * load_column(k, b, h, s, call.src_len, d)
+    return total
+
+
+@triton.jit
+def gated_gradient(call, dqk, q, k, b, h, t, s, OF: tl.constexpr, M: tl.constexpr, D: tl.constexpr):
+    """The gradient of q, k or the gate (OF) from that of ``gated``, [M, D]: in each dimension
+    the other two factors, summed over the tile's keys or, for k and the gate, its queries."""
+    columns = tl.arange(0, D)[None, :]
+    total = tl.zeros([M, D], tl.float32)
+    for d in range(0, q.width):
+        product = dqk
+        if OF != "q":
+            product *= load_column(q, b, h, t, call.tgt_len, d)
+        if OF != "k":
+            product *= load_column(k, b, h, s, call.src_len, d)
+        if OF != "gate":
+            product *= load_gate(call, h, t, s, d)
+        total_M = tl.sum(product, 1 if OF == "q" else 0)
+        total += tl.where(columns == d, total_M[:, None], 0.0)
+    return total
+
+
+@triton.jit
+def products(call, q, k, b, h, t0, s0, q_MD, k_MD, M: tl.constexpr, D: tl.constexpr):
+    """q.k, q.A and k.C, [M, M] each, of the tile whose q and k are q_MD and k_MD; an absent
+    one is q.k, for nobody to read."""
+    if call.gate is None:
+        qk = dot(call, q_MD, tl.trans(k_MD))
+    else:
+        t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
+        qk = gated(call, q, k, b, h, t, s, M)
+    qa = qk
+    kc = qk
+    if call.A is not None:
+        A_band = table_for_queries(call, h, t0, s0, q_MD, M, D)
+        qa = skewed(dot(call, q_MD, tl.trans(A_band)), M)
+    if call.C is not None:
+        C_band = table_for_keys(call, h, t0, s0, k_MD, M, D)
+        kc = tl.trans(skewed(dot(call, k_MD, tl.trans(C_band)), M))
+    return qk, qa, kc
 
 
 @triton.jit
@@ -289,7 +339,7 @@ def forward(q, k, v, out, peak, total, call,
         s = s0 + tl.arange(0, M)
         k_MD = load_rows(k, b, h, s, call.src_len, D)
         v_MD = load_rows(v, b, h, s, call.src_len, DV)
-        qk, qa, kc = products(call, h, t0, s0, q_MD, k_MD, M, D)
+        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
         e = logits(call, b, h, t[:, None], s[None, :], qk, qa, kc)
         new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
         weight = tl.exp(e - new_peak_M[:, None])
@@ -327,11 +377,14 @@ def backward_queries(q, k, v, dout, peak, total, delta, dq, dbias, dgain, dreset
         s = s0 + tl.arange(0, M)
         k_MD = load_rows(k, b, h, s, call.src_len, D)
         v_MD = load_rows(v, b, h, s, call.src_len, DV)
-        qk, qa, kc = products(call, h, t0, s0, q_MD, k_MD, M, D)
+        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
         _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
             call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
         )
-        dq_MD += dot_gradient(call, dqk, k_MD)
+        if call.gate is None:
+            dq_MD += dot_gradient(call, dqk, k_MD)
+        else:
+            dq_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "q", M, D)
         if call.A is not None:
             A_band = table_for_queries(call, h, t0, s0, q_MD, M, D)
             dq_MD += dot_gradient(call, unskewed(dqa, M), A_band)
@@ -389,12 +442,15 @@ def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call,
         q_MD = load_rows(q, b, h, t, call.tgt_len, D)
         dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
         rows = row_statistics(call, peak, total, delta, b, h, t)
-        qk, qa, kc = products(call, h, t0, s0, q_MD, k_MD, M, D)
+        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
         dropped, _, _, _, dqk, _, dkc = gradients(
             call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
         )
         dv_MD += dot(call, tl.trans(dropped).to(dout_MD.dtype), dout_MD)
-        dk_MD += dot_gradient(call, tl.trans(dqk), q_MD)
+        if call.gate is None:
+            dk_MD += dot_gradient(call, tl.trans(dqk), q_MD)
+        else:
+            dk_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "k", M, D)
         if call.C is not None:
             C_band = table_for_keys(call, h, t0, s0, k_MD, M, D)
             dk_MD += dot_gradient(call, unskewed(tl.trans(dkc), M), C_band)
@@ -420,7 +476,7 @@ def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
             v_MD = load_rows(v, b, h, s, call.src_len, DV)
             dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
             rows = row_statistics(call, peak, total, delta, b, h, t)
-            qk, qa, kc = products(call, h, t0, s0, q_MD, k_MD, M, D)
+            qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
             _, _, dbias_, _, _, _, _ = gradients(
                 call, b, h, t[:, None], s[None, :], qk, qa, kc,
                 dot(call, dout_MD, tl.trans(v_MD)), rows
@@ -433,9 +489,9 @@ def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
 
 
 @triton.jit
-def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, batch, chunk, call,
+def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, dgate, batch, chunk, call,
                     M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
-    """Program (block of offsets, head, chunk of sentences): their rows of dA and dC.
+    """Program (block of offsets, head, chunk of sentences): their rows of dA, dC and d gate.
 
     The tile's columns are offsets here, not keys. Its queries run backwards, from t0 + M - 1,
     so that the keys which one of them meets are again a skewed row of a band of 2M keys.
@@ -445,6 +501,7 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, batch, chunk, cal
     l = l0 + tl.arange(0, M)  # noqa: E741
     dA_MD = tl.zeros([M, D], tl.float32)
     dC_MD = tl.zeros([M, D], tl.float32)
+    dgate_MD = tl.zeros([M, D], tl.float32)
     # queries that meet a key at one of these offsets
     start = tl.maximum(call.tgt_len - l0 - 2 * M + 1, 0) // M * M
     end = tl.minimum(call.tgt_len, length - l0)
@@ -460,7 +517,10 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, batch, chunk, cal
             s_band = s0 + tl.arange(0, 2 * M)
             q_MD = load_rows(q, b, h, t, call.tgt_len, D)
             k_band = load_rows(k, b, h, s_band, call.src_len, D)
-            qk = skewed(dot(call, q_MD, tl.trans(k_band)), M)
+            if call.gate is None:
+                qk = skewed(dot(call, q_MD, tl.trans(k_band)), M)
+            else:
+                qk = gated(call, q, k, b, h, t[:, None], s, M)
             qa = qk
             kc = qk
             if call.A is not None:
@@ -474,14 +534,18 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, batch, chunk, cal
             dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
             dout_v = skewed(dot(call, dout_MD, tl.trans(v_band)), M)
             rows = row_statistics(call, peak, total, delta, b, h, t)
-            _, _, _, _, _, dqa, dkc = gradients(
+            _, _, _, _, dqk, dqa, dkc = gradients(
                 call, b, h, t[:, None], s, qk, qa, kc, dout_v, rows
             )
             if dA is not None:
                 dA_MD += dot_gradient(call, tl.trans(dqa), q_MD)
             if dC is not None:
                 dC_MD += dot_gradient(call, unskewed(tl.trans(dkc), M), k_back)
+            if dgate is not None:
+                dgate_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s, "gate", M, D)
     if dA is not None:
         store_rows(dA, part, h, l, length, dA_MD, D)
     if dC is not None:
         store_rows(dC, part, h, l, length, dC_MD, D)
+    if dgate is not None:
+        store_rows(dgate, part, h, l, length, dgate_MD, D)

@@ -28,7 +28,7 @@ def interpreter(monkeypatch):
 @pytest.mark.parametrize("call, reason", [
     ({"dtype": torch.float64}, "float64"),
     ({"width": 129}, "129 entries, its kernels take 128"),
-    ({"gate": torch.randn(1, ROWS.count, 4)}, "gate each dimension"),
+    ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)}, "gate q.k and are reset"),
 ])
 def test_terms_it_cannot_compute(call, reason, interpreter):
     terms, v = make(**call)
