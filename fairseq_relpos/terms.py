@@ -21,10 +21,9 @@ import torch
 Rows = Callable[[torch.Tensor], torch.Tensor]
 
 EVERY = slice(None)
-# where the sentences, and where the heads, of each of the tensors are counted
-BATCH_AXIS = {"q_BHTD": 0, "k_BHSD": 0, "bias": 0, "cls_BS": 0}
-HEAD_AXIS = {"q_BHTD": 1, "k_BHSD": 1, "gate": 0, "gain": 0, "A": 0, "C": 0, "bias_row": 0,
-             "bias": 1, "reset": 1}
+# which axes of a tensor count sentences and heads, where these are not its first two
+AXES = {"gate": (None, 0), "gain": (None, 0), "A": (None, 0), "C": (None, 0),
+        "bias_row": (None, 0), "reset": (None, 1), "cls_BS": (0, None)}
 
 
 @dataclass
@@ -100,8 +99,7 @@ class Terms:
     def part(self, sentences=EVERY, heads=EVERY) -> "Terms":
         """Some sentences and some heads; what all of them share stays as it is."""
         return replace(self, **{
-            name: some(some(x, sentences, BATCH_AXIS.get(name)), heads, HEAD_AXIS.get(name))
-            for name, x in self.tensors().items()
+            name: part(name, x, sentences, heads) for name, x in self.tensors().items()
         })
 
     def dense_bias(self) -> Optional[torch.Tensor]:
@@ -177,11 +175,12 @@ def logits(t: Terms) -> torch.Tensor:
     return out
 
 
-def some(x, chosen, axis):
-    """x[.., chosen, ..], or all of an x that is the same for each."""
-    if chosen == EVERY or axis is None or x.size(axis) == 1:
-        return x
-    return x.narrow(axis, chosen.start, chosen.stop - chosen.start)
+def part(name, x, sentences=EVERY, heads=EVERY):
+    """Of one of the tensors; all of it where it is the same for each sentence or head."""
+    for axis, chosen in zip(AXES.get(name, (0, 1)), (sentences, heads)):
+        if axis is not None and chosen != EVERY and x.size(axis) > 1:
+            x = x.narrow(axis, chosen.start, chosen.stop - chosen.start)
+    return x
 
 
 def full_precision(x):
