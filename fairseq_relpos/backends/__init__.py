@@ -35,11 +35,17 @@ class Strict(Backend):
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
 
+#: pairs T S of one head beyond which computing the logits again costs no more than keeping them
+LONG = 256 * 256
+
+
 class Auto(Backend):
     """Picks per call, and logs each kind of choice once.
 
-    On a CPU a mask that needs a gradient sends SDPA to its slow form, 1.2 times eager;
-    everywhere else SDPA is at least as fast (benchmarks/).
+    On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
+    to a form slower than eager. From T about 256 lean is as fast as eager or faster and needs a
+    third of its memory. On a GPU triton serves what is learned, where its kernels run;
+    everything that is a fixed bias is torch's own (benchmarks/RESULTS.md).
     """
 
     name = "auto"
@@ -47,24 +53,54 @@ class Auto(Backend):
     def __init__(self):
         self.logged = set()
 
+    def prepare_bias(self, bias, pos):
+        """One tensor for all layers, unless those that learn it read one value an offset."""
+        kept = Lean().prepare_bias(bias, pos)
+        if pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
+            return kept
+        return super().prepare_bias(bias, pos)
+
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
-        backend, why = self.choose(terms, need_weights)
+        backend, why = self.choose(terms, dropout_p, need_weights)
         if (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
-    def choose(self, terms, need_weights):
-        reason = SDPA().refuses(terms, need_weights)
-        if reason is not None:
-            return Eager(), reason
-        learned = any(
-            x is not None and x.requires_grad
-            for x in (terms.bias, terms.bias_row, terms.reset)
-        )
-        if learned and torch.is_grad_enabled() and terms.q_BHTD.device.type == "cpu":
-            return Eager(), "a learned bias in training on a CPU"
-        return SDPA(), "positions are a bias or none"
+    def choose(self, terms, dropout_p, need_weights):
+        """(backend, why): by what is asked for, the terms, the device, dropout and length."""
+        if need_weights:
+            return Eager(), "attention weights are asked for"
+        tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
+        biases = [x for x in (terms.bias, terms.bias_row, terms.reset) if x is not None]
+        if not terms.content_free:
+            kind = "positions depend on the content"
+        elif not biases:
+            # stock fairseq's own call: the same bits, dropout included
+            return SDPA(), "no position in the logits"
+        else:
+            kind = "a learned bias in training" if learned(*biases) else "a fixed bias"
+        if tgt_len == 1:
+            return SDPA() if terms.content_free else Eager(), f"one query, {kind}"
+        device = terms.q_BHTD.device.type
+        if kind == "a fixed bias" and not (device == "cpu" and dropout_p):
+            return SDPA(), kind
+        if dropout_p:
+            kind += ", dropout"
+        if device != "cpu":
+            reason = Triton().refuses(terms, need_weights)
+            if reason is None:
+                return Triton(), kind
+            if terms.content_free:
+                return SDPA(), f"{kind}; triton: {reason}"
+        if tgt_len * src_len > LONG:
+            return Lean(), f"{kind}, long"
+        return Eager(), f"{kind}, short"
+
+
+def learned(*tensors):
+    """Whether this call makes a gradient for one of them."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def select(name: str) -> Backend:

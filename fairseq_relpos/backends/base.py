@@ -43,6 +43,11 @@ class Mask:
             total = extra if total is None else (total + extra).clamp(min=lowest)
         return total
 
+    def only_causal(self, terms: Terms) -> bool:
+        """Nothing is hidden but what lies to the right, in a full pass."""
+        square = terms.q_BHTD.size(2) == terms.k_BHSD.size(2)
+        return self.causal and square and self.padding_BS is None and self.extra is None
+
     def _hidden(self, tgt_len, src_len, device):
         if self.padding_BS is not None:
             yield self.padding_BS[:, None, None, :]

@@ -1,0 +1,89 @@
+"""What auto picks, and that it says so."""
+
+import logging
+
+import pytest
+import torch
+from loops import random_qk
+
+from fairseq_relpos.backends import Mask, select
+from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.terms import Bias
+
+
+def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
+    encoding = build(name, Dims(8, 2, src_len))
+    q, k = random_qk(encoding.dims, tgt_len, src_len, batch=1, dtype=torch.float32)
+    q.requires_grad_(torch.is_grad_enabled())
+    terms = encoding.terms(q, k, Positions.of(tgt_len, src_len))
+    auto = auto or select("auto")
+    out, weights = auto(terms, k.clone(), Mask(), dropout_p, need_weights)
+    assert (weights is not None) == need_weights
+    return auto.choose(terms, dropout_p, need_weights)[0].name
+
+
+@pytest.mark.parametrize("name, tgt_len, src_len, dropout_p, expected", [
+    ("none", 300, 300, 0.0, "sdpa"),
+    ("none", 300, 300, 0.1, "sdpa"),
+    ("alibi", 300, 300, 0.0, "sdpa"),
+    ("alibi", 300, 300, 0.1, "lean"),
+    ("alibi", 30, 30, 0.1, "eager"),
+    ("t5", 30, 30, 0.0, "eager"),
+    ("t5", 300, 300, 0.0, "lean"),
+    ("t5", 1, 300, 0.1, "sdpa"),
+    ("shaw", 1, 300, 0.1, "eager"),
+    ("shaw", 30, 30, 0.0, "eager"),
+    ("shaw", 300, 300, 0.1, "lean"),
+    ("shaw", 100, 900, 0.1, "lean"),
+])
+def test_training_on_a_cpu(name, tgt_len, src_len, dropout_p, expected):
+    assert call(name, tgt_len, src_len, dropout_p) == expected
+
+
+@pytest.mark.parametrize("name, length, expected", [
+    ("t5", 300, "sdpa"), ("tupe_r", 30, "sdpa"), ("m4m", 300, "lean"), ("m4m", 30, "eager"),
+])
+def test_without_gradients(name, length, expected):
+    with torch.no_grad():
+        assert call(name, length, length) == expected
+
+
+def test_weights_come_from_eager():
+    assert call("t5", 300, 300, need_weights=True) == "eager"
+
+
+def test_each_kind_of_choice_is_logged_once_with_its_reason(caplog):
+    auto = select("auto")
+    with caplog.at_level(logging.INFO):
+        for length in (300, 310, 30, 40):
+            call("t5", length, length, auto=auto)
+    assert [record.getMessage() for record in caplog.records] == [
+        "attention backend: lean (a learned bias in training, long)",
+        "attention backend: eager (a learned bias in training, short)",
+    ]
+
+
+def test_a_long_learned_bias_stays_one_value_an_offset():
+    rows = build("t5", Dims(8, 2, 300)).rows
+    bias = Bias(rows=rows, bias_row=torch.randn(2, rows.count, requires_grad=True))
+    auto = select("auto")
+    assert auto.prepare_bias(bias, Positions.of(300, 300)).bias is None
+    assert auto.prepare_bias(bias, Positions.of(30, 30)).bias is not None
+    with torch.no_grad():
+        assert auto.prepare_bias(bias, Positions.of(300, 300)).bias is not None
+
+
+def test_sdpa_leaves_a_causal_mask_alone_to_the_kernel(monkeypatch):
+    seen = []
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention",
+                        lambda *a, **k: seen.append(k) or sdpa(*a, **k))
+    q, k = random_qk(Dims(8, 2, 7), 7, 7, dtype=torch.float32)
+    terms = build("none", Dims(8, 2, 7)).terms(q, k, Positions.of(7, 7))
+    mask = Mask(causal=True)
+    found, expected = (select(b)(terms, k, mask, 0.0, False)[0] for b in ("sdpa", "eager"))
+    torch.testing.assert_close(found, expected)
+    assert seen[0]["is_causal"] and seen[0]["attn_mask"] is None
+    select("sdpa")(terms, k, Mask(torch.zeros(2, 7).bool(), causal=True), 0.0, False)
+    assert not seen[1]["is_causal"] and seen[1]["attn_mask"].dim() == 4
