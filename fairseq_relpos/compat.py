@@ -340,16 +340,19 @@ def refuse_asynchronous_writing_without_iopath():
 
 
 def report_a_missing_restore_file():
-    """--restore-file that does not exist: all versions train from scratch with one INFO line.
+    """--restore-file that does not exist, or is a folder: all versions train from scratch with one
+    INFO line.
 
-    A warning, and no error, because scripts of preempted jobs name a file that only their first
-    run writes.
+    A folder is an error. A missing file is none, because scripts of preempted jobs name a file
+    that only their first run writes: a warning.
     """
     from fairseq import checkpoint_utils
 
     @replace(checkpoint_utils, "load_checkpoint")
     def warn(stock, cfg, trainer, **kwargs):
         asked_for = cfg.restore_file
+        if os.path.isdir(asked_for):
+            raise ValueError(f"--restore-file {asked_for} is a folder: give a .pt file in it")
         if asked_for != "checkpoint_last.pt" and not os.path.exists(asked_for):
             logger.warning(f"--restore-file {asked_for} does not exist: TRAINING FROM SCRATCH")
         return stock(cfg, trainer, **kwargs)
@@ -563,9 +566,14 @@ _SAY_WHAT_TO_DO = (
     "Criterion does not match",
 )
 _FAIRSEQ = {__package__, "fairseq", "fairseq_cli"}
+#: what fairseq opens its files with
+_OPEN_FILES = {"os", "shutil", "logging", "torch", "tensorboard"}
+#: of stock models, last in the chain of errors because it hides ours
+_OTHER_MODEL = "Cannot load model parameters from checkpoint"
 
 
 def _message_for_the_user(error):
+    outermost = str(error)
     while error is not None:
         modules = [
             frame.f_globals.get("__name__", "").split(".")[0]
@@ -575,13 +583,13 @@ def _message_for_the_user(error):
         if isinstance(error, ValueError) and raised_in == __package__:
             return str(error)
         if isinstance(error, OSError):
-            callers = [module for module in modules if module not in {"os", "shutil"}]
+            callers = [module for module in modules if module not in _OPEN_FILES]
             if callers and callers[-1] in _FAIRSEQ:
                 return str(error)
         if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
         error = error.__cause__ or error.__context__
-    return None
+    return outermost if outermost.startswith(_OTHER_MODEL) else None
 
 
 _OLD_HYDRA = "fairseq makes its own default settings through hydra 1.0's interface"

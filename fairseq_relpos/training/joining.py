@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import os
 import socket
+import threading
 import time
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from ..shims import replace
 
 #: how many seconds a rank, or a node of launch_torchrun.sh, waits for the others
 TIMEOUT_VARIABLE, TIMEOUT = "RELPOS_JOIN_TIMEOUT", 300
+#: seconds that torch may take longer to notice
+GRACE = 10
 
 
 def name_the_ranks_that_do_not_join():
@@ -64,16 +67,34 @@ def store_address(init_method):
 def open_store(host, port, served, rank, seconds, who="rank"):
     """The store of all ranks, which the first of them serves unless the launcher does. who: what
     the others are, "rank" or "node", for the errors."""
-    try:
-        store = TCPStore(
-            host,
-            port,
-            is_master=rank == 0 and not served,
-            timeout=datetime.timedelta(seconds=seconds),
-            wait_for_workers=False,
+    made = []
+
+    def make():
+        try:
+            made.append(
+                TCPStore(
+                    host,
+                    port,
+                    is_master=rank == 0 and not served,
+                    timeout=datetime.timedelta(seconds=seconds),
+                    wait_for_workers=False,
+                )
+            )
+        except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
+            made.append(error)
+
+    # torch waits for ever for the answer of a server that is no store
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(seconds + GRACE)
+    if not made:
+        raise ValueError(
+            f"what answers at {host}:{port} is not {who} 0 but another program: choose another port for all "
+            "(--master_port, --distributed-port) or end it"
         )
-    except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
-        raise ValueError(_why_there_is_no_store(str(error), host, port, seconds, who)) from None
+    (store,) = made
+    if isinstance(store, RuntimeError):
+        raise ValueError(_why_there_is_no_store(str(store), host, port, seconds, who)) from None
     # torchrun's store outlives the ranks that it starts again
     return PrefixStore(f"relpos/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 

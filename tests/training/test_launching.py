@@ -277,6 +277,14 @@ def test_launch_check_names_a_taken_port_and_a_first_node_that_is_not_there(chec
     del busy
 
 
+def test_a_server_that_is_none_of_ours_is_noticed(monkeypatch):
+    monkeypatch.setattr(joining, "GRACE", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(ValueError, match=f"what answers at 127.0.0.1:{port} is not node 0 but another program"):
+            joining.open_store("127.0.0.1", port, False, 1, 1, who="node")
+
+
 def test_launch_check_lets_nodes_go_on_that_have_all_come_and_frees_the_port(check, monkeypatch):
     monkeypatch.setenv(joining.TIMEOUT_VARIABLE, "60")
     port = free_port()

@@ -70,9 +70,11 @@ def test_copies_are_whole_too(tmp_path):
     assert (tmp_path / "checkpoint_previous.pt").read_bytes() == b"old"
 
 
-def test_a_folder_that_cannot_be_written_ends_in_one_line(data, tmp_path):
+@pytest.mark.parametrize("flag", ["--save-dir", "--log-file", "--tensorboard-logdir"])
+def test_a_folder_that_cannot_be_written_ends_in_one_line(data, tmp_path, flag):
     (tmp_path / "file").write_text("")
-    run = Run(arguments(data, tmp_path / "file" / "save"), tmp_path / "log")
+    more = ("--max-update", 1, flag, tmp_path / "file" / "inside")
+    run = Run(arguments(data, tmp_path / "run", *more), tmp_path / "log")
     assert run.wait() == 1
     assert "Not a directory" in run.printed().splitlines()[-1] and "Traceback" not in run.printed()
 
@@ -88,6 +90,18 @@ def test_the_predecessor_is_kept_only_where_no_numbered_checkpoint_serves(data, 
 
 
 # Reading
+
+
+@pytest.mark.parametrize("given, what", [
+    (("--arch", "roberta_base"), "please ensure that the architectures match"),
+    (("--restore-file", "."), "--restore-file . is a folder: give a .pt file"),
+])
+def test_what_cannot_be_gone_on_with_is_one_line(data, uninterrupted, tmp_path, given, what):
+    (tmp_path / "run").mkdir()
+    os.link(uninterrupted / "checkpoint_last.pt", tmp_path / "run" / "checkpoint_last.pt")
+    run = Run(arguments(data, tmp_path / "run", "--max-update", 21, *given), tmp_path / "log")
+    assert run.wait() == 1
+    assert what in run.printed().splitlines()[-1] and "fairseq_relpos: error: " in run.printed().splitlines()[-1]
 
 
 def damage(path, how):
