@@ -2,7 +2,8 @@
 
 import os
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Optional, Tuple
 
 import torch
@@ -12,6 +13,8 @@ from .base import Backend, Mask
 
 #: entries of a head that a program can hold
 WIDEST = 128
+#: the oldest that was seen to compile the kernels
+OLDEST = (3, 3)
 #: the terms that have a gradient, after q, k and v
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 WARPS, STAGES = 4, 2
@@ -25,7 +28,8 @@ class Triton(Backend):
     float32, float16 and bfloat16. Products accumulate in float32; a float32 table is cast to
     the dtype of q and k for its product with them. Float32 products run on tensor cores: in
     three parts, which is float32's accuracy, or in one (TF32) where
-    torch.set_float32_matmul_precision allows it. Equal inputs and seed give equal bits, gradients too.
+    torch.set_float32_matmul_precision allows it. Equal inputs and seed give equal bits,
+    gradients too.
     """
 
     name = "triton"
@@ -52,8 +56,11 @@ class Triton(Backend):
 
 def why_not_here(device: torch.device) -> Optional[str]:
     """Why the kernels do not run on this device; None if they do."""
-    if find_spec("triton") is None:
+    installed = triton_version()
+    if installed is None:
         return "Triton is not installed"
+    if installed < OLDEST:
+        return "its kernels need Triton {}.{} or newer, this is {}.{}".format(*OLDEST, *installed)
     if device.type == "cpu":
         if os.environ.get("TRITON_INTERPRET") == "1":
             return None
@@ -66,12 +73,27 @@ def why_not_here(device: torch.device) -> Optional[str]:
     return None
 
 
+@lru_cache(maxsize=None)
+def triton_version() -> Optional[Tuple[int, int]]:
+    """Major and minor version; None where Triton is not installed."""
+    for name in ("triton", "pytorch-triton"):  # of releases, and of torch's nightly builds
+        try:
+            major, minor = version(name).split(".")[:2]
+        except PackageNotFoundError:
+            continue
+        return int(major), int(minor)
+    return None
+
+
 def why_not_these(terms: Terms) -> Optional[str]:
     """Why the kernels do not compute these terms; None if they do."""
     if terms.gate is not None and terms.reset is not None:
-        return "positions gate q.k and are reset at [CLS], where its kernels would need both q.k"
-    if torch.float64 in {x.dtype for x in vars(terms).values() if torch.is_tensor(x)}:
+        return "a gate on q.k and a reset at [CLS], which needs q.k without the gate as well"
+    dtypes = {x.dtype for x in terms.tensors().values()}
+    if torch.float64 in dtypes:
         return "its kernels compute in float32, these terms are float64"
+    if torch.bfloat16 in dtypes and terms.q_BHTD.device.type == "cpu":
+        return "Triton's interpreter cannot multiply bfloat16, a GPU can"
     if terms.q_BHTD.size(3) > WIDEST:
         return f"queries of {terms.q_BHTD.size(3)} entries, its kernels take {WIDEST}"
     return None
@@ -98,7 +120,9 @@ class Settings:
         if terms.reset is None:
             cls_BS = None
         elif cls_BS is None:  # slot 0
-            cls_BS = torch.zeros(1, terms.k_BHSD.size(2), dtype=torch.int8, device=terms.k_BHSD.device)
+            cls_BS = torch.zeros(
+                1, terms.k_BHSD.size(2), dtype=torch.int8, device=terms.k_BHSD.device
+            )
             cls_BS[:, 0] = 1
         return cls(
             terms.scale,
@@ -108,8 +132,9 @@ class Settings:
             Mask(extra=mask.extra).additive(terms, torch.float32),
             None if cls_BS is None else cls_BS.to(torch.int8).contiguous(),
             dropout_p,
-            # from torch's CPU generator: manual_seed and checkpointing govern it
-            int(torch.randint(2**62, ())) if dropout_p > 0 else None,
+            # from torch's CPU generator: manual_seed and checkpointing govern it. Odd, because
+            # Triton compiles once more for a multiple of 16
+            2 * int(torch.randint(2**61, ())) + 1 if dropout_p > 0 else None,
             tile_sizes(terms),
         )
 
@@ -261,7 +286,8 @@ class Launch:
         if "reset" in needs:
             grads["reset"] = self.empty(2, self.batch, blocks, self.heads)
         dq = torch.empty_like(self.inputs["q"])
-        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq), *grads.values())
+        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq),
+                    *grads.values())
         for name in needs & {"bias_row", "gain"}:
             grads[name] = grads[name].sum((0, 1))
         if "reset" in needs:

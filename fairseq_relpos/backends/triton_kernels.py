@@ -1,6 +1,7 @@
 """The normal form's logits, softmax and values in tiles that never leave the chip.
 
-    e_ij = s [ ((q_i * gate_l).k_j) gain_l  (+ or x)  q_i.A_l  (+ or x)  k_j.C_l ] + bias_l + bias_ij,
+    e_ij = s [ ((q_i * gate_l).k_j) gain_l  (+ or x)  q_i.A_l  (+ or x)  k_j.C_l ]
+           + bias_l + bias_ij,
     out_i = sum_j softmax(e_i)_j keep_ij v_j,       l = j - i + S - 1 the place of the offset
 
 A tile of M queries and as many keys meets 2M - 1 offsets: ``q A^T`` over that band of rows is
@@ -35,9 +36,9 @@ Rows = namedtuple("Rows", "pointer batch head row width")
 Plane = namedtuple("Plane", "pointer batch head row")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain [1|H, L] are
-#: Rows of width 1; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added; padding_BS and
-#: cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and precision
-#: (of a product in float32) are known to the compiler; dropout is None or the probability.
+#: Rows of width 1; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
+#: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and
+#: precision (of a product in float32) are known to the compiler; dropout is the probability.
 Call = namedtuple(
     "Call",
     "tgt_len src_len heads scale product causal precision bias_row gain bias extra padding_BS "
@@ -470,7 +471,7 @@ def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
     sum_MM = tl.zeros([M, M], tl.float32)
     if s0 < end_of_keys(call, t0, M):
         for sentence in range(own * batch, own * batch + batch):
-            b = tl.to_tensor(sentence).to(tl.int64)
+            b = tl.cast(sentence, tl.int64)
             q_MD = load_rows(q, b, h, t, call.tgt_len, D)
             k_MD = load_rows(k, b, h, s, call.src_len, D)
             v_MD = load_rows(v, b, h, s, call.src_len, DV)
@@ -509,7 +510,7 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, dgate, batch, chu
         if call.padding_BS is None:
             end = tl.where(l0 < call.src_len, end, 0)
     for sentence in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
-        b = tl.to_tensor(sentence).to(tl.int64)
+        b = tl.cast(sentence, tl.int64)
         for t0 in range(start, end, M):
             t = t0 + M - 1 - tl.arange(0, M)
             s0 = l0 + t0 - call.tgt_len + 1

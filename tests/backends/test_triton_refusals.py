@@ -22,13 +22,15 @@ def make(width=4, dtype=torch.float32, **positions):
 @pytest.fixture
 def interpreter(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
 
 
 @pytest.mark.parametrize("call, reason", [
     ({"dtype": torch.float64}, "float64"),
+    ({"dtype": torch.bfloat16}, "cannot multiply bfloat16"),
     ({"width": 129}, "129 entries, its kernels take 128"),
-    ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)}, "gate q.k and are reset"),
+    ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)},
+     "a gate on q.k and a reset"),
 ])
 def test_terms_it_cannot_compute(call, reason, interpreter):
     terms, v = make(**call)
@@ -39,14 +41,14 @@ def test_terms_it_cannot_compute(call, reason, interpreter):
 
 def test_a_cpu_without_the_interpreter(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
     terms, v = make()
     with pytest.raises(ValueError, match="triton: .*CUDA device.*; use auto or eager"):
         select("triton")(terms, v, Mask(), 0.0, False)
 
 
 def test_a_gpu_that_is_too_old(monkeypatch):
-    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert "8.0 or more, this GPU has 7.0" in triton.why_not_here(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
@@ -54,14 +56,28 @@ def test_a_gpu_that_is_too_old(monkeypatch):
 
 
 def test_another_kind_of_device(monkeypatch):
-    monkeypatch.setattr(triton, "find_spec", lambda name: name)
+    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
     assert "not on mps" in triton.why_not_here(torch.device("mps"))
 
 
-def test_no_triton(monkeypatch):
-    monkeypatch.setattr(triton, "find_spec", lambda name: None)
+@pytest.mark.parametrize("version, reason", [
+    (None, "Triton is not installed"),
+    ((3, 1), "its kernels need Triton 3.3 or newer, this is 3.1"),
+])
+def test_no_triton_or_an_old_one(version, reason, monkeypatch):
+    monkeypatch.setattr(triton, "triton_version", lambda: version)
     terms, _ = make()
-    assert triton.Triton().refuses(terms, False) == "Triton is not installed"
+    assert triton.Triton().refuses(terms, False) == reason
+
+
+def test_the_version_is_read_without_an_import(monkeypatch):
+    def version(name):
+        if name != "pytorch-triton":
+            raise triton.PackageNotFoundError
+        return "3.10.0+git0"
+
+    monkeypatch.setattr(triton, "version", version)
+    assert triton.triton_version.__wrapped__() == (3, 10)
 
 
 def test_weights_are_never_made_and_asked_for_by_name_are_eagers(interpreter):
