@@ -15,7 +15,9 @@ FAIRSEQ = ["fairseq-fixed==0.12.3.1"]
 LOG = ["tensorboard>=2.10"]
 ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
 TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST]
-DEV = TEST + ["ruff>=0.5"]
+# The kernels' tests run in its interpreter. A CUDA build of torch brings its own.
+TRITON = ["triton>=3.3; platform_system == 'Linux'"]
+DEV = TEST + TRITON + ["ruff>=0.5"]
 
 setup(
     name="fairseq_relpos",

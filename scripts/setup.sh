@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-NEEDED_GB=3          # CPU build of torch: 1.5 GB installed, and room to unpack and compile
+NEEDED_GB=4          # CPU build of torch and Triton: 2.2 GB installed, and room to unpack and compile
 VENV=$(pwd -P)/.venv
 LOG=$VENV/setup.log
 STAMP=$VENV/setup.stamp

@@ -148,7 +148,7 @@ def test_setup_names_the_missing_headers(checkout):
 def test_setup_names_the_space_it_needs(checkout):
     program(checkout / "fake/df", "printf 'Filesystem\\nx 1 1 2000000 1%% /\\n'")
     done = setup_sh(checkout, PATH=f"{checkout}/fake:{os.environ['PATH']}")
-    assert_one_line_error(done, "1 GB free", "3 GB needed")
+    assert_one_line_error(done, "1 GB free", "4 GB needed")
 
 
 def test_setup_names_a_disk_that_fills_up_on_the_way(checkout):
