@@ -231,7 +231,7 @@ class _Toeplitz(torch.autograd.Function):
         return grad_L
 
 
-BLOCK = 32  # queries that are worked on together
+BLOCK = 64  # queries that are worked on together
 
 
 def row_blocks(tgt_len, src_len):
@@ -345,13 +345,16 @@ class _RelativeProduct(torch.autograd.Function):
         x_BHTD, table_HLD = ctx.saved_tensors
         tgt_len, src_len = grad_BHTS.shape[2:]
         grad_x, grad_table = torch.empty_like(x_BHTD), torch.zeros_like(table_HLD)
+        wide = x_BHTD.new_zeros(0)
         for rows, columns in row_blocks(tgt_len, src_len):
             x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
-            wide = x.new_zeros(*x.shape[:3], table.size(1))
+            shape = (*x.shape[:3], table.size(1))
+            if wide.shape != shape:  # what is not on the diagonals stays 0 in the next block
+                wide = x.new_zeros(shape)
             skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
             grad_x[:, :, rows] = by_table(wide, table)
             tables = table.size(0)
-            grad_table[:, columns] += stacked(wide, tables).mT @ stacked(x, tables)
+            grad_table[:, columns].baddbmm_(stacked(wide, tables).mT, stacked(x, tables))
         return grad_x, grad_table
 
 

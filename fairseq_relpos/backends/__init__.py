@@ -93,6 +93,9 @@ class Auto(Backend):
                 return Triton(), kind
             if terms.content_free:
                 return SDPA(), f"{kind}; triton: {reason}"
+        if terms.gate is not None:
+            # its product keeps nothing as it is, and costs most of all to compute again
+            return Eager(), "a gate for each dimension"
         if tgt_len * src_len > LONG:
             return Lean(), f"{kind}, long"
         return Eager(), f"{kind}, short"

@@ -19,7 +19,7 @@ from ..terms import EVERY, Terms, by_offset, by_pair, logits, part
 from .base import Backend
 
 #: logits of a slice: on a CPU what its caches hold, elsewhere enough to fill the device
-SLICE_ON_CPU, SLICE = 2**18, 2**25
+SLICE_ON_CPU, SLICE = 2**19, 2**25
 #: a dropout probability is rounded to a multiple of 1 / LEVELS
 LEVELS = 2**16
 
