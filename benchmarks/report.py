@@ -61,19 +61,23 @@ def decode(settings, rows):
 
 
 def attention(settings, rows):
+    backends = settings.get("backends") or [settings["backend"]]
     title = (
         f"One attention, forward and backward, float32: B={settings['batch']}, "
-        f"H={settings['heads']}, d={settings['head_dim']}, backend {settings['backend']}, "
-        f"{settings['threads']} thread(s), {settings['rounds']} rounds. Time and peak memory as "
-        "multiples of attention without positions."
+        f"H={settings['heads']}, d={settings['head_dim']}, dropout {settings.get('dropout', 0.0)}, "
+        f"backend {' '.join(backends)}, {settings['threads']} thread(s), {settings['rounds']} "
+        "rounds. Time and peak memory as multiples of attention without positions and dropout."
     )
     lengths = settings["lengths"]
-    cells = {(row["encoding"], row["length"]): row for row in rows}
+    cells = {(row["encoding"], row.get("backend", backends[0]), row["length"]): row for row in rows}
     heads = " | ".join(f"T={t} time | memory" for t in lengths)
-    table = [f"| encoding | {heads} |", "|---|" + "---:|---:|" * len(lengths)]
-    for name in dict.fromkeys(row["encoding"] for row in rows):
-        values = (f"{cells[name, t]['ratio']:.2f} | {cells[name, t]['memory']:.2f}" for t in lengths)
-        table.append(f"| {name} | {' | '.join(values)} |")
+    table = [f"| encoding | backend | {heads} |", "|---|---|" + "---:|---:|" * len(lengths)]
+    for name, backend in dict.fromkeys(key[:2] for key in cells):
+        values = (
+            f"{cells[name, backend, t]['ratio']:.2f} | {cells[name, backend, t]['memory']:.2f}"
+            for t in lengths
+        )
+        table.append(f"| {name} | {backend} | {' | '.join(values)} |")
     return title, table
 
 
