@@ -19,7 +19,6 @@ projections, which count.
 
 import argparse
 import json
-import os
 import statistics
 import time
 from pathlib import Path
@@ -27,7 +26,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from machine import machine
+from machine import machine, peak_memory
 from tqdm import tqdm
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
@@ -82,7 +81,7 @@ def measure(length, args):
             elapsed = timed(step, dims, length, args)
             if number:  # the first one warms up
                 seconds[key].append(elapsed)
-    memory = {key: peak_memory(step, dims, length, args) for key, step in steps.items()}
+    memory = {key: peak_memory(timed, step, dims, length, args) for key, step in steps.items()}
     baseline = PLAIN, "-"
     for name, backend in steps:
         mine = seconds[name, backend]
@@ -102,27 +101,6 @@ def timed(step, dims, length, args):
     start = clock()
     step(q, k, v).sum().backward()
     return clock() - start
-
-
-def peak_memory(step, dims, length, args):
-    """Bytes that one step needs beyond what was there before, in a process of its own."""
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # start a new peak
-        timed(step, dims, length, args)
-        os.write(write_end, str(status("VmHWM") - before).encode())
-        os._exit(0)
-    os.close(write_end)
-    os.waitpid(child, 0)
-    with os.fdopen(read_end) as pipe:
-        return int(pipe.read())
-
-
-def status(field):
-    line = next(x for x in open("/proc/self/status") if x.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 def plain(q, k, v):

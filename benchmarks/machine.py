@@ -1,7 +1,9 @@
-"""What a result was measured on."""
+"""What a result was measured on, and how much memory a step needs."""
 
+import os
 import platform
 import subprocess
+from pathlib import Path
 
 import fairseq
 import torch
@@ -18,3 +20,24 @@ def machine():
         "fairseq_relpos": fairseq_relpos.__version__, "python": platform.python_version(),
         "commit": commit.stdout.strip(),
     }
+
+
+def peak_memory(step, *args):
+    """Bytes that step(*args) needs beyond what was there before, in a process of its own."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # start a new peak
+        step(*args)
+        os.write(write_end, str(status("VmHWM") - before).encode())
+        os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end) as pipe:
+        return int(pipe.read())
+
+
+def status(field):
+    line = next(x for x in open("/proc/self/status") if x.startswith(field))
+    return int(line.split()[1]) * 1024

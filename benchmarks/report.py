@@ -32,12 +32,15 @@ def train_step(settings, rows):
         f"{settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq."
     )
     table = [
-        "| architecture | step (s) | times stock | quartiles of the ratio |",
-        "|---|---:|---:|---|",
+        "| architecture | step (s) | times stock | quartiles of the ratio | memory, times stock |",
+        "|---|---:|---:|---|---:|",
     ]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        table.append(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} |")
+        memory = f"{row['memory']:.2f}" if "memory" in row else ""
+        table.append(
+            f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} | {memory} |"
+        )
     return title, table
 
 

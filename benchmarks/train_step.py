@@ -2,6 +2,8 @@
 architecture of the same size.
 
     python benchmarks/train_step.py --archs roberta_learned roberta_t5 roberta_tupe_r
+    python benchmarks/train_step.py --dim 512 --heads 8 --length 128 --batch 16 \\
+        --archs roberta_t5 roberta_shaw roberta_m4 roberta_m4m roberta_m3
     python benchmarks/train_step.py --stock transformer_iwslt_de_en --heads 4 \\
         --archs transformer_t5_iwslt_de_en --layers 6 --dim 512 --ffn 1024 --length 32 --batch 32
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
@@ -10,7 +12,8 @@ All models are stepped in turn, round after round, in one process, so that a noi
 slows all of them alike; the ratio of a round is taken within that round, and the median
 over rounds is printed. A step is forward, loss (of masked tokens, or of a translation whose
 sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time with one
-thread, so that a busy machine counts for less.
+thread, so that a busy machine counts for less. Memory is the peak of one step beyond the
+model, its optimizer and the batch (Linux only).
 """
 
 import argparse
@@ -25,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import machine
+from machine import machine, peak_memory
 from tqdm import tqdm
 
 import fairseq_relpos  # noqa: F401  registers the architectures
@@ -60,7 +63,8 @@ def main():
             elapsed = step()
             if number:  # the first one warms up
                 seconds[arch].append(elapsed)
-    report(seconds, args)
+    memory = {arch: peak_memory(step) for arch, step in steps.items()}
+    report(seconds, memory, args)
 
 
 class TrainingStep:
@@ -128,7 +132,7 @@ class TranslationStep(TrainingStep):
         return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
 
 
-def report(seconds, args):
+def report(seconds, memory, args):
     stock = seconds[args.stock]
     rows = []
     for arch, times in seconds.items():
@@ -138,13 +142,17 @@ def report(seconds, args):
             "seconds": statistics.median(times),
             "ratio": statistics.median(ratios),
             "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+            "peak_mib": memory[arch] / 2**20,
+            "memory": memory[arch] / memory[args.stock],
         })
     print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
           f"tokens, dropout {args.dropout}, backend {args.backend}, {args.threads} thread(s)")
-    print("| architecture | step (s) | times stock | quartiles |\n|---|---|---|---|")
+    print("| architecture | step (s) | times stock | quartiles | peak memory, times stock |")
+    print("|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {between} |")
+        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {between} | "
+              f"{row['memory']:.2f} |")
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         text = json.dumps({"benchmark": "train_step", "machine": machine(), "settings": settings, "rows": rows}, indent=2)
