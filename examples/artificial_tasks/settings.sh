@@ -10,7 +10,7 @@ SEED=${SEED:-1}                          # the data, the weights and the order o
 BATCH_SIZE=64
 MAX_EPOCHS=100
 PATIENCE=25                # epochs without a better accuracy on the 500 held-out sequences
-LEARNING_RATES=5e-4        # several ("5e-4 1e-4"): the first seed tries all, the others take the best
+LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others take the better one
 
 # Which output vectors the answer is read from.
 pooling_of() {
@@ -33,5 +33,5 @@ at5_hidden() {
 PAPER_TASKS="reber process50 adding100"
 PAPER_ENCODINGS="none t5_nob t5 at5_nob at5"
 PAPER_SEEDS="1 2 3 4 5"
-OTHER_TASKS=reber          # every other encoding that fairseq-relpos list names
-OTHER_SEEDS=1
+OTHER_TASKS="reber process50"  # every other encoding that fairseq-relpos list names
+OTHER_SEEDS="1 2"
