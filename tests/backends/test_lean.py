@@ -205,7 +205,8 @@ def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name)
 
     def positional(q, k, v):
         terms = encoding.to(q.dtype).terms(q, k, Positions.of(63, 63))
-        return LEAN(terms, v, Mask(), 0.0, False)[0]
+        backend = EAGER if q.dtype == torch.float64 else LEAN
+        return backend(terms, v, Mask(), 0.0, False)[0]
 
     def errors(attention):
         wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
