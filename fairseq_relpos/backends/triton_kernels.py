@@ -504,7 +504,7 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, dgate, batch, chu
     dC_MD = tl.zeros([M, D], tl.float32)
     dgate_MD = tl.zeros([M, D], tl.float32)
     # queries that meet a key at one of these offsets
-    start = tl.maximum(call.tgt_len - l0 - 2 * M + 1, 0) // M * M
+    start = tl.maximum(call.tgt_len - l0 - M, 0) // M * M
     end = tl.minimum(call.tgt_len, length - l0)
     if call.causal:
         if call.padding_BS is None:

@@ -150,8 +150,10 @@ def test_every_form_equals_eager_where_queries_follow_a_memory(form):
     assert_equals_eager(*make(form, 20, 45))
 
 
-@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (63, 63), (1, 7)])
-@pytest.mark.parametrize("form", ["sum of all", "product"])
+@pytest.mark.parametrize("form, lengths", [
+    *((form, (n, n)) for form in ("sum of all", "product") for n in (1, 7)),
+    ("sum of all", (1, 7)), ("sum of all", (63, 63)), ("query rows", (63, 63)),
+])
 def test_odd_lengths(form, lengths):
     assert_equals_eager(*make(form, *lengths))
 
@@ -210,6 +212,14 @@ def test_half_precision_is_accumulated_in_float32(form):
     terms, v = make(form, 7, 40, dtype=torch.float16)
     reference = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
     assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 1e-2)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="Triton's interpreter cannot multiply bfloat16")
+@pytest.mark.parametrize("form", ["bias of an offset", "query rows", "gate"])
+def test_bfloat16(form):
+    terms, v = make(form, 7, 40, dtype=torch.bfloat16)
+    reference = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
+    assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 5e-2)
 
 
 def test_products_of_three_do_not_overflow_half_precision():
