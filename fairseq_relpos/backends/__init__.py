@@ -8,6 +8,7 @@ from .base import Backend, Mask
 from .eager import Eager
 from .lean import Lean
 from .sdpa import SDPA
+from .trial import difference, kind_of
 from .triton import Triton
 
 logger = logging.getLogger(__name__)
@@ -45,13 +46,16 @@ class Auto(Backend):
     On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
     to a form slower than eager. From T about 256 lean is as fast as eager or faster and needs a
     third of its memory. On a GPU triton serves what is learned, where its kernels run;
-    everything that is a fixed bias is torch's own (benchmarks/RESULTS.md).
+    everything that is a fixed bias is torch's own (benchmarks/RESULTS.md). Before the first
+    call of a kind relies on triton, its result is compared with that of lean.
     """
 
     name = "auto"
 
     def __init__(self):
         self.logged = set()
+        self.tried = set()
+        self.distrusted = None
 
     def prepare_bias(self, bias, pos):
         """One tensor for all layers, unless those that learn it read one value an offset."""
@@ -62,10 +66,26 @@ class Auto(Backend):
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         backend, why = self.choose(terms, dropout_p, need_weights)
+        if isinstance(backend, Triton) and not self.trusts(backend, terms, v_BHSD, mask):
+            backend, why = self.choose(terms, dropout_p, need_weights)
         if (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
+
+    def trusts(self, backend, terms, v_BHSD, mask):
+        """Whether kernels that are compiled on this machine agree with lean, tried once a kind."""
+        kind = kind_of(terms, v_BHSD, mask)
+        if kind not in self.tried:
+            self.tried.add(kind)
+            self.distrusted = difference(backend, Lean(), terms, v_BHSD, mask)
+            if self.distrusted is not None:
+                logger.warning(
+                    "attention backend: triton does not compute here what lean does (%s), so auto "
+                    "leaves it alone; please report this with what `fairseq-relpos doctor` prints",
+                    self.distrusted,
+                )
+        return self.distrusted is None
 
     def choose(self, terms, dropout_p, need_weights):
         """(backend, why): by what is asked for, the terms, the device, dropout and length."""
@@ -88,7 +108,7 @@ class Auto(Backend):
         if dropout_p:
             kind += ", dropout"
         if device != "cpu":
-            reason = Triton().refuses(terms, need_weights)
+            reason = Triton().refuses(terms, need_weights) or self.distrusted
             if reason is None:
                 return Triton(), kind
             if terms.content_free:

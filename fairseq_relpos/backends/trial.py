@@ -1,0 +1,56 @@
+"""Whether kernels that a machine compiles for itself compute what they should there."""
+
+from dataclasses import replace
+from typing import Optional
+
+import torch
+
+from .base import Backend, Mask
+
+#: |x - y| / |y| that rounding stays far below and a wrong kernel does not
+TOLERANCE = {torch.float32: 0.02}
+IN_HALF_PRECISION = 0.1
+
+
+def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask) -> Optional[str]:
+    """What of this call, without dropout, backend computes otherwise than reference or fails to
+    compute; None if all agrees: the output, and the gradient of everything that is learned."""
+    try:
+        mine = outcome(backend, terms, v_BHSD, mask)
+    except Exception as error:  # a compiler's errors have no common class
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    for name, expected in outcome(reference, terms, v_BHSD, mask).items():
+        tolerance = TOLERANCE.get(v_BHSD.dtype, IN_HALF_PRECISION)
+        found, expected = mine[name].float(), expected.float()
+        error = (found - expected).norm() / expected.norm().clamp(min=1e-12)
+        if not error <= tolerance:  # NaN is no agreement
+            return f"its {name} is off by {float(error):.2g} of itself"
+    return None
+
+
+def kind_of(terms, v_BHSD, mask: Mask):
+    """Equal for calls that the same kernels serve."""
+    present = frozenset((name, x.requires_grad, x.dtype) for name, x in terms.tensors().items())
+    hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None
+    return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden
+
+
+def outcome(backend, terms, v_BHSD, mask):
+    tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
+    leaves = {name: x.detach().requires_grad_(x.requires_grad) for name, x in tensors.items()}
+    copy = replace(terms, **{name: x for name, x in leaves.items() if name != "v_BHSD"})
+    # hooks of its own: activation checkpointing counts what is saved under those around it
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(unchanged, unchanged):
+        out, _ = backend(copy, leaves["v_BHSD"], mask, 0.0, False)
+        found = {"output": out.detach()}
+        learned = {name: x for name, x in leaves.items() if x.requires_grad}
+        if learned:
+            # a gradient that differs from entry to entry
+            weights = torch.linspace(-1, 1, out.numel(), device=out.device, dtype=out.dtype)
+            grads = torch.autograd.grad(out, list(learned.values()), weights.view(out.shape))
+            found.update({f"gradient of {name}": x for name, x in zip(learned, grads)})
+    return found
+
+
+def unchanged(x):
+    return x

@@ -1,0 +1,119 @@
+"""auto relies on kernels that a machine compiles for itself once they agree with lean."""
+
+import logging
+
+import pytest
+import torch
+from loops import random_qk
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_relpos.backends import Auto, Mask
+from fairseq_relpos.backends.lean import Lean
+from fairseq_relpos.backends.triton import Triton
+from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.positions import Positions
+
+
+class Kernels(Triton):
+    """Stands in for triton: what lean computes, changed."""
+
+    def __init__(self, change=lambda out: out):
+        self.change, self.calls = change, 0
+
+    def __call__(self, terms, v_BHSD, *more):
+        self.calls += 1
+        out, weights = Lean()(terms, v_BHSD, *more)
+        return self.change(out), weights
+
+
+class AutoOnAGPU(Auto):
+    def __init__(self, kernels):
+        super().__init__()
+        self.kernels = kernels
+
+    def choose(self, *unused):
+        return (self.kernels, "a GPU") if self.distrusted is None else (Lean(), self.distrusted)
+
+
+def terms_and_v(name="tupe_r", length=9):
+    torch.manual_seed(0)
+    encoding = build(name, Dims(8, 2, length))
+    q, k = random_qk(encoding.dims, length, length, dtype=torch.float32)
+    v = torch.randn_like(k).requires_grad_()
+    return encoding.terms(q.requires_grad_(), k, Positions.of(length, length)), v
+
+
+class WrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, out):
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 1.5 * grad
+
+
+def fails(out):
+    raise RuntimeError("ptxas: out of registers\nand more")
+
+
+@pytest.mark.parametrize("change, reason", [
+    (lambda out: 1.5 * out, "its output is off by 0.5 of itself"),
+    (lambda out: out * torch.nan, "its output is off by nan of itself"),
+    (WrongGradient.apply, "is off by 0.5 of itself"),
+    (fails, "RuntimeError: ptxas: out of registers"),
+])  # fmt: skip
+def test_kernels_that_do_not_agree_are_left_alone_aloud(change, reason, caplog):
+    kernels = Kernels(change)
+    auto = AutoOnAGPU(kernels)
+    terms, v = terms_and_v()
+    with caplog.at_level(logging.WARNING):
+        out, _ = auto(terms, v, Mask(), 0.0, False)
+        auto(terms, v, Mask(), 0.0, False)
+    torch.testing.assert_close(out, Lean()(terms, v, Mask(), 0.0, False)[0])
+    assert kernels.calls == 1
+    (record,) = caplog.records
+    assert reason in record.getMessage()
+
+
+def test_each_kind_of_call_is_tried_once():
+    kernels = Kernels()
+    auto = AutoOnAGPU(kernels)
+    terms, v = terms_and_v()
+    auto(terms, v, Mask(), 0.0, False)
+    assert kernels.calls == 2
+    auto(terms, v, Mask(), 0.0, False)
+    auto(*terms_and_v(length=7), Mask(), 0.1, False)
+    assert kernels.calls == 4
+    auto(terms, v, Mask(causal=True), 0.0, False)
+    assert kernels.calls == 6
+    auto(*terms_and_v("m4m"), Mask(), 0.0, False)
+    assert kernels.calls == 8
+
+
+def test_nothing_is_left_behind_and_nothing_moved():
+    terms, v = terms_and_v()
+    auto = AutoOnAGPU(Kernels())
+    state = torch.random.get_rng_state()
+    out, _ = auto(terms, v, Mask(), 0.0, False)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert v.grad is None and terms.q_BHTD.grad is None
+    out.sum().backward()
+    assert v.grad is not None
+
+
+def test_without_gradients_the_output_is_compared():
+    with torch.no_grad():
+        terms, v = terms_and_v()
+        auto = AutoOnAGPU(Kernels(lambda out: 2 * out))
+        auto(terms, v, Mask(), 0.0, False)
+        assert auto.distrusted == "its output is off by 1 of itself"
+
+
+def test_activation_checkpointing_counts_what_the_call_saves():
+    terms, v = terms_and_v()
+    auto = AutoOnAGPU(Kernels())
+    out = checkpoint(lambda v: auto(terms, v, Mask(), 0.0, False)[0], v, use_reentrant=False)
+    out.sum().backward()
+    expected = torch.autograd.grad(Lean()(terms, v, Mask(), 0.0, False)[0].sum(), v)[0]
+    torch.testing.assert_close(v.grad, expected)
