@@ -36,7 +36,7 @@ def main():
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="float16")
+    parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
@@ -51,7 +51,7 @@ def main():
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         gpu = torch.cuda.get_device_name()
-        result = {"benchmark": "attention on a GPU", "machine": {**machine(), "gpu": gpu},
+        result = {"benchmark": "gpu", "machine": {**machine(), "gpu": gpu},
                   "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -7,7 +7,11 @@ import json
 import shlex
 from pathlib import Path
 
+from fairseq_relpos.reports import figures
+
 HERE = Path(__file__).parent
+#: lengths from which on a picture says more than the table
+PLOTTED = 4
 
 
 def section(path):
@@ -15,13 +19,35 @@ def section(path):
     machine = result["machine"]
     note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
+    if len(result["settings"].get("lengths", [])) >= PLOTTED:
+        table += ["", f"![time and memory against T]({plot(path.stem, result['rows']).name})"]
     return "\n".join([
         f"## {path.stem}", "", title, "", *table, "",
         f"`{command(path, result)}`", "",
-        f"{machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
+        f"{machine.get('gpu') or machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
         f"{machine['fairseq']}, fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
         "",
     ])
+
+
+def plot(stem, rows):
+    """Time and peak memory against T, a line an encoding and backend."""
+    figure, (time, memory) = figures.new_figure(columns=2, width=5)
+    lines = list(dict.fromkeys((row["encoding"], row.get("backend", "-")) for row in rows))
+    for line, colour in zip(lines, figures.line_colours(len(lines))):
+        mine = [row for row in rows if (row["encoding"], row.get("backend", "-")) == line]
+        lengths = [row["length"] for row in mine]
+        label = line[0] if line[1] == "-" else f"{line[0]}, {line[1]}"
+        time.plot(lengths, [1000 * row["seconds"] for row in mine], color=colour, marker="o", label=label)
+        memory.plot(lengths, [row["peak_mib"] for row in mine], color=colour, marker="o")
+    for panel, what in ((time, "forward + backward (ms)"), (memory, "peak memory (MiB)")):
+        panel.set(xscale="log", yscale="log", xlabel="T (tokens)", ylabel=what)
+        panel.set_xticks(sorted({row["length"] for row in rows}))
+        panel.xaxis.set_major_formatter("{x:.0f}")
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+    figure.legend(*time.get_legend_handles_labels(), loc="outside right upper")
+    return figures.save(figure, HERE / f"{stem}.png")
 
 
 def train_step(settings, rows):
@@ -71,8 +97,11 @@ def attention(settings, rows):
         f"backend {' '.join(backends)}, {settings['threads']} thread(s), {settings['rounds']} "
         "rounds. Time and peak memory as multiples of attention without positions and dropout."
     )
-    lengths = settings["lengths"]
-    cells = {(row["encoding"], row.get("backend", backends[0]), row["length"]): row for row in rows}
+    return title, times_and_memory(rows, settings["lengths"], backends[0])
+
+
+def times_and_memory(rows, lengths, default_backend="-"):
+    cells = {(row["encoding"], row.get("backend", default_backend), row["length"]): row for row in rows}
     heads = " | ".join(f"T={t} time | memory" for t in lengths)
     table = [f"| encoding | backend | {heads} |", "|---|---|" + "---:|---:|" * len(lengths)]
     for name, backend in dict.fromkeys(key[:2] for key in cells):
@@ -81,7 +110,17 @@ def attention(settings, rows):
             for t in lengths
         )
         table.append(f"| {name} | {backend} | {' | '.join(values)} |")
-    return title, table
+    return table
+
+
+def gpu(settings, rows):
+    title = (
+        f"One attention, forward and backward, {settings['dtype']}: {settings['tokens']:,} tokens, "
+        f"H={settings['heads']}, d={settings['head_dim']}, dropout {settings['dropout']}, "
+        f"{settings['rounds']} rounds. Time and peak memory as multiples of torch's "
+        "scaled_dot_product_attention without positions."
+    )
+    return title, times_and_memory(rows, settings["lengths"])
 
 
 def prepare(settings, rows):
@@ -122,6 +161,7 @@ SECTIONS = {
     "train_step": train_step,
     "decode": decode,
     "attention": attention,
+    "gpu": gpu,
     "prepare": prepare,
     "kill_storm": kill_storm,
 }
