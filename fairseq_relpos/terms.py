@@ -18,6 +18,8 @@ from typing import Callable, Optional
 
 import torch
 
+from .gated import gated
+
 Rows = Callable[[torch.Tensor], torch.Tensor]
 
 EVERY = slice(None)
@@ -146,7 +148,7 @@ def logits(t: Terms) -> torch.Tensor:
     # in place wherever a new [B, H, T, S] tensor would be a pass over memory for nothing
     if t.gate is not None:
         # a gain is a gate that is the same in every dimension
-        out = _gated(scaled_q, k, t.gate if t.gain is None else t.gate * t.gain[..., None])
+        out = gated(scaled_q, k, t.gate if t.gain is None else t.gate * t.gain[..., None])
     else:
         out = scaled_q @ k.mT
         if t.gain is not None:
@@ -356,79 +358,3 @@ class _RelativeProduct(torch.autograd.Function):
             tables = table.size(0)
             grad_table[:, columns].baddbmm_(stacked(wide, tables).mT, stacked(x, tables))
         return grad_x, grad_table
-
-
-def _gated(q_BHTD, k_BHSD, gate_HLD):
-    """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]."""
-    if q_BHTD.size(2) == 1:
-        return (k_BHSD * (q_BHTD * gate_HLD)).sum(-1)[:, :, None]
-    return _GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
-
-
-class _GatedProduct(torch.autograd.Function):
-    """out[.., t, s] = sum_d q[.., t, d] k[.., s, d] gate[.., s - t + T - 1, d].
-
-    One diagonal at a time: all pairs of one offset meet one row of the gate. Sentences and
-    heads with the same gate go together in groups that fit into a cache. Nothing but the
-    three inputs is kept for backward.
-    """
-
-    GROUP = 2**19  # elements of q in a group, 2 MB in float32
-
-    @staticmethod
-    def forward(ctx, q_BHTD, k_BHSD, gate_HLD):
-        ctx.save_for_backward(q_BHTD, k_BHSD, gate_HLD)
-        batch, heads, tgt_len, _ = q_BHTD.shape
-        src_len = k_BHSD.size(2)
-        out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
-        for table, group in _GatedProduct.groups(q_BHTD, gate_HLD):
-            q, k, part = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, out))
-            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
-            for column, diagonal, queries, keys in diagonals(tgt_len, src_len):
-                product = (q[queries] * k[keys]) @ gate_HLD[table, column]
-                part.diagonal(diagonal, 1, 2).copy_(product.T)
-            out.flatten(0, 1)[group] = part
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_BHTS):
-        q_BHTD, k_BHSD, gate_HLD = ctx.saved_tensors
-        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
-        grad_gate = torch.zeros_like(gate_HLD)
-        for table, group in _GatedProduct.groups(q_BHTD, gate_HLD):
-            q, k, grad = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, grad_BHTS))
-            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
-            dq, dk = torch.zeros_like(q), torch.zeros_like(k)
-            for column, diagonal, queries, keys in diagonals(*grad_BHTS.shape[2:]):
-                gate = gate_HLD[table, column]
-                along = grad.diagonal(diagonal, 1, 2).T.contiguous()
-                product = (q[queries] * k[keys]).flatten(0, 1)
-                grad_gate[table, column] += along.flatten() @ product
-                along = along[..., None]
-                dq[queries].addcmul_(along * k[keys], gate)
-                dk[keys].addcmul_(along * q[queries], gate)
-            grad_q.flatten(0, 1)[group] = dq.transpose(0, 1)
-            grad_k.flatten(0, 1)[group] = dk.transpose(0, 1)
-        return grad_q, grad_k, grad_gate
-
-    @staticmethod
-    def groups(q_BHTD, gate_HLD):
-        """(table, indices into the flattened [B, H]) of what is worked on together."""
-        batch, heads, tgt_len, width = q_BHTD.shape
-        size = max(1, _GatedProduct.GROUP // (tgt_len * width))
-        every = torch.arange(batch * heads, device=q_BHTD.device).view(batch, heads)
-        tables = [every.flatten()] if gate_HLD.size(0) == 1 else every.unbind(1)
-        for table, members in enumerate(tables):
-            for group in members.split(size):
-                yield table, group
-
-
-def diagonals(tgt_len, src_len):
-    """For each offset: its place in -(S-1) .. T-1, its diagonal of a [T, S] matrix, and the
-    queries and keys that are that far apart."""
-    first_query = src_len - tgt_len
-    for offset in range(1 - src_len, tgt_len):
-        start, end = max(0, first_query + offset), min(src_len, src_len + offset)
-        queries = slice(start - offset - first_query, end - offset - first_query)
-        yield offset + src_len - 1, offset + first_query, queries, slice(start, end)

@@ -51,6 +51,14 @@ def test_every_folder_with_code_is_a_package_that_gets_installed(arguments):
     assert {".".join(f.parts) for f in folders} == set(arguments["packages"])
 
 
+def test_what_the_code_reads_is_installed_with_it(arguments):
+    patterns = arguments["package_data"][""]
+    files = [p for p in (ROOT / "fairseq_relpos").rglob("*")
+             if p.is_file() and p.suffix not in (".py", ".pyc")]
+    assert ROOT / "fairseq_relpos/gated.cpp" in files
+    assert not [p for p in files if not any(p.match(pattern) for pattern in patterns)]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_script_parses_and_is_executable_unless_it_is_only_sourced(script):
     assert os.access(script, os.X_OK) == script.read_text().startswith("#!")

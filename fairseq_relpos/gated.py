@@ -1,0 +1,159 @@
+"""out[.., t, s] = sum_d q[.., t, d] k[.., s, d] gate[.., s - t + T - 1, d]
+
+No matrix product computes it. On a CPU compiled code does (gated.cpp), where there is a C++
+compiler; everything else goes one diagonal at a time.
+"""
+
+import ctypes
+import functools
+
+import torch
+import torch.nn.functional as F
+
+from . import compiled
+
+
+def gated(q_BHTD, k_BHSD, gate_HLD):
+    """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]; gate in the order of the offsets
+    -(S-1) .. T-1, one table or one a head."""
+    if q_BHTD.size(2) == 1:
+        return (k_BHSD * (q_BHTD * gate_HLD)).sum(-1)[:, :, None]
+    return GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
+
+
+class GatedProduct(torch.autograd.Function):
+    """Nothing but the three inputs is kept for backward."""
+
+    @staticmethod
+    def forward(ctx, q_BHTD, k_BHSD, gate_HLD):
+        ctx.save_for_backward(q_BHTD, k_BHSD, gate_HLD)
+        return form(q_BHTD, k_BHSD, gate_HLD).product(q_BHTD, k_BHSD, gate_HLD)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTS):
+        return form(*ctx.saved_tensors).gradients(*ctx.saved_tensors, grad_BHTS)
+
+
+def form(*tensors):
+    """Which of the two forms serves these tensors."""
+    if all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
+        if tensors[0].dtype in Compiled.NAMES and compiled.library() is not None:
+            return Compiled
+    return Diagonals
+
+
+class Compiled:
+    """gated.cpp: tiles of pairs that stay in the registers. The same bits whatever the number
+    of threads."""
+
+    NAMES = {torch.float32: "float", torch.float64: "double"}
+    #: sums of the gate's gradient that are made side by side, by at most so many threads
+    PARTS = 16
+
+    @staticmethod
+    def product(q_BHTD, k_BHSD, gate_HLD):
+        batch, heads, tgt_len, width = q_BHTD.shape
+        src_len = k_BHSD.size(2)
+        vector, span = Compiled.sizes(q_BHTD.dtype)
+        # d first, `span` columns of zeros on both sides, and rows that share no cache set
+        columns = (-(-(gate_HLD.size(1) + 2 * span) // vector) | 1) * vector
+        gate_HDL = F.pad(gate_HLD.mT, (span, columns - gate_HLD.size(1) - span)).contiguous()
+        out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
+        Compiled.call("forward", q_BHTD.contiguous(), k_BHSD.contiguous(), gate_HDL, out,
+                      batch * heads, gate_HLD.size(0), tgt_len, src_len, width, columns, span)
+        return out
+
+    @staticmethod
+    def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
+        batch, heads, tgt_len, width = q_BHTD.shape
+        tables, length, _ = gate_HLD.shape
+        vector, _ = Compiled.sizes(q_BHTD.dtype)
+        padding = 0, -width % vector
+        q, k, gate = (F.pad(x, padding).contiguous() for x in (q_BHTD, k_BHSD, gate_HLD))
+        parts = max(1, min(batch, Compiled.PARTS // heads))
+        grad_q, grad_k = torch.zeros_like(q), torch.zeros_like(k)
+        grad_gate = gate.new_zeros(parts, heads, length, gate.size(2))
+        Compiled.call("backward", q, k, gate, grad_BHTS.contiguous(), grad_q, grad_k, grad_gate,
+                      batch, heads, tables, tgt_len, k.size(2), gate.size(2), parts)
+        grad_gate = grad_gate.sum(0).sum_to_size(tables, length, gate.size(2))
+        return grad_q[..., :width], grad_k[..., :width], grad_gate[..., :width]
+
+    @staticmethod
+    @functools.cache
+    def sizes(dtype):
+        """Elements of a vector, and of a tile's edge in forward."""
+        library = compiled.library()
+        vector = library.vector_bytes() // dtype.itemsize
+        return vector, vector * library.tile_rows()
+
+    @staticmethod
+    def call(name, *arguments):
+        function = getattr(compiled.library(), f"{name}_{Compiled.NAMES[arguments[0].dtype]}")
+        values = [
+            ctypes.c_void_p(x.data_ptr()) if torch.is_tensor(x) else ctypes.c_int64(x)
+            for x in arguments
+        ]
+        function(*values, ctypes.c_int64(torch.get_num_threads()))
+
+
+class Diagonals:
+    """One diagonal at a time: all pairs of one offset meet one row of the gate. Sentences and
+    heads with the same gate go together in groups that fit into a cache."""
+
+    GROUP = 2**19  # elements of q in a group, 2 MB in float32
+
+    @staticmethod
+    def product(q_BHTD, k_BHSD, gate_HLD):
+        batch, heads, tgt_len, _ = q_BHTD.shape
+        src_len = k_BHSD.size(2)
+        out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
+        for table, group in Diagonals.groups(q_BHTD, gate_HLD):
+            q, k, part = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, out))
+            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
+            for column, diagonal, queries, keys in diagonals(tgt_len, src_len):
+                product = (q[queries] * k[keys]) @ gate_HLD[table, column]
+                part.diagonal(diagonal, 1, 2).copy_(product.T)
+            out.flatten(0, 1)[group] = part
+        return out
+
+    @staticmethod
+    def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
+        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
+        grad_gate = torch.zeros_like(gate_HLD)
+        for table, group in Diagonals.groups(q_BHTD, gate_HLD):
+            q, k, grad = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, grad_BHTS))
+            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
+            dq, dk = torch.zeros_like(q), torch.zeros_like(k)
+            for column, diagonal, queries, keys in diagonals(*grad_BHTS.shape[2:]):
+                gate = gate_HLD[table, column]
+                along = grad.diagonal(diagonal, 1, 2).T.contiguous()
+                product = (q[queries] * k[keys]).flatten(0, 1)
+                grad_gate[table, column] += along.flatten() @ product
+                along = along[..., None]
+                dq[queries].addcmul_(along * k[keys], gate)
+                dk[keys].addcmul_(along * q[queries], gate)
+            grad_q.flatten(0, 1)[group] = dq.transpose(0, 1)
+            grad_k.flatten(0, 1)[group] = dk.transpose(0, 1)
+        return grad_q, grad_k, grad_gate
+
+    @staticmethod
+    def groups(q_BHTD, gate_HLD):
+        """(table, indices into the flattened [B, H]) of what is worked on together."""
+        batch, heads, tgt_len, width = q_BHTD.shape
+        size = max(1, Diagonals.GROUP // (tgt_len * width))
+        every = torch.arange(batch * heads, device=q_BHTD.device).view(batch, heads)
+        tables = [every.flatten()] if gate_HLD.size(0) == 1 else every.unbind(1)
+        for table, members in enumerate(tables):
+            for group in members.split(size):
+                yield table, group
+
+
+def diagonals(tgt_len, src_len):
+    """For each offset: its place in -(S-1) .. T-1, its diagonal of a [T, S] matrix, and the
+    queries and keys that are that far apart."""
+    first_query = src_len - tgt_len
+    for offset in range(1 - src_len, tgt_len):
+        start, end = max(0, first_query + offset), min(src_len, src_len + offset)
+        queries = slice(start - offset - first_query, end - offset - first_query)
+        yield offset + src_len - 1, offset + first_query, queries, slice(start, end)

@@ -1,0 +1,188 @@
+"""Compiled gates against the diagonals in Python, and machines that cannot compile."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fairseq_relpos import compiled
+from fairseq_relpos.gated import Compiled, Diagonals, gated
+
+CXX = os.environ.get("CXX") or "c++"
+needs_compiler = pytest.mark.skipif(shutil.which(CXX.split()[0]) is None, reason="no C++ compiler")
+LENGTHS = [(1, 1), (1, 7), (7, 7), (63, 63), (130, 130), (7, 63), (130, 33), (64, 1)]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def problem(tgt_len, src_len, tables, width, dtype=torch.float32, batch=2, heads=3):
+    """q, k, gate and the gradient of the result."""
+    shapes = [(batch, heads, tgt_len, width), (batch, heads, src_len, width),
+              (tables, tgt_len + src_len - 1, width), (batch, heads, tgt_len, src_len)]
+    return [torch.randn(shape, dtype=dtype) for shape in shapes]
+
+
+def everything(form, q, k, gate, grad, threads=1):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return form.product(q, k, gate), *form.gradients(q, k, gate, grad)
+    finally:
+        torch.set_num_threads(before)
+
+
+def poison_free_memory():
+    """What a kernel does not write is then NaN, not what happened to be there."""
+    for size in (2**8, 2**12, 2**16, 2**20):
+        torch.full((size,), float("nan"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("tables, width", [(1, 64), (3, 20)])  # 20: no number of whole vectors
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_compiled_equals_the_diagonals(tables, width, lengths, dtype):
+    inputs = problem(*lengths, tables, width, dtype)
+    expected = everything(Diagonals, *inputs)
+    for threads in (1, 2):
+        poison_free_memory()
+        for one, other in zip(everything(Compiled, *inputs, threads), expected, strict=True):
+            assert one.shape == other.shape and one.dtype == dtype
+            assert (one - other).abs().max() <= TOLERANCE[dtype] * other.abs().max()
+
+
+@needs_compiler
+def test_infinite_and_missing_numbers_stay_in_their_own_row():
+    q, k, gate, _ = problem(9, 9, 1, 16)
+    q[0, 0, 3], k[1, 2, 5] = float("inf"), float("nan")
+    out = Compiled.product(q, k, gate)
+    bad = ~out.isfinite()
+    assert bad[0, 0, 3].all() and bad[1, 2, :, 5].all() and bad.sum() == 18
+
+
+@needs_compiler
+def test_the_same_bits_again_and_with_two_threads():
+    inputs = problem(130, 130, 1, 64, batch=5)
+    first = everything(Compiled, *inputs)
+    for threads in (1, 2, 2):
+        assert all(map(torch.equal, everything(Compiled, *inputs, threads), first))
+
+
+@needs_compiler
+def test_transposed_and_sliced_operands():
+    q, k, gate, grad = problem(40, 40, 3, 16)
+    expected = everything(Diagonals, q, k, gate, grad)
+    q, k = (x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for x in (q, k))
+    wide = torch.stack([gate, gate], -1)[..., 0]
+    found = everything(Compiled, q, k, wide, grad.mT.contiguous().mT)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
+
+
+def test_gradients_are_those_of_finite_differences():
+    q, k, gate, _ = problem(5, 7, 1, 4, torch.float64, batch=1, heads=2)
+    assert torch.autograd.gradcheck(gated, [x.requires_grad_() for x in (q, k, gate)])
+
+
+def test_half_precision_and_mixed_types_go_by_diagonals():
+    q, k, gate, _ = problem(5, 7, 1, 4)
+    exact = gated(q, k, gate)
+    assert gated(q.bfloat16(), k.bfloat16(), gate.bfloat16()).dtype == torch.bfloat16
+    torch.testing.assert_close(exact, torch.einsum(
+        "bhtd,bhsd,tsd->bhts", q, k, gate[0][torch.arange(7) - torch.arange(5)[:, None] + 4]))
+
+
+# --- machines that cannot compile ---
+
+PROGRAM = """
+import logging, sys, torch
+logging.basicConfig(format="%(name)s: %(message)s")
+from fairseq_relpos import compiled, gated
+q, k, gate = torch.ones(1, 2, 3, 4), torch.ones(1, 2, 5, 4), torch.ones(1, 7, 4)
+for _ in range(2):
+    assert (gated.gated(q, k, gate) == 4).all()
+print(gated.form(q, k, gate).__name__, compiled.attempt()[1])
+"""
+
+
+def computes(**environ):
+    """(form and where the library lies, the log lines about it) of a process of its own."""
+    clean = {k: v for k, v in os.environ.items() if k != "FAIRSEQ_RELPOS_COMPILE"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env={**clean, **environ}, check=True,
+                          capture_output=True, text=True, timeout=120)
+    logged = [x for x in done.stderr.splitlines() if x.startswith("fairseq_relpos.compiled: ")]
+    return done.stdout.strip(), logged
+
+
+def test_without_a_compiler_one_line_says_so(tmp_path):
+    found, logged = computes(PATH=str(tmp_path), CXX="", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert found.startswith("Diagonals")
+    assert len(logged) == 1 and "no C++ compiler 'c++'" in logged[0]
+
+
+def test_a_broken_compiler_is_reported_with_its_last_words(tmp_path):
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho warming up >&2\necho out of order >&2\nexit 1\n")
+    broken.chmod(0o755)
+    found, logged = computes(CXX=str(broken), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert found.startswith("Diagonals")
+    assert len(logged) == 1 and "out of order" in logged[0]
+    assert not list((tmp_path / "cache/fairseq_relpos").iterdir())
+
+
+def test_switched_off_by_the_environment(tmp_path):
+    found, logged = computes(FAIRSEQ_RELPOS_COMPILE="0", XDG_CACHE_HOME=str(tmp_path))
+    assert found.startswith("Diagonals")
+    assert len(logged) == 1 and not list(tmp_path.iterdir())
+
+
+@needs_compiler
+def test_an_unwritable_cache_folder_is_done_without(tmp_path):
+    no_folder = tmp_path / "a file"
+    no_folder.touch()
+    found, logged = computes(XDG_CACHE_HOME=str(no_folder), TMPDIR=str(tmp_path))
+    assert found == "Compiled built for this process" and not logged
+    assert list(tmp_path.iterdir()) == [no_folder]
+
+
+@needs_compiler
+def test_built_once_and_built_again_where_the_file_is_empty(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = tmp_path / "fairseq_relpos" / f"gated-{compiled.fingerprint(CXX.split())}.so"
+    file.parent.mkdir()
+    file.touch()  # a crash can leave that
+    builds = []
+    build = compiled.build
+    monkeypatch.setattr(compiled, "build", lambda *a: (builds.append(a), build(*a)))
+    for _ in range(2):
+        library, where = compiled.attempt()
+        assert library is not None and where == str(file)
+    assert len(builds) == 1 and list(file.parent.iterdir()) == [file]
+
+
+@needs_compiler
+def test_a_compiler_without_openmp_and_march_native_serves(tmp_path, monkeypatch):
+    plain = tmp_path / "plain"
+    plain.write_text(f'#!/bin/sh\ncase "$*" in *-fopenmp*|*-march*) exit 1 ;; esac\nexec {CXX} "$@"\n')
+    plain.chmod(0o755)
+    monkeypatch.setenv("CXX", str(plain))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library, where = compiled.attempt()
+    assert library is not None, where
+    inputs = problem(63, 130, 3, 20, torch.float64)
+    expected = everything(Diagonals, *inputs)
+    monkeypatch.setattr(compiled, "library", lambda: library)
+    Compiled.sizes.cache_clear()
+    found = everything(Compiled, *inputs)
+    Compiled.sizes.cache_clear()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+def test_another_cpu_source_or_compiler_is_another_file(monkeypatch):
+    first = compiled.fingerprint(["c++"])
+    assert compiled.fingerprint(["clang++"]) != first
+    monkeypatch.setattr(compiled, "cpu", lambda: ["another"])
+    assert compiled.fingerprint(["c++"]) != first
