@@ -26,32 +26,37 @@ template <> struct Vec<double> { typedef vec_d type; };
 
 // Lanes are keys: a row of q meets k and the gate with d as their first index, so that nothing is
 // summed across lanes. Queries of a tile are W apart, as its keys are: their offsets coincide.
-// gate_t: [tables, D, 2 pad + T + S - 1 or more], `pad` columns of zeros to the left and right.
 template <class X>
-static void forward(const X* q, const X* k, const X* gate_t, X* out, I N, I tables, I T, I S, I D,
-                    I width, I pad, I threads) {
+static void forward(const X* q, const X* k, const X* gate, X* out, I N, I tables, I T, I S, I D,
+                    I threads) {
   typedef typename Vec<X>::type vec;
-  const I W = BYTES / sizeof(X), span = W * R;
-  const I columns = ((S + span - 1) / span * R | 1) * W;  // odd: rows of k_t share no cache set
+  const I L = T + S - 1, W = BYTES / sizeof(X), span = W * R;
+  // a span of zeros on both sides; an odd number of vectors, so that rows share no cache set
+  const I width = ((L + 2 * span + W - 1) / W | 1) * W;
+  std::vector<X> gate_t(tables * D * width);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<X> k_t(D * columns);
-#pragma omp for schedule(static)
-    for (I n = 0; n < N; n++) {
-      const X *gate = gate_t + n % tables * D * width, *q_n = q + n * T * D;
-      for (I s = 0; s < S; s++)
-        for (I d = 0; d < D; d++) k_t[d * columns + s] = k[(n * S + s) * D + d];
-      for (I s = 0; s < S; s += span)
+    std::vector<X> k_t(D * span);
+#pragma omp for collapse(2) schedule(static)
+    for (I table = 0; table < tables; table++)
+      for (I d = 0; d < D; d++)
+        for (I x = 0; x < L; x++)
+          gate_t[(table * D + d) * width + span + x] = gate[(table * L + x) * D + d];
+#pragma omp for collapse(2) schedule(static)
+    for (I n = 0; n < N; n++)
+      for (I s = 0; s < S; s += span) {
+        const X *table = &gate_t[n % tables * D * width], *q_n = q + n * T * D;
+        for (I j = 0; j < span && s + j < S; j++)
+          for (I d = 0; d < D; d++) k_t[d * span + j] = k[(n * S + s + j) * D + d];
         for (I block = 0; block < T; block += span)
           for (I t = block; t < block + W && t < T; t++) {
             vec sum[R][R] = {}, g[2 * R - 1];
-            const X* rows[R];
+            const X *rows[R], *first = table + span + s - t + T - 1 - (R - 1) * W;
             for (I i = 0; i < R; i++) rows[i] = q_n + (t + i * W < T ? t + i * W : t) * D;
-            const X* first = gate + pad + s - t + T - 1 - (R - 1) * W;
             for (I d = 0; d < D; d++) {
               for (I x = 0; x < 2 * R - 1; x++) g[x] = *(const vec*)(first + d * width + x * W);
               for (I j = 0; j < R; j++) {
-                const vec key = *(const vec*)(&k_t[d * columns] + s + j * W);
+                const vec key = *(const vec*)&k_t[d * span + j * W];
                 for (I i = 0; i < R; i++) sum[i][j] += rows[i][d] * (key * g[j - i + R - 1]);
               }
             }
@@ -63,17 +68,17 @@ static void forward(const X* q, const X* k, const X* gate_t, X* out, I N, I tabl
                 else for (I x = 0; x < left; x++) to[x] = sum[i][j][x];
               }
           }
-    }
+      }
   }
 }
 
-// A tile of A queries and B keys of one pair of sentence and head; lanes are d, a multiple of W.
-// de: its gradient; gate and dgate begin at the row of the tile's last query and first key.
+// A queries and all `keys`, B at a time, of one sentence and head; lanes are d, `depth` of D.
+// de: their gradient; gate and dgate begin at the row of the last query and the first key.
 template <class X, int A, int B>
 static inline void tile(const X* q, const X* k, const X* gate, const X* de, X* dq, X* dk, X* dgate,
-                        I keys, I S, I D) {
+                        I keys, I S, I D, I depth) {
   typedef typename Vec<X>::type vec;
-  for (I d = 0; d < D; d += BYTES / sizeof(X)) {
+  for (I d = 0; d < depth; d += BYTES / sizeof(X)) {
     vec query[A], grad[A];
     for (I i = 0; i < A; i++) query[i] = *(const vec*)(q + i * D + d);
     for (I i = 0; i < A; i++) grad[i] = *(const vec*)(dq + i * D + d);
@@ -98,51 +103,52 @@ static inline void tile(const X* q, const X* k, const X* gate, const X* de, X* d
   }
 }
 
-// dq, dk and dgate [parts, H, T + S - 1, D] come as zeros; each part sums some of the sentences.
+// dq, dk and dgate [parts, tables, T + S - 1, D] come as zeros. A part sums some of the pairs of
+// sentence and head that share a table; where there are more threads than that, they share d.
 template <class X>
 static void backward(const X* q, const X* k, const X* gate, const X* de, X* dq, X* dk, X* dgate,
-                     I batch, I heads, I tables, I T, I S, I D, I parts, I threads) {
-  const I L = T + S - 1, KEYS = 32;  // that stay in the first cache, with what they meet
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (I task = 0; task < parts * heads; task++) {
-    const I part = task / heads, h = task % heads;
-    const X* g = gate + h % tables * L * D;
-    X* dg = dgate + task * L * D;
-    for (I b = part * batch / parts; b < (part + 1) * batch / parts; b++) {
-      const I n = b * heads + h;
-      for (I s = 0; s < S; s += KEYS) {
-        const I keys = S - s < KEYS ? S - s : KEYS, whole = keys / R * R;
-        for (I t = 0, step; t < T; t += step) {
-          step = t + R <= T ? R : 1;
-          const I row = (s - t - step + T) * D, at_q = (n * T + t) * D, at_k = (n * S + s) * D;
-          const X* e = de + (n * T + t) * S + s;
-#define TILE(A, B, FIRST, KEYS) tile<X, A, B>(q + at_q, k + at_k + (FIRST) * D, \
-    g + row + (FIRST) * D, e + (FIRST), dq + at_q, dk + at_k + (FIRST) * D, \
-    dg + row + (FIRST) * D, KEYS, S, D)
-          if (step == R) {
-            TILE(R, R, 0, whole);
-            TILE(R, 1, whole, keys - whole);
-          } else {
-            TILE(1, R, 0, whole);
-            TILE(1, 1, whole, keys - whole);
+                     I N, I tables, I T, I S, I D, I parts, I threads) {
+  const I L = T + S - 1, W = BYTES / sizeof(X), KEYS = 32;  // that stay in the first cache
+  const I pairs = N / tables, depth = threads > parts * tables ? W : D;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+  for (I task = 0; task < parts * tables; task++)
+    for (I d = 0; d < D; d += depth) {
+      const I part = task / tables, table = task % tables;
+      const X* g = gate + table * L * D;
+      X* dg = dgate + task * L * D;
+      for (I x = part * pairs / parts; x < (part + 1) * pairs / parts; x++)
+        for (I s = 0; s < S; s += KEYS) {
+          const I n = x * tables + table;
+          const I keys = S - s < KEYS ? S - s : KEYS, whole = keys / R * R;
+          for (I t = 0, step; t < T; t += step) {
+            step = t + R <= T ? R : 1;
+            const I row = (s - t - step + T) * D + d, at_q = (n * T + t) * D + d;
+            const I at_k = (n * S + s) * D + d, at_e = (n * T + t) * S + s;
+#define TILE(A, B, FROM, COUNT) \
+  tile<X, A, B>(q + at_q, k + at_k + FROM * D, g + row + FROM * D, de + at_e + FROM, dq + at_q, \
+                dk + at_k + FROM * D, dg + row + FROM * D, COUNT, S, D, depth)
+            if (step == R) {
+              TILE(R, R, 0, whole);
+              TILE(R, 1, whole, keys - whole);
+            } else {
+              TILE(1, R, 0, whole);
+              TILE(1, 1, whole, keys - whole);
+            }
           }
         }
-      }
     }
-  }
 }
 
 extern "C" {
 I vector_bytes() { return BYTES; }
-I tile_rows() { return R; }
 #define GATED(X) \
-  void forward_##X(const X* q, const X* k, const X* gate_t, X* out, I N, I tables, I T, I S, I D, \
-                   I width, I pad, I threads) { \
-    forward<X>(q, k, gate_t, out, N, tables, T, S, D, width, pad, threads); \
+  void forward_##X(const X* q, const X* k, const X* gate, X* out, I N, I tables, I T, I S, I D, \
+                   I threads) { \
+    forward<X>(q, k, gate, out, N, tables, T, S, D, threads); \
   } \
   void backward_##X(const X* q, const X* k, const X* gate, const X* de, X* dq, X* dk, X* dgate, \
-                    I batch, I heads, I tables, I T, I S, I D, I parts, I threads) { \
-    backward<X>(q, k, gate, de, dq, dk, dgate, batch, heads, tables, T, S, D, parts, threads); \
+                    I N, I tables, I T, I S, I D, I parts, I threads) { \
+    backward<X>(q, k, gate, de, dq, dk, dgate, N, tables, T, S, D, parts, threads); \
   }
 GATED(float)
 GATED(double)

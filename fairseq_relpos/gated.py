@@ -5,7 +5,6 @@ compiler; everything else goes one diagonal at a time.
 """
 
 import ctypes
-import functools
 
 import torch
 import torch.nn.functional as F
@@ -48,53 +47,39 @@ class Compiled:
     of threads."""
 
     NAMES = {torch.float32: "float", torch.float64: "double"}
-    #: sums of the gate's gradient that are made side by side, by at most so many threads
-    PARTS = 16
+    #: sums of the gate's gradient that are made side by side; more threads share d
+    PARTS = 4
 
     @staticmethod
     def product(q_BHTD, k_BHSD, gate_HLD):
         batch, heads, tgt_len, width = q_BHTD.shape
         src_len = k_BHSD.size(2)
-        vector, span = Compiled.sizes(q_BHTD.dtype)
-        # d first, `span` columns of zeros on both sides, and rows that share no cache set
-        columns = (-(-(gate_HLD.size(1) + 2 * span) // vector) | 1) * vector
-        gate_HDL = F.pad(gate_HLD.mT, (span, columns - gate_HLD.size(1) - span)).contiguous()
         out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
-        Compiled.call("forward", q_BHTD.contiguous(), k_BHSD.contiguous(), gate_HDL, out,
-                      batch * heads, gate_HLD.size(0), tgt_len, src_len, width, columns, span)
+        Compiled.call("forward", q_BHTD.contiguous(), k_BHSD.contiguous(), gate_HLD.contiguous(),
+                      out, batch * heads, gate_HLD.size(0), tgt_len, src_len, width)
         return out
 
     @staticmethod
     def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
-        batch, heads, tgt_len, width = q_BHTD.shape
-        tables, length, _ = gate_HLD.shape
-        vector, _ = Compiled.sizes(q_BHTD.dtype)
-        padding = 0, -width % vector
+        width = q_BHTD.size(3)
+        padding = 0, -width % (compiled.library().vector_bytes() // q_BHTD.dtype.itemsize)
         q, k, gate = (F.pad(x, padding).contiguous() for x in (q_BHTD, k_BHSD, gate_HLD))
-        parts = max(1, min(batch, Compiled.PARTS // heads))
+        pairs, tables = q.size(0) * q.size(1), gate.size(0)
+        # together no larger than q
+        parts = max(1, min(Compiled.PARTS, q[..., 0].numel() // gate[..., 0].numel()))
         grad_q, grad_k = torch.zeros_like(q), torch.zeros_like(k)
-        grad_gate = gate.new_zeros(parts, heads, length, gate.size(2))
+        grad_gate = gate.new_zeros(parts, *gate.shape)
         Compiled.call("backward", q, k, gate, grad_BHTS.contiguous(), grad_q, grad_k, grad_gate,
-                      batch, heads, tables, tgt_len, k.size(2), gate.size(2), parts)
-        grad_gate = grad_gate.sum(0).sum_to_size(tables, length, gate.size(2))
-        return grad_q[..., :width], grad_k[..., :width], grad_gate[..., :width]
-
-    @staticmethod
-    @functools.cache
-    def sizes(dtype):
-        """Elements of a vector, and of a tile's edge in forward."""
-        library = compiled.library()
-        vector = library.vector_bytes() // dtype.itemsize
-        return vector, vector * library.tile_rows()
+                      pairs, tables, q.size(2), k.size(2), q.size(3), parts)
+        return grad_q[..., :width], grad_k[..., :width], grad_gate.sum(0)[..., :width]
 
     @staticmethod
     def call(name, *arguments):
         function = getattr(compiled.library(), f"{name}_{Compiled.NAMES[arguments[0].dtype]}")
-        values = [
+        function(*(
             ctypes.c_void_p(x.data_ptr()) if torch.is_tensor(x) else ctypes.c_int64(x)
-            for x in arguments
-        ]
-        function(*values, ctypes.c_int64(torch.get_num_threads()))
+            for x in (*arguments, torch.get_num_threads())
+        ))
 
 
 class Diagonals:
