@@ -113,7 +113,7 @@ class Auto(Backend):
                 return Triton(), kind
             if terms.content_free:
                 return SDPA(), f"{kind}; triton: {reason}"
-        if terms.gate is not None:
+        if terms.gate is not None and device != "cpu":
             # its product keeps nothing as it is, and costs most of all to compute again
             return Eager(), "a gate for each dimension"
         if tgt_len * src_len > LONG:

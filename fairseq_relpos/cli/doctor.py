@@ -358,6 +358,21 @@ def check_compiler():
     return Check("compiler", "ok", f"{shutil.which(compiler)}, {header}")
 
 
+def check_gates():
+    """Which form of m3's product a CPU gets: compiled here and now, if it has not been before."""
+    name = "gates"
+    compiled, error = attempt_import("fairseq_relpos.compiled")
+    if error:
+        return Check(name, "warn", "not looked for: the plugin does not import")
+    library, found = compiled.attempt()
+    if library is not None:
+        return Check(name, "ok", f"those of m3 are compiled: {found}")
+    found = f"those of m3 are computed in Python, several times slower: {found}"
+    switched_off = os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0"
+    advice = "" if switched_off else "mend the compiler, if you train m3 on a CPU"
+    return Check(name, "ok" if switched_off else "warn", found, advice)
+
+
 # --- more than one process ---
 
 
@@ -442,6 +457,7 @@ CHECKS = (
     check_sacrebleu,
     check_sacremoses,
     check_compiler,
+    check_gates,
     check_gpu,
     check_apex,
     check_fused,

@@ -36,7 +36,8 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
     ("shaw", 30, 30, 0.0, "eager"),
     ("shaw", 300, 300, 0.1, "lean"),
     ("shaw", 100, 900, 0.1, "lean"),
-    ("m3", 300, 300, 0.1, "eager"),
+    ("m3", 300, 300, 0.1, "lean"),
+    ("m3", 30, 30, 0.1, "eager"),
 ])
 def test_training_on_a_cpu(name, tgt_len, src_len, dropout_p, expected):
     assert call(name, tgt_len, src_len, dropout_p) == expected

@@ -241,3 +241,19 @@ def test_doctor_says_whose_adam_a_training_gets():
     assert found.status == "ok"
     assert "--optimizer adam is a loop of fairseq in Python" in found.found
     assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
+
+
+def test_doctor_says_whether_gates_are_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if doctor.shutil.which("c++"):
+        monkeypatch.delenv("CXX", raising=False)
+        check = doctor.check_gates()
+        assert check.status == "ok" and str(tmp_path) in check.found
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    check = doctor.check_gates()
+    assert check.status == "warn" and "no C++ compiler 'no-such-compiler'" in check.found
+
+    monkeypatch.setenv("FAIRSEQ_RELPOS_COMPILE", "0")
+    check = doctor.check_gates()
+    assert check.status == "ok" and "computed in Python" in check.found and not check.advice
