@@ -14,7 +14,9 @@ MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
     "positions": set(),
     "rows": set(),
-    "terms": set(),
+    "terms": {"gated"},
+    "gated": {"compiled"},
+    "compiled": set(),
     "encodings": MATHS | {"encodings"},
     "backends": {"terms", "positions", "backends"},
     "signature": set(),
@@ -22,7 +24,7 @@ ALLOWED = {
     "override": {"attention", "backends", "encodings", "signature"},
     "flags": {"backends", "encodings"},
 }
-TORCH_ONLY = ["positions", "rows", "terms", "encodings", "backends"]
+TORCH_ONLY = ["positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 
