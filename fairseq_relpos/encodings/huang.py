@@ -27,7 +27,7 @@ class M1(ScalarGain):
     all heads, heads=each: (n, H). max_distance: default n - 1; longer sequences clamp.
     scale_factor f: 1 / sqrt(f d).
 
-    Cost: H T S multiplications; T S E in backward, which computes q.k again.
+    Cost: H T S multiplications.
     """
 
     row_type = Distance
@@ -54,8 +54,8 @@ class M3(FactorTable):
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d).
 
-    Cost: 2 T S E in place of q.k's T S E, pair by pair: no matrix product computes it, so far
-    dearer than the others.
+    Cost: 2 T S E in place of q.k's T S E, pair by pair: no matrix product computes it. On a CPU
+    compiled code does, where there is a C++ compiler.
     """
 
     def terms(self, q_BHTD, k_BHSD, pos):
