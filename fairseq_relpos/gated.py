@@ -1,7 +1,7 @@
 """out[.., t, s] = sum_d q[.., t, d] k[.., s, d] gate[.., s - t + T - 1, d]
 
 No matrix product computes it. On a CPU compiled code does (gated.cpp), where there is a C++
-compiler; everything else goes one diagonal at a time.
+compiler; everything else goes one query, one key and one diagonal at a time.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ def form(*tensors):
     if all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
         if tensors[0].dtype in Compiled.NAMES and compiled.library() is not None:
             return Compiled
-    return Diagonals
+    return Looped
 
 
 class Compiled:
@@ -82,56 +82,67 @@ class Compiled:
         ))
 
 
-class Diagonals:
-    """One diagonal at a time: all pairs of one offset meet one row of the gate. Sentences and
-    heads with the same gate go together in groups that fit into a cache."""
+class Looped:
+    """One query at a time: all keys times the gate's rows at its offsets, then a small matrix
+    product. dk is dq with queries and keys exchanged; the gate's gradient goes along diagonals,
+    whose pairs meet one row. Sentences and heads with the same gate go together."""
 
-    GROUP = 2**19  # elements of q in a group, 2 MB in float32
+    #: elements of what is worked on together: on a CPU what its caches hold
+    GROUP_ON_CPU, GROUP = 2**17, 2**24
 
     @staticmethod
     def product(q_BHTD, k_BHSD, gate_HLD):
-        batch, heads, tgt_len, _ = q_BHTD.shape
-        src_len = k_BHSD.size(2)
-        out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
-        for table, group in Diagonals.groups(q_BHTD, gate_HLD):
+        out = q_BHTD.new_empty(*q_BHTD.shape[:3], k_BHSD.size(2))
+        for table, group in Looped.groups(k_BHSD, gate_HLD):
             q, k, part = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, out))
-            q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
-            for column, diagonal, queries, keys in diagonals(tgt_len, src_len):
-                product = (q[queries] * k[keys]) @ gate_HLD[table, column]
-                part.diagonal(diagonal, 1, 2).copy_(product.T)
-            out.flatten(0, 1)[group] = part
+            # keys last: a product whose sums run along memory is slower
+            k, gate = k.mT.contiguous(), gate_HLD[table].mT.contiguous()
+            met = torch.empty_like(k)
+            for t, columns in windows(*part.shape[1:]):
+                torch.mul(k, gate[:, columns], out=met)
+                part[:, t] = (q[:, t, None] @ met)[:, 0]
         return out
 
     @staticmethod
     def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
-        grad_q, grad_k = torch.empty_like(q_BHTD), torch.empty_like(k_BHSD)
+        grad_q, grad_k = q_BHTD.new_empty(q_BHTD.shape), k_BHSD.new_empty(k_BHSD.shape)
         grad_gate = torch.zeros_like(gate_HLD)
-        for table, group in Diagonals.groups(q_BHTD, gate_HLD):
-            q, k, grad = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, grad_BHTS))
+        whole = q_BHTD, k_BHSD, grad_BHTS, grad_q, grad_k
+        for table, group in Looped.groups(k_BHSD, gate_HLD):
+            q, k, grad, dq, dk = (x.flatten(0, 1)[group] for x in whole)
+            gate = gate_HLD[table]
+            Looped.weigh(grad, k, gate, dq)
+            Looped.weigh(grad.mT.contiguous(), q, gate.flip(0), dk)
             q, k = (x.transpose(0, 1).contiguous() for x in (q, k))
-            dq, dk = torch.zeros_like(q), torch.zeros_like(k)
-            for column, diagonal, queries, keys in diagonals(*grad_BHTS.shape[2:]):
-                gate = gate_HLD[table, column]
-                along = grad.diagonal(diagonal, 1, 2).T.contiguous()
-                product = (q[queries] * k[keys]).flatten(0, 1)
-                grad_gate[table, column] += along.flatten() @ product
-                along = along[..., None]
-                dq[queries].addcmul_(along * k[keys], gate)
-                dk[keys].addcmul_(along * q[queries], gate)
-            grad_q.flatten(0, 1)[group] = dq.transpose(0, 1)
-            grad_k.flatten(0, 1)[group] = dk.transpose(0, 1)
+            for column, diagonal, queries, keys in diagonals(*grad.shape[1:]):
+                along = grad.diagonal(diagonal, 1, 2).T.flatten()
+                grad_gate[table, column] += along @ (q[queries] * k[keys]).flatten(0, 1)
         return grad_q, grad_k, grad_gate
 
     @staticmethod
-    def groups(q_BHTD, gate_HLD):
-        """(table, indices into the flattened [B, H]) of what is worked on together."""
-        batch, heads, tgt_len, width = q_BHTD.shape
-        size = max(1, Diagonals.GROUP // (tgt_len * width))
-        every = torch.arange(batch * heads, device=q_BHTD.device).view(batch, heads)
-        tables = [every.flatten()] if gate_HLD.size(0) == 1 else every.unbind(1)
-        for table, members in enumerate(tables):
-            for group in members.split(size):
-                yield table, group
+    def weigh(weight_GTS, x_GSD, gate_LD, out_GTD):
+        """out_t = sum_s weight_ts x_s gate_row(s-t)."""
+        met = x_GSD.new_empty(x_GSD.shape)
+        for t, columns in windows(*weight_GTS.shape[1:]):
+            torch.mul(x_GSD, gate_LD[columns], out=met)
+            out_GTD[:, t] = (weight_GTS[:, t, None] @ met)[:, 0]
+
+    @staticmethod
+    def groups(k_BHSD, gate_HLD):
+        """(table, slice of the flattened [B, H]) of what is worked on together."""
+        batch, heads, src_len, width = k_BHSD.shape
+        room = Looped.GROUP_ON_CPU if k_BHSD.device.type == "cpu" else Looped.GROUP
+        tables = gate_HLD.size(0)
+        step = tables * max(1, room // (src_len * width))
+        for table in range(tables):
+            for first in range(table, batch * heads, step):
+                yield table, slice(first, first + step, tables)
+
+
+def windows(tgt_len, src_len):
+    """For each query: the offsets of the keys, in -(S-1) .. T-1."""
+    for t in range(tgt_len):
+        yield t, slice(tgt_len - 1 - t, tgt_len - 1 - t + src_len)
 
 
 def diagonals(tgt_len, src_len):

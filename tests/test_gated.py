@@ -1,4 +1,4 @@
-"""Compiled gates against the diagonals in Python, and machines that cannot compile."""
+"""Compiled gates against the loops in Python, and machines that cannot compile."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_relpos import compiled
-from fairseq_relpos.gated import Compiled, Diagonals, gated
+from fairseq_relpos.gated import Compiled, Looped, gated
 
 CXX = os.environ.get("CXX") or "c++"
 needs_compiler = pytest.mark.skipif(shutil.which(CXX.split()[0]) is None, reason="no C++ compiler")
@@ -43,9 +43,9 @@ def poison_free_memory():
 @pytest.mark.parametrize("tables, width", [(1, 64), (3, 20)])  # 20: no number of whole vectors
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_compiled_equals_the_diagonals(tables, width, lengths, dtype):
+def test_compiled_equals_the_loops(tables, width, lengths, dtype):
     inputs = problem(*lengths, tables, width, dtype)
-    expected = everything(Diagonals, *inputs)
+    expected = everything(Looped, *inputs)
     for threads in (1, 2, 5):  # with 5, threads share d
         poison_free_memory()
         for one, other in zip(everything(Compiled, *inputs, threads), expected, strict=True):
@@ -73,7 +73,7 @@ def test_the_same_bits_again_and_with_two_threads():
 @needs_compiler
 def test_transposed_and_sliced_operands():
     q, k, gate, grad = problem(40, 40, 3, 16)
-    expected = everything(Diagonals, q, k, gate, grad)
+    expected = everything(Looped, q, k, gate, grad)
     q, k = (x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for x in (q, k))
     wide = torch.stack([gate, gate], -1)[..., 0]
     found = everything(Compiled, q, k, wide, grad.mT.contiguous().mT)
@@ -86,7 +86,7 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(gated, [x.requires_grad_() for x in (q, k, gate)])
 
 
-def test_half_precision_and_mixed_types_go_by_diagonals():
+def test_half_precision_and_mixed_types_go_by_loops():
     q, k, gate, _ = problem(5, 7, 1, 4)
     exact = gated(q, k, gate)
     assert gated(q.bfloat16(), k.bfloat16(), gate.bfloat16()).dtype == torch.bfloat16
@@ -118,7 +118,7 @@ def computes(**environ):
 
 def test_without_a_compiler_one_line_says_so(tmp_path):
     found, logged = computes(PATH=str(tmp_path), CXX="", XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert found.startswith("Diagonals")
+    assert found.startswith("Looped")
     assert len(logged) == 1 and "no C++ compiler 'c++'" in logged[0]
 
 
@@ -127,14 +127,14 @@ def test_a_broken_compiler_is_reported_with_its_last_words(tmp_path):
     broken.write_text("#!/bin/sh\necho warming up >&2\necho out of order >&2\nexit 1\n")
     broken.chmod(0o755)
     found, logged = computes(CXX=str(broken), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert found.startswith("Diagonals")
+    assert found.startswith("Looped")
     assert len(logged) == 1 and "out of order" in logged[0]
     assert not list((tmp_path / "cache/fairseq_relpos").iterdir())
 
 
 def test_switched_off_by_the_environment(tmp_path):
     found, logged = computes(FAIRSEQ_RELPOS_COMPILE="0", XDG_CACHE_HOME=str(tmp_path))
-    assert found.startswith("Diagonals")
+    assert found.startswith("Looped")
     assert len(logged) == 1 and not list(tmp_path.iterdir())
 
 
@@ -172,7 +172,7 @@ def test_a_compiler_without_openmp_and_march_native_serves(tmp_path, monkeypatch
     library, where = compiled.attempt()
     assert library is not None, where
     inputs = problem(63, 130, 3, 20, torch.float64)
-    expected = everything(Diagonals, *inputs)
+    expected = everything(Looped, *inputs)
     monkeypatch.setattr(compiled, "library", lambda: library)
     found = everything(Compiled, *inputs)
     for one, other in zip(found, expected, strict=True):

@@ -4,6 +4,7 @@ import logging
 
 import torch
 
+from .. import compiled
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import Lean
@@ -113,8 +114,8 @@ class Auto(Backend):
                 return Triton(), kind
             if terms.content_free:
                 return SDPA(), f"{kind}; triton: {reason}"
-        if terms.gate is not None and device != "cpu":
-            # its product keeps nothing as it is, and costs most of all to compute again
+        if terms.gate is not None and (device != "cpu" or compiled.library() is None):
+            # not compiled, it costs most of all to compute again; and it keeps nothing as it is
             return Eager(), "a gate for each dimension"
         if tgt_len * src_len > LONG:
             return Lean(), f"{kind}, long"

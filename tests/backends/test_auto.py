@@ -6,6 +6,7 @@ import pytest
 import torch
 from loops import random_qk
 
+from fairseq_relpos import compiled
 from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
@@ -36,11 +37,16 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
     ("shaw", 30, 30, 0.0, "eager"),
     ("shaw", 300, 300, 0.1, "lean"),
     ("shaw", 100, 900, 0.1, "lean"),
-    ("m3", 300, 300, 0.1, "lean"),
     ("m3", 30, 30, 0.1, "eager"),
 ])
 def test_training_on_a_cpu(name, tgt_len, src_len, dropout_p, expected):
     assert call(name, tgt_len, src_len, dropout_p) == expected
+
+
+def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):
+    assert call("m3", 300, 300) == ("eager" if compiled.library() is None else "lean")
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    assert call("m3", 300, 300) == "eager"
 
 
 @pytest.mark.parametrize("name, length, expected", [
