@@ -18,7 +18,7 @@ ALLOWED = {
     "gated": {"compiled"},
     "compiled": set(),
     "encodings": MATHS | {"encodings"},
-    "backends": {"terms", "positions", "backends"},
+    "backends": {"terms", "positions", "compiled", "backends"},
     "signature": set(),
     "attention": {"backends", "encodings", "positions"},
     "override": {"attention", "backends", "encodings", "signature"},
