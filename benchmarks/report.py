@@ -54,18 +54,20 @@ def train_step(settings, rows):
     title = (
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
         f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
-        f"attention backend {settings['backend']}, {settings['threads']} thread(s), "
-        f"{settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq."
+        f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
+        f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq."
     )
     table = [
-        "| architecture | step (s) | times stock | quartiles of the ratio | memory, times stock |",
-        "|---|---:|---:|---|---:|",
+        "| architecture | step (s) | tokens/s | times stock | quartiles of the ratio | memory, times stock |",
+        "|---|---:|---:|---:|---|---:|",
     ]
+    tokens = settings["batch"] * settings["length"]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         memory = f"{row['memory']:.2f}" if "memory" in row else ""
         table.append(
-            f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {quartiles} | {memory} |"
+            f"| {row['arch']} | {row['seconds']:.3f} | {tokens / row['seconds']:,.0f} | "
+            f"{row['ratio']:.3f} | {quartiles} | {memory} |"
         )
     return title, table
 

@@ -6,14 +6,16 @@ architecture of the same size.
         --archs roberta_t5 roberta_shaw roberta_m4 roberta_m4m roberta_m3
     python benchmarks/train_step.py --stock transformer_iwslt_de_en --heads 4 \\
         --archs transformer_t5_iwslt_de_en --layers 6 --dim 512 --ffn 1024 --length 32 --batch 32
+    python benchmarks/train_step.py --device cuda --dtype bfloat16 --layers 12 --dim 768 --heads 12 \\
+        --batch 32 --vocabulary 32768 --archs roberta_t5 roberta_tupe_r roberta_shaw roberta_m4 roberta_m3
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 All models are stepped in turn, round after round, in one process, so that a noisy machine
 slows all of them alike; the ratio of a round is taken within that round, and the median
 over rounds is printed. A step is forward, loss (of masked tokens, or of a translation whose
 sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time with one
-thread, so that a busy machine counts for less. Memory is the peak of one step beyond the
-model, its optimizer and the batch (Linux only).
+thread, so that a busy machine counts for less; with --device cuda they are those of the clock.
+Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
 """
 
 import argparse
@@ -47,6 +49,8 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--note", default="", help="what else ran on the machine")
@@ -54,6 +58,8 @@ def main():
     args = parser.parse_args()
     args.ffn = args.ffn or 4 * args.dim
     torch.set_num_threads(args.threads)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch sees no GPU: leave out --device cuda")
 
     kind = MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
     steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
@@ -63,7 +69,8 @@ def main():
             elapsed = step()
             if number:  # the first one warms up
                 seconds[arch].append(elapsed)
-    memory = {arch: peak_memory(step) for arch, step in steps.items()}
+    peak = peak_memory_on_gpu if args.device == "cuda" else peak_memory
+    memory = {arch: peak(step) for arch, step in steps.items()}
     report(seconds, memory, args)
 
 
@@ -89,9 +96,10 @@ class TrainingStep:
         torch.manual_seed(1)
         task = SimpleNamespace(source_dictionary=self.symbols, target_dictionary=self.symbols)
         self.model = ARCH_MODEL_REGISTRY[arch].build_model(settings, task)
+        self.model.to(args.device, getattr(torch, args.dtype))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.clock = time.process_time if args.threads == 1 else time.perf_counter
-        self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length))
+        self.clock = clock(args)
+        self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length), device=args.device)
         self.prepare(args)
 
     def prepare(self, args):
@@ -113,7 +121,7 @@ class TrainingStep:
 class MaskedLMStep(TrainingStep):
     def prepare(self, args):
         self.tokens[:, 0] = self.symbols.bos()
-        self.masked = torch.rand(args.batch, args.length) < 0.15
+        self.masked = torch.rand(args.batch, args.length, device=args.device) < 0.15
 
     def loss(self):
         logits = self.model(self.tokens, masked_tokens=self.masked)[0]
@@ -122,9 +130,9 @@ class MaskedLMStep(TrainingStep):
 
 class TranslationStep(TrainingStep):
     def prepare(self, args):
-        lengths = torch.randint(args.length // 2, args.length + 1, (args.batch, 1))
+        lengths = torch.randint(args.length // 2, args.length + 1, (args.batch, 1), device=args.device)
         self.source, self.previous = self.tokens.clone(), self.tokens.roll(1, 1)
-        self.source[torch.arange(args.length) < args.length - lengths] = self.symbols.pad()
+        self.source[torch.arange(args.length, device=args.device) < args.length - lengths] = self.symbols.pad()
         self.previous[:, 0] = self.symbols.eos()
 
     def loss(self):
@@ -132,7 +140,22 @@ class TranslationStep(TrainingStep):
         return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
 
 
+def clock(args):
+    """Seconds, once the device has done what it was asked for."""
+    if args.device == "cuda":
+        return lambda: torch.cuda.synchronize() or time.perf_counter()
+    return time.process_time if args.threads == 1 else time.perf_counter
+
+
+def peak_memory_on_gpu(step):
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    return torch.cuda.max_memory_allocated() - before
+
+
 def report(seconds, memory, args):
+    tokens = args.batch * args.length
     stock = seconds[args.stock]
     rows = []
     for arch, times in seconds.items():
@@ -141,22 +164,25 @@ def report(seconds, memory, args):
             "arch": arch,
             "seconds": statistics.median(times),
             "ratio": statistics.median(ratios),
+            "tokens_per_second": tokens / statistics.median(times),
             "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
             "peak_mib": memory[arch] / 2**20,
             "memory": memory[arch] / memory[args.stock],
         })
     print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-          f"tokens, dropout {args.dropout}, backend {args.backend}, {args.threads} thread(s)")
-    print("| architecture | step (s) | times stock | quartiles | peak memory, times stock |")
-    print("|---|---|---|---|---|")
+          f"tokens, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
+          f"{args.threads} thread(s)")
+    print("| architecture | step (s) | tokens/s | times stock | quartiles | peak memory, times stock |")
+    print("|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['ratio']:.3f} | {between} | "
+        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | {row['ratio']:.3f} | {between} | "
               f"{row['memory']:.2f} |")
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
-        text = json.dumps({"benchmark": "train_step", "machine": machine(), "settings": settings, "rows": rows}, indent=2)
-        args.json.write_text(text + "\n")
+        gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
+        result = {"benchmark": "train_step", "machine": {**machine(), **gpu}, "settings": settings, "rows": rows}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":
