@@ -54,7 +54,7 @@ pack_runs() {
   local work
   work=$(mktemp -d)
   tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt -c . | tar -C "$work" -x
-  grep -rlZF "$ROOT" "$work" | xargs -0r sed -i "s|$ROOT|.|g"
+  find "$work" -type f -exec sed -i "s|$ROOT|.|g" {} +
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
   rm -r "$work"
