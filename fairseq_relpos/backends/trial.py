@@ -8,8 +8,7 @@ import torch
 from .base import Backend, Mask
 
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
-TOLERANCE = {torch.float32: 0.02}
-IN_HALF_PRECISION = 0.1
+TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 
 
 def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask) -> Optional[str]:
@@ -20,7 +19,7 @@ def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask) 
     except Exception as error:  # a compiler's errors have no common class
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     for name, expected in outcome(reference, terms, v_BHSD, mask).items():
-        tolerance = TOLERANCE.get(v_BHSD.dtype, IN_HALF_PRECISION)
+        tolerance = TOLERANCE if v_BHSD.dtype.itemsize > 2 else IN_HALF_PRECISION
         found, expected = mine[name].float(), expected.float()
         error = (found - expected).norm() / expected.norm().clamp(min=1e-12)
         if not error <= tolerance:  # NaN is no agreement
