@@ -1,3 +1,4 @@
+import contextlib
 import os
 
 # before torch: two test processes share the cores
@@ -5,6 +6,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+
+if not torch.cuda.is_available():
+    # Triton decides on import whether its functions can be interpreted (tests/backends), and
+    # some test may lead torch to import it before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        with contextlib.suppress(ImportError):
+            import triton.language  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
