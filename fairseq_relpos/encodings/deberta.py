@@ -53,7 +53,7 @@ class DeBERTa(PositionEncoding):
     DeBERTa paper's index of the second. A bias of W^R, which v2's code has, is the same for
     all keys of a query and drops out of the softmax.
 
-    Cost: 2 T S E for the two terms, and 4k E^2 for the projected table in each layer.
+    Cost: 2 T S E for the two terms, and 2 min(2k, T + S) E^2 for the projected rows in each layer.
     """
 
     def __init__(
@@ -103,15 +103,23 @@ class DeBERTa(PositionEncoding):
             object.__setattr__(self, "w_t", q_proj)
 
     def terms(self, q_BHTD, k_BHSD, pos):
-        A, C = pos.remember(self, lambda length: self.projected(pos))
-        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, C_rows=self.p2c_rows, A=A, C=C)
+        rows, C_rows, A, C = pos.remember(self, lambda length: self.projected(length, pos))
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=rows, C_rows=C_rows, A=A, C=C)
 
-    def projected(self, pos):
+    def projected(self, length, pos):
+        """The two tables times W, of the rows that ``length`` tokens read."""
         table = full_precision(self.a) if self.m4m else self.shared(pos)
+        rows, C_rows = self.rows, self.p2c_rows
+        read, C_read = table, table
+        in_reach = Clipped(max(length - 1, 1))
+        if in_reach.count < rows.count:
+            offset_R = torch.arange(-in_reach.k, in_reach.k + 1, device=table.device)
+            read, C_read = table[rows(offset_R)], table[C_rows(offset_R)]
+            rows = C_rows = in_reach
         with torch.autocast(table.device.type, enabled=False):
-            A = self.project(table, self.w_r) if self.c2p else None
-            C = self.project(table, self.w_t) if self.p2c else None
-        return A, C
+            A = self.project(read, self.w_r) if self.c2p else None
+            C = self.project(C_read, self.w_t) if self.p2c else None
+        return rows, C_rows, A, C
 
     def project(self, table, linear):
         if linear is None:

@@ -7,6 +7,7 @@ import torch
 from loops import LENGTHS, check_against_loops
 
 from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.positions import Positions
 
 DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
 
@@ -85,3 +86,11 @@ def test_shared_projections_are_the_layers_own():
         return (q_i @ k_j + q_i @ to_key + k_j @ to_query) / math.sqrt(12)
 
     check_against_loops(encoding, oracle, 7, 7)
+
+
+@pytest.mark.parametrize("buckets, rows", [(0, 13), (8, 13), (4, 8)])
+def test_no_more_rows_are_projected_than_a_sequence_reads(buckets, rows):
+    encoding = build("deberta", DIMS, buckets=buckets)
+    q, k = torch.randn(2, 1, 2, 7, DIMS.head_dim)
+    terms = encoding.terms(q, k, Positions.of(7, 7))
+    assert terms.A.size(1) == terms.C.size(1) == rows
