@@ -26,8 +26,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from machine import machine, peak_memory
-from tqdm import tqdm
+from machine import in_turns, machine, peak_memory
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
@@ -75,12 +74,9 @@ def measure(length, args):
             step = OneEncoding(name, dims, backend, args.dropout)
             if step.served():
                 steps[name, backend] = step
-    seconds = {key: [] for key in steps}
-    for number in tqdm(range(args.rounds + 1), desc=f"T={length}", unit="round"):
-        for key, step in steps.items():
-            elapsed = timed(step, dims, length, args)
-            if number:  # the first one warms up
-                seconds[key].append(elapsed)
+    seconds = in_turns(
+        steps, args.rounds, lambda step: timed(step, dims, length, args), desc=f"T={length}"
+    )
     memory = {key: peak_memory(timed, step, dims, length, args) for key, step in steps.items()}
     baseline = PLAIN, "-"
     for name, backend in steps:

@@ -21,8 +21,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from machine import machine
-from tqdm import tqdm
+from machine import in_turns, machine
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 
@@ -49,13 +48,7 @@ def main():
 
     archs = [STOCK, *(f"transformer_{name}_iwslt_de_en" for name in args.encodings)]
     decoders = {arch: Decoding(arch, args) for arch in archs}
-    seconds = {arch: [] for arch in archs}
-    for number in tqdm(range(args.rounds + 1), unit="round"):
-        for arch, decoding in decoders.items():
-            elapsed = decoding()
-            if number:  # the first one warms up
-                seconds[arch].append(elapsed)
-    report(seconds, args)
+    report(in_turns(decoders, args.rounds, lambda decoding: decoding()), args)
 
 
 class Decoding:

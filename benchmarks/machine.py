@@ -1,4 +1,4 @@
-"""What a result was measured on, and how much memory a step needs."""
+"""What a result was measured on, how long steps take beside one another, and how much memory one needs."""
 
 import os
 import platform
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fairseq
 import torch
+from tqdm import tqdm
 
 import fairseq_relpos
 
@@ -20,6 +21,18 @@ def machine():
         "fairseq_relpos": fairseq_relpos.__version__, "python": platform.python_version(),
         "commit": commit.stdout.strip(),
     }
+
+
+def in_turns(steps, rounds, seconds_of, desc=None):
+    """{name: its seconds in each round}. In a round every step has its turn, so that what slows the
+    machine down slows them all down; one round before these warms up."""
+    seconds = {name: [] for name in steps}
+    for number in tqdm(range(rounds + 1), desc=desc, unit="round"):
+        for name, step in steps.items():
+            elapsed = seconds_of(step)
+            if number:
+                seconds[name].append(elapsed)
+    return seconds
 
 
 def peak_memory(step, *args):

@@ -30,8 +30,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import machine, peak_memory
-from tqdm import tqdm
+from machine import in_turns, machine, peak_memory
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 
@@ -63,12 +62,7 @@ def main():
 
     kind = MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
     steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
-    seconds = {arch: [] for arch in steps}
-    for number in tqdm(range(args.rounds + 1), unit="round"):
-        for arch, step in steps.items():
-            elapsed = step()
-            if number:  # the first one warms up
-                seconds[arch].append(elapsed)
+    seconds = in_turns(steps, args.rounds, lambda step: step())
     peak = peak_memory_on_gpu if args.device == "cuda" else peak_memory
     memory = {arch: peak(step) for arch, step in steps.items()}
     report(seconds, memory, args)
