@@ -18,6 +18,7 @@ def section(path):
     result = json.loads(path.read_text())
     machine = result["machine"]
     note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
+    others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     if len(result["settings"].get("lengths", [])) >= PLOTTED:
         table += ["", f"![time and memory against T]({plot(path.stem, result['rows']).name})"]
@@ -25,7 +26,7 @@ def section(path):
         f"## {path.stem}", "", title, "", *table, "",
         f"`{command(path, result)}`", "",
         f"{machine.get('gpu') or machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
-        f"{machine['fairseq']}, fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
+        f"{machine['fairseq']}, {others}fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
         "",
     ])
 
@@ -105,14 +106,29 @@ def attention(settings, rows):
 def times_and_memory(rows, lengths, default_backend="-"):
     cells = {(row["encoding"], row.get("backend", default_backend), row["length"]): row for row in rows}
     heads = " | ".join(f"T={t} time | memory" for t in lengths)
-    table = [f"| encoding | backend | {heads} |", "|---|---|" + "---:|---:|" * len(lengths)]
-    for name, backend in dict.fromkeys(key[:2] for key in cells):
+    names = list(dict.fromkeys(key[:2] for key in cells))
+    several = {backend for _, backend in names} != {default_backend}
+    table = [
+        f"| encoding | {'backend | ' if several else ''}{heads} |",
+        f"|---|{'---|' if several else ''}" + "---:|---:|" * len(lengths),
+    ]
+    for name, backend in names:
         values = (
             f"{cells[name, backend, t]['ratio']:.2f} | {cells[name, backend, t]['memory']:.2f}"
             for t in lengths
         )
-        table.append(f"| {name} | {backend} | {' | '.join(values)} |")
+        table.append(f"| {name} | {f'{backend} | ' if several else ''}{' | '.join(values)} |")
     return table
+
+
+def public_code(settings, rows):
+    title = (
+        f"A self-attention module with its projections, forward and backward, float32: "
+        f"B={settings['batch']}, H={settings['heads']}, d={settings['head_dim']}, dropout "
+        f"{settings['dropout']}, {settings['threads']} thread(s), {settings['rounds']} rounds. Time and "
+        "peak memory as multiples of stock fairseq's module, which has no positions."
+    )
+    return title, times_and_memory(rows, settings["lengths"])
 
 
 def gpu(settings, rows):
@@ -164,6 +180,7 @@ SECTIONS = {
     "decode": decode,
     "attention": attention,
     "gpu": gpu,
+    "public_code": public_code,
     "prepare": prepare,
     "kill_storm": kill_storm,
 }
