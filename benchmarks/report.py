@@ -56,7 +56,8 @@ def train_step(settings, rows):
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
         f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
         f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
-        f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq."
+        f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
+        f"{', the others are compiled (--torch-compile)' if settings.get('torch_compile') else ''}."
     )
     table = [
         "| architecture | step (s) | tokens/s | times stock | quartiles of the ratio | memory, times stock |",
@@ -189,6 +190,11 @@ SECTIONS = {
 def command(path, result):
     flags = []
     for name, value in result["settings"].items():
+        if value is False:
+            continue
+        if value is True:
+            flags.append(f"--{name.replace('_', '-')}")
+            continue
         values = value if isinstance(value, list) else [value]
         flags += [f"--{name.replace('_', '-')}", *(shlex.quote(str(v)) for v in values)]
     script = f"benchmarks/{result['benchmark']}.py"

@@ -48,6 +48,7 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--backend", default="auto")
+    parser.add_argument("--torch-compile", action="store_true", help="with this flag of the plugin")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=10)
@@ -76,7 +77,7 @@ class TrainingStep:
         self.symbols.add_symbol("<mask>")
         settings = Namespace(
             arch=arch, dropout=args.dropout, attention_dropout=args.dropout,
-            attention_backend=args.backend, max_positions=args.length,
+            attention_backend=args.backend, torch_compile=args.torch_compile, max_positions=args.length,
             max_source_positions=args.length, max_target_positions=args.length,
             encoder_layerdrop=0.0, quant_noise_pq=0, quant_noise_pq_block_size=8,
             quant_noise_scalar=0, share_decoder_input_output_embed=True,

@@ -43,6 +43,11 @@ def add_flags(parser, stacks: Sequence[str] = ()):
         help=f"how attention is computed: {' '.join(backend_names())}",
     )
     parser.add_argument(
+        "--torch-compile",
+        action="store_true",
+        help="in training, compile what is around the attention of each layer by torch.compile",
+    )
+    parser.add_argument(
         "--log-position-bias-interval",
         type=int,
         metavar="N",

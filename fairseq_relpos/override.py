@@ -18,6 +18,7 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
+from .around_attention import compile_around_attention
 from .attention import RelPosMultiheadAttention
 from .backends import select
 from .encodings import Dims, PositionEncoding, build_layer_part, find, to_text
@@ -37,6 +38,7 @@ def override_self_attention(
     has_cls: Optional[bool] = None,
     checkpoint_activations: bool = False,
     offload_activations: bool = False,
+    torch_compile: bool = False,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
@@ -44,6 +46,7 @@ def override_self_attention(
     others see content only. max_len: n in tokens. checkpoint_activations: recompute each
     layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
+    torch_compile: compile what is around the attention, for training.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -84,6 +87,8 @@ def override_self_attention(
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
+        if torch_compile:
+            compile_around_attention(layer)
         if checkpoint_activations:
             recompute_in_backward(layer, offload_activations)
     return encoding

@@ -45,6 +45,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             max_len=encoder.max_source_positions,
             layers=args.position_layers,
             backend=args.attention_backend,
+            torch_compile=getattr(args, "torch_compile", False),
             checkpoint_activations=recompute,
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)

@@ -61,6 +61,7 @@ class SequenceEncoder(BaseFairseqModel):
             max_len=args.max_source_positions,
             layers=args.position_layers,
             backend=args.attention_backend,
+            torch_compile=getattr(args, "torch_compile", False),
             has_cls=False,
         )
         args.position_hparams = resolved_hparams(encoding)

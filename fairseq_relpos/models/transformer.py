@@ -54,6 +54,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
                     max_len=stack.max_positions(),
                     layers=args.position_layers,
                     backend=args.attention_backend,
+                    torch_compile=getattr(args, "torch_compile", False),
                     has_cls=False,
                     checkpoint_activations=recompute,
                     offload_activations=offload,

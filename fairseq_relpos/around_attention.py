@@ -1,0 +1,47 @@
+"""--torch-compile: what is around the attention of a layer, compiled by torch, in training.
+
+Linear maps, norms, dropout and residuals become fused kernels. Attention stays with its backend,
+which knows better, and so do positions and the decoding cache: torch.compile breaks its graph
+there. Layers differ in nothing else, so one compiled form serves them all.
+"""
+
+import functools
+from types import MethodType
+
+import torch
+
+from .attention import RelPosMultiheadAttention
+
+
+def compile_around_attention(layer):
+    """In evaluation and decoding the layer stays as it is."""
+    layer.forward = MethodType(_forward, layer)
+
+
+def _forward(layer, *args, **kwargs):
+    if not layer.training:
+        return _as_it_is(layer, *args, **kwargs)
+    compiled = _compiled()
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    try:
+        return compiled(layer, *args, **kwargs)
+    except BackendCompilerFailed as error:
+        reason = str(error).split("\n", 1)[0]
+        raise RuntimeError(
+            f"--torch-compile: torch cannot compile on this machine ({reason}); install what is "
+            "missing, or leave the flag out"
+        ) from error
+
+
+def _as_it_is(layer, *args, **kwargs):
+    return type(layer).forward(layer, *args, **kwargs)
+
+
+@functools.lru_cache(maxsize=None)
+def _compiled():
+    # here and not above: it makes torch import its compiler, which takes a second
+    for name in ("forward", "_get_input_buffer"):
+        method = getattr(RelPosMultiheadAttention, name)
+        setattr(RelPosMultiheadAttention, name, torch.compiler.disable(method))
+    return torch.compile(_as_it_is, dynamic=True)
