@@ -439,12 +439,23 @@ def _warn_once(message):
 
 def say_which_samples_are_too_long():
     """A sample longer than the model's positions ends a command in one line, and so does a set
-    of which nothing would be left.
+    of which nothing would be left, or, for fairseq-eval-lm, not all of it.
 
-    All versions: the first is a traceback. The second goes on, so that fairseq-eval-lm prints
-    "Perplexity: 1.00" for a text whose samples are all longer than those of the training.
+    All versions: the first is a traceback. With the second fairseq-eval-lm prints the perplexity
+    of what is left: "1.00" for nothing, or that of the last, shorter block of a text.
     """
     from fairseq.tasks import FairseqTask
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+
+    all_count = types.SimpleNamespace(now=False)
+
+    @replace(LanguageModelingTask, "eval_lm_dataloader")
+    def evaluate_all(stock, self, *args, **kwargs):
+        all_count.now = True
+        try:
+            return stock(self, *args, **kwargs)
+        finally:
+            all_count.now = False
 
     @replace(FairseqTask, "filter_indices_by_size")
     def filter_by_size(stock, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
@@ -454,10 +465,11 @@ def say_which_samples_are_too_long():
             if type(error) is Exception and str(error).startswith("Size of sample"):
                 raise ValueError(re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))) from None
             raise
-        if len(indices) and not len(kept):
+        lost = len(indices) - len(kept)
+        if lost and (all_count.now or lost == len(indices)):
             raise ValueError(
-                f"all {len(indices):,} samples are longer than the {max_positions} positions of the "
-                "model, so there is nothing to evaluate: for a language model add "
+                f"{lost:,} of {len(indices):,} samples are longer than the {max_positions} positions of the "
+                "model and would be left out: for a language model add "
                 "--tokens-per-sample L --model-overrides \"{'max_target_positions': L}\", which a "
                 "relative encoding takes at any L"
             )

@@ -140,7 +140,10 @@ def test_eval_lm_evaluates_something_or_says_so(tmp_path):
                "--lr", 0.01, "--batch-size", 8, "--tokens-per-sample", 16, "--max-update", 4)
     evaluate = ("eval_lm", *flags, "--path", tmp_path / "lm" / "checkpoint_last.pt", "--gen-subset",
                 "valid", "--batch-size", 4)
-    assert_one_line(fairseq(*evaluate), "samples are longer than the 16 positions", "--tokens-per-sample")
+    # blocks of 1024 tokens: none fits; of 17: the last one does, and would be all that is evaluated
+    for length in (1024, 17):
+        done = fairseq(*evaluate, "--tokens-per-sample", length)
+        assert_one_line(done, "samples are longer than the 16 positions", "--tokens-per-sample")
     done = fairseq_ok(*evaluate, "--tokens-per-sample", 16, "--sample-break-mode", "eos")
     perplexity = re.search(r"Perplexity: ([\d.]+)", done)
     assert perplexity and float(perplexity[1]) > 2

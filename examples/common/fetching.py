@@ -8,6 +8,7 @@ downloaded, so that a dead link is known within seconds. schemes: what an addres
 with, and a function (rest of it, names, folder, source) that makes these files.
 """
 
+import contextlib
 import gzip
 import hashlib
 import lzma
@@ -16,6 +17,7 @@ import shutil
 import sys
 import tarfile
 import urllib.request
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,10 +90,18 @@ def copied(offline, name, target):
     for ending, opened in OPENERS.items():
         path = offline / f"{name}{ending}"
         if path.is_file():
-            with opened(path, "rb") as file:
+            with unpacking(path, "get it again"), opened(path, "rb") as file:
                 write(file, target)
             return True
     return False
+
+
+@contextlib.contextmanager
+def unpacking(path, remedy):
+    try:
+        yield
+    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
+        fail(f"{path} cannot be unpacked ({error}): {remedy}")
 
 
 def write(file, target):
@@ -145,9 +155,9 @@ def check_digest(path, source):
 
 
 def extract(archive, name, target):
-    try:
-        if os.path.basename(archive) == name:
-            return  # it was downloaded to its place
+    if os.path.basename(archive) == name:
+        return  # it was downloaded to its place
+    with unpacking(archive, "remove it and run again"):
         if archive.endswith((".tgz", ".tar.gz", ".tar.bz2", ".tar")):
             with tarfile.open(archive) as tar:
                 for member in tar:
@@ -158,5 +168,3 @@ def extract(archive, name, target):
             fail(f"{archive} has no {name} in it")
         with gzip.open(archive, "rb") as file:
             write(file, target)
-    except (OSError, EOFError, tarfile.TarError) as error:
-        fail(f"{archive} cannot be unpacked ({error}): remove it and run again")

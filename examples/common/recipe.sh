@@ -40,8 +40,33 @@ in_words() {
 # is_trained RUN COMMAND...: this command has come to its end there
 is_trained() { [ "$(in_words "${@:2}")" = "$(cat "$1/trained" 2>/dev/null)" ]; }
 
-# train_to_the_end RUN COMMAND...: RUN/train.log is fairseq's own; RUN/output.txt has errors, too
+# What may change while a run goes on: its end, what is written when, and how it is computed.
+NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
+NO_SETTING+='|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile'
+NO_SETTING+='|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file'
+
+# settings_of COMMAND_IN_WORDS: all others, one a line
+settings_of() {
+  sed "s/ '--/\n'--/g" <<<"$1" | sed "1,/^'--user-dir'/d" | grep -vE "^'--($NO_SETTING)['=]" || true
+}
+
+# need_same_settings PLACE COMMAND...: with others fairseq would go on all the same, and the report
+# would tell of a training that there was not. $run has the checkpoints.
+need_same_settings() {
+  local before=$1/command changed
+  compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
+  [ -e "$before" ] || before=$1/trained
+  [ -e "$before" ] || return 0
+  changed=$(diff <(settings_of "$(cat "$before")") <(settings_of "$(in_words "${@:2}")") |
+    sed -n "s/^< /was /p; s/^> /is /p" | paste -sd' ') || true
+  [ -z "$changed" ] ||
+    die "$run was begun with other settings ($changed): set RUNS to another folder, or remove this one"
+}
+
+# train_to_the_end PLACE COMMAND...: PLACE/output.txt has what it prints, errors, too
 train_to_the_end() {
+  need_same_settings "$@"
+  in_words "${@:2}" >"$1/command"
   git -C "$ROOT" describe --always --dirty >"$1/commit.txt" 2>/dev/null || echo unknown >"$1/commit.txt"
   logged "$1/output.txt" "${@:2}"
   in_words "${@:2}" >"$1/trained" # only now: it says that all updates are done
@@ -53,8 +78,8 @@ pack_runs() {
   [ "$(realpath "$1")" != "$(realpath "$2")" ] || return 0
   local work
   work=$(mktemp -d)
-  tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt -c . | tar -C "$work" -x
-  find "$work" -type f -exec sed -i "s|$ROOT|.|g" {} +
+  tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
+  grep -rlZF -- "$ROOT" "$work" | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
   rm -r "$work"

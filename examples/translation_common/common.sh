@@ -2,8 +2,17 @@
 # the recipe, is set by its own scripts.
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$COMMON/../common/recipe.sh"
+
+# What the environment has of these wins over the files.
+given=()
+for name in DATA RUNS SEED SEEDS JOBS WORKERS UPDATE_FREQ; do
+  [ -z "${!name:-}" ] || given+=("$name=${!name}")
+done
 . "$RECIPE/settings.sh"
 [ -z "${SETTINGS:-}" ] || read_settings "$SETTINGS" "$RECIPE/settings.sh"
+for name in ${given[@]+"${given[@]}"}; do
+  printf -v "${name%%=*}" %s "${name#*=}"
+done
 DATA=${DATA:-data-bin/$NAME} # prepare.sh writes it, training reads it
 RUNS=${RUNS:-runs/$NAME}     # one folder for each run: ENCODING-seedN
 SEED=${SEED:-1}              # weights, order of the data and dropout

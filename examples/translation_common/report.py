@@ -22,10 +22,10 @@ def main(folder, *values):
     tests = test_sets(data, settings)
     finished, missing = [], []
     for log in sorted(runs_folder.glob("*/train.log")):
-        (finished if is_finished(log.parent, settings["EVALUATED"]) else missing).append(log.parent)
+        (finished if is_finished(log.parent, settings) else missing).append(log.parent)
     if not finished:
-        sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train, generate and score "
-                 "first, or compare.sh")  # fmt: skip
+        sys.exit(f"report: error: no run in {runs_folder} has come to its end with these settings and this "
+                 "text: run.sh train, generate and score first, or compare.sh")  # fmt: skip
     runs = sorted((evaluated(path, tests, settings) for path in finished), key=order_of(settings))
     Path(folder).mkdir(parents=True, exist_ok=True)
     edges = [int(edge) for edge in settings["LENGTH_EDGES"].split()]
@@ -49,8 +49,8 @@ def main(folder, *values):
         first=runs[0].run.name,
         command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
         commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),
-        missing="".join(f"\nNot finished, so not here: {', '.join(path.name for path in missing)}.\n"
-                        if missing else ""),
+        missing=f"\nNot finished with these settings, so not here: {', '.join(path.name for path in missing)}.\n"
+        if missing else "",
         cpu=cpu_name(),
         versions=versions("torch", "fairseq-fixed", "sentencepiece", "sacrebleu", "sacremoses"),
         today=date.today().isoformat(),
@@ -69,7 +69,8 @@ def test_sets(data, settings):
     for line in Path(data, "sources.txt").read_text(encoding="utf-8").splitlines():
         _, split, name = line.split(" ", 2)
         if split.startswith("test") and ending in name:
-            names[split] = name[: name.rindex(ending)]
+            name = name[: name.rindex(ending)]
+            names[split] = f"{name} ({split})" if name in names.values() else name
     sides = {}
     for language in ("SOURCE", "TARGET"):
         for split in names:
@@ -82,12 +83,15 @@ def test_sets(data, settings):
             for split, name in names.items()}  # fmt: skip
 
 
-def is_finished(run, evaluated_checkpoint):
-    """Trained to the end, and scored since."""
-    scores, checkpoint = run / "scores.json", run / evaluated_checkpoint
-    if not (run / "trained").exists() or not scores.exists():
+def is_finished(run, settings):
+    """Trained to the end, decoded since then with these settings, scored after that."""
+    steps = [run / settings["EVALUATED"], run / "decoded", run / "scores.json"]
+    if not all(path.exists() for path in [run / "trained", *steps[1:]]):
         return False
-    return not checkpoint.exists() or scores.stat().st_mtime > checkpoint.stat().st_mtime
+    if steps[1].read_text(encoding="utf-8").strip() != settings["DECODING"]:
+        return False
+    times = [path.stat().st_mtime for path in steps if path.exists()]
+    return times == sorted(times)
 
 
 def evaluated(path, tests, settings):

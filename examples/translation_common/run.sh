@@ -35,7 +35,9 @@ need_checkpoint() {
   need_data
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh ${1:-train} $encoding first"
   need_same_dictionary
+  ! is_older_average || die "$checkpoint is older than the training: run.sh average $encoding first"
 }
+is_older_average() { [ "$(maker)" = average ] && [ "$run/checkpoint_last.pt" -nt "$checkpoint" ]; }
 
 # Before there is a folder for it; fairseq would list its hundreds of architectures.
 need_encoding() {
@@ -87,21 +89,38 @@ train() {
 }
 
 average() {
-  checkpoint=$run/checkpoint_last.pt
-  need_checkpoint
+  need_data
+  [ -e "$run/checkpoint_last.pt" ] || die "no checkpoint $run/checkpoint_last.pt: run.sh train $encoding first"
+  need_same_dictionary
   lock "$run"
   python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" "--$AVERAGE_OF" "$AVERAGED" "$run" "$@"
 }
 
-# translations COMMAND...: what generate and translate have in common
+# What translations depend on, beside the weights; kept with them in $run/decoded.
+decoding() {
+  local flags=(${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "$@")
+  echo "checkpoint $EVALUATED"
+  echo "beam $BEAM, length penalty $LENGTH_PENALTY, flags ${flags[*]:-none}"
+  text_digest
+}
+text_digest() { echo "text $(sha256sum <"$DATA/sources.txt" | cut -d' ' -f1)"; }
+is_decoded() {
+  [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
+}
+
+# decode OUT COMMAND...: what generate and translate have in common
 decode() {
-  local flags
+  local flags out=$1
+  shift
   mapfile -t flags < <(padding_flags)
   "$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
     --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --batch-size "$BATCH_SENTENCES" \
     --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
-    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:2}"
+    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:2}" >"$out" 2>"$out.errors" || {
+    cat "$out" "$out.errors" >"$run/errors.txt"
+    die "$(tail -n 1 "$run/errors.txt") (all of it in $run/errors.txt)"
+  }
 }
 
 generate() {
@@ -110,10 +129,10 @@ generate() {
   lock "$run"
   for split in $(test_splits); do
     say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
-    decode fairseq-generate --gen-subset "$split" --no-progress-bar "$@" >"$run/$split.generate.txt" 2>&1 ||
-      die "$(tail -n 1 "$run/$split.generate.txt") (all of it in $run/$split.generate.txt)"
+    decode "$run/$split.generate.txt" fairseq-generate --gen-subset "$split" --no-progress-bar "$@"
     translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
   done
+  decoding "$@" >"$run/decoded"
 }
 
 # Which action makes $checkpoint.
@@ -125,10 +144,8 @@ translate() {
   trap 'rm -rf "$work"' EXIT
   cat >"$work/input.$SOURCE"
   corpus pieces "$DATA" "$SOURCE" "$work/input.$SOURCE" "$work/pieces"
-  decode fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@" \
-    >"$run/translate.txt" 2>&1 ||
-    die "$(tail -n 1 "$run/translate.txt") (all of it in $run/translate.txt)"
-  translations collect "$run/translate.txt" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
+  decode "$work/generated" fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@"
+  translations collect "$work/generated" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
   cat "$work/output"
 }
 
@@ -138,6 +155,8 @@ score() {
   for split in $(test_splits); do
     [ -e "$run/$split.$TARGET" ] || die "no translation $run/$split.$TARGET: run.sh generate $encoding first"
   done
+  [ "$(grep '^text ' "$run/decoded" 2>/dev/null)" = "$(text_digest)" ] && ! [ "$checkpoint" -nt "$run/decoded" ] ||
+    die "the translations in $run are of another text or of an older checkpoint: run.sh generate $encoding first"
   translations score "$run" "$DATA" "$TEXT" "$TARGET"
 }
 
@@ -146,12 +165,9 @@ translations() { python "$COMMON/translations.py" "$@"; }
 # What has not been done yet of all that the comparison needs.
 evaluate() {
   train "$@"
-  if [ "$(maker)" = average ] && ! [ "$checkpoint" -nt "$run/checkpoint_last.pt" ]; then
-    average
-    checkpoint=$run/$EVALUATED
-  fi
-  if ! [ "$run/scores.json" -nt "$checkpoint" ]; then
-    generate
+  ! is_older_average || average
+  is_decoded || generate
+  if [ ! -e "$run/scores.json" ] || [ "$run/decoded" -nt "$run/scores.json" ]; then
     score
   fi
 }
@@ -162,6 +178,8 @@ report() {
   for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY; do
     values+=("$name=${!name}")
   done
+  need_data
+  values+=("DECODING=$(decoding)")
   python "$COMMON/report.py" "${1:-$RUNS}" "${values[@]}"
   pack_runs "$RUNS" "${1:-$RUNS}"
 }

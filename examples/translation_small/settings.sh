@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
-# this one, so it names only what it changes; DATA, RUNS and SEED may also come from the
-# environment. Read by prepare.sh, run.sh and compare.sh.
+# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS, JOBS and UPDATE_FREQ may also
+# come from the environment, which wins. Read by prepare.sh, run.sh and compare.sh.
 
 # --- where: data-bin/$NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
 NAME=translation_small
@@ -36,7 +36,7 @@ DROPOUT=0.2
 ATTENTION_DROPOUT=0.1
 MAX_POSITIONS=256          # tokens; the tables of the encodings have this size
 MODEL_FLAGS=(--share-all-embeddings)
-declare -A HPARAMS=()      # [t5]="num_buckets=64": of --position-hparams, for one encoding
+declare -gA HPARAMS=()      # [t5]="num_buckets=64": of --position-hparams, for one encoding
 POSITION_LAYERS=all        # or first, or 1,2
 
 # --- one update ---
@@ -71,6 +71,6 @@ LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 1-8, 9-12, 
 
 # --- the comparison: compare.sh without arguments ---
 COMPARED="sinusoidal t5 tupe_r shaw m4 at5 transformer_xl gcdf learned none"
-SEEDS=${SEEDS:-1 2}
-JOBS=${JOBS:-1}            # runs side by side
+SEEDS="1 2"
+JOBS=1                     # runs side by side
 BASELINE=sinusoidal        # differences are against this one, seed by seed

@@ -20,7 +20,7 @@ HPARAMS=([t5]="num_buckets=64 max_distance=128" [at5]="gamma_min=1 gamma_max=15 
 
 # --- one update: 25,000 tokens ---
 TOKENS_PER_UPDATE=12500
-UPDATE_FREQ=${UPDATE_FREQ:-2} # with one GPU; 1 with two, as the authors had
+UPDATE_FREQ=2              # with one GPU; 1 with two, as the authors had
 UPDATES=250000             # code
 LEARNING_RATE=7e-4         # peak of THUMT's schedule: 512^-0.5 x 4000^-0.5
 # the model of the updates with the best BLEU on newstest2014
@@ -39,4 +39,4 @@ GENERATE_FLAGS=(--max-len-a 1 --max-len-b 50)
 LENGTH_EDGES="20 40 60 80 100"
 
 COMPARED="sinusoidal t5 t5_nob at5 at5_nob none"
-SEEDS=${SEEDS:-1 2 3 4 5}
+SEEDS="1 2 3 4 5"

@@ -4,5 +4,4 @@ EMBED_DIM=1024
 FFN_DIM=4096
 HEADS=16
 DROPOUT=0.3
-ATTENTION_DROPOUT=0.1
-RUNS=${RUNS:-runs/translation_wmt14_en_de_big}
+RUNS=runs/translation_wmt14_en_de_big

@@ -22,7 +22,7 @@ VOCAB_THRESHOLD=1
 JOINED_DICTIONARY=yes
 MAX_PIECES=250             # a side; with the next value what fairseq's prepare-wmt14en2de.sh keeps
 MAX_RATIO=1.5
-WORKERS=${WORKERS:-8}
+WORKERS=8
 
 # --- the model: Transformer base ---
 SIZE=_wmt_en_de
@@ -34,12 +34,12 @@ DROPOUT=0.1
 ATTENTION_DROPOUT=0
 MAX_POSITIONS=1024
 MODEL_FLAGS=(--share-all-embeddings)
-declare -A HPARAMS=()
+declare -gA HPARAMS=()
 POSITION_LAYERS=all
 
 # --- one update: 460,000 tokens, as on 128 GPUs ---
 TOKENS_PER_UPDATE=3584     # on each GPU
-UPDATE_FREQ=${UPDATE_FREQ:-16} # with 8 GPUs; 128 with one
+UPDATE_FREQ=16             # with 8 GPUs; 128 with one
 
 # --- how long, how fast ---
 UPDATES=30000
@@ -69,6 +69,6 @@ LENGTH_EDGES="20 40 60 80"
 
 # --- the comparison ---
 COMPARED="sinusoidal t5 at5 tupe_r"
-SEEDS=${SEEDS:-1}
+SEEDS=1
 JOBS=1
 BASELINE=sinusoidal

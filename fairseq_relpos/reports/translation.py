@@ -75,8 +75,8 @@ def scores(hypotheses: Text, references: Text) -> List[Score]:
 
 
 def split_compounds(lines: Sequence[str]) -> List[str]:
-    """well-known -> well ##AT##-##AT## known."""
-    return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line) for line in lines]
+    """well-known -> well ##AT##-##AT## known; a hyphen may be a token already (well @-@ known)."""
+    return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line.replace(" @-@ ", "-")) for line in lines]
 
 
 def best_hypotheses(generated, count: int) -> List[str]:

@@ -135,6 +135,34 @@ def test_wrong_arguments_are_one_line(tmp_path, arguments, message):
     assert message in fails(tmp_path, *arguments)
 
 
+def settings_in(folder, names, **environment):
+    """Their values, as prepare.sh, run.sh and compare.sh read them."""
+    script = f"RECIPE={RECIPE}; . {RECIPE}/../translation_common/common.sh; echo {names}"
+    environment = {**os.environ, "SETTINGS": "mine.sh", **environment}
+    return subprocess.check_output(["bash", "-c", script], cwd=folder, env=environment, text=True).strip()
+
+
+def test_a_whole_copy_of_the_settings_is_read_and_the_environment_wins(tmp_path):
+    text = (RECIPE / "settings.sh").read_text().replace("HPARAMS=()", 'HPARAMS=([t5]="num_buckets=64")')
+    (tmp_path / "mine.sh").write_text(text + "SEEDS=7 UPDATE_FREQ=3\n")
+    names = '"${HPARAMS[t5]}" $SEEDS $UPDATE_FREQ $SEED'
+    assert settings_in(tmp_path, names) == "num_buckets=64 7 3 1"
+    assert settings_in(tmp_path, names, SEEDS="8 9", UPDATE_FREQ="4", SEED="5") == "num_buckets=64 8 9 4 5"
+
+
+def test_a_vocabulary_of_some_of_the_sentences_is_the_same_every_time(tmp_path):
+    corpus = RECIPE.parent / "translation_common" / "corpus.py"
+    models = set()
+    for side, language in enumerate(("en", "de")):
+        lines = [f"{pair[side]} {number * 7919 % 1000}\n" for number in range(100) for pair in SENTENCES]
+        (tmp_path / f"train.{language}").write_text("".join(lines))
+    for _ in range(3):
+        subprocess.run([sys.executable, corpus, "vocabulary", tmp_path, "90", "nmt_nfkc", "1.0", "120", "en,de"],
+                       check=True)  # fmt: skip
+        models.add((tmp_path / "spm.model").read_bytes())
+    assert len(models) == 1
+
+
 # --- from nothing to a report: one test, since each step builds on those before it ---
 
 
@@ -170,7 +198,7 @@ def what_has_to_come_first_is_named(folder):
         ("score", "no translation runs/m4-seed1/test.de: run.sh generate m4 first"),
     ]:
         assert message in fails(folder, "run.sh", action, "m4", stdin="Hello\n")
-    assert "no finished run in runs" in fails(folder, "run.sh", "report")
+    assert "no run in runs has come to its end" in fails(folder, "run.sh", "report")
     line = fails(folder, "run.sh", "train", "nonsense")
     assert "unknown position encoding 'nonsense'; known: abs_m4m" in line
     assert not (folder / "runs").exists()
@@ -268,11 +296,38 @@ def checkpoints_of_different_models_are_refused_and_nothing_is_written(folder):
     assert not (folder / "out.pt").exists()
 
 
+def changed(folder, settings):
+    (folder / "tiny.sh").write_text(TINY + settings)
+
+
+def scores_of_another_decoding_or_text_are_not_reported(folder):
+    changed(folder, "BEAM=3 BASELINE=tupe_r")
+    assert "no run in runs has come to its end with these settings" in fails(folder, "run.sh", "report")
+    succeeds(folder, "run.sh", "evaluate", "tupe_r")
+    succeeds(folder, "run.sh", "report")
+    results = (folder / "runs" / "RESULTS.md").read_text()
+    assert "beam 3" in results and "so not here: sinusoidal-seed1" in results
+    changed(folder, "")
+    sources = folder / "data" / "sources.txt"
+    before = sources.read_text()
+    sources.write_text(before.replace(before.split()[-3], "0" * 64))
+    assert "are of another text" in fails(folder, "run.sh", "score", "sinusoidal")
+    sources.write_text(before)
+
+
+def a_run_begun_with_other_settings_is_refused(folder):
+    changed(folder, "DROPOUT=0.3")
+    line = fails(folder, "run.sh", "train", "tupe_r")
+    assert "begun with other settings (was '--dropout' '0.2' is '--dropout' '0.3')" in line
+    changed(folder, "")
+
+
 def a_run_goes_on_and_flags_reach_fairseq(folder):
-    succeeds(folder, "run.sh", "train", "sinusoidal", "--max-update", "5")
+    succeeds(folder, "run.sh", "train", "sinusoidal", "--max-update", "5", "--log-interval", "2")
     run = folder / "runs" / "sinusoidal-seed1"
-    assert '"num_updates": "5"' in (run / "train.log").read_text()
     assert "Loaded checkpoint" in (run / "output.txt").read_text()
+    assert '"train_num_updates": "5"' in (run / "train.log").read_text()
+    assert "average.pt is older than the training" in fails(folder, "run.sh", "generate", "sinusoidal")
 
 
 STEPS = [
@@ -285,6 +340,8 @@ STEPS = [
     other_dictionaries_than_those_of_the_training_are_refused,
     weights_are_averaged_and_the_signature_is_kept,
     checkpoints_of_different_models_are_refused_and_nothing_is_written,
+    scores_of_another_decoding_or_text_are_not_reported,
+    a_run_begun_with_other_settings_is_refused,
     a_run_goes_on_and_flags_reach_fairseq,
 ]
 

@@ -1,5 +1,6 @@
 """The WMT recipe without a network: stand-ins in a folder, and links that do not answer."""
 
+import gzip
 import hashlib
 import os
 import random
@@ -166,6 +167,20 @@ def test_a_test_set_that_sacrebleu_cannot_download_is_named(tmp_path):
     (tmp_path / "list.txt").write_text("newstest2014.en,newstest2014.de - - sacrebleu:wmt14/full\n")
     line = refused(fetch(tmp_path, tmp_path / "list.txt", "out", "", "newstest2014.en"))
     assert "wmt14/full" in line and "--offline FOLDER" in line
+
+
+def test_a_text_that_is_cut_short_is_named(tmp_path):
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"text " * 1000)[:-20])
+    line = refused(fetch(tmp_path, listed(tmp_path), "out", tmp_path, "a.en"))
+    assert "a.en.gz cannot be unpacked" in line
+    assert not (tmp_path / "out" / "a.en").exists()
+
+
+def test_at5_has_the_papers_batch_and_seeds():
+    script = f". {RECIPE}/../translation_common/common.sh; echo $UPDATE_FREQ $TOKENS_PER_UPDATE $SEEDS"
+    environment = {**os.environ, "RECIPE": str(RECIPE), "SETTINGS": str(RECIPE / "at5.sh")}
+    printed = subprocess.check_output(["bash", "-c", script], env=environment, text=True)
+    assert printed.split() == ["2", "12500", "1", "2", "3", "4", "5"]
 
 
 def test_every_text_of_the_settings_is_in_the_list():

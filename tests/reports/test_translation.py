@@ -68,6 +68,8 @@ def test_multi_bleu_is_unsmoothed_bleu_on_moses_tokens(tmp_path):
 def test_compounds_are_split_at_hyphens_on_both_sides(tmp_path):
     split = "Der gut ##AT##-##AT## gelaunte Hund - ja - sieht ."
     assert translation.split_compounds(["Der gut-gelaunte Hund - ja - sieht ."]) == [split]
+    # Moses tokens with hyphens split, as those of WMT17
+    assert translation.split_compounds(["Der gut @-@ gelaunte Hund - ja - sieht ."]) == [split]
     sides = [translation.split_compounds(translation.Text.of(lines, "de").tokens)
              for lines in (HYPOTHESES, REFERENCES)]  # fmt: skip
     flags = ["--tokenize", "none", "--smooth-method", "none", "--force", "-m", "bleu"]
