@@ -18,6 +18,10 @@ class NoPositions(PositionEncoding):
     Cost: none.
     """
 
+    def shared(self, pos):
+        """Nothing, also in a layer that --position-layers leaves out of another encoding's stack."""
+        return None
+
 
 def position_rows(tokens_BT, padding_idx, pos=None):
     """fairseq's numbering: pads read row padding_idx, the n-th real token row

@@ -251,8 +251,20 @@ def test_other_layers_than_the_chosen_see_content_only():
     model = roberta("roberta_tupe_r", position_layers="1,3")
     kinds = [layer.self_attn.position_encoding.name for layer in stack_of(model).layers]
     assert kinds == ["tupe_r", "none", "tupe_r"]
-    first = roberta("roberta_tupe_r", position_layers="first")
-    assert stack_of(first).layers[1].self_attn.position_encoding.name == "none"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_that_is_not_chosen_computes_nothing_but_content(name):
+    """Whatever the layers of the encoding share."""
+    model = roberta(f"roberta_{name}", position_layers="first").eval()
+    stack = stack_of(model)
+    scale_up_positions(model)
+    model(sentences())
+    q = torch.randn(3, 3, 17, 8)
+    for layer in stack.layers[1:]:
+        attention = layer.self_attn
+        terms = attention.position_encoding.terms(q, q, attention.current_pass.positions)
+        assert terms.tensors().keys() == {"q_BHTD", "k_BHSD"}
 
 
 def test_per_layer_moves_the_table_into_each_layer():
