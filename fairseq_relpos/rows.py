@@ -72,12 +72,16 @@ class LogBuckets:
         return self.num_buckets if self.causal else self.num_buckets // 2
 
     def __call__(self, offset):
-        borders = torch.tensor(
-            _log_borders(self._per_side, self.max_distance), device=offset.device
-        )
+        borders = _borders_on(offset.device, self._per_side, self.max_distance)
         distance = (-offset).clamp(min=0) if self.causal else offset.abs()
         bucket = torch.bucketize(distance, borders, right=True)
         return bucket if self.causal else bucket + self._per_side * (offset > 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _borders_on(device, buckets: int, max_distance: int):
+    with torch.inference_mode(False):  # kept for trainings as well
+        return torch.tensor(_log_borders(buckets, max_distance), device=device)
 
 
 @functools.lru_cache(maxsize=None)
@@ -146,7 +150,8 @@ class QueryMinusKey:
     reverse direction with sign = 1), 2k rows.
 
     buckets > 0: x is first put into DeBERTa v2's log buckets, b to a side, and k = b:
-    exact up to b // 2, then b // 2 + ceil(log(|x| / m) / log((k_max - 1) / m) (m - 1)), m = b // 2.
+    exact up to b // 2, then b // 2 + ceil(log(|x| / m) / log((k_max - 1) / m) (m - 1)), m = b // 2;
+    row 0 is for x <= -k_max, beyond the last bucket.
     """
 
     k: int
@@ -173,8 +178,7 @@ class QueryMinusKey:
         x = self.sign * offset
         if self.buckets:
             middle = self.buckets // 2
-            distance = x.abs().clamp(max=self.k - 1)
-            far = distance.clamp(min=middle).double()
+            far = x.abs().clamp(min=middle).double()
             log_bucket = middle + torch.ceil(
                 torch.log(far / middle) / math.log((self.k - 1) / middle) * (middle - 1)
             ).long()

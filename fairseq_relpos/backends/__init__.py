@@ -61,25 +61,25 @@ class Auto(Backend):
     def prepare_bias(self, bias, pos):
         """One tensor for all layers, unless those that learn it read one value an offset."""
         kept = Lean().prepare_bias(bias, pos)
-        if pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
+        if kept is not bias or pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
             return kept
         return super().prepare_bias(bias, pos)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         backend, why = self.choose(terms, dropout_p, need_weights)
-        if isinstance(backend, Triton) and not self.trusts(backend, terms, v_BHSD, mask):
+        if isinstance(backend, Triton) and not self.trusts(backend, terms, v_BHSD, mask, dropout_p):
             backend, why = self.choose(terms, dropout_p, need_weights)
         if (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
-    def trusts(self, backend, terms, v_BHSD, mask):
+    def trusts(self, backend, terms, v_BHSD, mask, dropout_p):
         """Whether kernels that are compiled on this machine agree with lean, tried once a kind."""
-        kind = kind_of(terms, v_BHSD, mask)
+        kind = kind_of(terms, v_BHSD, mask, dropout_p)
         if kind not in self.tried:
             self.tried.add(kind)
-            self.distrusted = difference(backend, Lean(), terms, v_BHSD, mask)
+            self.distrusted = difference(backend, Lean(), terms, v_BHSD, mask, dropout_p)
             if self.distrusted is not None:
                 logger.warning(
                     "attention backend: triton does not compute here what lean does (%s), so auto "

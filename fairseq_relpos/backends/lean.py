@@ -162,7 +162,7 @@ class _Attention(torch.autograd.Function):
                     e = logits(piece)
                 weights = softmax(e.detach(), hidden, sentences, heads)
                 grad, o = grad_BHTD[sentences, heads], out[sentences, heads]
-                delta = (grad * o).sum(-1, keepdim=True, dtype=weights.dtype)
+                delta = (grad.to(weights.dtype) * o).sum(-1, keepdim=True)
                 if mask is None:
                     kept = weights
                 else:

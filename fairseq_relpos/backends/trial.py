@@ -11,13 +11,21 @@ from .base import Backend, Mask
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 
 
-def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask) -> Optional[str]:
+def difference(
+    backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask, dropout_p: float
+) -> Optional[str]:
     """What of this call, without dropout, backend computes otherwise than reference or fails to
-    compute; None if all agrees: the output, and the gradient of everything that is learned."""
+    compute; None if all agrees: the output, and the gradient of everything that is learned.
+    Their dropout masks differ, so with dropout backend only has to compute finite numbers."""
     try:
         mine = outcome(backend, terms, v_BHSD, mask)
+        with torch.random.fork_rng(devices=[]):  # the training's own numbers stay
+            dropped = outcome(backend, terms, v_BHSD, mask, dropout_p) if dropout_p else {}
     except Exception as error:  # a compiler's errors have no common class
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    for name, found in dropped.items():
+        if not found.isfinite().all():
+            return f"its {name} under dropout is not finite"
     for name, expected in outcome(reference, terms, v_BHSD, mask).items():
         tolerance = TOLERANCE if v_BHSD.dtype.itemsize > 2 else IN_HALF_PRECISION
         found, expected = mine[name].float(), expected.float()
@@ -27,20 +35,22 @@ def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask) 
     return None
 
 
-def kind_of(terms, v_BHSD, mask: Mask):
-    """Equal for calls that the same kernels serve."""
+def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
+    """Equal for calls that the same kernels serve: tiles are smaller where there are few keys."""
     present = frozenset((name, x.requires_grad, x.dtype) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None
-    return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden
+    tile = min(64, max(16, 1 << (v_BHSD.size(2) - 1).bit_length()))
+    widths = terms.q_BHTD.size(3), v_BHSD.size(3)
+    return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden, tile, widths, dropout_p > 0
 
 
-def outcome(backend, terms, v_BHSD, mask):
+def outcome(backend, terms, v_BHSD, mask, dropout_p=0.0):
     tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
     leaves = {name: x.detach().requires_grad_(x.requires_grad) for name, x in tensors.items()}
     copy = replace(terms, **{name: x for name, x in leaves.items() if name != "v_BHSD"})
     # hooks of its own: activation checkpointing counts what is saved under those around it
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(unchanged, unchanged):
-        out, _ = backend(copy, leaves["v_BHSD"], mask, 0.0, False)
+        out, _ = backend(copy, leaves["v_BHSD"], mask, dropout_p, False)
         found = {"output": out.detach()}
         learned = {name: x for name, x in leaves.items() if x.requires_grad}
         if learned:

@@ -247,6 +247,11 @@ class Launch:
             shape, dtype=dtype, device=self.inputs["q"].device
         )
 
+    def empty_like(self, name):
+        """For the gradient of q, k or v, laid out as these where ``rows`` reads them as they are."""
+        x = self.inputs[name]
+        return torch.empty_like(x if x.stride(3) == 1 else x.contiguous())
+
     def forward(self):
         """out [B, H, T, D], and the maximum and the sum of exponentials of each row of logits."""
         q, k, v = (self.inputs[name] for name in "qkv")
@@ -285,7 +290,7 @@ class Launch:
             grads[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
         if "reset" in needs:
             grads["reset"] = self.empty(2, self.batch, blocks, self.heads)
-        dq = torch.empty_like(self.inputs["q"])
+        dq = self.empty_like("q")
         self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq),
                     *grads.values())
         for name in needs & {"bias_row", "gain"}:
@@ -297,7 +302,7 @@ class Launch:
     def backward_keys(self, common, needs):
         if not needs & {"k", "v"}:
             return {}
-        grads = {name: torch.empty_like(self.inputs[name]) for name in "kv"}
+        grads = {name: self.empty_like(name) for name in "kv"}
         self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common,
                     *map(self.rows, grads.values()))
         return grads
@@ -307,7 +312,8 @@ class Launch:
             return {}
         bias = self.inputs["bias"]
         owners = bias.size(0)
-        grad = self.empty(*bias.shape, like=bias)
+        # heads may share the bias: then these are summed
+        grad = self.empty(owners, self.heads, self.tgt_len, self.src_len, like=bias)
         tiles = self.blocks(self.tgt_len) * self.blocks(self.src_len)
         self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad),
                     self.batch // owners)

@@ -195,7 +195,7 @@ def at_offset(call, values_L, h, t, s):
 @triton.jit
 def at_pair(call, plane, b, h, t, s):
     """plane[b, h, t, s], [M, N]."""
-    at = b * plane.batch + h * plane.head + t * plane.row + s
+    at = b * plane.batch + tl.cast(h, tl.int64) * plane.head + t * plane.row + s
     return tl.load(plane.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
@@ -483,7 +483,7 @@ def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
                 dot(call, dout_MD, tl.trans(v_MD)), rows
             )
             sum_MM += dbias_
-    at = (own.to(tl.int64) * dbias.batch + h * dbias.head
+    at = (own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head
           + t[:, None] * dbias.row + s[None, :])
     inside = is_inside(call, t[:, None], s[None, :])
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)

@@ -1,5 +1,6 @@
 """No positions, and the absolute encodings that join the input embedding."""
 
+import functools
 import math
 
 import torch
@@ -78,8 +79,17 @@ class SinusoidalPositions(StackPart):
         return F.embedding(rows_BT, table)
 
     def table(self, length):
+        """At least what ``length`` tokens read; rows do not depend on how many there are."""
         pad = self.dims.padding_idx
-        return sinusoids(pad + 1 + length, self.dims.embed_dim, pad).to(self.like_model)
+        rows = max(64, 1 << (pad + length).bit_length())
+        like = self.like_model
+        return _kept_sinusoids(rows, self.dims.embed_dim, pad, like.dtype, like.device)
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_sinusoids(rows, dim, padding_idx, dtype, device):
+    with torch.inference_mode(False):  # trainings read it, too
+        return sinusoids(rows, dim, padding_idx).to(device, dtype)
 
 
 def sinusoids(rows, dim, padding_idx):

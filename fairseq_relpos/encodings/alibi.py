@@ -1,5 +1,6 @@
 """Biases that fall with the distance: ALiBi, and KERPLE's logarithm."""
 
+import functools
 from typing import Literal
 
 import torch
@@ -36,6 +37,12 @@ def slopes(num_heads):
     return torch.tensor(first + between[: num_heads - power], dtype=torch.float64)
 
 
+@functools.lru_cache(maxsize=64)
+def _slopes_on(device, num_heads):
+    with torch.inference_mode(False):  # trainings read it, too
+        return slopes(num_heads).to(device)
+
+
 class FixedSlopes(DistanceBias):
     def __init__(self, dims, right):
         super().__init__(dims)
@@ -43,7 +50,7 @@ class FixedSlopes(DistanceBias):
 
     def bias_row(self, offset_R):
         distance_R = offset_R.abs() + self.right * (offset_R > 0)
-        slope_H = slopes(self.dims.num_heads).to(offset_R.device)
+        slope_H = _slopes_on(offset_R.device, self.dims.num_heads)
         return (-slope_H[:, None] * distance_R).to(torch.get_default_dtype())
 
 

@@ -80,11 +80,12 @@ class AdaptiveBias(StackPart):
     def bias_row(self, reach, n):
         """b over the offsets -reach .. reach, at least one to each side, [H, R]."""
         reach = max(reach, 1)
-        values = [self.side("negative", torch.arange(reach, -1, -1), n)]
+        device = self.gamma["negative"].device
+        values = [self.side("negative", torch.arange(reach, -1, -1, device=device), n)]
         if self.dims.causal:
             values.append(values[0][:, -1:].expand(-1, reach))
         else:
-            values.append(self.side("positive", torch.arange(1, reach + 1), n))
+            values.append(self.side("positive", torch.arange(1, reach + 1, device=device), n))
         return torch.cat(values, 1)
 
     def side(self, side, distance_R, n):

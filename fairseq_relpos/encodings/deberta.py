@@ -73,7 +73,7 @@ class DeBERTa(PositionEncoding):
             raise ValueError("variant=m4m has no buckets, norm_table, share_att_key or p2c")
         terms = att.split(",")
         self.scale = ((1 + len(terms)) * dims.head_dim) ** -0.5
-        k = unclipped(dims, max_distance) if self.m4m else max_distance or 512
+        k = unclipped(dims, max_distance) if self.m4m else 512 if max_distance is None else max_distance
         self.resolve(max_distance=k)
         if self.m4m:
             self.rows = self.p2c_rows = Clipped(k)

@@ -46,9 +46,10 @@ class RoPE(PositionEncoding):
 @functools.lru_cache(maxsize=8)
 def rotation(length, head_dim, base, device):
     """cos and sin of every position and pair, [length, D/2], float64."""
-    frequency = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
-    angle = torch.arange(length).double()[:, None] * frequency
-    return angle.cos().to(device), angle.sin().to(device)
+    with torch.inference_mode(False):  # trainings read it, too
+        frequency = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
+        angle = torch.arange(length).double()[:, None] * frequency
+        return angle.cos().to(device), angle.sin().to(device)
 
 
 def rotate(x, cos, sin):

@@ -1,6 +1,7 @@
 """Prior encodings of the distance, projected: Transformer-XL, and GCDF."""
 
 import functools
+from typing import Callable
 
 import torch
 from torch import nn
@@ -8,6 +9,36 @@ from torch import nn
 from ..rows import Clipped
 from ..terms import Terms
 from .base import INIT_STD, PositionEncoding, StackPart, full_precision, normal_table, register
+
+
+def sinusoids_of_distance(reach, dim):
+    frequency = 10000.0 ** (-torch.arange(0, dim, 2).double() / dim)
+    angle = distances(reach)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], 1)[:, :dim]
+
+
+def gaussian_cdf_of_distance(reach, dim):
+    sigma = dim ** (torch.arange(1, dim + 1).double() / dim)
+    return torch.special.ndtr(distances(reach)[:, None] / sigma)
+
+
+def distances(reach):
+    """i - j in the order of the rows, which count j - i upwards."""
+    return torch.arange(reach, -reach - 1, -1).double()
+
+
+def around_zero(function, reach, weight):
+    """function(reach, E) on the device and in the dtype of ``weight`` [.., E], of a table that is
+    kept there for longer sequences as well."""
+    room = max(64, 1 << reach.bit_length())
+    kept = _kept(function, room, weight.size(-1), weight.dtype, weight.device)
+    return kept[room - reach : room + reach + 1]
+
+
+@functools.lru_cache(maxsize=8)
+def _kept(function, reach, dim, dtype, device):
+    with torch.inference_mode(False):  # trainings read it, too
+        return function(reach, dim).to(device, dtype)
 
 
 class SharedBiases(StackPart):
@@ -40,9 +71,12 @@ class ProjectedPrior(PositionEncoding):
     def make_stack(self):
         return StackPart(self.dims) if self.untie else SharedBiases(self.dims)
 
+    #: of (reach, E): R / factor over i - j = reach .. -reach, [2 reach + 1, E] in float64
+    function: Callable[[int, int], torch.Tensor]
+    factor = 1.0
+
     def prior(self, reach):
-        """R over i - j = reach .. -reach, [2 reach + 1, E] in float64."""
-        raise NotImplementedError
+        return self.factor * self.function(reach, self.dims.embed_dim)
 
     def terms(self, q_BHTD, k_BHSD, pos):
         u, v = map(full_precision, (self.u, self.v) if self.untie else self.shared(pos))
@@ -57,7 +91,7 @@ class ProjectedPrior(PositionEncoding):
         reach = max(length - 1, 1)
         w = full_precision(self.w.weight)
         with torch.autocast(w.device.type, enabled=False):
-            rows_RE = self.prior(reach).to(w) @ w.mT
+            rows_RE = self.factor * around_zero(self.function, reach, w) @ w.mT
             A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
             return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
 
@@ -77,11 +111,10 @@ class TransformerXL(ProjectedPrior):
     Cost: T S E, and (T + S) E^2 for W R in each layer, once for all sentences.
     """
 
+    function = staticmethod(sinusoids_of_distance)
+
     def __init__(self, dims, untie: bool = False):
         super().__init__(dims, untie)
-
-    def prior(self, reach):
-        return sinusoids_of_distance(reach, self.dims.embed_dim)
 
 
 @register("gcdf")
@@ -98,27 +131,8 @@ class GCDF(ProjectedPrior):
     Cost: as transformer_xl.
     """
 
+    function = staticmethod(gaussian_cdf_of_distance)
+
     def __init__(self, dims, lambda_: float = 4.0):
         super().__init__(dims, untie=True)
-        self.lambda_ = lambda_
-
-    def prior(self, reach):
-        return self.lambda_ * gaussian_cdf_of_distance(reach, self.dims.embed_dim)
-
-
-@functools.lru_cache(maxsize=8)
-def sinusoids_of_distance(reach, dim):
-    frequency = 10000.0 ** (-torch.arange(0, dim, 2).double() / dim)
-    angle = distances(reach)[:, None] * frequency
-    return torch.cat([angle.sin(), angle.cos()], 1)[:, :dim]
-
-
-@functools.lru_cache(maxsize=8)
-def gaussian_cdf_of_distance(reach, dim):
-    sigma = dim ** (torch.arange(1, dim + 1).double() / dim)
-    return torch.special.ndtr(distances(reach)[:, None] / sigma)
-
-
-def distances(reach):
-    """i - j in the order of the rows, which count j - i upwards."""
-    return torch.arange(reach, -reach - 1, -1).double()
+        self.factor = lambda_

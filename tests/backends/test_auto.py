@@ -7,9 +7,10 @@ import torch
 from loops import random_qk
 
 from fairseq_relpos import compiled
-from fairseq_relpos.backends import Mask, select
+from fairseq_relpos.backends import Auto, Mask, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import Clipped
 from fairseq_relpos.terms import Bias
 
 
@@ -95,3 +96,11 @@ def test_sdpa_leaves_a_causal_mask_alone_to_the_kernel(monkeypatch):
     assert seen[0]["is_causal"] and seen[0]["attn_mask"] is None
     select("sdpa")(terms, k, Mask(torch.zeros(2, 7).bool(), causal=True), 0.0, False)
     assert not seen[1]["is_causal"] and seen[1]["attn_mask"].dim() == 4
+
+
+def test_a_bias_is_made_dense_once_a_pass(monkeypatch):
+    bias, made = Bias(rows=Clipped(5), bias_row=torch.zeros(2, 11), reset=torch.zeros(2, 2)), []
+    dense = Bias.dense
+    monkeypatch.setattr(Bias, "dense", lambda self, *lengths: made.append(1) or dense(self, *lengths))
+    Auto().prepare_bias(bias, Positions.of(7, 7))
+    assert len(made) == 1

@@ -83,12 +83,30 @@ def test_each_kind_of_call_is_tried_once():
     auto(terms, v, Mask(), 0.0, False)
     assert kernels.calls == 2
     auto(terms, v, Mask(), 0.0, False)
-    auto(*terms_and_v(length=7), Mask(), 0.1, False)
+    auto(*terms_and_v(length=7), Mask(), 0.0, False)
     assert kernels.calls == 4
-    auto(terms, v, Mask(causal=True), 0.0, False)
-    assert kernels.calls == 6
-    auto(*terms_and_v("m4m"), Mask(), 0.0, False)
-    assert kernels.calls == 8
+    for other in (
+        (terms, v, Mask(causal=True), 0.0), (*terms_and_v("m4m"), Mask(), 0.0), (*terms_and_v(length=20), Mask(), 0.0)
+    ):
+        before = kernels.calls
+        auto(*other, False)
+        auto(*other, False)
+        assert kernels.calls == before + 3
+
+
+def test_kernels_are_tried_with_dropout_where_there_is_some():
+    class DropsAll(Kernels):
+        def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+            out, weights = super().__call__(terms, v_BHSD, mask, dropout_p, need_weights)
+            return out / (dropout_p == 0), weights
+
+    auto = AutoOnAGPU(DropsAll())
+    terms, v = terms_and_v()
+    state = torch.random.get_rng_state()
+    assert auto.trusts(auto.kernels, terms, v, Mask(), 0.0)
+    assert not auto.trusts(auto.kernels, terms, v, Mask(), 0.1)
+    assert auto.distrusted == "its output under dropout is not finite"
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_nothing_is_left_behind_and_nothing_moved():

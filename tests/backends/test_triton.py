@@ -150,6 +150,22 @@ def test_every_form_equals_eager_where_queries_follow_a_memory(form):
     assert_equals_eager(*make(form, 20, 45))
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (2, H)])
+def test_a_bias_may_be_one_for_all_sentences_or_heads(shape):
+    terms, v = make("content", 7, 7, batch=2)
+    terms.bias = table(*shape, 7, 7)
+    assert_equals_eager(terms, v)
+
+
+def test_operands_may_lie_in_memory_as_they_like():
+    terms, v = make("query rows", 7, 9, batch=2)
+    results = []
+    for lay_out in (lambda x: x, lambda x: x.detach().mT.contiguous().mT.requires_grad_()):
+        q, k, v = map(lay_out, (terms.q_BHTD, terms.k_BHSD, v))
+        results.append(outcome(Triton(), replace(terms, q_BHTD=q, k_BHSD=k), v))
+    assert_equal(*results, tolerance=0)
+
+
 @pytest.mark.parametrize("form, lengths", [
     *((form, (n, n)) for form in ("sum of all", "product") for n in (1, 7)),
     ("sum of all", (1, 7)), ("sum of all", (63, 63)), ("query rows", (63, 63)),

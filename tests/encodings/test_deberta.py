@@ -16,7 +16,7 @@ def log_bucket(x, buckets, limit):
     middle = buckets // 2
     if abs(x) <= middle:
         return x
-    distance = min(abs(x), limit - 1)
+    distance = abs(x)
     far = math.log(distance / middle) / math.log((limit - 1) / middle) * (middle - 1)
     return int(math.copysign(middle + math.ceil(far), x))
 
@@ -94,3 +94,8 @@ def test_no_more_rows_are_projected_than_a_sequence_reads(buckets, rows):
     q, k = torch.randn(2, 1, 2, 7, DIMS.head_dim)
     terms = encoding.terms(q, k, Positions.of(7, 7))
     assert terms.A.size(1) == terms.C.size(1) == rows
+
+
+def test_a_clip_distance_below_one_is_refused():
+    with pytest.raises(ValueError, match="max_distance=0: the clip distance must be at least 1 token"):
+        build("deberta", DIMS, max_distance=0)
