@@ -386,6 +386,24 @@ def explain_missing_data():
         return stock(path, *args, **kwargs)
 
 
+def draw_new_masks_in_every_epoch():
+    """Masked-LM training with --num-workers N > 0: new masks in every epoch, the same as with 0.
+
+    fairseq-fixed and git main keep the loaders' processes from epoch to epoch, each with the
+    dataset as it was when it began: its epoch, of which the masks are drawn, stays the first. Every
+    epoch then has one and the same masks, and a run that was interrupted has others. Here each
+    epoch starts its own, after the dataset has been told the epoch.
+    """
+    from fairseq.data import iterators
+
+    if "persistent_workers" not in inspect.signature(iterators.EpochBatchIterator).parameters:
+        return
+
+    @replace(iterators.EpochBatchIterator, "__init__")
+    def without_persistent_workers(stock, self, *args, **kwargs):
+        return stock(self, *args, **{**kwargs, "persistent_workers": False})
+
+
 def report_lost_samples():
     """A last batch that is no multiple of --required-batch-size-multiple (default 8) is dropped.
 
@@ -672,6 +690,7 @@ SHIMS = (
     refuse_asynchronous_writing_without_iopath,
     report_a_missing_restore_file,
     explain_missing_data,
+    draw_new_masks_in_every_epoch,
     report_lost_samples,
     say_which_samples_are_too_long,
     refuse_a_bleu_that_is_not_sacrebleu,

@@ -40,6 +40,13 @@ def uninterrupted(data, tmp_path_factory):
     return folder
 
 
+def test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch(data, uninterrupted, tmp_path):
+    more = ("--max-update", 20, "--no-epoch-checkpoints", "--num-workers", 1)
+    train(arguments(data, tmp_path, *more), tmp_path / "log")
+    assert "epoch 002" in (tmp_path / "log").read_text()
+    assert_bitwise_equal(uninterrupted, tmp_path)
+
+
 # Writing
 
 
