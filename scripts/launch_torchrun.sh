@@ -67,18 +67,17 @@ fi
 
 code=0
 # the ranks write into it why they ended: torchrun's own last lines do not say
-export RELPOS_ERROR_FILE=$(mktemp)
-trap 'rm -f "$RELPOS_ERROR_FILE"' EXIT
+export RELPOS_ERROR_FILE=$(mktemp) RELPOS_STOPPED_FILE=$(mktemp)
+trap 'rm -f "$RELPOS_ERROR_FILE" "$RELPOS_STOPPED_FILE"' EXIT
 "$python" -m torch.distributed.run "${torchrun[@]}" -m fairseq_cli.train "$@" &
 torchrun_pid=$!
-stopped=
-trap 'stopped=yes; kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
+trap 'kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
 while :; do
   wait $torchrun_pid && code=0 || code=$?
   kill -0 $torchrun_pid 2>/dev/null || break
 done
-if [ $code != 0 ] && [ -n "$stopped" ]; then
-  echo "launch_torchrun: stopped by a signal; the same command goes on from the last checkpoint" >&2
+if [ $code != 0 ] && [ -s "$RELPOS_STOPPED_FILE" ]; then
+  echo "launch_torchrun: stopped by a signal and saved; the same command goes on from the last checkpoint" >&2
   exit 75
 elif [ $code != 0 ]; then
   why=$(head -n 1 "$RELPOS_ERROR_FILE")

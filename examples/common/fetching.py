@@ -104,9 +104,13 @@ def unpacking(path, remedy):
         fail(f"{path} cannot be unpacked ({error}): {remedy}")
 
 
-def write(file, target):
-    with whole_file(target) as part, open(part, "wb") as out:
-        shutil.copyfileobj(file, out)
+def write(file, target, expected_bytes=None):
+    with whole_file(target) as part:
+        with open(part, "wb") as out:
+            shutil.copyfileobj(file, out)
+        found = os.path.getsize(part)
+        if expected_bytes is not None and found != int(expected_bytes):
+            raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
 
 
 def located(source, folder, offline, schemes):
@@ -135,7 +139,7 @@ def downloaded(source, address, folder):
     print(f"downloading {address}")
     try:
         with urllib.request.urlopen(address, timeout=SECONDS) as answer:
-            write(answer, folder / source.archive)
+            write(answer, folder / source.archive, answer.headers.get("Content-Length"))
     except OSError as error:
         others = ", ".join(other for other in source.addresses if other != address) or "none"
         fail(f"{address} broke off ({error}); other addresses: {others}; run again, or {source.hint}")

@@ -5,14 +5,14 @@
 #   bash examples/roberta_pretraining/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
 #   bash examples/roberta_pretraining/run.sh report [FOLDER]
 #
-# train goes on where it was stopped. LAUNCH is what stands before the data and the flags: fairseq-train, which
-# takes the GPUs of one machine, or what starts it on several (docs/multi_node.md), on each of them:
+# train goes on where it was stopped. LAUNCH is what stands before the data and the flags: by itself fairseq-train, or
+# scripts/launch_torchrun.sh for several GPUs of one machine; for several machines (docs/multi_node.md), on each:
 #   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 --master_addr HOST --"
 # validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
-LAUNCH=${LAUNCH:-fairseq-train}
+LAUNCH=${LAUNCH:-}
 
 usage="usage: run.sh train|validate ENCODING [...], or run.sh report [FOLDER]"
 
@@ -42,7 +42,7 @@ read_machine() {
   made=$((SAMPLES_PER_GPU * UPDATE_FREQ * ranks))
   [ "$made" -eq "$BATCH" ] ||
     die "$file makes a batch of $made ($ranks GPUs or processes x $SAMPLES_PER_GPU samples x update frequency $UPDATE_FREQ), and the settings say $BATCH: change SAMPLES_PER_GPU or UPDATE_FREQ"
-  [ "$NODES" -eq 1 ] || [ "$LAUNCH" != fairseq-train ] ||
+  [ "$NODES" -eq 1 ] || [ -n "$LAUNCH" ] ||
     die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
 }
 
@@ -77,14 +77,17 @@ make_start() {
 }
 
 train() {
-  local command flags start ranks place words=()
+  local command launch flags start ranks place words=()
   need_data
   read_machine
   need_encoding
   flags=$(machine_flags)
   start=$(make_start)
   [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
-  command=($LAUNCH "$DATA"
+  launch=(fairseq-train)
+  [ "$ranks" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$ranks" --)
+  [ -z "$LAUNCH" ] || launch=($LAUNCH)
+  command=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
     --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" ${words[@]+"${words[@]}"}
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"

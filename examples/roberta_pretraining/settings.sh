@@ -46,8 +46,8 @@ LOADERS=2                  # processes that read data, for each GPU
 
 # --- what is written when, in updates ---
 LOG_EVERY=100
-VALIDATE_EVERY=10000
-SAVE_EVERY=5000            # to go on from
+SAVE_EVERY=5000            # to go on from; fairseq validates whenever it saves
+VALIDATE_EVERY=10000       # so this counts only where saves are rarer
 KEEP_EVERY=100000          # kept for ever: those that TUPE fine-tunes (100k, 300k, 600k, 1M) are among them
 START_FROM=${START_FROM:-} # a trained RoBERTa that training begins with, whatever its encoding
 NEEDS_START=no             # yes: there has to be one

@@ -2,10 +2,12 @@
 
 import contextlib
 import datetime
+import hashlib
 import os
 import socket
 import threading
 import time
+import uuid
 from urllib.parse import urlsplit
 
 import torch
@@ -36,7 +38,11 @@ def name_the_ranks_that_do_not_join():
         rank, ranks = distributed.distributed_rank, distributed.distributed_world_size
         seconds = join_timeout()
         store = open_store(*address, rank, seconds)
-        call_the_roll(store, rank, ranks, seconds)
+        if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+            # ranks of another node may notice only after the process group's own wait
+            seconds += torch.distributed.distributed_c10d.default_pg_timeout.total_seconds()
+        roll = call_the_roll(store, rank, ranks, seconds)
+        store = PrefixStore(roll, store)  # torchrun's store outlives the ranks that it starts again
         store.set_timeout(torch.distributed.distributed_c10d.default_pg_timeout)
         with _process_group_in(store):
             return stock(cfg)
@@ -95,8 +101,7 @@ def open_store(host, port, served, rank, seconds, who="rank"):
     (store,) = made
     if isinstance(store, RuntimeError):
         raise ValueError(_why_there_is_no_store(str(store), host, port, seconds, who)) from None
-    # torchrun's store outlives the ranks that it starts again
-    return PrefixStore(f"relpos/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    return PrefixStore("relpos", store)
 
 
 def _why_there_is_no_store(message, host, port, seconds, who):
@@ -114,19 +119,34 @@ def _why_there_is_no_store(message, host, port, seconds, who):
 
 
 def call_the_roll(store, rank, ranks, seconds, who="rank"):
-    """Returns when every rank has come; an error names those that have not after ``seconds``.
-    who: as in ``open_store``."""
+    """Returns a name of this meeting when every rank has come; an error names those that have not
+    after ``seconds``. who: as in ``open_store``.
+
+    A rank joins under a number of its own. The first writes the roll, the numbers of all; each that
+    finds its own in it answers; and it holds once all have answered. So ranks that were started
+    again do not take for present what earlier ones have left in the store.
+    """
     deadline = time.monotonic() + seconds
+    me = f"{uuid.uuid4().hex} {socket.gethostname()}"
+    others = range(ranks)
     try:
-        store.set(f"joined/{rank}", socket.gethostname())
-        while not store.check([f"joined/{other}" for other in range(ranks)]):
+        store.set(f"joined/{rank}", me)
+        while True:
+            joined = [_read(store, f"joined/{other}") for other in others]
+            if rank == 0 and all(joined):
+                store.set("roll", "\n".join(joined))
+            roll = (_read(store, "roll") or "").split("\n")
+            name = hashlib.sha256("\n".join(roll).encode()).hexdigest()[:16]
+            if rank < len(roll) and roll[rank] == me:
+                store.set(f"{name}/{rank}", "")
+                if store.check([f"{name}/{other}" for other in others]):
+                    return name
             if time.monotonic() > deadline:
                 break
             time.sleep(0.2)
-        else:
-            return
-        came = [other for other in range(ranks) if store.check([f"joined/{other}"])]
-        hosts = sorted({store.get(f"joined/{other}").decode() for other in came})
+        came = [other for other in others if joined[other] and (
+            not all(joined) or store.check([f"{name}/{other}"]))]  # fmt: skip
+        hosts = sorted({joined[other].split(" ", 1)[1] for other in came})
     except RuntimeError as error:
         raise ValueError(
             f"{who} {rank} lost {who} 0 while the {who}s were joining ({str(error).splitlines()[0]}): "
@@ -138,6 +158,10 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
         f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what they "
         f"printed; {TIMEOUT_VARIABLE} changes the wait"
     )
+
+
+def _read(store, key):
+    return store.get(key).decode() if store.check([key]) else None
 
 
 @contextlib.contextmanager

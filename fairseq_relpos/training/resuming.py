@@ -2,61 +2,107 @@
 
 import logging
 import os
+import socket
+import time
 import zipfile
 
 import torch
 
+from ..checkpoints.loading import load_checkpoint
 from ..shims import replace
-from .saving import copy
+from . import saving
 
 logger = logging.getLogger(__name__)
 
 
 def resume_from_the_last_whole_checkpoint():
     """A checkpoint_last.pt that is cut short or damaged is put aside, with an ERROR in the log,
-    and the newest whole checkpoint of the folder takes its place. All versions end in a traceback,
-    or, where only weights are damaged, train on with them.
+    and the whole checkpoint of the folder with the most updates takes its place; also where a kill
+    has left a numbered checkpoint and no last one. All versions end in a traceback, or, where only
+    weights are damaged, train on with them. Where some ranks do not see the file, they hang.
     """
     from fairseq import checkpoint_utils
 
     @replace(checkpoint_utils, "load_checkpoint")
     def check_last(stock, cfg, trainer, **kwargs):
-        if cfg.restore_file == "checkpoint_last.pt":
-            several = torch.distributed.is_initialized()
+        several = torch.distributed.is_initialized()
+        path = cfg.restore_file
+        if path == "checkpoint_last.pt":
+            path = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
             if not several or torch.distributed.get_rank() == 0:
-                put_a_damaged_last_aside(cfg.save_dir, trainer.checkpoint_suffix)
+                put_a_damaged_last_aside(path, not cfg.no_last_checkpoints)
             if several:
                 torch.distributed.barrier()
+        if several and not trainer.checkpoint_suffix:
+            wait_until_all_ranks_see(path)
         return stock(cfg, trainer, **kwargs)
 
 
-def put_a_damaged_last_aside(folder, suffix=""):
-    last = os.path.join(folder, f"checkpoint_last{suffix}.pt")
-    damage = what_is_damaged(last) if os.path.exists(last) else None
+#: seconds after which a file of one node is seen by all, on file systems that nodes share
+SECONDS_TO_BE_SEEN = 30
+
+
+def wait_until_all_ranks_see(path):
+    """Raises ValueError, one line, if a rank does not see the file, or another, that rank 0 sees:
+    fairseq asks on every rank for itself, and one that sees none waits for the others in vain."""
+    from fairseq.distributed import utils
+
+    for _ in range(SECONDS_TO_BE_SEEN):
+        size = os.path.getsize(path) if os.path.isfile(path) else None
+        everyones = utils.all_gather_list((socket.gethostname(), size), utils.get_global_group())
+        others = [rank for rank, (_, seen) in enumerate(everyones) if seen != everyones[0][1]]
+        if not others:
+            return
+        time.sleep(1)
+
+    def words(rank):
+        host, seen = everyones[rank]
+        return f"rank {rank} on {host} sees {'none' if seen is None else f'one of {seen:,} bytes'}"
+
+    raise ValueError(
+        f"the ranks do not see the same {path}: {words(0)}, {words(others[0])}; give every node a "
+        "--save-dir (--restore-file) on a file system that all of them share"
+    )
+
+
+def put_a_damaged_last_aside(last, is_expected=True):
+    """last: the path of checkpoint_last.pt. is_expected: one that is missing is as bad as a damaged
+    one where there are numbered ones."""
+    folder = os.path.dirname(last)
+    others = [path for path in checkpoints_in(folder) if path != last]
+    if os.path.exists(last):
+        damage = what_is_damaged(last)
+    else:
+        numbered = any(saving.NUMBERED.fullmatch(os.path.basename(path)) for path in others)
+        damage = "is missing" if is_expected and numbered else None
     if damage is None:
         return
-    whole = next((path for path in newest_first(folder) if path != last and not what_is_damaged(path)), None)
+    whole = max((path for path in others if not what_is_damaged(path)), key=updates_of, default=None)
     if whole is None:
         raise ValueError(
             f"{last} {damage}, and no other checkpoint in {folder} is whole: remove it to train from "
             "scratch, or bring back a copy of it"
         )
-    copy(whole, f"{last}.whole")
-    os.replace(last, f"{last}.damaged")
-    os.replace(f"{last}.whole", last)
-    logger.error(
-        f"{last} {damage}: RESUMING FROM {os.path.basename(whole)} INSTEAD; the damaged file is now "
-        f"{os.path.basename(last)}.damaged"
-    )
+    aside = ""
+    saving.copy(whole, f"{last}.whole")
+    if os.path.exists(last):
+        saving.link(last, f"{last}.damaged")
+        aside = f"; the damaged file is now {os.path.basename(last)}.damaged"
+    os.replace(f"{last}.whole", last)  # the one step in which the folder changes for a next start
+    logger.error(f"{last} {damage}: RESUMING FROM {os.path.basename(whole)} INSTEAD{aside}")
 
 
-def newest_first(folder):
-    paths = [
-        os.path.join(folder, name)
-        for name in os.listdir(folder)
-        if name.startswith("checkpoint") and name.endswith(".pt")
-    ]
-    return sorted(paths, key=os.path.getmtime, reverse=True)
+def checkpoints_in(folder):
+    if not os.path.isdir(folder):
+        return []
+    names = sorted(os.listdir(folder))
+    return [os.path.join(folder, name) for name in names
+            if name.startswith("checkpoint") and name.endswith(".pt")]
+
+
+def updates_of(path):
+    """How many updates a checkpoint has behind it; its date may be that of a copy."""
+    return load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
 
 
 def what_is_damaged(path):
@@ -161,6 +207,6 @@ def refuse_another_order(path, extra_state, wanted):
     if differing:
         raise ValueError(
             f"{path} is from the middle of an epoch, after {batches:,} batches a rank made with "
-            f"{'; '.join(differing)}: go on with the same, or add --reset-dataloader, which keeps "
-            "weights and optimizer and begins the data anew"
+            f"{'; '.join(differing)}: go on with the same, or add --reset-dataloader, for one "
+            "start alone: it keeps weights and optimizer and begins with the first epoch of the data"
         )

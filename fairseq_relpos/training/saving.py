@@ -97,15 +97,19 @@ def _keep_predecessor(path):
     last = LAST.fullmatch(os.path.basename(path))
     if not last or not os.path.exists(path):
         return
-    previous = previous_of(os.path.dirname(path), last[1])
-    name = f"{previous}.tmp"
+    link(path, previous_of(os.path.dirname(path), last[1]))
+
+
+def link(path, name):
+    """The same file under another name too, which it takes from what has it."""
+    part = f"{name}.tmp"
     with contextlib.suppress(FileNotFoundError):
-        os.remove(name)
+        os.remove(part)
     try:
-        os.link(path, name)
+        os.link(path, part)
     except OSError:  # a file system without links
-        shutil.copyfile(path, name)
-    os.replace(name, previous)
+        shutil.copyfile(path, part)
+    os.replace(part, name)
 
 
 def _to_disk(folder):

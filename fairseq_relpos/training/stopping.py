@@ -1,5 +1,6 @@
 """SIGTERM, and the signal that Slurm sends before it takes the nodes away: save, then end."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -89,7 +90,17 @@ def save_and_end_if_asked(trainer):
     if not (kept.no_save or kept.no_last_checkpoints):
         saved = "checkpoint_last.pt is saved and the same command goes on from it"
     logger.warning(f"{name} after {updates:,} updates: {saved}; exit code {EXIT_CODE}")
+    tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,} updates")
     raise SystemExit(EXIT_CODE)
+
+
+def tell_the_launcher(line):
+    """All is saved: scripts/launch_* know by it that the ranks ended as they were asked to, whatever
+    exit code reaches them."""
+    file = os.environ.get("RELPOS_STOPPED_FILE")
+    if file:
+        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stopped:
+            stopped.write(f"{line}\n")
 
 
 def _asked_on_any_rank(trainer) -> int:

@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,29 @@ def test_a_dead_link_is_known_before_anything_is_downloaded_and_the_mirrors_are_
     done = fetch(tmp_path, listed(tmp_path, "-", DEAD, other), "out", "", "a.en", "a.de")
     line = refused(done)
     assert DEAD in line and other in line and "--offline FOLDER" in line
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_download_that_breaks_off_is_not_taken_for_whole(tmp_path):
+    class Broken(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+
+        def do_GET(self):
+            self.do_HEAD()
+            self.wfile.write(b"x" * 400)
+
+        def log_message(self, *unused):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/a.tgz"
+    line = refused(fetch(tmp_path, listed(tmp_path, "-", address), "out", "", "a.en"))
+    server.shutdown()
+    assert "broke off (400 of 1,000 bytes came)" in line
     assert not list((tmp_path / "out").iterdir())
 
 

@@ -15,7 +15,7 @@ from fairseq_data import masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.training import agreement, gradients, joining
+from fairseq_relpos.training import agreement, gradients, joining, resuming
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -87,6 +87,43 @@ def test_a_port_in_use_is_named(data, tmp_path):
                MASTER_PORT=port, WORLD_SIZE=2, RANK=0, LOCAL_RANK=0, RELPOS_JOIN_TIMEOUT=3)
     assert f"port {port} of " in error_of(rank)
     del busy
+
+
+def in_a_thread(found, *arguments):
+    def call():
+        found.append(joining.call_the_roll(*arguments))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def test_ranks_that_were_started_again_do_not_meet_those_of_before():
+    """Two ranks meet and end; rank 0 starts again, and some time later rank 1."""
+    store, before, after = torch.distributed.HashStore(), [], []
+    for thread in [in_a_thread(before, store, rank, 2, 30) for rank in (0, 1)]:
+        thread.join()
+    first = in_a_thread(after, store, 0, 2, 30)
+    first.join(1)
+    assert first.is_alive()
+    in_a_thread(after, store, 1, 2, 30).join()
+    first.join()
+    assert len(set(before)) == len(set(after)) == 1 and before[0] != after[0]
+
+
+def test_a_rank_that_does_not_see_the_checkpoint_is_named(data, tmp_path, monkeypatch):
+    train(arguments(data, tmp_path / "run", "--max-update", 2), tmp_path / "log")
+
+    def look_elsewhere(rank):
+        resuming.SECONDS_TO_BE_SEEN = 2
+        if rank == 1:
+            sys.argv += ["--save-dir", str(tmp_path / "of_this_node")]
+
+    runs = ranks(2, arguments(data, tmp_path / "run", "--max-update", 4), tmp_path, before=look_elsewhere)
+    for run in runs:
+        error = error_of(run)
+        assert "the ranks do not see the same" in error and "give every node a --save-dir" in error
+        assert "rank 0 on " in error and "sees one of" in error and "sees none" in error
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1"])
@@ -232,7 +269,7 @@ def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp
     code, printed = end_of(process)
     assert code == 75, printed
     assert "SIGTERM after 5 updates: checkpoint_last.pt is saved" in printed
-    assert "goes on" in printed.splitlines()[-1]
+    assert "stopped by a signal and saved; the same command goes on" in printed.splitlines()[-1]
     assert "@ 5 updates" in train(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "log")
 
 
@@ -326,9 +363,9 @@ def slurm(tmp_path):
            "SLURM_SUBMIT_DIR": str(ROOT), "SCONTROL_LOG": str(tmp_path / "scontrol.log"),
            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
 
-    def run(*arguments, srun=SRUN):
+    def run(*arguments, srun=SRUN, **more):
         (programs / "srun").write_text(srun)
-        return end_of(start("launch_slurm.sbatch", *arguments, **job, MASTER_PORT=str(free_port())))
+        return end_of(start("launch_slurm.sbatch", *arguments, **job, **more, MASTER_PORT=str(free_port())))
 
     return run
 
@@ -343,6 +380,20 @@ def test_a_preempted_slurm_job_saves_and_is_put_into_the_queue_again(data, tmp_p
     # on one rank with the same batches
     train(arguments(data, tmp_path / "one", *in_order(), "--max-update", 5, "--batch-size", 8), tmp_path / "log")
     assert_close(tmp_path / "one", tmp_path / "run")
+
+
+def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(data, tmp_path, slurm):
+    """--kill-on-bad-exit: the first 75 has the other tasks killed, and srun's code is theirs."""
+    signalled = plugin(tmp_path / "signalled", "if update == 2: os.kill(os.getpid(), signal.SIGUSR1)")
+    code, printed = slurm(*with_plugin(arguments(data, tmp_path / "run"), signalled),
+                          srun=SRUN.replace("exit $code", "exit 137"))  # fmt: skip
+    assert code == 75, printed
+    assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
+
+
+def test_gpus_that_would_idle_are_an_error(slurm):
+    code, printed = slurm("DATA", SLURM_GPUS_ON_NODE="8")
+    assert code == 1 and "add --ntasks-per-node 8" in printed
 
 
 def test_a_slurm_job_that_fails_is_not_queued_again(tmp_path, slurm):

@@ -141,8 +141,25 @@ def test_a_damaged_last_checkpoint_is_replaced_by_the_one_before(data, uninterru
 def test_no_whole_checkpoint_at_all_is_an_error(tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK half a file")
     with pytest.raises(ValueError, match="cut short .* and no other checkpoint .* is whole"):
-        resuming.put_a_damaged_last_aside(str(tmp_path))
+        resuming.put_a_damaged_last_aside(str(tmp_path / "checkpoint_last.pt"))
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+@pytest.mark.parametrize("lost", ["damaged", "missing"])
+def test_the_most_updates_count_and_not_the_date(tmp_path, lost):
+    """The dates are those of a copy, oldest checkpoint last."""
+    last = tmp_path / "checkpoint_last.pt"
+    for date, updates in enumerate((20, 8, 4)):
+        path = tmp_path / f"checkpoint_1_{updates}.pt"
+        torch.save({"model": {}, "optimizer_history": [{"num_updates": updates}]}, path)
+        os.utime(path, (date, date))
+    if lost == "damaged":
+        last.write_bytes(b"PK half a file")
+    resuming.put_a_damaged_last_aside(str(last), is_expected=False)
+    assert last.exists() == (lost == "damaged")
+    resuming.put_a_damaged_last_aside(str(last))
+    assert resuming.updates_of(str(last)) == 20
+    assert (tmp_path / "checkpoint_last.pt.damaged").exists() == (lost == "damaged")
 
 
 # Killed

@@ -1,2 +1,2 @@
-# 2 processes on CPUs, with LAUNCH="bash scripts/launch_torchrun.sh --nproc_per_node 2 --", or on 2 nodes.
+# 2 processes on CPUs, of one machine, or of 2 with LAUNCH.
 NODES=1 GPUS=0 PROCESSES=2 PRECISION=fp32 SAMPLES_PER_GPU=$((BATCH / 2)) UPDATE_FREQ=1
