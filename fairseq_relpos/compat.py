@@ -99,10 +99,12 @@ def read_checkpoints_safely():
     def read(stock, path, *args, **kwargs):
         try:
             with _weights_only():
-                return stock(path, *args, **kwargs)
+                state = stock(path, *args, **kwargs)
         except Exception:
             loading.load_checkpoint(path)  # says what is wrong, if it is the file
             raise
+        loading.refuse_code_in_settings(path, state)
+        return state
 
     @replace(options, "parse_args_and_arch")
     def trust_if_told_to(stock, parser, input_args=None, *args, **kwargs):

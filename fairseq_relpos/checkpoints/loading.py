@@ -1,6 +1,7 @@
 """Reading checkpoints without running what is in them, and saying what is wrong with a file."""
 
 import argparse
+import ast
 import collections
 import logging
 import os
@@ -10,6 +11,7 @@ import zipfile
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,8 @@ def load_checkpoint(path):
     --trust-checkpoint was given.
 
     Raises ValueError, one line, for a file that is cut short, that is no checkpoint, or that
-    contains a class which is not allowed (nothing in it is executed); OSError for no file at all.
+    contains a class which is not allowed or a setting that is code (nothing in it is executed);
+    OSError for no file at all.
     """
     allow_fairseq_classes()
     try:
@@ -91,7 +94,48 @@ def load_checkpoint(path):
         raise ValueError(_what_is_wrong(path, error)) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise ValueError(f"{path} is a torch file but no fairseq checkpoint: no model is in it")
+    refuse_code_in_settings(path, state)
     return state
+
+
+def refuse_code_in_settings(path, state):
+    """Some models of fairseq build themselves by ``eval`` of their settings, which are text such as
+    "[(512, 3)] * 20". A call in it runs whatever it names, so none may be there."""
+    if _TRUST in os.environ:
+        return
+    for name in ("args", "cfg"):
+        for setting, text in _texts(state.get(name), name):
+            if _calls_something(text):
+                raise ValueError(
+                    f"{path} has code in its setting {setting} ({text[:40]!r}), which fairseq may run: not used, "
+                    "nothing was executed. Get the file from elsewhere, or, if you trust whoever made it, add "
+                    f"{TRUST_FLAG}"
+                )
+
+
+def _texts(settings, name):
+    """(name, text) of every text in nested settings."""
+    if OmegaConf.is_config(settings):
+        settings = OmegaConf.to_container(settings, resolve=False)
+    if isinstance(settings, argparse.Namespace):
+        settings = vars(settings)
+    if isinstance(settings, (list, tuple)):
+        settings = dict(enumerate(settings))
+    if isinstance(settings, dict):
+        for key, value in settings.items():
+            yield from _texts(value, f"{name}.{key}")
+    elif isinstance(settings, str):
+        yield name, settings
+
+
+def _calls_something(text):
+    if "(" not in text:
+        return False
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False  # nor does eval come to run it
+    return any(isinstance(node, ast.Call) for node in ast.walk(tree))
 
 
 def _what_is_wrong(path, error):

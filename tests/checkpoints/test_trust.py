@@ -2,6 +2,7 @@
 
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,31 @@ def test_fairseqs_commands_do_not_run_what_is_in_a_file(hostile, data, command, 
     with pytest.raises((SystemExit, ValueError), match="hostile.pt contains exec, which has no place"):
         module.cli_main()
     assert not os.path.exists("was_executed")
+
+
+@pytest.mark.parametrize("settings", [
+    {"args": Namespace(arch="fconv", encoder_layers="__import__('pathlib').Path('was_executed').touch()")},
+    {"args": None, "cfg": {"model": Namespace(_name="transformer_lm", arch="transformer_lm", adaptive_softmax_cutoff=(
+        "[open('was_executed', 'w')]"))}},
+])  # fmt: skip
+def test_code_in_a_setting_is_not_run(tmp_path, monkeypatch, settings):
+    """fairseq evaluates some settings of the model that a file names."""
+    from fairseq import checkpoint_utils
+
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": {}, **settings}, "hostile.pt")
+    with pytest.raises(ValueError, match="hostile.pt has code in its setting .*--trust-checkpoint"):
+        checkpoint_utils.load_model_ensemble_and_task(["hostile.pt"])
+    with pytest.raises(ValueError, match="has code in its setting"):
+        loading.load_checkpoint("hostile.pt")
+    assert not os.path.exists("was_executed")
+
+
+@pytest.mark.parametrize("text", ["[(512, 3)] * 20 + [(1024, 1)]", "(0.9, 0.98)", "/data (copy)/bin", "gelu", "1e-4",
+                                  '{"beam": 4, "lenpen": 0.6}'])  # fmt: skip
+def test_settings_that_are_no_code_are_read(text):
+    loading.refuse_code_in_settings("x.pt", {"args": Namespace(a=[text]), "cfg": {"model": {"b": text}}})
 
 
 def test_a_file_that_is_trusted_is_read(hostile, caplog, capsys):
