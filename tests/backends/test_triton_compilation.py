@@ -1,4 +1,4 @@
-"""The fused kernels compile for sm80, the oldest GPU that they serve: no GPU is needed."""
+"""The fused kernels compile for sm80, the oldest GPU that they serve, and sm90: no GPU is needed."""
 
 import os
 import subprocess
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 KIB = 99
 
 PROGRAM = """
+import sys
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -23,9 +24,12 @@ from fairseq_relpos.backends import Mask, triton
 from fairseq_relpos.rows import Clipped
 from fairseq_relpos.terms import Terms, by_offset
 
+capability, dtype, D, form, padded, causal, T = sys.argv[1:]
+D, T, dtype = int(D), int(T), getattr(torch, dtype)
+
 class Driver:
     get_current_device = get_current_stream = lambda self, device=None: 0
-    get_current_target = lambda self: GPUTarget("cuda", 80, 32)
+    get_current_target = lambda self: GPUTarget("cuda", int(capability), 32)
 
 driver.set_active(Driver())
 
@@ -34,29 +38,49 @@ class Compile(triton.Launch):
         compiled = kernel.warmup(*arguments, self.call, grid=(1, 1, 1), **self.constants)
         print(kernel.fn.__name__, compiled.metadata.shared)
 
-H, T, ROWS = 12, 512, Clipped(511)
-q, k, v = (torch.zeros(2, H, T, 64, dtype=torch.float16) for _ in range(3))
-table = torch.zeros(1, ROWS.count, 64)
-bias_row, bias, reset = (torch.zeros(shape) for shape in ((H, ROWS.count), (1, H, T, T), (2, H)))
-terms = by_offset(Terms(q, k, 0.1, rows=ROWS, A=table, C=table, gain=bias_row[:1],
-                        bias_row=bias_row, bias=bias, reset=reset))
-padding_BS = torch.zeros(2, T, dtype=torch.bool)
-settings = triton.Settings.of(terms, Mask(padding_BS, causal=True), 0.1)
+H, S, ROWS = 12, 512, Clipped(511)
+q = torch.zeros(2, H, T, D, dtype=dtype)
+k, v = (torch.zeros(2, H, S, D, dtype=dtype) for _ in range(2))
+table = torch.zeros(1, ROWS.count, D)
+row, bias, reset = (torch.zeros(shape) for shape in ((H, ROWS.count), (1, H, T, S), (2, H)))
+forms = {
+    "everything": dict(A=table, C=table, gain=row[:1], bias_row=row, bias=bias, reset=reset),
+    "rows": dict(A=table, bias_row=row), "product": dict(A=table, C=table, product=True),
+    "gate": dict(gate=table), "bias": dict(bias=bias), "bias_row": dict(bias_row=row),
+}
+terms = by_offset(Terms(q, k, 0.1, rows=ROWS, **forms[form]))
+padding_BS = torch.zeros(2, S, dtype=torch.bool) if padded == "padded" else None
+settings = triton.Settings.of(terms, Mask(padding_BS, causal=causal == "causal"), 0.1)
 inputs = [q, k, v, *(getattr(terms, name) for name in triton.POSITIONS)]
 out, peak, total = Compile(settings, settings.tiles[0], *inputs).forward()
 needed = [x is not None for x in inputs]
 Compile(settings, settings.tiles[1], *inputs).backward(out, peak, total, peak, needed)
 """
+ALWAYS = {"forward", "backward_queries", "backward_keys"}
 
 
-def test_every_kernel_compiles_and_fits_into_shared_memory(tmp_path):
+# each value of a column with some value of every other; the whole table is for no suite
+@pytest.mark.parametrize("capability, dtype, width, form, padding, causal, queries", [
+    (80, "float16", 64, "everything", "padded", "causal", 512),
+    (80, "float32", 128, "everything", "padded", "full", 512),
+    (80, "float32", 64, "product", "unpadded", "full", 512),
+    (80, "bfloat16", 128, "rows", "unpadded", "causal", 512),
+    (80, "bfloat16", 64, "gate", "padded", "full", 512),
+    (90, "bfloat16", 64, "bias_row", "unpadded", "full", 512),
+    (90, "float16", 64, "bias", "padded", "full", 1),
+])
+def test_every_kernel_compiles_and_fits_into_shared_memory(
+    tmp_path, capability, dtype, width, form, padding, causal, queries
+):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path),
                    "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
+    arguments = [str(x) for x in (capability, dtype, width, form, padding, causal, queries)]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True,
                           env=environment)
     assert done.returncode == 0, done.stderr
     shared = dict(line.split() for line in done.stdout.splitlines())
-    assert list(shared) == ["forward", "backward_queries", "backward_keys", "backward_bias",
-                            "backward_tables"]
+    assert shared.keys() >= ALWAYS
+    assert ("backward_bias" in shared) == (form in ("everything", "bias"))
+    assert ("backward_tables" in shared) == (form not in ("bias", "bias_row"))
     assert all(int(size) <= KIB * 1024 for size in shared.values()), shared
