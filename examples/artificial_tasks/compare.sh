@@ -3,23 +3,23 @@
 #
 #   bash examples/artificial_tasks/compare.sh [ENCODING...]     # default: all of them
 #
-# Takes many hours on one core. Run it again at any time: it goes on with the run that was
-# stopped. Two of them side by side share the work.
+# Takes many hours on one core; JOBS=2 trains two at a time. Run it again at any time: it goes on with
+# the run that was stopped.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
 
 # compare TASKS SEEDS ENCODING...: the first seed of everything first
 compare() {
-  local tasks=$1 seeds=$2 task encoding
+  local tasks=$1 seeds=$2 seed task encoding
   shift 2
-  for SEED in $seeds; do
+  for seed in $seeds; do
     for task in $tasks; do
       for encoding in "$@"; do
-        SEED=$SEED bash "$HERE/run.sh" train "$task" "$encoding"
+        echo "$seed $task $encoding"
       done
     done
-  done
+  done | xargs -r -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE"
 }
 
 is_in() { [[ " $2 " == *" $1 "* ]]; }

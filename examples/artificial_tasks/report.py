@@ -4,6 +4,7 @@ Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are l
 """
 
 import json
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -49,6 +50,8 @@ def main(runs_folder, data, folder):
         cpu=cpu_name(),
         versions=versions("torch", "fairseq-fixed", "numpy"),
         command=example_command(Path(runs_folder)),
+        rates=rates_tried(Path(runs_folder)),
+        alike=how_alike(Path(runs_folder)),
     )
     path = folder / "RESULTS.md"
     path.write_text(text, encoding="utf-8")
@@ -107,6 +110,24 @@ def best_possible(data):
     return f"{statistics.mean(fact['best_possible'] for fact in facts):.3f}" if facts else "not known"
 
 
+def rates_tried(runs_folder):
+    """By task, of the seeds that there are."""
+    tried = {task: sorted({run.name.split("-lr")[1] for run in runs_folder.glob(f"{task}/*-lr*")}, key=float)
+             for task in TASKS}  # fmt: skip
+    return ", ".join(f"{' and '.join(rates)} ({task})" for task, rates in tried.items() if rates)
+
+
+def how_alike(runs_folder):
+    """Whether the commands of a task differ in what belongs to a run, or in more."""
+    of_a_run = re.compile(r" '--(arch|position-hparams|lr|seed|save-dir|log-file|max-source-positions)' '[^']*'")
+    for task in TASKS:
+        commands = {of_a_run.sub("", run.read_text().split(" '--user-dir' ", 1)[1])
+                    for run in runs_folder.glob(f"{task}/*/trained")}  # fmt: skip
+        if len(commands) > 1:
+            return f"THE RUNS OF {task} HAVE DIFFERENT SETTINGS beside encoding, seed and learning rate: see their `trained`."
+    return "All runs of a task differ in encoding, seed and learning rate alone."
+
+
 def example_command(runs_folder):
     run = sorted(runs_folder.glob("*/*/trained"))[0]
     return run.read_text().strip()
@@ -151,11 +172,11 @@ likelihoods: {best_possible} on these test sequences.
 ```
 bash examples/artificial_tasks/compare.sh
 ```
-All runs of a task differ in `--arch` and the hyperparameters of the encoding alone. One of them was
+with the learning rates {rates}. {alike} One of them was
 ```
 {command}
 ```
-The chosen learning rate, and the epoch whose weights were tested / epochs that ran, by seed:
+The learning rate that did best on held-out data, and the epoch whose weights were tested / epochs that ran, by seed:
 
 {runs}
 

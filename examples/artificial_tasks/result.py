@@ -24,10 +24,11 @@ def write(run):
     run = Path(run)
     valid = [(e["valid_accuracy"], e["epoch"]) for e in entries(run / "train.log") if "valid_accuracy" in e]
     test = [float(e["test_accuracy"]) for e in entries(run / "test.log") if "test_accuracy" in e]
-    best, epoch = max((float(accuracy), -int(epoch)) for accuracy, epoch in valid)
+    # of equal ones fairseq keeps the weights of the last
+    best, epoch = max((float(accuracy), int(epoch)) for accuracy, epoch in valid)
     result = {
         "valid": best,
-        "best_epoch": -epoch,
+        "best_epoch": epoch,
         "epochs": max(int(epoch) for _, epoch in valid),
         "test": test[-1],
     }

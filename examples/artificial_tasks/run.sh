@@ -41,6 +41,7 @@ train_once() {
     --save-dir "$run" --log-format json --log-file "$run/train.log"
     "${@:2}")
   ! { is_trained "$run" "${command[@]}" && [ -e "$run/result.json" ]; } || return 0
+  need_same_settings "$run" "${command[@]}"
   say "$task: $encoding, seed $seed, learning rate $1: $run/train.log"
   rm -rf "$run"      # minutes: a run that was cut short starts over
   mkdir -p "$run"

@@ -2,6 +2,10 @@
 shopt -s inherit_errexit # an error within $(...) is one
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [ ! -d "$ROOT/.venv/bin" ] || PATH=$ROOT/.venv/bin:$PATH
+python -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' 2>/dev/null || {
+  echo "$(basename "$0"): error: this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment" >&2
+  exit 1
+}
 # Also where the plugin is not installed.
 export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
 # Tensors of this size gain nothing from more threads, and two runs can share two cores.
@@ -51,10 +55,10 @@ settings_of() {
 }
 
 # need_same_settings PLACE COMMAND...: with others fairseq would go on all the same, and the report
-# would tell of a training that there was not. $run has the checkpoints.
+# would tell of a training that there was not. $run has the checkpoints, where they were kept.
 need_same_settings() {
   local before=$1/command changed
-  compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
+  [ -e "$1/trained" ] || compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
   [ -e "$before" ] || before=$1/trained
   [ -e "$before" ] || return 0
   changed=$(diff <(settings_of "$(cat "$before")") <(settings_of "$(in_words "${@:2}")") |
@@ -79,7 +83,7 @@ pack_runs() {
   local work
   work=$(mktemp -d)
   tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
-  grep -rlZF -- "$ROOT" "$work" | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
+  { grep -rlZF -- "$ROOT" "$work" || true; } | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
   rm -r "$work"

@@ -12,7 +12,7 @@ from statistics import median
 
 from fairseq_relpos.reports import losses
 from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.reports.training_log import read_run, tell_variants_apart
 
 PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
@@ -24,7 +24,9 @@ def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
         (finished if is_finished(log.parent) else running).append(log.parent)
     if not finished:
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train, then validate")
-    runs = sorted((read_run(path) for path in finished), key=order_of(baseline))
+    runs = [read_run(path) for path in finished]
+    tell_variants_apart(runs)
+    runs.sort(key=order_of(baseline))
     gaps = {run.name: {gap["split"]: gap for gap in read_gaps(runs_folder, run)} for run in runs}
     check_same_batches(gaps)
     names = split_names(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 from fairseq_relpos.files import whole_file
 from fairseq_relpos.reports import translation, translation_report as tables
 from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.reports.training_log import read_run, tell_variants_apart
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
@@ -26,7 +26,9 @@ def main(folder, *values):
     if not finished:
         sys.exit(f"report: error: no run in {runs_folder} has come to its end with these settings and this "
                  "text: run.sh train, generate and score first, or compare.sh")  # fmt: skip
-    runs = sorted((evaluated(path, tests, settings) for path in finished), key=order_of(settings))
+    runs = [evaluated(path, tests, settings) for path in finished]
+    tell_variants_apart([run.run for run in runs])
+    runs.sort(key=order_of(settings))
     Path(folder).mkdir(parents=True, exist_ok=True)
     edges = [int(edge) for edge in settings["LENGTH_EDGES"].split()]
     buckets = {test.name: tables.buckets_of(runs, test, edges) for test in tests.values()}

@@ -132,9 +132,13 @@ def sizes(args):
 
 
 def sizes_of(arch):
+    return sizes(defaults_of(arch))
+
+
+def defaults_of(arch):
     args = Namespace()
     ARCH_CONFIG_REGISTRY[arch](args)
-    return sizes(args)
+    return args
 
 
 def refuse_other_sizes(path, args):

@@ -334,10 +334,17 @@ def check_fused():
     return Check("fused kernels", "ok", found)
 
 
+def gpu_for_triton():
+    torch, _ = attempt_import("torch")
+    return torch is not None and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+
+
 def check_triton():
     if find_spec("triton") is None:
         return Check(
-            "triton", "ok", "not installed: only --attention-backend triton and flex need it"
+            "triton", "warn" if gpu_for_triton() else "ok",
+            "not installed: only --attention-backend triton and auto on GPUs from sm80 on use it",
+            "pip install triton" if gpu_for_triton() else "",
         )
     module, error = attempt_import("triton")
     if error:
@@ -488,7 +495,8 @@ def run(args=None):
     if failures:
         print(f"\nfairseq-train cannot run with the plugin: mend each FAIL above ({failures}).")
         return 1
-    print("\nfairseq-train --user-dir fairseq_relpos can run here.")
+    here = Path("fairseq_relpos").exists()
+    print(f"\nfairseq-train --user-dir {'fairseq_relpos' if here else PACKAGE} can run here.")
     return 0
 
 

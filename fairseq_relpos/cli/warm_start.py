@@ -28,7 +28,8 @@ def run(args):
     show(f"kept from {args.input}", done.kept)
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
-    print(f"train with: {' '.join(train_flags(args.output, done.args, given))}")
+    how = ["--torch-compile"] if args.torch_compile else []
+    print(f"train with: {' '.join([*train_flags(args.output, done.args, given), *how])}")
     return 0
 
 
@@ -41,12 +42,13 @@ def show(what, shapes):
 
 
 def train_flags(path, settings, given):
-    from ..checkpoints.warm_start import sizes, sizes_of
+    from ..checkpoints.warm_start import SIZES, defaults_of
 
     yield f"--arch {settings.arch}"
-    usual = sizes_of(settings.arch)
-    for name, value in sizes(settings).items():
-        if value != usual[name]:
+    usual = defaults_of(settings.arch)
+    for name in (*SIZES, "activation_fn", "pooler_activation_fn"):
+        value = getattr(settings, name)
+        if value != getattr(usual, name):
             yield flag(name, value)
     for name in ("encoder_normalize_before", "untie_weights_roberta"):
         if getattr(settings, name):

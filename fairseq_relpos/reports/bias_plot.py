@@ -7,7 +7,7 @@ import torch
 
 from ..positions import Positions
 from ..terms import Bias
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model
+from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
 
 HEADS_A_ROW = 4
 
@@ -25,7 +25,8 @@ def add_arguments(parser):
 def run(args):
     model, settings, _ = load_model(args.checkpoint, args.data)
     name = encoding_name(settings, args.checkpoint)
-    _, stack = choose_stack(model, args.stack)
+    chosen, stack = choose_stack(model, args.stack)
+    refuse_stock_stack(stack, chosen, args.checkpoint)
     length = stack.embed_positions.max_positions if args.length is None else args.length
     if length < 1:
         raise ValueError(f"--length {length}: a number of positions, 1 or more")

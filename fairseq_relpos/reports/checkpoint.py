@@ -2,6 +2,8 @@
 
 import os
 
+from ..encodings import StackPart
+
 STACKS = ("encoder", "decoder")
 
 
@@ -34,6 +36,13 @@ def choose_stack(model, wanted=None):
     if name not in stacks:
         raise ValueError(f"--stack {name}: this model has no {name}, only {' and '.join(stacks)}")
     return name, stacks[name]
+
+
+def refuse_stock_stack(stack, name, path):
+    """--position-stacks can leave one to fairseq."""
+    if not isinstance(stack.embed_positions, StackPart):
+        raise ValueError(f"the {name} of {path} is stock fairseq, without a position encoding of this package: "
+                         "choose the other with --stack")  # fmt: skip
 
 
 def encoding_name(settings, path):

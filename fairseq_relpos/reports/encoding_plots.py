@@ -10,7 +10,7 @@ from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_di
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Bias, over_offsets
-from .checkpoint import choose_stack, encoding_name, load_model
+from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
 from .figures import HEAT, line_colours, new_figure, save
 
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
@@ -34,6 +34,11 @@ class Curve:
         parser.add_argument("what", metavar="NAME|CHECKPOINT",
                             help="an encoding as it is initialised, or a trained model")
         parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
+        parser.add_argument("--data", metavar="DIR",
+                            help="of a CHECKPOINT: folder with the dictionary (default: the one it was trained on)")
+        parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
+        parser.add_argument("--layer", type=int, metavar="N",
+                            help="of a CHECKPOINT, from 1 (default: the first that has positions)")
         parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: %(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
         add_reach(parser, 64)
@@ -44,10 +49,12 @@ class Curve:
         check_at_least(1, "--reach", args.reach, "a distance in tokens")
         check_at_least(1, "--heads", args.heads, "a number of heads")
         if Path(args.what).suffix == ".pt":
-            model, settings, _ = load_model(args.what)
-            name = title = encoding_name(settings, args.what)
-            _, stack = choose_stack(model)
-            encoding = stack.layers[0].self_attn.position_encoding
+            model, settings, _ = load_model(args.what, args.data)
+            name = encoding_name(settings, args.what)
+            chosen, stack = choose_stack(model, args.stack)
+            refuse_stock_stack(stack, chosen, args.what)
+            encoding, number = layer_of(stack, args.layer)
+            title = f"{name}, layer {number}" if any(True for _ in encoding.parameters()) else name
             part = encoding.stack or stack.embed_positions
         else:
             name = find(args.what).name
@@ -73,6 +80,16 @@ class Curve:
         if len(values_HL) > 1:
             panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
         print(f"plot: {save(figure, args.output)}")
+
+
+def layer_of(stack, number):
+    """(the encoding of layer ``number``, from 1, or of the first that has positions; its number)."""
+    encodings = [layer.self_attn.position_encoding for layer in stack.layers]
+    if number is None:
+        number = next((n for n, encoding in enumerate(encodings, 1) if encoding.name != "none"), 1)
+    if not 1 <= number <= len(encodings):
+        raise ValueError(f"--layer {number}: the layers are 1 to {len(encodings)}")
+    return encodings[number - 1], number
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import List, Optional, Sequence
 
-from .training_log import Run, read_run
+from .training_log import Run, read_run, tell_variants_apart
 
 
 def add_arguments(parser):
@@ -16,6 +16,7 @@ def add_arguments(parser):
 
 def run(args):
     runs = [read_run(path) for path in args.runs]
+    tell_variants_apart(runs)
     print(table(runs, args.baseline))
     print(f"\nplot: {plot(runs, args.output)}")
 

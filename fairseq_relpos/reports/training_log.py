@@ -5,7 +5,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, List, Optional
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
@@ -20,6 +20,8 @@ class Run:
     name: str
     encoding: str
     seed: int
+    #: what was given of --position-hparams and --position-layers
+    variant: str = ""
     parameters: Optional[int] = None
     #: --max-update of the last start
     max_updates: int = 0
@@ -67,9 +69,34 @@ def read_run(path) -> Run:
 def read_settings(run, line):
     run.seed = int(re.search(r"'seed': (\d+)", line)[1])
     run.max_updates = int(re.search(r"'max_update': (\d+)", line)[1])
-    encoding = re.search(r"\bposition_encoding='(\w+)'", line)
+    encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
     run.encoding = encoding[1] if encoding else re.search(r"\barch='(\w+)'", line)[1]
+    hparams = re.search(r"\bposition_hparams='([^']*)'", line)
+    layers = re.search(r"\bposition_layers='([^']*)'", line)
+    given = [hparams[1]] if hparams and hparams[1] else []
+    if layers and layers[1] != "all":
+        given.append(f"layers {layers[1]}")
+    run.variant = " ".join(given)
+
+
+def tell_variants_apart(runs: List[Run]):
+    """Runs of one encoding with other hyperparameters or layers are no seeds of one another: their
+    ``encoding`` says what they were given. Two runs of the same with one seed are a ValueError."""
+    variants = {}
+    for run in runs:
+        variants.setdefault(run.encoding, set()).add(run.variant)
+    for run in runs:
+        if len(variants[run.encoding]) > 1:
+            run.encoding += f" ({run.variant or 'defaults'})"
+    seen = {}
+    for run in runs:
+        other = seen.setdefault((run.encoding, run.seed), run)
+        if other is not run:
+            raise ValueError(
+                f"{other.name} and {run.name} are both {run.encoding} with seed {run.seed}: a mean over seeds "
+                "takes one run of each"
+            )
 
 
 def read_line(run, line):

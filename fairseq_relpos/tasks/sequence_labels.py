@@ -154,12 +154,15 @@ def read_split(data, split):
     try:
         with np.load(path) as file:
             arrays = {key: file[key] for key in ("inputs", "lengths", "labels", "symbols")}
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} cannot be read ({error}): inputs, lengths, labels and symbols are needed, as "
             "numpy.savez writes them"
         ) from error
     check(arrays, path)
+    for name in ("inputs", "labels"):
+        kind = np.float32 if arrays[name].dtype.kind == "f" else np.int64
+        arrays[name] = arrays[name].astype(kind, copy=False)
     return arrays
 
 
@@ -172,6 +175,15 @@ def check(arrays, path):
             f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to "
             f"{lengths.sum()}"
         )
+    for name, x, most in (("inputs", inputs, 2), ("labels", labels, 1)):
+        floats = x.dtype.kind == "f"
+        if not (floats or x.dtype.kind in "iub") or x.ndim > most or x.ndim == 2 and not floats:
+            raise ValueError(
+                f"{path} has {name} of shape {list(x.shape)} and type {x.dtype}: inputs are integers or vectors of "
+                "floats, labels integers or floats"
+            )
+    if inputs.ndim == 1 and inputs.dtype.kind == "f":
+        raise ValueError(f"{path} has floats in one row: vectors of numbers are of shape (sum of lengths, C)")
     if inputs.ndim == 1 and not 0 <= inputs.min() <= inputs.max() < len(arrays["symbols"]):
         raise ValueError(
             f"{path} has symbols {inputs.min()} to {inputs.max()}, but names for "

@@ -134,11 +134,25 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     again = recipe(tmp_path, "run.sh", "train", "reber", "at5", SEED="2")
     assert again.returncode == 0 and again.stdout == ""
 
+    # others would be averaged with those of before
+    changed = recipe(tmp_path, "run.sh", "train", "reber", "at5", "--patience", "1")
+    assert changed.returncode != 0 and "begun with other settings (is '--patience' '1')" in changed.stdout
+    assert (runs / "at5-seed1-lr5e-4" / "result.json").exists()
+
     report = recipe(tmp_path, "run.sh", "report")
     assert report.returncode == 0, report.stdout
     text = (tmp_path / "runs" / "RESULTS.md").read_text()
     assert "(2) | 1.000 |" in text and "| t5 | - | - |" in text
     assert (tmp_path / "runs" / "accuracy.png").stat().st_size > 5000
+
+
+def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
+    """fairseq writes checkpoint_best.pt again where the accuracy is the same."""
+    entries = [{"epoch": epoch, "valid_accuracy": accuracy} for epoch, accuracy in enumerate((0.5, 1, 1, 0.9), 1)]
+    (tmp_path / "train.log").write_text("".join(f"{json.dumps(e)}\n" for e in entries))
+    (tmp_path / "test.log").write_text('{"test_accuracy": "0.8"}\n')
+    subprocess.run([sys.executable, RECIPE / "result.py", "write", tmp_path], check=True)
+    assert json.loads((tmp_path / "result.json").read_text())["best_epoch"] == 3
 
 
 @pytest.mark.parametrize(

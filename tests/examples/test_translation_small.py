@@ -228,6 +228,21 @@ def a_finished_comparison_does_nothing_again(folder):
     assert before == {run: written(folder / "runs" / run) for run in before}
 
 
+def packed_runs_count_as_finished_where_they_are_unpacked(folder):
+    succeeds(folder, "run.sh", "report", "packed")
+    (folder / "unpacked").mkdir()
+    subprocess.run(["tar", "-xJf", folder / "packed" / "runs.tar.xz", "-C", folder / "unpacked"], check=True)
+    assert not list((folder / "unpacked").rglob("*.pt"))
+    before = written(folder / "unpacked" / "tupe_r-seed1")
+    succeeds(folder, "run.sh", "evaluate", "tupe_r", RUNS="unpacked")
+    assert written(folder / "unpacked" / "tupe_r-seed1") == before
+    succeeds(folder, "run.sh", "report", RUNS="unpacked")
+    assert "| tupe_r | 1 |" in (folder / "unpacked" / "RESULTS.md").read_text()
+    changed(folder, "DROPOUT=0.3")
+    assert "begun with other settings" in fails(folder, "run.sh", "train", "tupe_r", RUNS="unpacked")
+    changed(folder, "")
+
+
 def scores_are_those_of_the_sacrebleu_command(folder):
     run = folder / "runs" / "sinusoidal-seed1"
     (bleu,) = (s for s in json.loads((run / "scores.json").read_text())["test"] if s["name"] == "BLEU")
@@ -335,6 +350,7 @@ STEPS = [
     what_has_to_come_first_is_named,
     a_comparison_ends_in_a_report,
     a_finished_comparison_does_nothing_again,
+    packed_runs_count_as_finished_where_they_are_unpacked,
     scores_are_those_of_the_sacrebleu_command,
     text_is_translated_line_by_line_and_bad_text_is_named,
     other_dictionaries_than_those_of_the_training_are_refused,

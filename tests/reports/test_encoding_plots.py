@@ -1,10 +1,14 @@
 """The pictures of the encodings' own functions."""
 
+from argparse import Namespace
+
 import pytest
 import torch
+from small_models import roberta, transformer
 
 from fairseq_relpos.cli import main
 from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.reports import encoding_plots
 from fairseq_relpos.reports.encoding_plots import row_values
 
 
@@ -35,3 +39,32 @@ def test_an_encoding_without_a_curve_is_named(name, tmp_path, capsys):
     assert main(["plot", "curve", name, "--output", str(tmp_path / "x.png")]) == 1
     assert f"{name} is no function of the relative position alone" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def drawn(monkeypatch, tmp_path, arch, model=roberta, **options):
+    """The title of a trained model's curve, or the error."""
+    model = model(arch, **options.pop("settings", {}))
+    monkeypatch.setattr(encoding_plots, "load_model", lambda *_: (model, Namespace(model=model.args), None))
+    titles = []
+    monkeypatch.setattr(encoding_plots, "save", lambda figure, path: titles.append(figure.axes[0].get_title()))
+    given = dict(what="x.pt", data=None, stack=None, layer=None, heads=8, reach=6, output=tmp_path / "x.png")
+    encoding_plots.Curve.run(Namespace(**{**given, **options}))
+    return titles[0]
+
+
+def test_a_curve_of_a_model_says_which_layer_it_is_of(monkeypatch, tmp_path):
+    def title(*arguments, **options):
+        return drawn(monkeypatch, tmp_path, *arguments, **options)
+
+    assert title("roberta_t5") == "t5"  # one table for all layers
+    assert title("roberta_m1") == "m1, layer 1"
+    assert title("roberta_m1", settings={"position_layers": "2,3"}) == "m1, layer 2"
+    assert title("roberta_m1", layer=3) == "m1, layer 3"
+    with pytest.raises(ValueError, match="--layer 4: the layers are 1 to 3"):
+        title("roberta_m1", layer=4)
+
+
+def test_a_stack_that_is_stock_fairseq_is_named(monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="the decoder of x.pt is stock fairseq"):
+        drawn(monkeypatch, tmp_path, "transformer_t5", model=transformer, stack="decoder",
+              settings={"position_stacks": "encoder"})

@@ -3,7 +3,7 @@ import math
 import pytest
 from training_logs import inner, log_of, valid
 
-from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.reports.training_log import Run, read_run, tell_variants_apart
 
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
@@ -36,3 +36,24 @@ def test_no_log_of_fairseq_is_named(tmp_path, content):
         (tmp_path / "train.log").write_text(content)
     with pytest.raises(ValueError, match="train.log.*--log-file"):
         read_run(tmp_path)
+
+
+def test_runs_with_other_hyperparameters_are_no_seeds_of_one_another(tmp_path):
+    def run(name, seed, **settings):
+        text = "".join(f"{key}={value!r}, " for key, value in settings.items())
+        folder = log_of(tmp_path / name, inner(10, 2), seed=seed)
+        log = folder / "train.log"
+        log.write_text(log.read_text().replace("position_encoding='tupe_r', ", text))
+        return read_run(folder)
+
+    runs = [
+        run("a", 1, position_encoding="t5", position_hparams="", position_layers="all"),
+        run("b", 1, position_encoding="t5", position_hparams="num_buckets=16", position_layers="first"),
+        run("c", 1, position_encoding="encoder=t5,decoder=alibi", position_hparams="", position_layers="all"),
+    ]
+    tell_variants_apart(runs)
+    assert [r.encoding for r in runs] == [
+        "t5 (defaults)", "t5 (num_buckets=16 layers first)", "encoder=t5,decoder=alibi"
+    ]
+    with pytest.raises(ValueError, match="x and y are both m4 with seed 2"):
+        tell_variants_apart([Run("x", "m4", 2), Run("y", "m4", 2)])

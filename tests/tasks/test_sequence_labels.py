@@ -122,6 +122,9 @@ def test_each_epoch_has_another_order_and_the_same_seed_the_same(task):
         ({"lengths": np.array(LENGTHS) + 1}, "lengths (each at least 1) that add up to 44"),
         ({"symbols": np.array(["a", "b"])}, "names for 2 of them"),
         ({"labels": np.array([0, 1, -1, 0, 0, 0, 0, 0])}, "the label -1"),
+        ({"inputs": np.zeros((36, 2), int)}, "inputs of shape [36, 2] and type int64"),
+        ({"inputs": np.zeros(36)}, "floats in one row"),
+        ({"labels": np.array(list("abcdefgh"))}, "labels of shape [8] and type <U1"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, replace, words):
@@ -129,6 +132,25 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, replace, words):
     with pytest.raises(ValueError, match="train.npz") as error:
         task_on(tmp_path)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("kind, replace", [
+    (VECTORS, {"inputs": np.zeros((36, 2)), "labels": np.zeros(8)}),
+    ("symbols", {"labels": np.zeros(8, np.int32), "inputs": np.zeros(36, np.uint8)}),
+    ("symbols", {"labels": np.zeros(8, bool)}),
+])
+def test_numpys_own_types_are_taken(tmp_path, kind, replace):
+    task = task_on(write(tmp_path, kind=kind, **replace))
+    task.load_dataset("train")
+    model = small_model(task)
+    loss, _, _ = SequenceLabelsCriterion(task, 0.1)(model, batch_of(task, [0, 1]))
+    loss.backward()
+
+
+def test_an_empty_file_is_named(tmp_path):
+    (tmp_path / "train.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match="train.npz cannot be read"):
+        task_on(tmp_path)
 
 
 def test_another_split_must_fit_to_train(tmp_path):
