@@ -393,17 +393,71 @@ def draw_new_masks_in_every_epoch():
 
     fairseq-fixed and git main keep the loaders' processes from epoch to epoch, each with the
     dataset as it was when it began: its epoch, of which the masks are drawn, stays the first. Every
-    epoch then has one and the same masks, and a run that was interrupted has others. Here each
-    epoch starts its own, after the dataset has been told the epoch.
+    epoch then has one and the same masks, and a run that was interrupted has others. They also
+    keep the first epoch's sampler, which under --curriculum never shuffles. Here each epoch starts
+    its own, after the dataset has been told the epoch.
     """
     from fairseq.data import iterators
 
-    if "persistent_workers" not in inspect.signature(iterators.EpochBatchIterator).parameters:
-        return
+    known = inspect.signature(iterators.EpochBatchIterator).parameters
+    anew = {name: False for name in ("persistent_workers", "reuse_dataloader") if name in known}
 
     @replace(iterators.EpochBatchIterator, "__init__")
-    def without_persistent_workers(stock, self, *args, **kwargs):
-        return stock(self, *args, **{**kwargs, "persistent_workers": False})
+    def new_loaders_for_each_epoch(stock, self, *args, **kwargs):
+        return stock(self, *args, **{**kwargs, **anew})
+
+
+def make_the_same_batches_after_a_resume():
+    """All versions make the batches of translation and language modelling once, by the seed of the
+    epoch in which they start: a run that goes on in its third epoch has others, so that some
+    sentences of that epoch come twice and some never. Here they are those of the first epoch.
+    """
+    from fairseq.tasks import FairseqTask
+
+    @replace(FairseqTask, "get_batch_iterator")
+    def of_the_first_epoch(stock, self, dataset, *args, **kwargs):
+        given = inspect.signature(stock).bind(self, dataset, *args, **kwargs)
+        given.apply_defaults()
+        epoch, settings = given.arguments["epoch"], given.arguments
+        kept = not (settings["disable_iterator_cache"] or settings.get("update_epoch_batch_itr"))
+        if epoch == 1 or not kept or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
+            return stock(self, dataset, *args, **kwargs)
+        settings["epoch"] = 1
+        batches = stock(*given.args, **given.kwargs)
+        batches.epoch = epoch
+        dataset.set_epoch(epoch)
+        return batches
+
+
+def leave_fillers_out_of_an_update():
+    """--update-freq above 1 on several ranks: where a rank has no batch left for the end of an epoch,
+    all versions count none of its batches of that update, and add their gradients all the same.
+    """
+    from fairseq.trainer import Trainer
+
+    @replace(Trainer, "train_step")
+    def of_real_batches(stock, self, samples, *args, **kwargs):
+        real = [sample for sample in samples if sample is not None and len(sample) > 0]
+        return stock(self, real or samples[:1], *args, **kwargs)
+
+
+def unscale_gradients_once():
+    """--amp on a GPU: all versions divide the gradients by the loss scale twice, through one
+    optimizer when they clip, and through its wrapper when they step; and take --amp-init-scale
+    for --amp-scale-window.
+    """
+    from fairseq.optim.amp_optimizer import AMPOptimizer
+
+    @replace(AMPOptimizer, "__init__")
+    def scale_window(stock, self, cfg, *args, **kwargs):
+        stock(self, cfg, *args, **kwargs)
+        if getattr(cfg.common, "amp_scale_window", None) is not None:
+            self.scaler.set_growth_interval(cfg.common.amp_scale_window)
+
+    @replace(AMPOptimizer, "step")
+    def step_with_the_optimizer_that_was_unscaled(stock, self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
 
 def report_lost_samples():
@@ -686,6 +740,8 @@ SHIMS = (
     resuming.resume_from_the_last_whole_checkpoint,
     resuming.refuse_another_order_of_the_data,
     resuming.go_on_with_the_other_adam,
+    resuming.go_on_with_the_settings_that_are_given,
+    resuming.keep_the_full_weights_of_half_precision,
     watching.log_positions,
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,
@@ -693,6 +749,9 @@ SHIMS = (
     report_a_missing_restore_file,
     explain_missing_data,
     draw_new_masks_in_every_epoch,
+    make_the_same_batches_after_a_resume,
+    leave_fillers_out_of_an_update,
+    unscale_gradients_once,
     report_lost_samples,
     say_which_samples_are_too_long,
     refuse_a_bleu_that_is_not_sacrebleu,

@@ -1,6 +1,7 @@
 """The encoding's signature in the state dict, so that a checkpoint of one encoding cannot
 be continued with another whose tables happen to have the same shapes."""
 
+import functools
 import logging
 
 import torch
@@ -59,11 +60,16 @@ def check_signature(stack_part, state_dict, prefix, *unused):
     if key in state_dict:
         compare(to_text(state_dict[key]), to_text(expected), prefix)
         return
+    say_that_there_is_none(to_text(expected))
+    state_dict[key] = expected.clone()
+
+
+@functools.lru_cache(maxsize=None)  # fairseq's EMA loads one at every update
+def say_that_there_is_none(expected: str):
     logger.info(
         "checkpoint without a position-encoding signature (stock fairseq, or learned "
-        "positions): loaded as %s where the weights fit", to_text(expected),
+        "positions): loaded as %s where the weights fit", expected,
     )
-    state_dict[key] = expected.clone()
 
 
 def compare(found: str, wanted: str, prefix: str):

@@ -46,7 +46,7 @@ is_trained() { [ "$(in_words "${@:2}")" = "$(cat "$1/trained" 2>/dev/null)" ]; }
 
 # What may change while a run goes on: its end, what is written when, and how it is computed.
 NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
-NO_SETTING+='|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile'
+NO_SETTING+='|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile'
 NO_SETTING+='|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file'
 
 # settings_of COMMAND_IN_WORDS: all others, one a line

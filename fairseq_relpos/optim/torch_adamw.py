@@ -60,6 +60,10 @@ class TorchAdamW(FairseqOptimizer):
         # how it is computed belongs to the machine, not to the checkpoint
         here = {key: self._optimizer.defaults[key] for key in ("fused", "foreach")}
         super().load_state_dict(state_dict, {**here, **(optimizer_overrides or {})})
+        for parameter, state in self._optimizer.state.items():
+            # where the fused and the foreach kernel look for it
+            device = parameter.device if here["fused"] else "cpu"
+            state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
         self._optimizer.updates = max(
             (int(state["step"]) for state in self._optimizer.state.values()), default=0
         )

@@ -35,7 +35,17 @@ def resume_from_the_last_whole_checkpoint():
                 torch.distributed.barrier()
         if several and not trainer.checkpoint_suffix:
             wait_until_all_ranks_see(path)
-        return stock(cfg, trainer, **kwargs)
+        loaded = stock(cfg, trainer, **kwargs)
+        end_if_there_is_nothing_to_do(trainer)
+        return loaded
+
+
+def end_if_there_is_nothing_to_do(trainer):
+    """All versions look at --max-update after an update: a finished run would make one more."""
+    limit, done = trainer.cfg.optimization.max_update, trainer.get_num_updates()
+    if 0 < limit <= done:
+        logger.info(f"--max-update {limit:,}: the checkpoint has {done:,} updates, so none is left to do")
+        trainer.cfg.optimization.max_epoch = -1
 
 
 #: seconds after which a file of one node is seen by all, on file systems that nodes share
@@ -153,6 +163,66 @@ def go_on_with_the_other_adam():
         if expected and {expected[-1], history["optimizer_name"]} <= ADAMS:
             history["optimizer_name"] = expected[-1]
         return state
+
+
+#: settings of Adam that are no state
+OF_THE_COMMAND = ("betas", "eps", "weight_decay")
+
+
+def go_on_with_the_settings_that_are_given():
+    """All versions go on with the weight decay, betas and epsilon of the checkpoint, whatever the
+    command says and the log shows. Here the command wins, as it does for everything else.
+    """
+    from fairseq.optim import FairseqOptimizer
+
+    @replace(FairseqOptimizer, "load_state_dict")
+    def keep_given(stock, self, state_dict, optimizer_overrides=None):
+        given = [{key: group[key] for key in OF_THE_COMMAND if key in group} for group in self.param_groups]
+        stock(self, state_dict, optimizer_overrides)
+        for group, wanted in zip(self.param_groups, given):
+            for key, value in wanted.items():
+                if key in (optimizer_overrides or {}) or _equal(group.get(key), value):
+                    continue
+                logger.info(f"going on with {key} {value}, not with the checkpoint's {group.get(key)}")
+                group[key] = value
+
+
+def _equal(one, other):
+    both = [list(x) if isinstance(x, (list, tuple)) else x for x in (one, other)]
+    return both[0] == both[1]
+
+
+def keep_the_full_weights_of_half_precision():
+    """--fp16 and --bf16: all versions save the rounded weights alone, so that each resume rounds the
+    float32 weights that the updates are added to, to 8 bits under bf16. Here they are saved with
+    the optimizer's state, 4 bytes for each parameter.
+    """
+    from fairseq.optim.fp16_optimizer import FP16Optimizer
+
+    @replace(FP16Optimizer, "state_dict")
+    def save(stock, self):
+        return {**stock(self), FULL_WEIGHTS: [weight.detach() for weight in full_weights(self)]}
+
+    @replace(FP16Optimizer, "load_state_dict")
+    def load(stock, self, state_dict, optimizer_overrides=None):
+        stock(self, state_dict, optimizer_overrides)
+        saved, mine = state_dict.get(FULL_WEIGHTS), full_weights(self)
+        if saved is None:
+            return
+        saved = torch.cat([weight.reshape(-1) for weight in saved])  # flat or one by one, in one order
+        if saved.numel() != sum(weight.numel() for weight in mine):
+            logger.warning("the float32 weights in the checkpoint do not fit the model: rounded ones are used")
+            return
+        for weight, values in zip(mine, saved.split([weight.numel() for weight in mine])):
+            weight.data.copy_(values.view_as(weight))
+
+
+FULL_WEIGHTS = "relpos_full_weights"
+
+
+def full_weights(optimizer):
+    weights = optimizer.fp32_params
+    return list(weights.values()) if isinstance(weights, dict) else list(weights)
 
 
 def refuse_another_order_of_the_data():

@@ -89,8 +89,8 @@ def save_and_end_if_asked(trainer):
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
         saved = "checkpoint_last.pt is saved and the same command goes on from it"
+        tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,} updates")
     logger.warning(f"{name} after {updates:,} updates: {saved}; exit code {EXIT_CODE}")
-    tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,} updates")
     raise SystemExit(EXIT_CODE)
 
 

@@ -100,6 +100,10 @@ def test_settings_that_are_no_code_are_read(text):
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(a=[text]), "cfg": {"model": {"b": text}}})
 
 
+def test_names_of_files_are_no_code():
+    loading.refuse_code_in_settings("x.pt", {"cfg": {"checkpoint": {"save_dir": "runs/tupe(2)"}, "task": {"data": "wiki (1)"}}})
+
+
 def test_a_file_that_is_trusted_is_read(hostile, caplog, capsys):
     assert main(["warm-start", hostile, "out.pt", "--arch", "roberta_t5", "--trust-checkpoint"]) == 1
     assert "is no RoBERTa checkpoint" in capsys.readouterr().err

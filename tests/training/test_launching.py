@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq_data import masked_lm
+from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -46,6 +46,16 @@ def test_two_ranks_equal_one_rank_with_twice_the_batch(data, tmp_path, name):
     common, arch = in_order(), f"roberta_{name}"
     train(arguments(data, tmp_path / "one", *common, "--batch-size", 8, arch=arch), tmp_path / "log")
     runs = ranks(2, arguments(data, tmp_path / "two", *common, arch=arch), tmp_path / "logs")
+    assert [run.wait() for run in runs] == [0, 0], runs[0].printed() + runs[1].printed()
+    assert_close(tmp_path / "one", tmp_path / "two")
+
+
+def test_the_last_update_of_an_epoch_counts_the_batches_that_there_are(tmp_path):
+    """15 batches of 4 on two ranks, two each for an update: in the last one a rank has one less."""
+    data = binarise(tmp_path / "corpus", train=60)
+    common = (*in_order(), "--max-update", 8)
+    train(arguments(data, tmp_path / "one", *common, "--update-freq", 4), tmp_path / "log")
+    runs = ranks(2, arguments(data, tmp_path / "two", *common, "--update-freq", 2), tmp_path / "logs")
     assert [run.wait() for run in runs] == [0, 0], runs[0].printed() + runs[1].printed()
     assert_close(tmp_path / "one", tmp_path / "two")
 

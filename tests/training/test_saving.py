@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 from fairseq.file_io import PathManager
-from fairseq_data import masked_lm
+from fairseq_data import binarise_translation, masked_lm, translation
 from forked import Run, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -45,6 +45,37 @@ def test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch(data, unint
     train(arguments(data, tmp_path, *more), tmp_path / "log")
     assert "epoch 002" in (tmp_path / "log").read_text()
     assert_bitwise_equal(uninterrupted, tmp_path)
+
+
+@pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
+def test_half_precision_goes_on_from_the_weights_that_it_had(data, tmp_path, precision):
+    more = (precision, "--no-epoch-checkpoints", "--dropout", 0, "--attention-dropout", 0)
+    train(arguments(data, tmp_path / "whole", *more, "--max-update", 8), tmp_path / "log")
+    for end in (5, 8):
+        train(arguments(data, tmp_path / "parts", *more, "--max-update", end), tmp_path / "log")
+    assert_bitwise_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_finished_run_makes_no_further_update(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 3)
+    train(command, tmp_path / "log")
+    before = (tmp_path / "run" / "checkpoint_last.pt").read_bytes()
+    assert "so none is left to do" in train(command, tmp_path / "log")
+    assert (tmp_path / "run" / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batches(tmp_path):
+    data = binarise_translation(tmp_path / "corpus")  # 8 batches an epoch
+
+    def run(folder, end):
+        command = translation(data, tmp_path / folder, USER_DIR, "--max-update", end, "--disable-validation",
+                              "--no-epoch-checkpoints", arch="transformer_t5")  # fmt: skip
+        return train(command, tmp_path / "log")
+
+    assert "epoch 003" in run("whole", 23)
+    run("parts", 19)
+    assert "epoch 3 @ 19 updates" in run("parts", 23)
+    assert_bitwise_equal(tmp_path / "whole", tmp_path / "parts")
 
 
 # Writing

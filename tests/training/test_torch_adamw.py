@@ -1,10 +1,13 @@
 """--optimizer torch_adamw against fairseq's adam."""
 
 import copy
+from argparse import Namespace
 
 import pytest
 import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.optim.sgd import SGD
 from fairseq_data import masked_lm
 from forked import Run, train
 
@@ -91,3 +94,34 @@ def test_memory_efficient_half_precision_is_refused_in_one_line(data, tmp_path):
     last = run.printed().splitlines()[-1]
     assert "keep its averages in half precision: use --fp16" in last
     assert "Traceback" not in run.printed()
+
+
+@pytest.mark.parametrize("kind", [(FairseqAdam, FairseqAdamConfig), (TorchAdamW, TorchAdamWConfig)])
+def test_a_resume_takes_the_settings_of_the_command(kind):
+    def optimizer(**settings):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        return kind[0](kind[1](lr=[0.1], adam_betas="(0.9, 0.99)", **settings), [parameter]), parameter
+
+    first, parameter = optimizer(adam_eps=1e-8, weight_decay=0.5)
+    parameter.grad = torch.ones(2)
+    first.step()
+    second, _ = optimizer(adam_eps=1e-6, weight_decay=0.25)
+    second.load_state_dict(first.state_dict(), {"lr": 0.3})
+    (group,) = second.param_groups
+    assert (group["weight_decay"], group["eps"], tuple(group["betas"]), group["lr"]) == (0.25, 1e-6, (0.9, 0.99), 0.3)
+    third, _ = optimizer(adam_eps=1e-6, weight_decay=0.25)
+    third.load_state_dict(first.state_dict(), {"weight_decay": 0.75})
+    assert third.param_groups[0]["weight_decay"] == 0.75
+
+
+def test_gradients_are_divided_by_the_loss_scale_once():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    cfg = Namespace(common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
+                    optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0))  # fmt: skip
+    amp = AMPOptimizer(cfg, [parameter], SGD(cfg.optimizer, [parameter]))
+    assert amp.scaler.get_growth_interval() == 7
+    amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    amp.backward(3 * parameter.sum())
+    assert amp.clip_grad_norm(0.0) == 3
+    amp.step()
+    assert parameter.item() == -3
