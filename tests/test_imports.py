@@ -21,7 +21,8 @@ ALLOWED = {
     "backends": {"terms", "positions", "compiled", "backends"},
     "signature": set(),
     "attention": {"backends", "encodings", "positions"},
-    "override": {"attention", "backends", "encodings", "signature"},
+    "around_attention": {"attention"},
+    "override": {"around_attention", "attention", "backends", "encodings", "signature"},
     "flags": {"backends", "encodings"},
 }
 TORCH_ONLY = ["positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]

@@ -41,8 +41,9 @@ in_words() {
   echo "${command//"$ROOT"/.}"
 }
 
-# is_trained RUN COMMAND...: this command has come to its end there
-is_trained() { [ "$(in_words "${@:2}")" = "$(cat "$1/trained" 2>/dev/null)" ]; }
+# is_trained RUN COMMAND...: this command has come to its end there, wherever RUN lies
+is_trained() { [ "$(without_place "$(in_words "${@:2}")")" = "$(without_place "$(cat "$1/trained" 2>/dev/null)")" ]; }
+without_place() { sed -E "s/ '--(save-dir|log-file)' '[^']*'//g" <<<"$1"; }
 
 # What may change while a run goes on: its end, what is written when, and how it is computed.
 NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
