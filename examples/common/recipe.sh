@@ -83,7 +83,8 @@ pack_runs() {
   [ "$(realpath "$1")" != "$(realpath "$2")" ] || return 0
   local work
   work=$(mktemp -d)
-  tar -C "$1" --exclude='*.pt' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
+  # without the sources and references of a test set, which may not be ours to give on
+  tar -C "$1" --exclude='*.pt' --exclude='*.generate.txt' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
   { grep -rlZF -- "$ROOT" "$work" || true; } | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
