@@ -5,7 +5,7 @@
 #   bash examples/translation_small/compare.sh [ENCODING...]       # default: COMPARED in settings.sh
 #   SEEDS="1 2 3" JOBS=2 bash examples/translation_small/compare.sh sinusoidal t5
 #
-# Takes about 20 minutes of one core a run. Run it again at any time: it goes on where it stopped.
+# Takes about 15 minutes of one core a run. Run it again at any time: it goes on where it stopped.
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../translation_common/compare.sh"
