@@ -117,7 +117,7 @@ def refuse_code_in_settings(path, state):
 PATHS = {
     "data", "save_dir", "restore_file", "finetune_from_model", "log_file", "tensorboard_logdir", "wandb_project",
     "user_dir", "path", "results_path", "plasma_path", "bpe_codes", "sentencepiece_model", "gpt2_encoder_json",
-    "gpt2_vocab_bpe", "best_checkpoint_metric",
+    "gpt2_vocab_bpe",
 }  # fmt: skip
 
 

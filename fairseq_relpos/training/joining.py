@@ -132,9 +132,10 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
     try:
         store.set(f"joined/{rank}", me)
         while True:
-            joined = [_read(store, f"joined/{other}") for other in others]
-            if rank == 0 and all(joined):
-                store.set("roll", "\n".join(joined))
+            if rank == 0:  # alone: with hundreds of ranks these are many questions
+                joined = [_read(store, f"joined/{other}") for other in others]
+                if all(joined):
+                    store.set("roll", "\n".join(joined))
             roll = (_read(store, "roll") or "").split("\n")
             name = hashlib.sha256("\n".join(roll).encode()).hexdigest()[:16]
             if rank < len(roll) and roll[rank] == me:
@@ -144,6 +145,7 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.2)
+        joined = [_read(store, f"joined/{other}") for other in others]
         came = [other for other in others if joined[other] and (
             not all(joined) or store.check([f"{name}/{other}"]))]  # fmt: skip
         hosts = sorted({joined[other].split(" ", 1)[1] for other in came})
