@@ -3,20 +3,20 @@
 # the order of the tokens, and write the table and the plot of the losses.
 #
 #   bash examples/roberta_small/compare.sh [ENCODING...]       # default: COMPARED in settings.sh
-#   SEEDS="1 2 3" bash examples/roberta_small/compare.sh       # default: SEEDS in settings.sh
+#   SEEDS="1 2 3" JOBS=2 bash examples/roberta_small/compare.sh    # default: SEEDS and JOBS in settings.sh
 #
-# Takes hours on one core. Run it again at any time: it goes on where it was stopped.
+# Takes hours on one core; JOBS=2 trains two at a time. Run it again at any time: it goes on where it was stopped.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
 
 [ $# -gt 0 ] || set -- $COMPARED
-for SEED in $SEEDS; do
-  export SEED
+failed=0
+# every encoding with the first seed before any with the second
+for seed in $SEEDS; do
   for encoding in "$@"; do
-    bash "$HERE/run.sh" train "$encoding"
-    run=$RUNS/$encoding-seed$SEED
-    [ "$run/order_gap.json" -nt "$run/checkpoint_last.pt" ] || bash "$HERE/run.sh" validate "$encoding"
+    echo "$seed $encoding"
   done
-done
+done | xargs -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" || failed=1
 bash "$HERE/run.sh" report
+[ $failed = 0 ] || die "not every run came to its end: see above"

@@ -3,6 +3,7 @@
 #
 #   bash examples/roberta_small/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/roberta_small/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
+#   bash examples/roberta_small/run.sh evaluate ENCODING          # both, each where it is not done
 #   bash examples/roberta_small/run.sh fill-mask ENCODING [TEXT with <mask>]...
 #   bash examples/roberta_small/run.sh report [FOLDER]
 #
@@ -12,7 +13,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
 
-usage="usage: run.sh train|validate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
+usage="usage: run.sh train|validate|evaluate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
 
 need_data() {
   [ -e "$DATA/dict.txt" ] ||
@@ -68,6 +69,11 @@ validate() {
     die "$(tail -n 1 "$run/order_gap.log") (all of it in $run/order_gap.log)"
 }
 
+evaluate() {
+  train
+  [ "$run/order_gap.json" -nt "$checkpoint" ] || validate
+}
+
 fill_mask() {
   need_data
   need_checkpoint
@@ -84,7 +90,7 @@ report() {
 
 action=${1:-}
 case $action in
-  train | validate | fill-mask)
+  train | validate | evaluate | fill-mask)
     encoding=${2:-}
     [ -n "$encoding" ] || die "which encoding? $usage"
     run=$RUNS/$encoding-seed$SEED

@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
-# this one, so it names only what it changes; DATA, RUNS and SEED may also come from the
-# environment. Read by prepare.sh, run.sh and compare.sh.
+# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS and JOBS may also come from
+# the environment. Read by prepare.sh, run.sh and compare.sh.
 
 # --- where ---
 DATA=${DATA:-data-bin/roberta_small}     # prepare.sh writes it, training reads it
@@ -49,4 +49,5 @@ MASKED_SENTENCES=(
 # --- the comparison: compare.sh without arguments ---
 COMPARED="learned t5 tupe_r tupe_a bert_r bert_ad shaw deberta"   # TUPE, Figure 5a, and two more
 SEEDS=${SEEDS:-1 2}        # every encoding with the first before any with the second
+JOBS=${JOBS:-1}            # runs side by side
 BASELINE=learned           # differences are against this one, seed by seed
