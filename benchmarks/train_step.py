@@ -16,6 +16,10 @@ over rounds is printed. A step is forward, loss (of masked tokens, or of a trans
 sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time with one
 thread, so that a busy machine counts for less; with --device cuda they are those of the clock.
 Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
+MFU (model FLOPs utilisation) is the floating-point operations of the stock model's matrix products,
+forward and backward, a second of the step, over the peak of the device: --peak-tflops of its data
+sheet (V100 fp16 125, A100 bf16 312, H100 and H200 bf16 989), or, without it, what one large product
+reached in the same run. Positions count as time, not as work.
 """
 
 import argparse
@@ -31,8 +35,13 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from machine import in_turns, machine, peak_memory
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_relpos  # noqa: F401  registers the architectures
+
+#: rows and columns of the product that gives the peak where no --peak-tflops does
+LARGE = {"cpu": 2048, "cuda": 8192}
 
 
 def main():
@@ -51,6 +60,7 @@ def main():
     parser.add_argument("--torch-compile", action="store_true", help="with this flag of the plugin")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
+    parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--note", default="", help="what else ran on the machine")
@@ -63,10 +73,25 @@ def main():
 
     kind = MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
     steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
-    seconds = in_turns(steps, args.rounds, lambda step: step())
+    product = LargeProduct(args)
+    seconds = in_turns({**steps, product: product}, args.rounds, lambda step: step())
+    peak_flops = args.peak_tflops * 1e12 if args.peak_tflops else product.flops / min(seconds.pop(product))
     peak = peak_memory_on_gpu if args.device == "cuda" else peak_memory
     memory = {arch: peak(step) for arch, step in steps.items()}
-    report(seconds, memory, args)
+    report(seconds, memory, steps[args.stock].flops() / peak_flops, args)
+
+
+class LargeProduct:
+    def __init__(self, args):
+        size = LARGE[args.device]
+        self.a, self.b = torch.randn(2, size, size, device=args.device, dtype=getattr(torch, args.dtype))
+        self.flops = 2 * size**3
+        self.clock = clock(args)
+
+    def __call__(self):
+        start = self.clock()
+        self.a @ self.b
+        return self.clock() - start
 
 
 class TrainingStep:
@@ -112,6 +137,11 @@ class TrainingStep:
         self.optimizer.step()
         return self.clock() - start
 
+    def flops(self):
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            self.loss().backward()
+        return counter.get_total_flops()
+
 
 class MaskedLMStep(TrainingStep):
     def prepare(self, args):
@@ -149,7 +179,7 @@ def peak_memory_on_gpu(step):
     return torch.cuda.max_memory_allocated() - before
 
 
-def report(seconds, memory, args):
+def report(seconds, memory, ideal_seconds, args):
     tokens = args.batch * args.length
     stock = seconds[args.stock]
     rows = []
@@ -160,6 +190,7 @@ def report(seconds, memory, args):
             "seconds": statistics.median(times),
             "ratio": statistics.median(ratios),
             "tokens_per_second": tokens / statistics.median(times),
+            "mfu": ideal_seconds / statistics.median(times),
             "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
             "peak_mib": memory[arch] / 2**20,
             "memory": memory[arch] / memory[args.stock],
@@ -167,14 +198,14 @@ def report(seconds, memory, args):
     print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
           f"tokens, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
           f"{args.threads} thread(s)")
-    print("| architecture | step (s) | tokens/s | times stock | quartiles | peak memory, times stock |")
-    print("|---|---|---|---|---|---|")
+    print("| architecture | step (s) | tokens/s | MFU | times stock | quartiles | peak memory, times stock |")
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | {row['ratio']:.3f} | {between} | "
-              f"{row['memory']:.2f} |")
+        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | "
+              f"{between} | {row['memory']:.2f} |")
     if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
+        settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None}
         gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
         result = {"benchmark": "train_step", "machine": {**machine(), **gpu}, "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
