@@ -52,16 +52,21 @@ def plot(stem, rows):
 
 
 def train_step(settings, rows):
+    given = settings.get("peak_tflops")
+    peak = f"the data sheet's {given:g} TFLOPS" if given else "the speed of one large product in the same run"
+    flags = [f"--{flag}" for flag in ("torch-compile", "unpad") if settings.get(flag.replace("-", "_"))]
+    with_flags = f", the others have {' and '.join(flags)}" if flags else ""
+    pads = f", {settings['padding']:.0%} of them pads" if settings.get("padding") else ""
     title = (
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
-        f"{settings['batch']} x {settings['length']} tokens, dropout {settings['dropout']}, "
+        f"{settings['batch']} x {settings['length']} tokens{pads}, dropout {settings['dropout']}, "
         f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
-        f"{', the others are compiled (--torch-compile)' if settings.get('torch_compile') else ''}."
+        f"{with_flags}. MFU: of {peak}."
     )
     table = [
-        "| architecture | step (s) | tokens/s | times stock | quartiles of the ratio | memory, times stock |",
-        "|---|---:|---:|---:|---|---:|",
+        "| architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio | memory, times stock |",
+        "|---|---:|---:|---:|---:|---|---:|",
     ]
     tokens = settings["batch"] * settings["length"]
     for row in rows:
@@ -69,7 +74,7 @@ def train_step(settings, rows):
         memory = f"{row['memory']:.2f}" if "memory" in row else ""
         table.append(
             f"| {row['arch']} | {row['seconds']:.3f} | {tokens / row['seconds']:,.0f} | "
-            f"{row['ratio']:.3f} | {quartiles} | {memory} |"
+            f"{row['mfu']:.2f} | {row['ratio']:.3f} | {quartiles} | {memory} |"
         )
     return title, table
 

@@ -58,6 +58,9 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--torch-compile", action="store_true", help="with this flag of the plugin")
+    parser.add_argument("--unpad", action="store_true", help="with this flag of the plugin")
+    parser.add_argument("--padding", type=float, default=0.0, metavar="SHARE",
+                        help="of the positions of a masked-LM batch that are pads, at most 0.5 (default: 0)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
@@ -68,6 +71,8 @@ def main():
     args = parser.parse_args()
     args.ffn = args.ffn or 4 * args.dim
     torch.set_num_threads(args.threads)
+    if not 0 <= args.padding <= 0.5:
+        parser.error(f"--padding {args.padding}: a share from 0 to 0.5")
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU: leave out --device cuda")
 
@@ -102,7 +107,7 @@ class TrainingStep:
         self.symbols.add_symbol("<mask>")
         settings = Namespace(
             arch=arch, dropout=args.dropout, attention_dropout=args.dropout,
-            attention_backend=args.backend, torch_compile=args.torch_compile, max_positions=args.length,
+            attention_backend=args.backend, torch_compile=args.torch_compile, unpad=args.unpad, max_positions=args.length,
             max_source_positions=args.length, max_target_positions=args.length,
             encoder_layerdrop=0.0, quant_noise_pq=0, quant_noise_pq_block_size=8,
             quant_noise_scalar=0, share_decoder_input_output_embed=True,
@@ -147,6 +152,11 @@ class MaskedLMStep(TrainingStep):
     def prepare(self, args):
         self.tokens[:, 0] = self.symbols.bos()
         self.masked = torch.rand(args.batch, args.length, device=args.device) < 0.15
+        # from the longest sentence down to one as much below the mean as that is above
+        lengths = torch.linspace(1, 1 - 2 * args.padding, args.batch, device=args.device) * args.length
+        pads = torch.arange(args.length, device=args.device) >= lengths.round()[:, None]
+        self.tokens[pads] = self.symbols.pad()
+        self.masked &= ~pads
 
     def loss(self):
         logits = self.model(self.tokens, masked_tokens=self.masked)[0]
@@ -196,7 +206,7 @@ def report(seconds, memory, ideal_seconds, args):
             "memory": memory[arch] / memory[args.stock],
         })
     print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-          f"tokens, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
+          f"tokens, {args.padding:.0%} of them pads, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
           f"{args.threads} thread(s)")
     print("| architecture | step (s) | tokens/s | MFU | times stock | quartiles | peak memory, times stock |")
     print("|---|---|---|---|---|---|---|")
@@ -205,7 +215,7 @@ def report(seconds, memory, ideal_seconds, args):
         print(f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | "
               f"{between} | {row['memory']:.2f} |")
     if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None}
+        settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None and v is not False}
         gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
         result = {"benchmark": "train_step", "machine": {**machine(), **gpu}, "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -9,6 +9,7 @@ from torch import Tensor
 from .backends import Backend, Mask
 from .encodings import PositionEncoding
 from .positions import CurrentPass
+from .unpadding import RealTokens
 
 
 class RelPosMultiheadAttention(MultiheadAttention):
@@ -51,9 +52,9 @@ class RelPosMultiheadAttention(MultiheadAttention):
                 "self-attention with positions has no before_softmax and no static_kv: "
                 "both belong to encoder-decoder attention"
             )
-        q_BHTD = self.split_heads(self.q_proj(query))
-        k_BHSD = self.split_heads(self.k_proj(query))
-        v_BHSD = self.split_heads(self.v_proj(query))
+        q_BHTD = self.split_heads(self.spread(self.q_proj(query)))
+        k_BHSD = self.split_heads(self.spread(self.k_proj(query)))
+        v_BHSD = self.split_heads(self.spread(self.v_proj(query)))
         padding_BS = key_padding_mask
         if incremental_state is not None:
             k_BHSD, v_BHSD, padding_BS = self.extend_cache(
@@ -67,11 +68,20 @@ class RelPosMultiheadAttention(MultiheadAttention):
             self.dropout_p(),
             need_weights or need_head_weights,
         )
-        out = self.out_proj(out_BHTD.permute(2, 0, 1, 3).flatten(2))
+        out = self.out_proj(self.pack(out_BHTD.permute(2, 0, 1, 3).flatten(2)))
         if weights_BHTS is None:
             return out, None
         weights_HBTS = weights_BHTS.transpose(0, 1)
         return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
+
+    #: the places of a packed query's tokens, while --unpad runs the layer
+    real_tokens: Optional[RealTokens] = None
+
+    def spread(self, x: Tensor) -> Tensor:
+        return x if self.real_tokens is None else self.real_tokens.spread(x)
+
+    def pack(self, x_TBE: Tensor) -> Tensor:
+        return x_TBE if self.real_tokens is None else self.real_tokens.pack(x_TBE)
 
     def split_heads(self, x_TBE: Tensor) -> Tensor:
         length, batch, _ = x_TBE.shape

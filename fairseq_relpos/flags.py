@@ -48,6 +48,11 @@ def add_flags(parser, stacks: Sequence[str] = ()):
         help="in training, compile what is around the attention of each layer by torch.compile",
     )
     parser.add_argument(
+        "--unpad",
+        action="store_true",
+        help="layers of an encoder compute nothing for pads; pays where batches are not sorted by length",
+    )
+    parser.add_argument(
         "--log-position-bias-interval",
         type=int,
         metavar="N",

@@ -23,6 +23,7 @@ from .attention import RelPosMultiheadAttention
 from .backends import select
 from .encodings import Dims, PositionEncoding, build_layer_part, find, to_text
 from .signature import attach_signature, text_of, write_stock_files
+from .unpadding import run_on_real_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def override_self_attention(
     checkpoint_activations: bool = False,
     offload_activations: bool = False,
     torch_compile: bool = False,
+    unpad: bool = False,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
@@ -47,6 +49,7 @@ def override_self_attention(
     layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     torch_compile: compile what is around the attention, for training.
+    unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -89,6 +92,8 @@ def override_self_attention(
         layer.can_use_fastpath = False
         if torch_compile:
             compile_around_attention(layer)
+        if unpad and not causal:
+            run_on_real_tokens(layer)
         if checkpoint_activations:
             recompute_in_backward(layer, offload_activations)
     return encoding

@@ -12,6 +12,8 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from .unpadding import RealTokens
+
 
 class Positions:
     """The queries are the last ``tgt_len`` of ``src_len`` keys.
@@ -40,6 +42,7 @@ class Positions:
         self.memory: Optional[dict] = memory
         self._padding_BS = padding_BS
         self._left_padded: Optional[bool] = None
+        self._real_tokens: Optional[RealTokens] = None
 
     @classmethod
     def of(
@@ -101,6 +104,12 @@ class Positions:
             return None
         real_BS = ~self._padding_BS
         return real_BS & (real_BS.cumsum(1) == 1)
+
+    def real_tokens(self) -> RealTokens:
+        """Of a padded batch; found once for all layers."""
+        if self._real_tokens is None:
+            self._real_tokens = RealTokens(self._padding_BS)
+        return self._real_tokens
 
     def real_lengths_B(self) -> torch.Tensor:
         """Number of real tokens of each sentence, [1|B]."""

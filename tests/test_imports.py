@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 # what a module may import from the package
 MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
-    "positions": set(),
+    "unpadding": set(),
+    "positions": {"unpadding"},
     "rows": set(),
     "terms": {"gated"},
     "gated": {"compiled"},
@@ -20,12 +21,12 @@ ALLOWED = {
     "encodings": MATHS | {"encodings"},
     "backends": {"terms", "positions", "compiled", "backends"},
     "signature": set(),
-    "attention": {"backends", "encodings", "positions"},
+    "attention": {"backends", "encodings", "positions", "unpadding"},
     "around_attention": {"attention"},
-    "override": {"around_attention", "attention", "backends", "encodings", "signature"},
+    "override": {"around_attention", "attention", "backends", "encodings", "signature", "unpadding"},
     "flags": {"backends", "encodings"},
 }
-TORCH_ONLY = ["positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]
+TORCH_ONLY = ["unpadding", "positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 

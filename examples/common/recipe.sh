@@ -47,7 +47,7 @@ without_place() { sed -E "s/ '--(save-dir|log-file)' '[^']*'//g" <<<"$1"; }
 
 # What may change while a run goes on: its end, what is written when, and how it is computed.
 NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
-NO_SETTING+='|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile'
+NO_SETTING+='|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad'
 NO_SETTING+='|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file'
 
 # settings_of COMMAND_IN_WORDS: all others, one a line

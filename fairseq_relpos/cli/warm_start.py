@@ -28,7 +28,7 @@ def run(args):
     show(f"kept from {args.input}", done.kept)
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
-    how = ["--torch-compile"] if args.torch_compile else []
+    how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]
     print(f"train with: {' '.join([*train_flags(args.output, done.args, given), *how])}")
     return 0
 

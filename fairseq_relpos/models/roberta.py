@@ -46,6 +46,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             layers=args.position_layers,
             backend=args.attention_backend,
             torch_compile=getattr(args, "torch_compile", False),
+            unpad=getattr(args, "unpad", False),
             checkpoint_activations=recompute,
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)

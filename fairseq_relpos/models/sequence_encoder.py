@@ -62,6 +62,7 @@ class SequenceEncoder(BaseFairseqModel):
             layers=args.position_layers,
             backend=args.attention_backend,
             torch_compile=getattr(args, "torch_compile", False),
+            unpad=getattr(args, "unpad", False),
             has_cls=False,
         )
         args.position_hparams = resolved_hparams(encoding)

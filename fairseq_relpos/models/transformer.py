@@ -55,6 +55,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
                     layers=args.position_layers,
                     backend=args.attention_backend,
                     torch_compile=getattr(args, "torch_compile", False),
+                    unpad=getattr(args, "unpad", False),
                     has_cls=False,
                     checkpoint_activations=recompute,
                     offload_activations=offload,
