@@ -19,8 +19,9 @@ compare() {
         echo "$seed $task $encoding"
       done
     done
-  done | xargs -r -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE"
+  done | xargs -r -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE" || failed=1
 }
+failed=0
 
 is_in() { [[ " $2 " == *" $1 "* ]]; }
 
@@ -40,3 +41,4 @@ compare "$OTHER_TASKS" "${OTHER_SEEDS%% *}" "${others[@]}"
 compare "$PAPER_TASKS" "$PAPER_SEEDS" "${paper[@]}"
 compare "$OTHER_TASKS" "$OTHER_SEEDS" "${others[@]}"
 bash "$HERE/run.sh" report
+[ $failed = 0 ] || die "not every run came to its end: see above"

@@ -4,7 +4,6 @@ Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are l
 """
 
 import json
-import re
 import statistics
 import sys
 from collections import defaultdict
@@ -15,6 +14,7 @@ from result import read
 
 from fairseq_relpos.reports import figures, losses
 from fairseq_relpos.reports.machine import cpu_name, versions
+from fairseq_relpos.reports.training_log import how_alike
 
 PLOT = "accuracy.png"
 TASKS = {"reber": "Embedded Reber", "process50": "Process-50", "adding100": "Adding-100"}
@@ -51,7 +51,7 @@ def main(runs_folder, data, folder):
         versions=versions("torch", "fairseq-fixed", "numpy"),
         command=example_command(Path(runs_folder)),
         rates=rates_tried(Path(runs_folder)),
-        alike=how_alike(Path(runs_folder)),
+        alike=how_all_alike(Path(runs_folder)),
     )
     path = folder / "RESULTS.md"
     path.write_text(text, encoding="utf-8")
@@ -117,15 +117,14 @@ def rates_tried(runs_folder):
     return ", ".join(f"{' and '.join(rates)} ({task})" for task, rates in tried.items() if rates)
 
 
-def how_alike(runs_folder):
+def how_all_alike(runs_folder):
     """Whether the commands of a task differ in what belongs to a run, or in more."""
-    of_a_run = re.compile(r" '--(arch|position-hparams|lr|seed|save-dir|log-file|max-source-positions)' '[^']*'")
+    found = {}
     for task in TASKS:
-        commands = {of_a_run.sub("", run.read_text().split(" '--user-dir' ", 1)[1])
-                    for run in runs_folder.glob(f"{task}/*/trained")}  # fmt: skip
-        if len(commands) > 1:
-            return f"THE RUNS OF {task} HAVE DIFFERENT SETTINGS beside encoding, seed and learning rate: see their `trained`."
-    return "All runs of a task differ in encoding, seed and learning rate alone."
+        commands = [run.read_text() for run in runs_folder.glob(f"{task}/*/trained")]
+        if commands:
+            found[how_alike(commands, "encoding, seed and learning rate", ["lr", "max-source-positions"])] = TASKS[task]
+    return " ".join(found) if len(found) == 1 else " ".join(f"{task}: {alike}" for alike, task in found.items())
 
 
 def example_command(runs_folder):

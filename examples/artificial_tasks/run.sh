@@ -20,9 +20,11 @@ fact() {
   python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$data/facts.json" "$1"
 }
 
-generate() {
+# Other encodings may want the same data at the same time.
+generate() (
+  lock "$data"
   [ -e "$data/facts.json" ] || python "$HERE/generate.py" "$task" "$data" --seed "$seed"
-}
+)
 
 # train_once LEARNING_RATE [flags]: leaves $run/result.json
 train_once() {
@@ -38,6 +40,7 @@ train_once() {
     --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
     --seed "$seed" --num-workers 0 --required-batch-size-multiple 1
     --no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     --save-dir "$run" --log-format json --log-file "$run/train.log"
     "${@:2}")
   ! { is_trained "$run" "${command[@]}" && [ -e "$run/result.json" ]; } || return 0

@@ -22,12 +22,21 @@ read_settings() {
 
 # lock FOLDER: one process at a time works on a run
 lock() {
+  local status=0
   mkdir -p "$1"
-  if command -v flock >/dev/null; then
-    exec 9>"$1/lock"
-    flock -n 9 || { say "$1 is in use by another process: waiting for it"; flock 9; }
+  command -v flock >/dev/null || return 0
+  exec 9>"$1/lock"
+  flock -n 9 || status=$?
+  if [ $status -eq 1 ]; then
+    say "$1 is in use by another process: waiting for it"
+    flock 9
+  elif [ $status -ne 0 ]; then
+    say "$1 is on a file system without locks: see to it that nothing else works there"
   fi
 }
+
+# digest FILE...: of all of them together
+digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 
 # logged FILE COMMAND...: with everything it prints in FILE, and its last line if it fails
 logged() {
@@ -42,8 +51,17 @@ in_words() {
 }
 
 # is_trained RUN COMMAND...: this command has come to its end there, wherever RUN lies
-is_trained() { [ "$(without_place "$(in_words "${@:2}")")" = "$(without_place "$(cat "$1/trained" 2>/dev/null)")" ]; }
-without_place() { sed -E "s/ '--(save-dir|log-file)' '[^']*'//g" <<<"$1"; }
+is_trained() {
+  [ "$(without_place "$(in_words "${@:2}")")" = "$(without_place "$(cat "$1/trained" 2>/dev/null)")" ] &&
+    [ "$(conditions_before "$1")" = "${CONDITIONS:-}" ]
+}
+without_place() {
+  sed -E "s/ '--(save-dir|log-file|distributed-world-size)' '[^']*'//g; s/ '--finetune-from-model=[^']*'//g" <<<"$1"
+}
+
+# What a training depends on and its command does not say, a line each. A recipe sets CONDITIONS; a run
+# from before they were kept has none to compare.
+conditions_before() { cat "$1/conditions" 2>/dev/null || echo "${CONDITIONS:-}"; }
 
 # What may change while a run goes on: its end, what is written when, and how it is computed.
 NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
@@ -55,6 +73,14 @@ settings_of() {
   sed "s/ '--/\n'--/g" <<<"$1" | sed "1,/^'--user-dir'/d" | grep -vE "^'--($NO_SETTING)['=]" || true
 }
 
+# Those of a language model's data. With a dictionary of the same size and other words every number
+# would mean another word.
+data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }
+need_dictionary() {
+  [ ! -e "$run/conditions" ] || grep -qxF "$(data_conditions | head -n 1)" "$run/conditions" ||
+    die "the dictionary in $DATA is not the one that $run was trained with: set DATA to its data, or RUNS to another folder"
+}
+
 # need_same_settings PLACE COMMAND...: with others fairseq would go on all the same, and the report
 # would tell of a training that there was not. $run has the checkpoints, where they were kept.
 need_same_settings() {
@@ -62,7 +88,8 @@ need_same_settings() {
   [ -e "$1/trained" ] || compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
   [ -e "$before" ] || before=$1/trained
   [ -e "$before" ] || return 0
-  changed=$(diff <(settings_of "$(cat "$before")") <(settings_of "$(in_words "${@:2}")") |
+  changed=$(diff <(settings_of "$(cat "$before")"; conditions_before "$1") \
+    <(settings_of "$(in_words "${@:2}")"; echo "${CONDITIONS:-}") |
     sed -n "s/^< /was /p; s/^> /is /p" | paste -sd' ') || true
   [ -z "$changed" ] ||
     die "$run was begun with other settings ($changed): set RUNS to another folder, or remove this one"
@@ -72,6 +99,7 @@ need_same_settings() {
 train_to_the_end() {
   need_same_settings "$@"
   in_words "${@:2}" >"$1/command"
+  [ -z "${CONDITIONS:-}" ] || echo "$CONDITIONS" >"$1/conditions"
   git -C "$ROOT" describe --always --dirty >"$1/commit.txt" 2>/dev/null || echo unknown >"$1/commit.txt"
   logged "$1/output.txt" "${@:2}"
   in_words "${@:2}" >"$1/trained" # only now: it says that all updates are done

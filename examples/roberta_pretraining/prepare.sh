@@ -58,11 +58,12 @@ main() {
         offline=$2
         shift 2
         ;;
-      --tupe-compat) TUPE_COMPAT=yes LOWERCASE=yes MOSES_TOKENS=yes MERGES=$TUPE_MERGES; shift ;;
+      --tupe-compat) TUPE_COMPAT=yes; shift ;;
       -*) die "unknown flag $1; $usage" ;;
       *) files+=("$1"); shift ;;
     esac
   done
+  [ "$TUPE_COMPAT" = no ] || LOWERCASE=yes MOSES_TOKENS=yes MERGES=$TUPE_MERGES
   [ -z "$offline" ] || [ ${#files[@]} -eq 0 ] || [ "$VOCABULARY" = gpt2 ] ||
     die "--offline is for what downloads.txt lists, and files were given: ${files[*]}"
   [ ${#files[@]} -gt 0 ] || own_texts

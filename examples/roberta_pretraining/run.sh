@@ -28,6 +28,7 @@ need_data() {
 
 need_checkpoint() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+  need_dictionary
 }
 
 # machines/$MACHINE.sh, if it makes the batch of the settings
@@ -63,26 +64,51 @@ need_encoding() {
   [ -d "$run" ] || message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
 }
 
-# $run/start.pt: START_FROM with this encoding
-make_start() {
+need_start() {
+  local released=${SIZE#_}
   [ "$NEEDS_START" = no ] || [ -n "$START_FROM" ] ||
-    die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.base$SIZE"
-  [ -n "$START_FROM" ] || return 0
-  [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+    die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.${released:-base}"
+  [ -z "$START_FROM" ] || [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+}
+
+# make_start [flags]: $run/start.pt, START_FROM with this encoding, where training begins. Once it has begun it goes on
+# from its own checkpoints, and fairseq refuses --finetune-from-model beside --reset-dataloader.
+make_start() {
+  local position=()
+  [ -n "$START_FROM" ] && ! compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --position-*=*) position+=("$1") ;;
+      --position-*) position+=("${@:1:2}") ;;
+    esac
+    shift
+  done
   mkdir -p "$run"
-  [ -e "$run/start.pt" ] ||
-    python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED" >"$run/start.txt" 2>&1 ||
-    die "$(tail -n 1 "$run/start.txt")"
+  python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED" \
+    ${position[@]+"${position[@]}"} >"$run/start.txt" 2>&1 || die "$(tail -n 1 "$run/start.txt")"
   echo "--finetune-from-model=$run/start.pt"
+}
+
+# refuse_batch_flags [flags]
+refuse_batch_flags() {
+  local flag
+  for flag in "$@"; do
+    case $flag in
+      --batch-size* | --max-sentences* | --max-tokens | --max-tokens=* | --update-freq*)
+        die "$flag: the batch is BATCH=$BATCH of the settings, and machines/$MACHINE.sh says how it is made" ;;
+    esac
+  done
 }
 
 train() {
   local command launch flags start ranks place words=()
   need_data
+  refuse_batch_flags "$@"
   read_machine
   need_encoding
+  need_start
   flags=$(machine_flags)
-  start=$(make_start)
+  start=$(make_start ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@")
   [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
   launch=(fairseq-train)
   [ "$ranks" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$ranks" --)
@@ -106,9 +132,14 @@ train() {
     --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     ${start:+"$start"} "$@")
+  CONDITIONS=$(data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
   # the other nodes would wait for the lock of the first, and write over what it writes
   place=$run
-  [[ ! $LAUNCH =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]] || place=$run/node${BASH_REMATCH[1]}
+  if [[ $LAUNCH =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]]; then
+    place=$run/node${BASH_REMATCH[1]}
+  elif [[ $LAUNCH =~ --rdzv ]]; then
+    place=$run/$(hostname) # torchrun counts the nodes itself
+  fi
   lock "$place"
   if is_trained "$place" "${command[@]}"; then
     say "$run is trained"

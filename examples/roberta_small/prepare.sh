@@ -43,7 +43,6 @@ describe_sources() {
     number=$((number + 1))
   done
 }
-digest() { sha256sum <"$1" | cut -d' ' -f1; }
 valid_split() { [ "$1" -eq 0 ] && echo valid || echo "valid$1"; }
 
 unpack() {
@@ -73,7 +72,8 @@ mkdir -p "$OUT"
 sources=$(describe_sources)
 if [ -e "$OUT/sources.txt" ] && [ "$sources" != "$(cat "$OUT/sources.txt")" ]; then
   say "the text or the vocabulary's settings have changed: $OUT is made again"
-  rm -f "$OUT"/{train,valid}*.{txt,pieces,bin,idx} "$OUT"/{dict.txt,spm.model}
+  rm -f "$OUT/dict.txt" # first: it says that the rest is there
+  rm -f "$OUT"/{train,valid}*.{txt,pieces,bin,idx} "$OUT/spm.model"
 fi
 if [ -e "$OUT/dict.txt" ]; then
   say "$OUT is ready"

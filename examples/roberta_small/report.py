@@ -12,7 +12,7 @@ from statistics import median
 
 from fairseq_relpos.reports import losses
 from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
 
 PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
@@ -42,6 +42,7 @@ def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
         bags_of_words=bags_of_words(runs, gaps),
         runs_table=runs_table(runs, runs_folder),
         command=Path(runs_folder, runs[0].name, "trained").read_text().strip(),
+        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "`--arch` and seed"),
         first=runs[0].name,
         sources=Path(data, "sources.txt").read_text().strip(),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[runs[0].name].items()),
@@ -195,7 +196,7 @@ Text (SHA-256, split, file), encoded with one vocabulary:
 ```
 {sources}
 ```
-All runs differ in `--arch` alone. {first} was
+{alike} {first} was
 ```
 {command}
 ```

@@ -22,6 +22,7 @@ need_data() {
 
 need_checkpoint() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+  need_dictionary
 }
 
 valid_splits() {
@@ -50,7 +51,9 @@ train() {
     --validate-interval 1000000 --save-interval 1000000
     --keep-interval-updates 1 --no-epoch-checkpoints
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     "$@")
+  CONDITIONS=$(data_conditions)
   lock "$run"
   if is_trained "$run" "${command[@]}"; then
     say "$run is trained"

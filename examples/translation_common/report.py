@@ -11,7 +11,7 @@ from pathlib import Path
 from fairseq_relpos.files import whole_file
 from fairseq_relpos.reports import translation, translation_report as tables
 from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
@@ -36,7 +36,7 @@ def main(folder, *values):
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     scores = "\n\n".join(
         f"### {test.name} ({len(test.sources):,} sentences)\n"
-        + tables.scores_table(runs, test.name, test.references, settings["BASELINE"])
+        + tables.scores_table(runs, test, settings["BASELINE"])
         for test in tests.values()
     )
     training = tables.training_table(runs)
@@ -48,6 +48,7 @@ def main(folder, *values):
                              for name, texts in tables.signatures(runs).items()),
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
+        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "`--arch` and seed"),
         first=runs[0].run.name,
         command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
         commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),
@@ -81,7 +82,7 @@ def test_sets(data, settings):
             if settings["TEXT"] == "tokenised":
                 text = translation.Text.of(sides[language, split], settings[language], tokenised=True)
                 sides[language, split] = text.raw
-    return {split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split])
+    return {split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split], settings["TARGET"])
             for split, name in names.items()}  # fmt: skip
 
 
@@ -151,7 +152,7 @@ Evaluated: {EVALUATED}, beam {BEAM}, length penalty {LENGTH_PENALTY}. Text (SHA-
 ```
 {sources}
 ```
-All runs differ in `--arch` and seed alone (and in flags that an encoding needs). {first} was
+{alike} {first} was
 ```
 {command}
 ```

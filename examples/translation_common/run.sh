@@ -75,7 +75,7 @@ train() {
     --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
     --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+    ${GPUS:+--distributed-world-size "$GPUS"} ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
   lock "$run"
   if is_trained "$run" "${command[@]}"; then
     need_same_dictionary

@@ -41,6 +41,7 @@ POSITION_LAYERS=all        # or first, or 1,2
 
 # --- one update ---
 TOKENS_PER_UPDATE=1024     # of the longer side; 4,096 make a quarter of the updates in the same time
+GPUS=1                     # or CPUs; fairseq would take all GPUs, and multiply the batch
 UPDATE_FREQ=1              # batches of so many tokens, one after the other, make one update
 
 # --- how long, how fast ---

@@ -3,14 +3,19 @@
 import json
 import math
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
 
 LOG_NAME = "train.log"
+
+#: flags that belong to a run or to its encoding, not to what a comparison keeps equal
+OF_A_RUN = {"arch", "position-encoding", "position-hparams", "position-layers", "left-pad-source", "seed",
+            "save-dir", "log-file", "distributed-world-size"}  # fmt: skip
 
 
 @dataclass
@@ -40,6 +45,31 @@ class Run:
     @property
     def updates(self) -> int:
         return max(self.train, default=0)
+
+
+def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
+    """A sentence: whether fairseq-train's commands differ in OF_A_RUN and ``also`` alone, or in what else."""
+    runs = [flags_of(command) for command in commands]
+    flags = sorted(set().union(*runs) - OF_A_RUN - {*also})
+    values = {flag: sorted({run.get(flag, "not given") for run in runs}) for flag in flags}
+    others = [f"`--{flag}` ({', '.join(v or 'given' for v in found)})" for flag, found in values.items()
+              if len(found) > 1]  # fmt: skip
+    if others:
+        return f"**The runs differ in more than {differ_in}**: {', '.join(others)}."
+    return f"All runs differ in {differ_in} alone."
+
+
+def flags_of(command: str) -> Dict[str, str]:
+    """flag -> its value or values, as a shell would read them."""
+    flags: Dict[str, str] = {}
+    name = None
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            flags[name] = value
+        elif name is not None:
+            flags[name] = f"{flags[name]} {word}".strip()
+    return flags
 
 
 def read_run(path) -> Run:

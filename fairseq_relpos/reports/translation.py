@@ -21,6 +21,7 @@ class Text:
 
     raw: List[str]
     tokens: List[str]
+    language: str
 
     @classmethod
     def of(cls, lines: Sequence[str], language: str, tokenised=False) -> "Text":
@@ -28,9 +29,9 @@ class Text:
         lines = list(lines)
         if tokenised:
             join = MosesDetokenizer(lang=language).detokenize
-            return cls([join(line.split()) for line in lines], lines)
+            return cls([join(line.split()) for line in lines], lines, language)
         split = MosesTokenizer(lang=language).tokenize
-        return cls(lines, [split(line, escape=False, return_str=True) for line in lines])
+        return cls(lines, [split(line, escape=False, return_str=True) for line in lines], language)
 
 
 def read_lines(path) -> List[str]:
@@ -40,6 +41,14 @@ def read_lines(path) -> List[str]:
 
 def read_text(path, language: str, tokenised=False) -> Text:
     return Text.of(read_lines(path), language, tokenised)
+
+
+def bleu(language: str, **settings) -> BLEU:
+    """sacreBLEU's, with its tokeniser for the language: 13a, but for Chinese, Japanese and Korean."""
+    try:
+        return BLEU(trg_lang=language, **settings)
+    except (ImportError, RuntimeError) as error:  # Japanese and Korean want another package
+        raise ValueError(f"sacreBLEU cannot take {language} apart: {' '.join(str(error).split())}") from None
 
 
 @dataclass
@@ -55,7 +64,7 @@ def scores(hypotheses: Text, references: Text) -> List[Score]:
     """Every convention, each by its name. All are comparable only with themselves."""
     compounds = split_compounds(hypotheses.tokens), split_compounds(references.tokens)
     table = [
-        ("BLEU", BLEU(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
+        ("BLEU", bleu(references.language), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
         ("chrF", CHRF(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
         ("multi-bleu", BLEU(**_MULTI_BLEU), hypotheses.tokens, references.tokens,
          "multi-bleu.perl on Moses tokens"),
@@ -114,7 +123,7 @@ class Bucket:
         return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}-"
 
 
-def by_length(sources, hypotheses, references, edges: Sequence[int]) -> List[Bucket]:
+def by_length(sources, hypotheses, references, language: str, edges: Sequence[int]) -> List[Bucket]:
     """BLEU by the number of words in the source. edges: the longest of each bucket but the last."""
     lengths = [len(source.split()) for source in sources]
     buckets = []
@@ -122,14 +131,16 @@ def by_length(sources, hypotheses, references, edges: Sequence[int]) -> List[Buc
         inside = [i for i, n in enumerate(lengths) if n >= low and (high is None or n <= high)]
         bucket = Bucket(low, high, len(inside))
         if inside:
-            score = BLEU().corpus_score([hypotheses[i] for i in inside], [[references[i] for i in inside]])
+            score = bleu(language).corpus_score([hypotheses[i] for i in inside], [[references[i] for i in inside]])
             bucket.bleu, bucket.length_ratio = score.score, score.ratio
         buckets.append(bucket)
     return buckets
 
 
-def p_values(baseline: Sequence[str], systems: Dict[str, Sequence[str]], references) -> Dict[str, float]:
+def p_values(
+    baseline: Sequence[str], systems: Dict[str, Sequence[str]], references, language: str
+) -> Dict[str, float]:
     """Of sacreBLEU's paired bootstrap on BLEU: how likely a difference this large is without one."""
     named = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
-    _, found = PairedTest(named, {"BLEU": BLEU(references=[list(references)])}, None, test_type="bs")()
+    _, found = PairedTest(named, {"BLEU": bleu(language, references=[list(references)])}, None, test_type="bs")()
     return dict(zip(systems, (result.p_value for result in found["BLEU"][1:])))

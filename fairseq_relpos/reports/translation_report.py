@@ -29,6 +29,8 @@ class TestSet:
     name: str
     sources: List[str]
     references: List[str]
+    #: of the references
+    language: str
 
 
 def encodings_of(runs: Sequence[Evaluated]) -> List[str]:
@@ -39,32 +41,34 @@ def of_encoding(runs: Sequence[Evaluated], encoding: str) -> List[Evaluated]:
     return [run for run in runs if run.run.encoding == encoding]
 
 
-def scores_table(runs: Sequence[Evaluated], test: str, references: Sequence[str], baseline: str) -> str:
+def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str) -> str:
     """Markdown: one row an encoding; BLEU also as difference from the baseline, seed by seed."""
     by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)}
-    chances = {seed: p_of_seed(runs, test, references, run) for seed, run in by_seed.items()}
-    names = [score.name for score in runs[0].scores[test]]
+    chances = {seed: p_of_seed(runs, test, run) for seed, run in by_seed.items()}
+    names = [score.name for score in runs[0].scores[test.name]]
     head = ["encoding", "seeds", "BLEU", f"- {baseline}", "p", *names[1:]]
     rows = []
     for encoding in encodings_of(runs):
         group = of_encoding(runs, encoding)
         paired = [run for run in group if run.run.seed in by_seed and encoding != baseline]
-        differences = [run.score(test, "BLEU") - by_seed[run.run.seed].score(test, "BLEU") for run in paired]
+        differences = [run.score(test.name, "BLEU") - by_seed[run.run.seed].score(test.name, "BLEU") for run in paired]
         rows.append([
             encoding,
             " ".join(str(run.run.seed) for run in group),
-            with_deviation([run.score(test, "BLEU") for run in group], digits=1),
+            with_deviation([run.score(test.name, "BLEU") for run in group], digits=1),
             with_deviation(differences, digits=1, sign="+") if differences else "-",
             ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
-            *(with_deviation([run.score(test, name) for run in group], digits=1) for name in names[1:]),
+            *(with_deviation([run.score(test.name, name) for run in group], digits=1) for name in names[1:]),
         ])  # fmt: skip
     return markdown(head, rows)
 
 
-def p_of_seed(runs, test, references, baseline: Evaluated) -> Dict[str, float]:
-    others = {run.run.encoding: run.translations[test] for run in runs
+def p_of_seed(runs, test: TestSet, baseline: Evaluated) -> Dict[str, float]:
+    others = {run.run.encoding: run.translations[test.name] for run in runs
               if run.run.seed == baseline.run.seed and run is not baseline}  # fmt: skip
-    return p_values(baseline.translations[test], others, references) if others else {}
+    if not others:
+        return {}
+    return p_values(baseline.translations[test.name], others, test.references, test.language)
 
 
 def signatures(runs: Sequence[Evaluated]) -> Dict[str, List[str]]:
@@ -106,7 +110,7 @@ def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> Dict[str, Lis
     """encoding -> for each of its runs the buckets."""
     return {
         encoding: [
-            by_length(test.sources, run.translations[test.name], test.references, edges)
+            by_length(test.sources, run.translations[test.name], test.references, test.language, edges)
             for run in of_encoding(runs, encoding)
         ]
         for encoding in encodings_of(runs)

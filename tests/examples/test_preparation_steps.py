@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import sys
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -290,6 +291,14 @@ def test_an_archive_that_is_cut_short_or_none_is_an_error(tmp_path, ending, pack
     for bad in (packed(b"one two three\n" * 1000)[:-10], b"no archive at all"):
         with pytest.raises(Problem, match="cut short"):
             read(tmp_path, f"a{ending}", bad)
+
+
+def test_a_packed_tar_archive_is_not_read_as_text(tmp_path):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        archive.addfile(tarfile.TarInfo("page.txt"), io.BytesIO())
+    with pytest.raises(Problem, match="a.xz is a tar archive, packed: unpack it"):
+        read(tmp_path, "a.xz", packed.getvalue())
 
 
 def test_json_lines(tmp_path):

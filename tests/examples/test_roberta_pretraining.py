@@ -282,10 +282,12 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     assert manifest["steps"]["words"]["words that stay"] == int(0.21 * manifest["steps"]["words"]["different words"])
 
 
-def test_prepare_hands_over_the_choices_of_tupe_compat(folder):
+@pytest.mark.parametrize("flag, setting", [("--tupe-compat", ""), ("--workers 3", "TUPE_COMPAT=yes")])
+def test_prepare_hands_over_the_choices_of_tupe_compat(folder, flag, setting):
+    (folder / "mine.sh").write_text(setting)
     printed = subprocess.run(
-        ["bash", "-c", 'python() { printf "%s\\n" "$@"; }; . "$0" --tupe-compat text.txt', RECIPE / "prepare.sh"],
-        env=environment(DATA="data", WORKERS="3"), cwd=folder, capture_output=True, text=True,
+        ["bash", "-c", 'python() { printf "%s\\n" "$@"; }; . "$0" ' + flag + " text.txt", RECIPE / "prepare.sh"],
+        env=environment(DATA="data", WORKERS="3", SETTINGS="mine.sh"), cwd=folder, capture_output=True, text=True,
     ).stdout.split()  # fmt: skip
     assert {"TUPE_COMPAT=yes", "LOWERCASE=yes", "MOSES_TOKENS=yes", "MERGES=32640", "VOCAB_SIZE=32768",
             "LONGEST_LINE=510", "VALID_EVERY=200"} <= set(printed)  # fmt: skip
@@ -321,6 +323,44 @@ def test_raw_text_to_a_trained_model_and_a_report(prepared):
     results = (folder / "runs" / "RESULTS.md").read_text()
     assert results.startswith("# Results of examples/roberta_pretraining") and str(ROOT) not in results
     assert "text.jsonl.xz" in results and "held-out (nats)" in results
+
+
+def test_a_run_does_not_go_on_with_another_batch_or_other_data(prepared):
+    folder, _ = prepared
+    succeeds(folder, "run.sh", "train", "none", RUNS="kept")
+    assert "is trained" in succeeds(folder, "run.sh", "train", "none", RUNS="kept")
+    (folder / "batch.sh").write_text(TINY + "BATCH=16\n")
+    line = refused(recipe(folder, "run.sh", "train", "none", RUNS="kept", SETTINGS="batch.sh"))
+    assert "was begun with other settings (was batch 8 is batch 16)" in line
+    for flag in ("--update-freq", "--batch-size=4", "--max-tokens"):
+        assert "the batch is BATCH=8" in refused(recipe(folder, "run.sh", "train", "t5", flag, "4", RUNS="new"))
+    assert not (folder / "new").exists()
+    # the same size, other words
+    shutil.copytree(folder / "data", folder / "others")
+    lines = (folder / "others" / "dict.txt").read_text().splitlines(True)
+    (folder / "others" / "dict.txt").write_text("".join(lines[1:] + lines[:1]))
+    assert "(was dictionary " in refused(recipe(folder, "run.sh", "train", "none", RUNS="kept", DATA="others"))
+    line = refused(recipe(folder, "run.sh", "validate", "none", RUNS="kept", DATA="others"))
+    assert "the dictionary in others is not the one" in line
+
+
+def test_from_a_trained_model_and_on_from_there(prepared):
+    folder, _ = prepared
+    succeeds(folder, "run.sh", "train", "learned", RUNS="first")
+    model = folder / "first" / "learned-seed1" / "checkpoint_last.pt"
+    start = dict(RUNS="second", START_FROM=str(model))
+    flags = ["--position-hparams", "max_distance=4 heads=shared"]
+    succeeds(folder, "run.sh", "train", "shaw", *flags, **start)
+    run = folder / "second" / "shaw-seed1"
+    assert "--finetune-from-model" in (run / "trained").read_text() and (run / "start.pt").exists()
+    assert "is trained" in succeeds(folder, "run.sh", "train", "shaw", *flags, **start)
+    # fairseq refuses this flag beside --finetune-from-model
+    succeeds(folder, "run.sh", "train", "shaw", *flags, "--max-update", "3", "--reset-dataloader", **start)
+    assert "--finetune-from-model" not in (run / "command").read_text()
+    assert '"train_num_updates": "3"' in (run / "output.txt").read_text()
+    (folder / "other.pt").write_bytes(model.read_bytes() + b"x")
+    line = refused(recipe(folder, "run.sh", "train", "shaw", *flags, **{**start, "START_FROM": "other.pt"}))
+    assert "(was start " in line
 
 
 def launched(**torchrun):
@@ -364,6 +404,7 @@ def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line
          "lines dropped: shorter than 50 characters 1"),
         (b"One paragraph that is as long as it has to be, no doubt, but only one.\n", "no document for valid"),
         (b'{"text": "good"}\n{"text": "cut off', "odd.txt: a line is not JSON"),
+        (b'{"maintext": "good", "id": 1}\n', 'odd.txt: none of 1 JSON lines has "text", but id, maintext'),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_used_is_named_in_one_line(folder, content, message):

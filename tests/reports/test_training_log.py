@@ -3,7 +3,7 @@ import math
 import pytest
 from training_logs import inner, log_of, valid
 
-from fairseq_relpos.reports.training_log import Run, read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import Run, how_alike, read_run, tell_variants_apart
 
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
@@ -57,3 +57,14 @@ def test_runs_with_other_hyperparameters_are_no_seeds_of_one_another(tmp_path):
     ]
     with pytest.raises(ValueError, match="x and y are both m4 with seed 2"):
         tell_variants_apart([Run("x", "m4", 2), Run("y", "m4", 2)])
+
+
+def test_what_runs_differ_in_beside_their_encoding():
+    command = "'fairseq-train' 'd' '--arch' 'roberta_{}' '--adam-betas' '(0.9, 0.98)' '--seed' '{}' '--lr' '{}'"
+    alike = [command.format("t5", 1, "1e-3"), command.format("shaw", 2, "1e-3") + " '--save-dir' 'x'"]
+    assert how_alike(alike, "encoding and seed") == "All runs differ in encoding and seed alone."
+    told = how_alike([*alike, command.format("t5", 3, "2e-3") + " '--fp16'"], "encoding and seed")
+    assert told == (
+        "**The runs differ in more than encoding and seed**: `--fp16` (given, not given), `--lr` (1e-3, 2e-3)."
+    )
+    assert "alone" in how_alike([alike[0], command.format("t5", 1, "2e-3")], "encoding", also=["lr"])

@@ -55,6 +55,19 @@ def test_bleu_and_chrf_are_those_of_the_sacrebleu_command(tmp_path):
     check_against_command(found["chrF"], tmp_path, HYPOTHESES, REFERENCES, "-m", "chrf")
 
 
+def test_chinese_is_scored_with_the_tokeniser_of_the_sacrebleu_command(tmp_path):
+    ours, theirs = ["今天天气很好，我们去公园。"], ["今天天气很好，我们去公园吧。"]
+    found = translation.scores(*(translation.Text.of(lines, "zh") for lines in (ours, theirs)))
+    check_against_command(found[0], tmp_path, ours, theirs, "-m", "bleu", "-l", "en-zh")
+    assert found[0].value > 50
+    assert translation.by_length(ours, ours, theirs, "zh", [])[0].bleu == pytest.approx(found[0].value)
+
+
+def test_a_tokeniser_that_is_not_installed_is_one_line():
+    with pytest.raises(ValueError, match=r"sacreBLEU cannot take ja apart: .*pip install sacrebleu\[ja\]$"):
+        translation.bleu("ja")
+
+
 def test_multi_bleu_is_unsmoothed_bleu_on_moses_tokens(tmp_path):
     tokens = [translation.Text.of(lines, "de").tokens for lines in (HYPOTHESES, REFERENCES)]
     assert tokens[1][3] == "Das ist ein Satz mit 3,5 Wörtern ( oder mehr ) ."
@@ -101,7 +114,7 @@ def test_a_lost_sentence_is_an_error_that_names_its_line():
 
 def test_buckets_hold_every_sentence_once_and_have_its_own_score():
     sources = ["a", "a b", "a b c d", "a b c d e f"]
-    buckets = translation.by_length(sources, HYPOTHESES, REFERENCES, [1, 4, 5])
+    buckets = translation.by_length(sources, HYPOTHESES, REFERENCES, "de", [1, 4, 5])
     assert [(b.label, b.sentences) for b in buckets] == [("0-1", 1), ("2-4", 2), ("5-5", 0), ("6-", 1)]
     assert buckets[1].bleu == pytest.approx(scored(HYPOTHESES[1:3], REFERENCES[1:3])["BLEU"].value)
     assert buckets[1].length_ratio == pytest.approx((12 + 8) / (12 + 9))
@@ -121,7 +134,7 @@ def test_p_is_small_for_a_better_system_and_not_for_one_that_is_as_good(tmp_path
     words = [line.split() for line in references]
     better = [" ".join(w if chance.random() < 0.95 else "x" for w in line) for line in words]
     alike = [" ".join(w if chance.random() < 0.8 else "x" for w in line) for line in words]
-    found = translation.p_values(baseline, {"better": better, "alike": alike}, references)
+    found = translation.p_values(baseline, {"better": better, "alike": alike}, references, "de")
     assert found["better"] < 0.01 < 0.05 < found["alike"]
     # the command's, for one of them
     for name, lines in (("ref", references), ("base", baseline), ("alike", alike)):
@@ -161,7 +174,7 @@ def cells(table, encoding):
 
 
 def test_scores_are_means_over_seeds_and_differences_are_paired_by_seed(runs):
-    table = report.scores_table(runs, "news", REFERENCES, "none")
+    table = report.scores_table(runs, report.TestSet("news", [], REFERENCES, "de"), "none")
     first, second = (run.score("news", "BLEU") for run in runs[:2])
     none, t5, m4 = (cells(table, name) for name in ("none", "t5", "m4"))
     assert none[1:5] == ["1 2", losses.with_deviation([first, second], digits=1), "-", "-"]
@@ -182,7 +195,7 @@ def test_training_is_told_by_its_last_loss_and_median_speed(runs):
 
 
 def test_lengths_are_a_table_and_pictures(runs, tmp_path):
-    test = report.TestSet("news", ["a", "b", "a b c d", "a b c d e"], REFERENCES)
+    test = report.TestSet("news", ["a", "b", "a b c d", "a b c d e"], REFERENCES, "de")
     found = report.buckets_of(runs, test, [1, 2])
     table = report.length_table(found)
     assert "| encoding | 0-1 words (2) | 3- words (2) |" in table

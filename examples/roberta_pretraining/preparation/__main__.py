@@ -32,6 +32,10 @@ def main(out, workers, *rest):
         except BlockingIOError:
             say(f"{out} is being made by another process: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            say(f"{out} is on a file system without locks: see to it that nothing else works there")
         pipeline.run()
 
 

@@ -44,10 +44,10 @@ class Pipeline:
                 for path in tqdm(self.files, "checksums", unit="file", disable=None, leave=False)]  # fmt: skip
 
     def start_over(self):
+        (self.out / MANIFEST).unlink()  # first: it says that the rest is there
         for pattern in ("train*.bin", "train*.idx", "valid*.bin", "valid*.idx", "dict.txt", "spm.model"):
             for path in self.out.glob(pattern):
                 path.unlink()
-        (self.out / MANIFEST).unlink()
         storage.remove(self.work)
 
     def make(self, made_of):

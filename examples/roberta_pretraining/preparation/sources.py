@@ -59,6 +59,22 @@ def check_kind(path):
         raise Problem(f"{path} is empty: give text")
 
 
+#: where a tar archive says what it is
+TAR = slice(257, 262)
+
+
+def unpacked(file, path):
+    """A tar archive within would be read as text, its headers, too."""
+    opened_file = opened(file, path)
+    begin = b""
+    while len(begin) < TAR.stop and (line := opened_file.readline(TAR.stop)):
+        begin += line
+    if begin[TAR] == b"ustar":
+        raise Problem(f"{path} is a tar archive, packed: unpack it (tar -xf {path}), and give the folder")
+    file.seek(0)
+    return opened(file, path)
+
+
 def opened(file, path):
     if path.suffix == ".zst":
         try:
@@ -113,7 +129,7 @@ def blocks(files, read=lambda size: None):
         with open(path, "rb") as file:
             told = 0
             try:
-                for is_json, text in parts(opened(file, path), path):
+                for is_json, text in parts(unpacked(file, path), path):
                     read(file.tell() - told)
                     told = file.tell()
                     yield Block(number, path.name, is_json, text)
@@ -174,6 +190,7 @@ def text_documents(block):
 
 
 def json_documents(block):
+    objects = texts = 0
     for line in block.text.split(b"\n"):
         if not line.strip():
             continue
@@ -184,6 +201,12 @@ def json_documents(block):
         except ValueError as error:
             raise Problem(f"{block.file}: a line is not JSON ({error}): {line[:60]!r}...; give JSON lines with "
                           '"text", or plain text') from None  # fmt: skip
+        objects += 1
         if isinstance(found.get("text"), str):
+            texts += 1
             # half a surrogate pair, or a byte that is no UTF-8: mended where other bytes are
             yield found["text"].encode("utf-8", "surrogatepass").split(b"\n")
+    # some may have none: every second line of CirrusSearch's dumps
+    if objects and not texts:
+        raise Problem(f'{block.file}: none of {objects:,} JSON lines has "text", but {", ".join(sorted(found))}: '
+                      'give lines that have it')  # fmt: skip
