@@ -395,16 +395,18 @@ def draw_new_masks_in_every_epoch():
     dataset as it was when it began: its epoch, of which the masks are drawn, stays the first. Every
     epoch then has one and the same masks, and a run that was interrupted has others. They also
     keep the first epoch's sampler, which under --curriculum never shuffles. Here each epoch starts
-    its own, after the dataset has been told the epoch.
+    its own, after the dataset has been told the epoch. A validation keeps its loaders: its epoch is
+    the first anyway, and one that --max-valid-steps breaks off would leave them behind.
     """
-    from fairseq.data import iterators
+    from fairseq.trainer import Trainer
 
-    known = inspect.signature(iterators.EpochBatchIterator).parameters
-    anew = {name: False for name in ("persistent_workers", "reuse_dataloader") if name in known}
-
-    @replace(iterators.EpochBatchIterator, "__init__")
+    @replace(Trainer, "get_train_iterator")
     def new_loaders_for_each_epoch(stock, self, *args, **kwargs):
-        return stock(self, *args, **{**kwargs, **anew})
+        batches = stock(self, *args, **kwargs)
+        for name in ("persistent_workers", "reuse_dataloader"):
+            if hasattr(batches, name):
+                setattr(batches, name, False)
+        return batches
 
 
 def make_the_same_batches_after_a_resume():
@@ -437,6 +439,8 @@ def leave_fillers_out_of_an_update():
 
     @replace(Trainer, "train_step")
     def of_real_batches(stock, self, samples, *args, **kwargs):
+        if self.is_fsdp or getattr(self.cfg.model, "base_layers", 0) > 0:
+            return stock(self, samples, *args, **kwargs)  # ranks meet in every forward pass
         real = [sample for sample in samples if sample is not None and len(sample) > 0]
         return stock(self, real or samples[:1], *args, **kwargs)
 
@@ -638,11 +642,13 @@ def errors_in_one_line():
 
 
 def _tell_the_launcher(message):
-    """Several ranks: scripts/launch_torchrun.sh ends with the first message that it finds there."""
+    """Several ranks: scripts/launch_torchrun.sh ends with a message that it finds there, of the last
+    time that torchrun has started them."""
     file = os.environ.get("RELPOS_ERROR_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
-            messages.write(f"rank {os.environ.get('RANK', 0)}: {message}\n")
+            start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+            messages.write(f"{start}\trank {os.environ.get('RANK', 0)}: {message}\n")
 
 
 #: errors of fairseq's own that say what to do
@@ -742,6 +748,8 @@ SHIMS = (
     resuming.go_on_with_the_other_adam,
     resuming.go_on_with_the_settings_that_are_given,
     resuming.keep_the_full_weights_of_half_precision,
+    resuming.go_on_with_the_loss_scaler,
+    resuming.keep_patience,
     watching.log_positions,
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,

@@ -1,6 +1,15 @@
 """Putting a function of the plugin in place of one of fairseq's."""
 
 import functools
+import sys
+
+#: what fairseq-train may run as: python -m, a process that torch has spawned, its own command
+_COMMANDS = ("__main__", "__mp_main__", "fairseq_cli.train")
+
+
+def commands_with(name):
+    """The modules that fairseq-train may run as and that have this name."""
+    return [sys.modules[module] for module in _COMMANDS if hasattr(sys.modules.get(module), name)]
 
 
 def replace(owner, name):

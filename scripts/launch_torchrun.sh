@@ -76,11 +76,15 @@ while :; do
   wait $torchrun_pid && code=0 || code=$?
   kill -0 $torchrun_pid 2>/dev/null || break
 done
-if [ $code != 0 ] && [ -s "$RELPOS_STOPPED_FILE" ]; then
+# torchrun may have started the ranks again after they had stopped: what they said last counts
+if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
   echo "launch_torchrun: stopped by a signal and saved; the same command goes on from the last checkpoint" >&2
   exit 75
 elif [ $code != 0 ]; then
-  why=$(head -n 1 "$RELPOS_ERROR_FILE")
+  # of the last start, which stands before each: the first error, or the one that names where NaN began
+  last=$(cut -f1 "$RELPOS_ERROR_FILE" | sort -n | tail -n 1)
+  why=$(sed -n "s/^$last\t//p" "$RELPOS_ERROR_FILE")
+  why=$(grep -m 1 "; first: the output of" <<<"$why" || sed -n 1p <<<"$why")
   [ -n "$why" ] || why="torchrun ended with exit code $code: the first line above that names an error says why"
   echo "launch_torchrun: error: $why" >&2
 fi

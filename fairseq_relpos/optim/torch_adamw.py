@@ -59,7 +59,7 @@ class TorchAdamW(FairseqOptimizer):
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         # how it is computed belongs to the machine, not to the checkpoint
         here = {key: self._optimizer.defaults[key] for key in ("fused", "foreach")}
-        super().load_state_dict(state_dict, {**here, **(optimizer_overrides or {})})
+        super().load_state_dict(steps_of_parameters(state_dict), {**here, **(optimizer_overrides or {})})
         for parameter, state in self._optimizer.state.items():
             # where the fused and the foreach kernel look for it
             device = parameter.device if here["fused"] else "cpu"
@@ -67,6 +67,16 @@ class TorchAdamW(FairseqOptimizer):
         self._optimizer.updates = max(
             (int(state["step"]) for state in self._optimizer.state.values()), default=0
         )
+
+
+def steps_of_parameters(state_dict):
+    """apex's Adam counts its steps for a group."""
+    state = dict(state_dict["state"])
+    for group in state_dict["param_groups"]:
+        for index in set(group["params"]) & set(state):
+            state[index] = {"step": group.get("step"), **state[index]}
+    groups = [{key: value for key, value in group.items() if key != "step"} for group in state_dict["param_groups"]]
+    return {**state_dict, "state": state, "param_groups": groups}
 
 
 class FlatAdamW(torch.optim.AdamW):

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,10 @@ def refuse_ranks_that_disagree():
 
     @replace(Trainer, "get_train_iterator")
     def compare_data(stock, self, *args, **kwargs):
+        given = inspect.signature(stock).bind(self, *args, **kwargs)
+        given.apply_defaults()
         batches = stock(self, *args, **kwargs)
-        if not getattr(self, "_relpos_data_compared", False):
-            self._relpos_data_compared = True
+        if given.arguments["load_dataset"]:  # at the start, and for each shard
             refuse_differences(lambda: data(self.task))
         return batches
 
@@ -91,12 +93,13 @@ def settings(cfg, task, model) -> dict:
 
 def data(task) -> dict:
     """Number and sizes of the sentences of every set that has been read."""
-    facts = {}
-    for split, dataset in task.datasets.items():
-        sizes = getattr(dataset, "sizes", None)
-        shape = "" if sizes is None else f" of sizes {digest(np.ascontiguousarray(sizes))}"
-        facts[f"{split} data"] = f"{len(dataset)} samples{shape}"
-    return facts
+    return {f"{split} data": samples(dataset) for split, dataset in task.datasets.items()}
+
+
+def samples(dataset) -> str:
+    sizes = getattr(dataset, "sizes", None)
+    shape = "" if sizes is None else f" of sizes {digest(np.ascontiguousarray(sizes))}"
+    return f"{len(dataset)} samples{shape}"
 
 
 def flat(settings, name="") -> dict:

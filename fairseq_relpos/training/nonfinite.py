@@ -6,6 +6,8 @@ from ..shims import replace
 
 SHOWN = 8
 AGAIN = "nothing non-finite on this rank when run again"
+#: overflows in a row with the loss scale at --threshold-loss-scale, after which it has collapsed
+AT_THRESHOLD = 20
 
 
 class FirstNonFinite:
@@ -53,12 +55,14 @@ def _is_finite(output):
 
 def name_the_first_non_finite_module():
     """fairseq, all versions, ends in a traceback after many lines; under --amp on a CPU, where
-    torch's scaler does nothing, it trains on with NaN.
+    torch's scaler does nothing, it trains on with NaN; with --threshold-loss-scale it leaves out
+    batch after batch without end.
 
     Here a run whose gradients are not finite, or whose loss scale has collapsed, ends in one line
     that names the update, the rank, the sentences and the module.
     """
     from fairseq import trainer
+    from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
     from fairseq.trainer import Trainer
 
     trainer.NanDetector = FirstNonFinite
@@ -71,6 +75,18 @@ def name_the_first_non_finite_module():
         if not torch.isfinite(norm).all():
             raise FloatingPointError("gradients are Nan/Inf")
         return norm
+
+    @replace(DynamicLossScaler, "check_overflow")
+    def end_at_the_threshold(stock, self, grad_norm):
+        try:
+            stock(self, grad_norm)
+        except OverflowError:
+            at_threshold = self.threshold is not None and self.loss_scale <= self.threshold
+            self._relpos_in_a_row = getattr(self, "_relpos_in_a_row", 0) + 1 if at_threshold else 0
+            if self._relpos_in_a_row > AT_THRESHOLD:
+                raise FloatingPointError(f"the loss scale stays at --threshold-loss-scale {self.threshold:g}") from None
+            raise
+        self._relpos_in_a_row = 0
 
     @replace(Trainer, "train_step")
     def explain(stock, self, samples, *args, **kwargs):
@@ -89,10 +105,13 @@ def name_the_first_non_finite_module():
 def _in_one_line(trainer, samples, error):
     collapsed = "loss scale" in str(error)
     what = "the loss scale has collapsed" if collapsed else str(error).split("\n")[0].rstrip(".")
-    ids = [int(number) for sample in samples if sample for number in sample.get("id", ())]
-    sentences = ", ".join(map(str, ids[:SHOWN])) + (", ..." if ids[SHOWN:] else "")
+    where = "another rank's line says where"
+    if FirstNonFinite.first is not AGAIN or trainer.data_parallel_world_size == 1:
+        ids = [int(number) for sample in samples if sample for number in sample.get("id", ())]
+        where = ", ".join(map(str, ids[:SHOWN])) + (", ..." if ids[SHOWN:] else "")
+        where = f"sentences {where or 'unknown'} of the training data"
     return (
         f"update {trainer.get_num_updates() + 1}, rank {trainer.data_parallel_rank}: {what}; first: "
-        f"{FirstNonFinite.first}; sentences {sentences or 'unknown'} of the training data; state in crash.pt. Try a "
+        f"{FirstNonFinite.first}; {where}; state in crash.pt. Try a "
         "smaller --lr, a longer --warmup-updates, --clip-norm 1, or --bf16 or float32 instead of --fp16"
     )

@@ -5,12 +5,14 @@ import os
 import socket
 import time
 import zipfile
+import zlib
 
 import torch
 
 from ..checkpoints.loading import load_checkpoint
-from ..shims import replace
+from ..shims import commands_with, replace
 from . import saving
+from .agreement import samples
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,12 @@ def resume_from_the_last_whole_checkpoint():
                 torch.distributed.barrier()
         if several and not trainer.checkpoint_suffix:
             wait_until_all_ranks_see(path)
-        loaded = stock(cfg, trainer, **kwargs)
+        extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
+        # a model that is fine-tuned has no updates behind it
+        if extra_state is not None and trainer.get_num_updates() and not cfg.reset_dataloader:
+            refuse_another_order(path, extra_state, {TRAINING_DATA: training_data(trainer)})
         end_if_there_is_nothing_to_do(trainer)
-        return loaded
+        return extra_state, epoch_itr
 
 
 def end_if_there_is_nothing_to_do(trainer):
@@ -125,10 +130,17 @@ def what_is_damaged(path):
         start = file.read(2)
     if start == b"\x80\x02":
         return None  # torch's format before 1.6 has no checksums
+    damaged = None
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, NotImplementedError):
+            for member in archive.infolist():
+                archive.open(member).close()  # its name where it lies is that in the list
+            checksums = {member.filename.partition("/")[2]: member.CRC for member in archive.infolist()}
+        read = torch._C.PyTorchFileReader(path)  # for it may find other contents than Python does
+        for name in read.get_all_records():
+            if zlib.crc32(read.get_record(name)) != checksums[name]:
+                damaged = name
+    except Exception:  # zipfile and torch raise many kinds
         return f"is cut short or damaged ({size:,} bytes)"
     return None if damaged is None else f"is damaged ({damaged} in it does not fit its checksum)"
 
@@ -180,6 +192,8 @@ def go_on_with_the_settings_that_are_given():
         given = [{key: group[key] for key in OF_THE_COMMAND if key in group} for group in self.param_groups]
         stock(self, state_dict, optimizer_overrides)
         for group, wanted in zip(self.param_groups, given):
+            for key, value in self.optimizer.defaults.items():
+                group.setdefault(key, value)  # apex's Adam has settings that torch's state lacks
             for key, value in wanted.items():
                 if key in (optimizer_overrides or {}) or _equal(group.get(key), value):
                     continue
@@ -225,6 +239,74 @@ def full_weights(optimizer):
     return list(weights.values()) if isinstance(weights, dict) else list(weights)
 
 
+#: by which fp16's loss scale moves; its settings are the command's
+COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+SCALER = "relpos_loss_scaler"
+
+
+def go_on_with_the_loss_scaler():
+    """--fp16: all versions save the loss scale alone, not how long it has held, so that a run that
+    goes on scales at other updates, and leaves out other batches, than one that was not stopped.
+    --amp: they save nothing of it.
+    """
+    from fairseq.optim import AMPOptimizer
+    from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
+
+    def save_counts(stock, self):
+        found = stock(self)
+        if self.scaler is not None:
+            found[SCALER] = {name: getattr(self.scaler, name) for name in COUNTS}
+        return found
+
+    def load_counts(stock, self, state_dict, optimizer_overrides=None):
+        stock(self, state_dict, optimizer_overrides)
+        if self.scaler is not None:
+            vars(self.scaler).update(state_dict.get(SCALER, {}))
+
+    for kind in (FP16Optimizer, MemoryEfficientFP16Optimizer):
+        replace(kind, "state_dict")(save_counts)
+        replace(kind, "load_state_dict")(load_counts)
+
+    @replace(AMPOptimizer, "state_dict")
+    def save_scaler(stock, self):
+        return {**stock(self), SCALER: self.scaler.state_dict()}
+
+    @replace(AMPOptimizer, "load_state_dict")
+    def load_scaler(stock, self, state_dict, optimizer_overrides=None):
+        stock(self, state_dict, optimizer_overrides)
+        saved = state_dict.get(SCALER)
+        if saved and self.scaler.is_enabled():
+            window = self.scaler.get_growth_interval()
+            self.scaler.load_state_dict(saved)
+            self.scaler.set_growth_interval(window)
+
+
+def keep_patience():
+    """--patience: all versions forget at each start the best validation so far, and since when none
+    has been better, so that a run that is stopped often never ends early.
+    """
+    from fairseq.trainer import Trainer
+
+    names = ("best", "num_runs")  # of the function itself
+
+    @replace(Trainer, "save_checkpoint")
+    def save_patience(stock, self, filename, extra_state):
+        for command in commands_with("should_stop_early"):
+            found = vars(command.should_stop_early)
+            if set(names) <= set(found):
+                extra_state = {**extra_state, "patience": {name: found[name] for name in names}}
+        return stock(self, filename, extra_state)
+
+    @replace(Trainer, "load_checkpoint")
+    def load_patience(stock, self, filename, *args, **kwargs):
+        extra_state = stock(self, filename, *args, **kwargs)
+        kept = self.cfg.checkpoint
+        if extra_state is not None and not kept.reset_meters and filename != kept.finetune_from_model:
+            for command in commands_with("should_stop_early"):
+                vars(command.should_stop_early).update(extra_state.get("patience", {}))
+        return extra_state
+
+
 def refuse_another_order_of_the_data():
     """A checkpoint from the middle of an epoch says how many batches each rank has seen.
 
@@ -236,17 +318,31 @@ def refuse_another_order_of_the_data():
 
     @replace(Trainer, "save_checkpoint")
     def save_order(stock, self, filename, extra_state):
-        return stock(self, filename, {**extra_state, "data_order": data_order(self.cfg)})
+        order = {**data_order(self.cfg), TRAINING_DATA: training_data(self)}
+        return stock(self, filename, {**extra_state, "data_order": order})
 
     @replace(Trainer, "load_checkpoint")
     def check_order(stock, self, filename, *args, **kwargs):
         extra_state = stock(self, filename, *args, **kwargs)
-        starts_anew = self.cfg.checkpoint.reset_dataloader or (
-            filename == self.cfg.checkpoint.finetune_from_model
-        )
-        if extra_state is not None and not starts_anew:
+        kept = self.cfg.checkpoint
+        if extra_state is not None and not kept.reset_dataloader and filename != kept.finetune_from_model:
             refuse_another_order(filename, extra_state, data_order(self.cfg))
         return extra_state
+
+
+TRAINING_DATA = "training data"
+
+
+def training_data(trainer):
+    """Of the shard that is being read."""
+    split = trainer.cfg.dataset.train_subset
+    dataset = trainer.task.datasets.get(split)
+    if dataset is None:
+        return None
+    known = getattr(trainer, "_relpos_training_data", (None, None))
+    if known[0] is not dataset:  # a digest of millions of sizes takes a second
+        known = trainer._relpos_training_data = (dataset, samples(dataset))
+    return known[1]
 
 
 def data_order(cfg):
@@ -265,6 +361,7 @@ def data_order(cfg):
 
 
 def refuse_another_order(path, extra_state, wanted):
+    """wanted: what is compared; the checkpoint may have more, or, an older one, less."""
     found = extra_state.get("data_order")
     batches = (extra_state.get("train_iterator") or {}).get("iterations_in_epoch", 0)
     if found is None or batches == 0:

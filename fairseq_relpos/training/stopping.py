@@ -5,22 +5,28 @@ import logging
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import torch
+import torch.utils.data
 
-from ..shims import replace
+from ..shims import commands_with, replace
 
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 #: sysexits' "temporary failure": the same command goes on where this one stopped
 EXIT_CODE = 75
+#: what the launcher is told at each start: what was said before it belongs to an earlier one
+BEGUN = "begun"
 
 
 class Request:
     """Whether this process has been asked to end."""
 
     signal = None
+    #: that listens; None while none does
+    process = None
 
     def listen(self):
         if threading.current_thread() is not threading.main_thread():
@@ -28,12 +34,11 @@ class Request:
         self.process = os.getpid()
         for number in SIGNALS:
             signal.signal(number, self.note)
+        tell_the_launcher(BEGUN)
 
     def note(self, number, frame):
-        if os.getpid() != self.process:  # a data loader's process inherits the handler
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        self.signal = number
+        if os.getpid() == self.process:  # a data loader's process inherits the handler
+            self.signal = number
 
 
 REQUEST = Request()
@@ -43,48 +48,118 @@ def save_and_end_on_a_signal():
     """All versions die on the spot and lose what they trained since the last checkpoint.
 
     Here every rank finishes its update, or its batch of a validation; all of them learn in a tiny
-    all-reduce that one was asked to end; checkpoint_last.pt is saved as between two updates; and
-    every rank ends with exit code 75.
+    all-reduce that one was asked to end; what fairseq saves after that update is saved,
+    checkpoint_last.pt at least; and every rank ends with exit code 75. A validation that was due
+    then, or is broken off, is made first when the run goes on.
     """
+    from fairseq import checkpoint_utils
     from fairseq.trainer import Trainer
 
     @replace(Trainer, "__init__")
     def listen(stock, self, *args, **kwargs):
         stock(self, *args, **kwargs)
         REQUEST.listen()
+        for command in commands_with("validate_and_save"):
+            replace(command, "validate_and_save")(end_after_an_update)
+            replace(command, "validate")(leave_for_the_next_start)
+
+    @replace(torch.utils.data.DataLoader, "__init__")
+    def keep_loaders_alive(stock, self, *args, **kwargs):
+        if REQUEST.process is not None and kwargs.get("worker_init_fn") is None:
+            kwargs["worker_init_fn"] = leave_signals_to_the_rank
+        stock(self, *args, **kwargs)
 
     @replace(Trainer, "get_train_iterator")
     def remember_the_place_in_the_data(stock, self, *args, **kwargs):
         self._relpos_epoch_itr = stock(self, *args, **kwargs)
         return self._relpos_epoch_itr
 
-    def end_after(stock, self, *args, **kwargs):
-        # a step that runs out of memory calls itself, on its own rank only
-        outermost = not getattr(self, "_relpos_in_a_step", False)
-        self._relpos_in_a_step = True
-        try:
-            result = stock(self, *args, **kwargs)
-        finally:
-            self._relpos_in_a_step = not outermost
-        if outermost:
-            save_and_end_if_asked(self)
+    @replace(Trainer, "valid_step")
+    def end_within_a_validation(stock, self, *args, **kwargs):
+        result = stock(self, *args, **kwargs)
+        asked = _asked_on_any_rank(self)
+        if asked:
+            self._relpos_validation_due = getattr(self, "_relpos_validating", None)
+            save_and_end(self, asked)
         return result
 
-    replace(Trainer, "train_step")(end_after)
-    replace(Trainer, "valid_step")(end_after)
+    @replace(Trainer, "save_checkpoint")
+    def say_what_is_due(stock, self, filename, extra_state):
+        self._relpos_saved_after = self.get_num_updates()
+        due = getattr(self, "_relpos_validation_due", None)
+        return stock(self, filename, {**extra_state, "validation_due": due} if due else extra_state)
+
+    @replace(checkpoint_utils, "load_checkpoint")
+    def validate_first(stock, cfg, trainer, **kwargs):
+        extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
+        due = (extra_state or {}).get("validation_due")
+        if due and due["updates"] == trainer.get_num_updates() and not cfg.reset_dataloader:
+            make_the_validation_that_was_due(trainer, extra_state)
+        return extra_state, epoch_itr
 
 
-def save_and_end_if_asked(trainer):
-    received = _asked_on_any_rank(trainer)
-    if not received:
+def leave_signals_to_the_rank(worker):
+    """torchrun and Slurm send theirs to data loaders as well, which would die while their rank
+    still waits for batches. They end when it does."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
+    """In place of fairseq-train's validate_and_save, which it calls after every update."""
+    trainer._relpos_validating = {
+        "epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch, "updates": trainer.get_num_updates(),
+    }  # fmt: skip
+    asked = trainer._relpos_asked = _asked_on_any_rank(trainer)
+    result = stock(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    if asked:
+        save_and_end(trainer, asked)
+    return result
+
+
+def leave_for_the_next_start(stock, cfg, trainer, *args, **kwargs):
+    """In place of fairseq-train's validate."""
+    if not getattr(trainer, "_relpos_asked", 0):
+        return stock(cfg, trainer, *args, **kwargs)
+    trainer._relpos_validation_due = trainer._relpos_validating
+    return [None]
+
+
+def make_the_validation_that_was_due(trainer, extra_state):
+    """And what fairseq saves by it, under the names of that time."""
+    from fairseq import checkpoint_utils
+
+    due, cfg = extra_state["validation_due"], trainer.cfg
+    commands = commands_with("validate_and_save")
+    if cfg.dataset.disable_validation or not commands:
         return
+    logger.info(f"the validation after {trainer.get_num_updates():,} updates, which a signal kept from being made")
+    epoch_itr = trainer._relpos_epoch_itr
+    place = trainer._relpos_epoch_itr = SimpleNamespace(
+        epoch=due["epoch"],
+        end_of_epoch=lambda: due["end_of_epoch"],
+        state_dict=lambda: extra_state["train_iterator"],
+    )
+    trainer._relpos_validating = due
+    losses = commands[0].validate(cfg, trainer, trainer.task, place, cfg.dataset.valid_subset.split(","))
+    early = commands[0].should_stop_early(cfg, losses[0])
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, place, losses[0])
+    if due["end_of_epoch"]:
+        trainer.lr_step(due["epoch"], losses[0])
+    trainer._relpos_epoch_itr = epoch_itr
+    if early:
+        cfg.optimization.max_epoch = -1
+
+
+def save_and_end(trainer, received):
     from fairseq import checkpoint_utils
 
     name = signal.Signals(received).name
-    checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, trainer._relpos_epoch_itr, None)
+    updates = trainer.get_num_updates()
+    if getattr(trainer, "_relpos_saved_after", None) != updates:
+        checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, trainer._relpos_epoch_itr, None)
     if trainer.data_parallel_world_size > 1:
         torch.distributed.barrier()  # a rank that ends earlier would have the saving one killed
-    updates = trainer.get_num_updates()
     kept = trainer.cfg.checkpoint
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
@@ -95,8 +170,8 @@ def save_and_end_if_asked(trainer):
 
 
 def tell_the_launcher(line):
-    """All is saved: scripts/launch_* know by it that the ranks ended as they were asked to, whatever
-    exit code reaches them."""
+    """Its last line says that all is saved: scripts/launch_* know by it that the ranks ended as they
+    were asked to, whatever exit code reaches them."""
     file = os.environ.get("RELPOS_STOPPED_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stopped:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -173,6 +174,21 @@ def test_ranks_with_other_data_are_named(data, tmp_path):
     assert all("they differ in train data (64 samples of sizes" in error_of(run) for run in runs)
 
 
+def test_ranks_with_another_second_shard_are_named(data, tmp_path):
+    other = binarise(tmp_path / "other", train=61)
+    (other / "valid.idx").unlink(), (other / "valid.bin").unlink()
+    for name in ("valid.idx", "valid.bin"):
+        shutil.copy(data / name, other)
+
+    def read_another(rank):
+        sys.argv[1] = f"{data}:{other if rank else data}"
+
+    runs = ranks(2, arguments(data, tmp_path / "run", "--max-update", 20, "--no-save"), tmp_path, before=read_another)
+    for run in runs:
+        assert "they differ in train data (61 samples of sizes" in error_of(run)
+    assert "end of epoch 1" in runs[0].printed()
+
+
 def test_what_belongs_to_one_rank_is_not_compared():
     cfg = {"model": {"lr": [1]}, "distributed": {"device_id": 3, "distributed_rank": 1}}
     assert agreement.flat(cfg) == {"--lr": [1]}
@@ -260,6 +276,19 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     alone = arguments(data, tmp_path / "alone", "--max-update", 8, "--update-freq", 2)
     train(alone, tmp_path / "log")
     assert_close(tmp_path / "run", tmp_path / "alone")
+
+
+def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
+    """The ranks stop on a signal that the launcher knows nothing of, and are started again."""
+    fails = plugin(tmp_path / "fails", "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                   "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+                   "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')")
+    command = arguments(data, tmp_path / "run", "--max-update", 8)
+    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *with_plugin(command, fails))
+    assert code == 1, printed
+    assert "SIGUSR1 after 3 updates" in printed
+    assert "launch_torchrun: error: rank " in printed.splitlines()[-1]
+    assert "first: the output of encoder.sentence_encoder.layers.0.fc1" in printed.splitlines()[-1]
 
 
 def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp_path):

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 from fairseq.file_io import PathManager
-from fairseq_data import binarise_translation, masked_lm, translation
+from fairseq_data import binarise, binarise_translation, masked_lm, translation
 from forked import Run, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -45,6 +45,24 @@ def test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch(data, unint
     train(arguments(data, tmp_path, *more), tmp_path / "log")
     assert "epoch 002" in (tmp_path / "log").read_text()
     assert_bitwise_equal(uninterrupted, tmp_path)
+
+
+def test_the_loss_scale_grows_as_if_the_run_had_not_stopped(data, tmp_path):
+    more = ("--fp16", "--fp16-scale-window", 6, "--fp16-init-scale", 8192, "--no-epoch-checkpoints")
+    train(arguments(data, tmp_path / "whole", *more, "--max-update", 16), tmp_path / "log")
+    for end in (7, 16):
+        train(arguments(data, tmp_path / "parts", *more, "--max-update", end), tmp_path / "log")
+    assert_bitwise_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_patience_goes_on(data, tmp_path):
+    """Nothing is ever better than the first validation."""
+    command = masked_lm(data, tmp_path / "run", USER_DIR, "--arch", "roberta_t5", "--lr", 0, "--patience", 3,
+                        "--validate-interval-updates", 1)  # fmt: skip
+    train([*command, "--max-update", "2"], tmp_path / "log")
+    printed = train([*command, "--max-update", "9"], tmp_path / "log")
+    assert "early stop since valid performance hasn't improved for last 3 runs" in printed
+    assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
 
 
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
@@ -169,6 +187,25 @@ def test_a_damaged_last_checkpoint_is_replaced_by_the_one_before(data, uninterru
     assert_bitwise_equal(save_dir, uninterrupted)
 
 
+def test_a_list_of_contents_that_torch_cannot_read_is_damage(tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save({"weights": torch.zeros(50), "more": torch.ones(3)}, path)
+    whole = path.read_bytes()
+    assert resuming.what_is_damaged(str(path)) is None
+    begin, found = whole.index(b"PK\x01\x02"), 0
+    for bit in range(8 * (len(whole) - begin)):
+        flipped = bytearray(whole)
+        flipped[begin + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        damage = resuming.what_is_damaged(str(path))
+        try:
+            torch.load(path)
+        except Exception:
+            assert damage is not None, bit
+            found += 1
+    assert found > 100
+
+
 def test_no_whole_checkpoint_at_all_is_an_error(tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK half a file")
     with pytest.raises(ValueError, match="cut short .* and no other checkpoint .* is whole"):
@@ -252,6 +289,17 @@ def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more
     last = run.printed().splitlines()[-1]
     assert what in last and "--reset-dataloader" in last and "Traceback" not in run.printed()
     assert "@ 4 updates" in train([*command, "--reset-dataloader"], tmp_path / "log")
+
+
+def test_resuming_with_other_data_in_an_epoch_is_refused(data, tmp_path):
+    train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
+    other = binarise(tmp_path / "other", train=61)
+    run = Run(arguments(other, tmp_path / "run", "--max-update", 6), tmp_path / "log")
+    assert run.wait() == 1
+    last = run.printed().splitlines()[-1]
+    assert "training data 64 samples of sizes" in last and "now 61 samples of sizes" in last
+    command = arguments(other, tmp_path / "run", "--max-update", 6, "--reset-dataloader")
+    assert "@ 4 updates" in train(command, tmp_path / "log")
 
 
 def test_at_the_end_of_an_epoch_other_batches_are_allowed():

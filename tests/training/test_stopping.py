@@ -1,6 +1,8 @@
 """Signals that save, and numbers that stop being numbers."""
 
+import multiprocessing
 import os
+import re
 import signal
 
 import pytest
@@ -59,21 +61,89 @@ def test_a_signal_to_one_rank_ends_both_after_the_same_update(data, tmp_path):
     assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 5
 
 
-def test_a_signal_during_validation_saves_too(data, tmp_path):
+def signal_in_validation():
+    from fairseq.tasks import FairseqTask
+
+    step = FairseqTask.valid_step
+
+    def valid_step(self, *args, **kwargs):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return step(self, *args, **kwargs)
+
+    FairseqTask.valid_step = valid_step
+
+
+def validations(printed):
+    return re.findall(r"epoch 00\d \| valid on 'valid' subset \| loss ([\d.]+) .*num_updates (\d+)", printed)
+
+
+@pytest.mark.parametrize("end, stop", [
+    (3, signal_in_validation), (3, signal_in_update(3, signal.SIGUSR1)),  # of the last update
+    (20, signal_in_validation), (20, signal_in_update(16, signal.SIGUSR1)),  # of an epoch's end
+])
+def test_a_validation_that_a_signal_kept_from_being_made_is_made_first(data, tmp_path, end, stop):
+    command = arguments(data, tmp_path / "run", "--max-update", end)
+    run = Run(command, tmp_path / "log", before=stop)
+    assert run.wait() == 75, run.printed()
+    after = min(end, 16)
+    assert f"SIGUSR1 after {after} updates" in run.printed() and not validations(run.printed())
+    printed = train(command, tmp_path / "log")
+    whole = train(arguments(data, tmp_path / "whole", "--max-update", end), tmp_path / "log")
+    assert validations(printed) == validations(whole) and len(validations(whole)) == (1 if end == 3 else 2)
+    names = os.listdir(tmp_path / "whole")
+    assert "checkpoint_best.pt" in names and set(names) <= set(os.listdir(tmp_path / "run"))
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    assert validations(train(command, tmp_path / "log")) == []  # only once
+
+
+def test_what_is_saved_after_an_update_is_saved_on_a_signal_too(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 4)
+    run = Run(command, tmp_path / "log", before=signal_in_update(4, signal.SIGTERM))
+    assert run.wait() == 75, run.printed()
+    assert run.printed().count("Saved checkpoint") == 1
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoint_1_4.pt", "checkpoint_last.pt"]
+
+
+def test_a_signal_to_the_data_loaders_as_well(data, tmp_path):
+    """torchrun and Slurm send it to all processes of a rank, also while it waits for batches."""
     def arm():
-        from fairseq.tasks import FairseqTask
+        from torch.utils.data._utils import fetch
 
-        step = FairseqTask.valid_step
+        os.setpgrp()
+        real, seen = fetch._MapDatasetFetcher.fetch, []
 
-        def valid_step(self, *args, **kwargs):
-            os.kill(os.getpid(), signal.SIGUSR1)
+        def fetch_and_signal(self, index):
+            seen.append(index)
+            if len(seen) == 3:
+                os.killpg(os.getpgrp(), signal.SIGTERM)
+            return real(self, index)
+
+        fetch._MapDatasetFetcher.fetch = fetch_and_signal
+
+    command = arguments(data, tmp_path / "run", "--max-update", 3, "--disable-validation", "--num-workers", 1,
+                        "--update-freq", 12)
+    run = Run(command, tmp_path / "log", before=arm)
+    assert run.wait() == 75, run.printed()
+    assert "SIGTERM after 1 updates: checkpoint_last.pt is saved" in run.printed()
+
+
+def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path):
+    def arm():
+        from fairseq.trainer import Trainer
+
+        step = Trainer.train_step
+
+        def train_step(self, *args, **kwargs):
+            print(f"{len(multiprocessing.active_children())} loaders")
             return step(self, *args, **kwargs)
 
-        FairseqTask.valid_step = valid_step
+        Trainer.train_step = train_step
 
-    run = Run(arguments(data, tmp_path / "run", "--max-update", 3), tmp_path / "log", before=arm)
-    assert run.wait() == 75, run.printed()
-    assert "SIGUSR1 after 3 updates" in run.printed()
+    command = arguments(data, tmp_path / "run", "--max-update", 8, "--no-save", "--num-workers", 1,
+                        "--validate-interval-updates", 1, "--max-valid-steps", 1)
+    printed = train(command, tmp_path / "log", before=arm)
+    counts = [int(found) for found in re.findall(r"(\d+) loaders", printed)]
+    assert len(counts) == 8 and max(counts) <= 2
 
 
 # Numbers that stop being numbers
@@ -116,8 +186,8 @@ def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
     command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation")
     runs = ranks(2, command, tmp_path, before=lambda rank: rank and poison(0)())
     lines = [last_line(run) for run in runs]
-    assert "rank 0" in lines[0] and "nothing non-finite on this rank" in lines[0]
-    assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1]
+    assert "rank 0" in lines[0] and "nothing non-finite on this rank" in lines[0] and "sentences" not in lines[0]
+    assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1] and "sentences" in lines[1]
 
 
 def test_a_collapsing_loss_scale_is_named(data, tmp_path):
@@ -126,6 +196,13 @@ def test_a_collapsing_loss_scale_is_named(data, tmp_path):
     run = Run(command, tmp_path / "log", before=poison(1))
     said = last_line(run)
     assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
+    assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
+
+
+def test_a_loss_scale_that_stays_at_its_threshold_has_collapsed(data, tmp_path):
+    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", "--fp16",
+                        "--fp16-init-scale", 4, "--threshold-loss-scale", 1)
+    said = last_line(Run(command, tmp_path / "log", before=poison(1)))
     assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
 
 

@@ -125,3 +125,36 @@ def test_gradients_are_divided_by_the_loss_scale_once():
     assert amp.clip_grad_norm(0.0) == 3
     amp.step()
     assert parameter.item() == -3
+
+
+def test_the_scaler_of_amp_goes_on_where_it_was():
+    cfg = Namespace(common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
+                    optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0))  # fmt: skip
+
+    def optimizer(scale):
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        amp = AMPOptimizer(cfg, [parameter], SGD(cfg.optimizer, [parameter]))
+        amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=int(scale))
+        return amp
+
+    trained, again = optimizer(4096.0), optimizer(128.0)
+    trained.scaler._lazy_init_scale_growth_tracker("cpu")
+    again.load_state_dict(trained.state_dict())
+    assert again.scaler.get_scale() == 4096 and again.scaler.get_growth_interval() == 128
+
+
+def test_the_state_of_apex_serves():
+    """apex's Adam counts its steps for a group, and has settings that torch's has not."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    mine = TorchAdamW(TorchAdamWConfig(lr=[0.1]), [parameter])
+    group = dict(mine.param_groups[0], params=[0], step=7, bias_correction=True)
+    averages = {"exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
+    mine.load_state_dict({"state": {0: averages}, "param_groups": [group]})
+    assert mine.optimizer.updates == 7
+    parameter.grad = torch.ones(2)
+    mine.step()
+    assert mine.optimizer.state[parameter]["step"] == 8
+
+    mine.optimizer.defaults["adam_w_mode"] = True  # one that apex would have and no checkpoint does
+    mine.load_state_dict(mine.state_dict())
+    assert mine.param_groups[0]["adam_w_mode"] is True
