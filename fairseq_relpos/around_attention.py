@@ -6,16 +6,18 @@ there. Layers differ in nothing else, so one compiled form serves them all.
 """
 
 import functools
-from types import MethodType
 
 import torch
 
 from .attention import RelPosMultiheadAttention
 
+#: of a layer that may be compiled
+FORMS = 64
+
 
 def compile_around_attention(layer):
     """In evaluation and decoding the layer stays as it is."""
-    layer.forward = MethodType(_forward, layer)
+    layer.forward = functools.partial(_forward, layer)
 
 
 def _forward(layer, *args, **kwargs):
@@ -44,4 +46,8 @@ def _compiled():
     for name in ("forward", "_get_input_buffer"):
         method = getattr(RelPosMultiheadAttention, name)
         setattr(RelPosMultiheadAttention, name, torch.compiler.disable(method))
+    # encoder or decoder, pads or none, one sentence or several: each is a form of its own, and beyond
+    # torch's limit of 8 the rest would run as it is
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+    setattr(torch._dynamo.config, limit, max(FORMS, getattr(torch._dynamo.config, limit)))
     return torch.compile(_as_it_is, dynamic=True)

@@ -9,7 +9,7 @@ stock architecture, and each encoding keeps its own initialisation.
 
 import contextlib
 import logging
-from types import MethodType
+from functools import partial
 from typing import List, Optional
 
 import torch
@@ -173,7 +173,7 @@ def recompute_in_backward(layer, offload=False):
     the time backward recomputes, another forward pass may be the current one."""
     layer.forward_once = layer.forward
     layer.offload = offload
-    layer.forward = MethodType(_checkpointed_forward, layer)
+    layer.forward = partial(_checkpointed_forward, layer)
 
 
 def _checkpointed_forward(layer, *args, **kwargs):

@@ -35,7 +35,7 @@ class Positions:
         self.tgt_len = tgt_len
         self.src_len = src_len
         self.cls = cls
-        self.device = padding_BS.device if padding_BS is not None else device
+        self.device = padding_BS.device if padding_BS is not None else device and torch.device(device)
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
         #: what one generation keeps from step to step; None in a full pass

@@ -7,7 +7,7 @@ Distributed Training Performance of the Unpadded BERT Model"). Real tokens come 
 comes out of a layer as 0.
 """
 
-from types import MethodType
+from functools import partial
 
 import torch
 
@@ -58,7 +58,7 @@ class _Spread(torch.autograd.Function):
 def run_on_real_tokens(layer):
     """An encoder layer of fairseq, as it is now, gets and gives [T, B, E] as before."""
     layer.forward_of_all = layer.forward
-    layer.forward = MethodType(_forward, layer)
+    layer.forward = partial(_forward, layer)
 
 
 def _forward(layer, x_TBE, encoder_padding_mask, *args, **kwargs):

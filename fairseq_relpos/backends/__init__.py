@@ -66,9 +66,9 @@ class Auto(Backend):
         return super().prepare_bias(bias, pos)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
-        backend, why = self.choose(terms, dropout_p, need_weights)
+        backend, why = self.choose(terms, mask, dropout_p, need_weights)
         if isinstance(backend, Triton) and not self.trusts(backend, terms, v_BHSD, mask, dropout_p):
-            backend, why = self.choose(terms, dropout_p, need_weights)
+            backend, why = self.choose(terms, mask, dropout_p, need_weights)
         if (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
@@ -88,8 +88,8 @@ class Auto(Backend):
                 )
         return self.distrusted is None
 
-    def choose(self, terms, dropout_p, need_weights):
-        """(backend, why): by what is asked for, the terms, the device, dropout and length."""
+    def choose(self, terms, mask, dropout_p, need_weights):
+        """(backend, why): by what is asked for, terms, mask, device, dropout and length."""
         if need_weights:
             return Eager(), "attention weights are asked for"
         tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
@@ -104,8 +104,12 @@ class Auto(Backend):
         if tgt_len == 1:
             return SDPA() if terms.content_free else Eager(), f"one query, {kind}"
         device = terms.q_BHTD.device.type
-        if kind == "a fixed bias" and not (device == "cpu" and dropout_p):
-            return SDPA(), kind
+        if kind == "a fixed bias":
+            # bias and pads together are one tensor [B, H, T, S], kept for backward in each layer
+            kept = mask.padding_BS is not None and torch.is_grad_enabled()
+            if not (dropout_p if device == "cpu" else kept):
+                return SDPA(), kind
+            kind += "" if device == "cpu" else " and pads"
         if dropout_p:
             kind += ", dropout"
         if device != "cpu":

@@ -21,6 +21,8 @@ def difference(
         mine = outcome(backend, terms, v_BHSD, mask)
         with torch.random.fork_rng(devices=[]):  # the training's own numbers stay
             dropped = outcome(backend, terms, v_BHSD, mask, dropout_p) if dropout_p else {}
+    except torch.cuda.OutOfMemoryError:  # says nothing of the kernels
+        raise
     except Exception as error:  # a compiler's errors have no common class
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     for name, found in dropped.items():
@@ -37,7 +39,8 @@ def difference(
 
 def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
     """Equal for calls that the same kernels serve: tiles are smaller where there are few keys."""
-    present = frozenset((name, x.requires_grad, x.dtype) for name, x in terms.tensors().items())
+    wanted = torch.is_grad_enabled()
+    present = frozenset((name, wanted and x.requires_grad, x.dtype) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None
     tile = min(64, max(16, 1 << (v_BHSD.size(2) - 1).bit_length()))
     widths = terms.q_BHTD.size(3), v_BHSD.size(3)
@@ -46,16 +49,17 @@ def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
 
 def outcome(backend, terms, v_BHSD, mask, dropout_p=0.0):
     tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
-    leaves = {name: x.detach().requires_grad_(x.requires_grad) for name, x in tensors.items()}
+    wanted = torch.is_grad_enabled()  # views of a parameter say so in an evaluation, too
+    leaves = {name: x.detach().requires_grad_(wanted and x.requires_grad) for name, x in tensors.items()}
     copy = replace(terms, **{name: x for name, x in leaves.items() if name != "v_BHSD"})
     # hooks of its own: activation checkpointing counts what is saved under those around it
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(unchanged, unchanged):
+    with torch.set_grad_enabled(wanted), torch.autograd.graph.saved_tensors_hooks(unchanged, unchanged):
         out, _ = backend(copy, leaves["v_BHSD"], mask, dropout_p, False)
         found = {"output": out.detach()}
         learned = {name: x for name, x in leaves.items() if x.requires_grad}
         if learned:
-            # a gradient that differs from entry to entry
-            weights = torch.linspace(-1, 1, out.numel(), device=out.device, dtype=out.dtype)
+            # a gradient that differs from entry to entry; in half precision linspace is NaN from 2^17 on
+            weights = torch.linspace(-1, 1, out.numel(), device=out.device).to(out.dtype)
             grads = torch.autograd.grad(out, list(learned.values()), weights.view(out.shape))
             found.update({f"gradient of {name}": x for name, x in zip(learned, grads)})
     return found

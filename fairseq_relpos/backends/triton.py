@@ -340,7 +340,7 @@ def tile_sizes(terms: Terms) -> Tuple[int, int]:
     if terms.A is not None or terms.C is not None:
         tile = 32 if half and terms.q_BHTD.size(3) <= 64 else 16
         return tile, tile
-    return (64 if half and terms.gate is None else 32), 32
+    return (64 if half and terms.gate is None else 32), (32 if half or terms.q_BHTD.size(3) <= 64 else 16)
 
 
 def padded(size):

@@ -32,15 +32,18 @@ class RoPE(PositionEncoding):
 
     def terms(self, q_BHTD, k_BHSD, pos):
         # slots will do: padding to the left shifts query and key alike
-        cos, sin = pos.remember(
-            self, lambda length: rotation(length, self.dims.head_dim, self.base, k_BHSD.device)
-        )
+        cos, sin = pos.remember(self, lambda length: self.rotation(length, k_BHSD.device))
         queries, keys = slice(pos.src_len - pos.tgt_len, pos.src_len), slice(pos.src_len)
         return Terms(
             rotate(q_BHTD, cos[queries], sin[queries]),
             rotate(k_BHSD, cos[keys], sin[keys]),
             self.scale,
         )
+
+
+    def rotation(self, length, device):
+        """For at least so many positions: few different tables, which stay on the device."""
+        return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.base, device)
 
 
 @functools.lru_cache(maxsize=8)

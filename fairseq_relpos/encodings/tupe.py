@@ -107,7 +107,7 @@ class UntiedPositions(ProjectedPositions):
             theta = self.scale * (q_HRD * k_HRD).sum(-1).mT
         if self.bias_at_cls:
             count = self.buckets.count
-            theta = theta + full_precision(self.b[[count // 2, count]])
+            theta = theta + full_precision(torch.stack([self.b[count // 2], self.b[count]]))
         return theta
 
 

@@ -8,6 +8,7 @@ from loops import random_qk
 
 from fairseq_relpos import compiled
 from fairseq_relpos.backends import Auto, Mask, select
+from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped
@@ -22,7 +23,7 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
     auto = auto or select("auto")
     out, weights = auto(terms, k.clone(), Mask(), dropout_p, need_weights)
     assert (weights is not None) == need_weights
-    return auto.choose(terms, dropout_p, need_weights)[0].name
+    return auto.choose(terms, Mask(), dropout_p, need_weights)[0].name
 
 
 @pytest.mark.parametrize("name, tgt_len, src_len, dropout_p, expected", [
@@ -56,6 +57,21 @@ def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):
 def test_without_gradients(name, length, expected):
     with torch.no_grad():
         assert call(name, length, length) == expected
+
+
+def test_pads_and_a_fixed_bias_on_a_gpu(monkeypatch):
+    """Together they are a tensor [B, H, T, S] that sdpa keeps for backward."""
+    monkeypatch.setattr(Triton, "refuses", lambda *_: None)
+    q = torch.randn(2, 2, 30, 8, requires_grad=True)
+    terms = build("alibi", Dims(16, 2, 30)).terms(q, q, Positions.of(30, 30))
+    terms.q_BHTD = q.to("meta")  # a device that is no CPU
+    pads = Mask(torch.zeros(2, 30, dtype=torch.bool))
+    choose = lambda mask: Auto().choose(terms, mask, 0.0, False)[0].name  # noqa: E731
+    assert (choose(Mask()), choose(pads)) == ("sdpa", "triton")
+    with torch.no_grad():
+        assert choose(pads) == "sdpa"
+    monkeypatch.setattr(Triton, "refuses", lambda *_: "an old GPU")
+    assert choose(pads) == "sdpa"
 
 
 def test_weights_come_from_eager():

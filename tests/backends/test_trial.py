@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_relpos.backends import Auto, Mask
 from fairseq_relpos.backends.lean import Lean
+from fairseq_relpos.backends.trial import difference
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
@@ -74,6 +75,36 @@ def test_kernels_that_do_not_agree_are_left_alone_aloud(change, reason, caplog):
     assert kernels.calls == 1
     (record,) = caplog.records
     assert reason in record.getMessage()
+
+
+def test_half_precision_of_many_entries_is_compared(dtype=torch.float16):
+    """2^17 of them: linspace in float16 is NaN there."""
+    q, k, v = torch.randn(3, 4, 8, 64, 64, dtype=dtype).unbind()
+    terms = build("t5", Dims(512, 8, 64)).terms(q.requires_grad_(), k, Positions.of(64, 64))
+    assert difference(Kernels(), Lean(), terms, v, Mask(), 0.0) is None
+
+
+@pytest.mark.parametrize("name", ["shaw", "m4_reset", "m1"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_an_evaluation_compares_outputs_alone(name, mode):
+    encoding = build(name, Dims(8, 2, 9))
+    with mode():
+        q, k = random_qk(encoding.dims, 9, 9, dtype=torch.float32)
+        terms = encoding.terms(q, k, Positions.of(9, 9))
+        auto = AutoOnAGPU(Kernels())
+        auto(terms, q, Mask(), 0.0, False)
+    assert auto.distrusted is None
+
+
+def test_a_lack_of_memory_is_no_reason_to_distrust():
+    def no_room(out):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    terms, v = terms_and_v()
+    auto = AutoOnAGPU(Kernels(no_room))
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        auto(terms, v, Mask(), 0.0, False)
+    assert auto.distrusted is None
 
 
 def test_each_kind_of_call_is_tried_once():

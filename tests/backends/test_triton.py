@@ -183,6 +183,10 @@ def test_a_causal_stack_leaves_out_tiles(form, monkeypatch):
 
 @pytest.mark.parametrize("tiles", [(16, 16), (64, 32), (64, 64)])
 def test_any_tile_size(tiles, monkeypatch):
+    if tiles == (64, 64) and DEVICE == "cuda":
+        room = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
+        if room < 160 * 1024:
+            pytest.skip(f"backward tiles of 64 need 149 KiB of shared memory, this GPU has {room // 1024}")
     monkeypatch.setattr(backend, "tile_sizes", lambda terms: tiles)
     assert_equals_eager(*make("sum of all", 7, 40))
 

@@ -63,6 +63,7 @@ ALWAYS = {"forward", "backward_queries", "backward_keys"}
 @pytest.mark.parametrize("capability, dtype, width, form, padding, causal, queries", [
     (80, "float16", 64, "everything", "padded", "causal", 512),
     (80, "float32", 128, "everything", "padded", "full", 512),
+    (80, "float32", 128, "bias", "padded", "full", 512),
     (80, "float32", 64, "product", "unpadded", "full", 512),
     (80, "bfloat16", 128, "rows", "unpadded", "causal", 512),
     (80, "bfloat16", 64, "gate", "padded", "full", 512),

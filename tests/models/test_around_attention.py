@@ -81,6 +81,18 @@ def test_layers_share_what_is_compiled(make, traced):
     assert counts[0] == counts[1] > 0
 
 
+def test_every_form_of_a_batch_is_compiled(traced):
+    """Encoder and decoder, with pads and without, one sentence and several: nothing runs as it is
+    once torch has compiled eight forms, which ``own_compiler`` makes an error."""
+    model = transformer("transformer_t5", **NO_DROPOUT, torch_compile=True).train()
+    source, _, previous = translation_batch()
+    for rows in (slice(0, 3), slice(0, 2), slice(0, 1), slice(1, 3), slice(2, 3)):
+        for begin in (0, 4):
+            for length in (7, 5):
+                batch = source[rows, begin:], previous[rows, :length]
+                model(batch[0], batch[0].ne(1).sum(1), batch[1])[0].sum().backward()
+
+
 @pytest.mark.parametrize("make", [masked_lm, translation])
 def test_evaluation_is_not_compiled(make):
     (plain, batches), (model, _) = make("t5"), make("t5", torch_compile=True)

@@ -1,6 +1,7 @@
 """roberta_NAME inside fairseq: what must stay stock, what must be the encoding's."""
 
 import copy
+import pickle
 import re
 
 import pytest
@@ -38,6 +39,15 @@ def loss_of(model, tokens, seed=3):
 
 def gradients(model):
     return {k: p.grad for k, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("flag", ["checkpoint_activations", "torch_compile", "unpad"])
+def test_a_model_whose_layers_run_otherwise_can_be_pickled(flag):
+    model = roberta("roberta_t5", **{flag: True}).eval()
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert torch.equal(again(sentences())[0], model(sentences())[0])
+        layer = stack_of(again).layers[0]
+        assert layer.forward.args == (layer,)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
