@@ -50,5 +50,5 @@ def _downloaded(address):
             with tarfile.open(archive) as files:
                 files.extractall(unpacked, filter="data")
             os.rename(unpacked, folder)
-    inside = os.listdir(folder)
-    return os.path.join(folder, inside[0]) if len(inside) == 1 else folder
+    inside = [os.path.join(folder, name) for name in os.listdir(folder)]
+    return inside[0] if len(inside) == 1 and os.path.isdir(inside[0]) else folder

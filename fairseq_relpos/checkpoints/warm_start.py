@@ -4,11 +4,13 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from .. import flags
+from ..encodings import StackPart, build_layer_part, parse_hparams
 from ..models.roberta import RelPosRoberta
 from ..signature import KEY
 from .loading import load_checkpoint
@@ -45,7 +47,7 @@ def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
     Every tensor that fits by name and shape is kept, the token embeddings, layers, heads
     and, between encodings that have a table in common, positions. The rest is what a new
     model has under ``seed``. Sizes and the other settings are the source's. A position
-    table under another name or of another shape is left out, never converted: learned
+    table of another method or of another shape is left out, never converted: learned
     positions, added to the words, say nothing about TUPE's p or the rows of a relative
     table. positions: values by the names that ``position_settings`` lists; what is not given
     is the architecture's default, whatever the source has.
@@ -64,10 +66,11 @@ def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
     rename(weights, model)
 
     own = model.state_dict()
+    means_the_same = common_tables(source["cfg"].model, model)
     fitting = {
         key: tensor
         for key, tensor in weights.items()
-        if key in own and own[key].shape == tensor.shape and not key.endswith(KEY)
+        if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
     }
     model.load_state_dict({**own, **fitting})
     save(out_path, source["cfg"], args, model)
@@ -79,6 +82,29 @@ def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
         left_out=shapes({k: t for k, t in weights.items() if k not in fitting}),
         args=args,
     )
+
+
+def common_tables(old, model):
+    """Whether a parameter of this name means the same in both. Methods call many things a table:
+    one in a layer is common to runs of one encoding, one of the stack to encodings that take it
+    from one class (learned and bert_r; TUPE's and bert_ad)."""
+    stack = model.encoder.sentence_encoder
+    here = stack.layers[0].self_attn.position_encoding
+    for layer in stack.layers:  # a layer that sees no positions says nothing
+        if here.name == "none":
+            here = layer.self_attn.position_encoding
+    name = getattr(old, "position_encoding", None) or "learned"  # stock fairseq's
+    with torch.random.fork_rng(devices=[]):
+        there = build_layer_part(name, here.dims, **parse_hparams(getattr(old, "position_hparams", None)))
+        stacks = [type(stack.embed_positions), type(there.make_stack())]
+    origins = [{c for c in kind.__mro__ if issubclass(c, StackPart) and c is not StackPart} for kind in stacks]
+
+    def means_the_same(key):
+        if ".position_encoding." in key:
+            return type(here) is type(there)
+        return ".embed_positions." not in key or bool(set.intersection(*origins))
+
+    return means_the_same
 
 
 def refuse_unknown_arch(arch):

@@ -53,6 +53,8 @@ def train_flags(path, settings, given):
     for name in ("encoder_normalize_before", "untie_weights_roberta"):
         if getattr(settings, name):
             yield f"--{name.replace('_', '-')}"
+    if not getattr(settings, "layernorm_embedding", True):
+        yield "--no-layernorm-embedding"
     yield flag("max_positions", settings.max_positions)
     for name, value in given.items():
         yield flag(name, f'"{value}"')

@@ -95,7 +95,8 @@ class LogKernel(DistanceBias):
 
     def __init__(self, dims):
         super().__init__(dims)
-        self.r = nn.Parameter(torch.empty(2, dims.num_heads).uniform_(0, 1).expm1().log())
+        r = torch.empty(2, dims.num_heads).uniform_(0, 1) * torch.tensor([[2.0], [1.0]])
+        self.r = nn.Parameter(r.expm1().log())
 
     def bias_row(self, offset_R):
         r1, r2 = nn.functional.softplus(full_precision(self.r))[..., None]
@@ -107,7 +108,8 @@ class KerpleLog(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - r_{1,h} log(1 + r_{2,h} |j - i|), r_1, r_2 > 0
     (Chi et al. 2022, KERPLE, Eq. 4).
 
-    r: (2, H), the softplus of free parameters, r U(0, 1) at first; per_layer=True, as in
+    r: (2, H), the softplus of free parameters, r_1 U(0, 2) and r_2 U(0, 1) at first, as in the
+    authors' code; per_layer=True, as in
     the authors' code: in each layer; False: one for the stack. Symmetric, any length.
 
     Cost: one bias [H, T, S] in each layer; H T S additions.

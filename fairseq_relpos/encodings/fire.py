@@ -10,8 +10,12 @@ from ..terms import Bias
 from .base import PositionEncoding, StackPart, full_precision, register
 
 
+#: psi of the pair (0, 0) at least
+TINY = 1e-6
+
+
 class NormalisedDistanceBias(StackPart):
-    """MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign), psi(x) = log(c x + 1)."""
+    """MLP_h(psi(|j-i|) / psi(max(|L|, i, j)), sign), psi(x) = log(|c| x + 1)."""
 
     def __init__(self, dims, c, threshold, hidden):
         super().__init__(dims)
@@ -26,7 +30,7 @@ class NormalisedDistanceBias(StackPart):
         self.block_share = dims.num_heads / hidden
 
     def share(self, pos):
-        limit = full_precision(self.factor) * self.threshold
+        limit = full_precision(self.factor).abs() * self.threshold
         if pos.src_len - 1 <= limit.item():
             # no token is beyond L, so one value for each offset says it all
             rows = Clipped(max(pos.src_len - 1, 1))
@@ -48,7 +52,8 @@ class NormalisedDistanceBias(StackPart):
     def of_offsets(self, offset, reach):
         """[.., H] for offsets [..], normalised by psi(reach)."""
         c, offset = full_precision(self.c).abs(), offset.to(reach)
-        x = torch.log1p(c * offset.abs())[..., None] / torch.log1p(c * reach)[..., None]
+        # psi(L) is 0 where L has been learned away
+        x = torch.log1p(c * offset.abs())[..., None] / torch.log1p(c * reach).clamp(min=TINY)[..., None]
         if not self.dims.causal:
             x = torch.cat([x, offset.sign()[..., None]], -1)
         hidden = F.linear(x, full_precision(self.inner.weight), full_precision(self.inner.bias))

@@ -23,6 +23,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
         RobertaModel.add_args(parser)
         flags.add_flags(parser)
         parser.add_argument(
+            "--no-layernorm-embedding",
+            action="store_false",
+            dest="layernorm_embedding",
+            help="no LayerNorm of the embeddings, as in checkpoints that have none",
+        )
+        parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
             help="save memory: compute each layer's activations again in backward",

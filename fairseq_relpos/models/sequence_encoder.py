@@ -20,6 +20,9 @@ class SequenceEncoder(BaseFairseqModel):
     A sequence has no [CLS]; the size of the tables is --max-source-positions.
     """
 
+    #: a sequence ends with its last symbol, not with </s>
+    reads_end = False
+
     def __init__(self, args, encoder, channels, num_labels):
         super().__init__()
         self.encoder = encoder

@@ -8,7 +8,8 @@ from typing import List
 
 import torch
 
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model
+from ..encodings import StackPart
+from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
 
 #: what a sentencepiece model beside dict.txt is called: by fairseq's hub, by our recipes
 SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spm.model")
@@ -38,6 +39,7 @@ def run(args):
     model, settings, task = load_model(args.checkpoint, args.data)
     name = encoding_name(settings, args.checkpoint)
     which, stack = choose_stack(model, args.stack)
+    refuse_stock_stack(stack, which, args.checkpoint)
     pieces_of = splitter(args.sentencepiece_model, args.data or settings.task.data)
     shown, encoder_out = read(model, task, which, args.text, args.target, pieces_of)
     weights_NHTT = attention_weights(stack, shown.ids_1T, **encoder_out)
@@ -65,9 +67,12 @@ def read(model, task, which, text, target, pieces_of):
     begin, end = task.source_dictionary.bos_word, task.source_dictionary.eos_word
     if hasattr(model, "encoder"):
         _, encoder = choose_stack(model, "encoder")
-        has_cls = encoder.embed_positions.dims.has_cls
+        # stock fairseq's positions, in a stack that --position-stacks leaves alone, know of no [CLS]
+        has_cls = isinstance(encoder.embed_positions, StackPart) and encoder.embed_positions.dims.has_cls
+        if getattr(model, "project_values", None) is not None:
+            raise ValueError("this model reads vectors of numbers, no symbols, so there is no text to show")
         source = tokens("--text", text, task.source_dictionary, pieces_of,
-                        [begin] if has_cls else [], [end])
+                        [begin] if has_cls else [], [end] if getattr(model, "reads_end", True) else [])
         if which == "encoder":
             return source, {}
         if target is None:

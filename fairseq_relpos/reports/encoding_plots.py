@@ -9,7 +9,7 @@ from ..encodings import Dims, build, find, parse_hparams
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
 from ..positions import Positions
 from ..rows import LogBuckets
-from ..terms import Bias, over_offsets
+from ..terms import over_offsets
 from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
 from .figures import HEAT, line_colours, new_figure, save
 
@@ -102,9 +102,8 @@ def row_values(encoding, part, length):
     terms = encoding.terms(q, q, pos)
     if terms.gain is not None:
         return over_offsets(terms.gain, terms.rows, length, length), "factor of the logit"
-    shared = pos.shared
-    if isinstance(shared, Bias) and shared.bias_row is not None and shared.bias is None:
-        row_HL = over_offsets(shared.bias_row, shared.rows, length, length)
+    if terms.content_free and terms.bias_row is not None and terms.bias is None:
+        row_HL = over_offsets(terms.bias_row, terms.rows, length, length)
         return row_HL, "bias added to the logit (nats)"
     return None, None
 

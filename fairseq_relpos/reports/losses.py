@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import List, Optional, Sequence
 
-from .training_log import Run, read_run, tell_variants_apart
+from .training_log import NATS, Run, read_run, tell_variants_apart
 
 
 def add_arguments(parser):
@@ -103,7 +103,8 @@ def plot(runs: List[Run], path, names=None) -> Path:
                        label=label)
         panel.set_title((names or {}).get(split, split))
         panel.set_xlabel("updates")
-        panel.set_ylabel("loss (nats per masked token)")
+        in_nats = all(run.unit == NATS for run in runs)
+        panel.set_ylabel("loss (nats per predicted token)" if in_nats else "loss of the criterion")
         panel.set_ylim(*visible_losses(runs))
     panels[0].legend(title="thin: training", title_fontsize="small")
     return save(figure, path)

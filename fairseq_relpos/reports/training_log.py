@@ -28,6 +28,8 @@ class Run:
     #: what was given of --position-hparams and --position-layers
     variant: str = ""
     parameters: Optional[int] = None
+    #: that losses of the log are multiplied by
+    unit: float = NATS
     #: --max-update of the last start
     max_updates: int = 0
     train: Dict[int, float] = field(default_factory=dict)
@@ -98,6 +100,8 @@ def read_run(path) -> Run:
 
 def read_settings(run, line):
     run.seed = int(re.search(r"'seed': (\d+)", line)[1])
+    if re.search(r"'criterion': {'_name': 'sequence_labels'", line):
+        run.unit = 1.0  # nats already, or a squared error
     run.max_updates = int(re.search(r"'max_update': (\d+)", line)[1])
     encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
@@ -141,7 +145,7 @@ def read_line(run, line):
     except ValueError:
         return  # the last line of a run that is being written, or not one of fairseq's
     if "num_updates" in entry and "loss" in entry:
-        run.train[int(entry["num_updates"])] = float(entry["loss"]) * NATS
+        run.train[int(entry["num_updates"])] = float(entry["loss"]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
         if "wps" in entry:
@@ -150,7 +154,7 @@ def read_line(run, line):
         split = re.fullmatch(r"(\w+)_num_updates", key)
         if split and split[1] != "train":
             losses = run.valid.setdefault(split[1], {})
-            losses[int(value)] = float(entry[f"{split[1]}_loss"]) * NATS
+            losses[int(value)] = float(entry[f"{split[1]}_loss"]) * run.unit
             if f"{split[1]}_nll_loss" in entry:
                 nll = run.valid_nll.setdefault(split[1], {})
-                nll[int(value)] = float(entry[f"{split[1]}_nll_loss"]) * NATS
+                nll[int(value)] = float(entry[f"{split[1]}_nll_loss"]) * run.unit

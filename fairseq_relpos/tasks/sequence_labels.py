@@ -160,8 +160,9 @@ def read_split(data, split):
             "numpy.savez writes them"
         ) from error
     check(arrays, path)
-    for name in ("inputs", "labels"):
-        kind = np.float32 if arrays[name].dtype.kind == "f" else np.int64
+    # float64: fairseq halves every float32 tensor under --fp16, and with it what is to be hit
+    for name, floats in (("inputs", np.float32), ("labels", np.float64), ("lengths", np.int64)):
+        kind = floats if arrays[name].dtype.kind == "f" else np.int64
         arrays[name] = arrays[name].astype(kind, copy=False)
     return arrays
 
@@ -170,6 +171,13 @@ def check(arrays, path):
     inputs, lengths, labels = arrays["inputs"], arrays["lengths"], arrays["labels"]
     if not len(lengths) or len(lengths) != len(labels):
         raise ValueError(f"{path} has {len(lengths)} lengths and {len(labels)} labels")
+    if lengths.dtype.kind not in "iu":
+        raise ValueError(f"{path} has lengths of type {lengths.dtype}: give integers")
+    symbols, known = [str(symbol) for symbol in arrays["symbols"]], Dictionary()
+    for symbol in symbols:
+        if known.index(symbol) != known.unk() or symbol == known.unk_word:
+            raise ValueError(f"{path} has the symbol {symbol!r} twice, or one that is fairseq's own: give another name")
+        known.add_symbol(symbol)
     if lengths.min() < 1 or lengths.sum() != len(inputs):
         raise ValueError(
             f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to "

@@ -1,6 +1,8 @@
 """The ways a trained checkpoint is used from Python."""
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -138,6 +140,14 @@ def test_torch_hub_loads_from_an_http_address(folder, tmp_path, roberta, monkeyp
     assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
     # the second time it is there already
     hub_roberta(address, checkpoint_file="checkpoint.pt", bpe="sentencepiece")
+
+
+def test_an_archive_of_one_file_is_a_folder_of_it(folder, tmp_path, monkeypatch):
+    archive = tmp_path / "hub" / "fairseq_relpos" / hashlib.sha256(b"http://x/m.tar.gz").hexdigest()[:16]
+    archive.mkdir(parents=True)
+    shutil.copy(folder / "checkpoint.pt", archive)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    assert hub_roberta("http://x/m.tar.gz", **settings(folder)).model.encoder
 
 
 def test_fairseqs_own_class_loads_it_with_user_dir(folder, tmp_path):

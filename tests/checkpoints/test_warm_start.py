@@ -1,5 +1,6 @@
 """A new position encoding in a trained RoBERTa."""
 
+import argparse
 import copy
 import re
 import shlex
@@ -21,6 +22,7 @@ from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.checkpoints.warm_start import warm_start
 from fairseq_relpos.cli import main
 from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.models.roberta import RelPosRoberta
 from fairseq_relpos.signature import to_text
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
@@ -151,6 +153,35 @@ def test_what_two_encodings_share_is_kept_and_the_rest_named(tmp_path):
     assert set(done.fresh) == {POSITIONS + "p"}
     n, dim = SIZES["max_positions"], SIZES["encoder_embed_dim"]
     assert done.left_out == {POSITIONS + "p": (n + 1, dim), POSITIONS + "b": (33, 3)}
+
+
+@pytest.mark.parametrize("one, other, positions", [
+    ("shaw", "m3", {"position_hparams": "init=ones"}), ("shaw", "lfhc", {"position_hparams": "heads=shared"}),
+    ("m4", "m4m", {}), ("transformer_xl", "gcdf", {}), ("t5", "bert_r", {}),
+])
+def test_a_table_of_another_method_is_as_new(one, other, positions, tmp_path):
+    """Shapes and names agree, what they mean does not: lfhc's rows count i - j, shaw's j - i."""
+    source = trained(f"roberta_{one}", tmp_path / "in.pt", **({"position_hparams": "max_distance=31"} if one == "shaw" else {}))
+    done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), f"roberta_{other}", positions)
+    shared = [key for key, p in source.named_parameters()
+              if ("position_encoding" in key or "embed_positions" in key) and key in {**done.kept, **done.fresh}]
+    assert shared and set(shared) <= set(done.fresh) and not any("position" in key for key in done.kept)
+
+
+def test_learned_positions_serve_bert_r(tmp_path):
+    trained("roberta_learned", tmp_path / "in.pt")
+    done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_bert_r")
+    assert POSITIONS + "weight" in done.kept and set(done.fresh) == {POSITIONS + "b"}
+
+
+def test_a_model_without_layernorm_embedding_trains_on(tmp_path, capsys):
+    trained("roberta_t5", tmp_path / "in.pt", layernorm_embedding=False)
+    assert main(["warm-start", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "--arch", "roberta_shaw"]) == 0
+    assert "--no-layernorm-embedding" in capsys.readouterr().out.splitlines()[-1]
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    RelPosRoberta.add_args(parser)
+    assert parser.parse_args(["--no-layernorm-embedding"]).layernorm_embedding is False
+    assert not hasattr(parser.parse_args([]), "layernorm_embedding")
 
 
 def test_the_same_encoding_keeps_everything(tmp_path):

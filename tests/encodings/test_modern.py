@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops
+from loops import LENGTHS, check_against_loops, random_qk
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.encodings.alibi import slopes
@@ -97,6 +97,24 @@ def test_fire_normalises_the_distance(threshold, lengths, padding, dims):
         return q_i @ k_j / 2 + bias
 
     check_against_loops(encoding, oracle, *lengths, padding)
+
+
+@pytest.mark.parametrize("factor", [-1e-3, 0.0, -1.0])
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+def test_fire_stays_finite_where_its_threshold_has_been_learned_away(dims, factor):
+    encoding = build("fire", dims, threshold=4)
+    encoding.stack.factor.data.fill_(factor)
+    q, k = random_qk(dims, 7, 7, dtype=torch.float32)
+    logits = encoding.logits(q, k, Positions.of(7, 7))
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in encoding.parameters())
+
+
+def test_kerple_starts_where_the_authors_do():
+    r1, r2 = torch.nn.functional.softplus(build("kerple_log", Dims(4000, 1000, 8)).stack.r)
+    assert 1.9 < r1.max() <= 2 and 0.95 < r1.mean() < 1.05
+    assert 0.95 < r2.max() <= 1 and 0.45 < r2.mean() < 0.55
 
 
 def test_fire_is_one_value_an_offset_while_no_token_is_beyond_its_threshold():

@@ -1,12 +1,14 @@
 """Attention probabilities of a trained model on a text."""
 
 import re
+from argparse import Namespace
 
 import pytest
 import torch
-from small_models import dictionary, roberta, stack_of
+from small_models import dictionary, roberta, stack_of, transformer
 
 from fairseq_relpos.cli import main
+from fairseq_relpos.reports import attention_plot
 from fairseq_relpos.reports.attention_plot import attention_weights
 
 TEXT = "w1 w2 <mask> w4 w1"
@@ -48,6 +50,18 @@ def test_weights_are_those_of_the_forward_pass(arch):
     torch.testing.assert_close(weights[0], first[:, 0])
     assert torch.equal(stack(ids)["encoder_out"][0], before), "no hook is left behind"
     assert not attention._forward_hooks and not attention._forward_pre_hooks
+
+
+def test_a_stack_of_stock_fairseq_beside_ours(monkeypatch, tmp_path, capsys):
+    model = transformer("transformer_t5", position_stacks="decoder").eval()
+    task = Namespace(source_dictionary=dictionary(), target_dictionary=dictionary())
+    settings = Namespace(model=model.args, task=Namespace(data=str(tmp_path)))
+    monkeypatch.setattr(attention_plot, "load_model", lambda *_: (model, settings, task))
+    command = ["plot", "attention", "x.pt", "--text", "w1 w2", "--target", "w3 w4 w5", "--output", str(tmp_path / "a.svg")]
+    assert main([*command, "--stack", "decoder"]) == 0
+    assert "decoder: 2 layers x 3 heads x 4 tokens" in capsys.readouterr().out
+    assert main([*command, "--stack", "encoder"]) == 1
+    assert "the encoder of x.pt is stock fairseq" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg"])

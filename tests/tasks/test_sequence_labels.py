@@ -1,5 +1,7 @@
 """The task, criterion and model for one answer per sequence."""
 
+import subprocess
+import sys
 from argparse import Namespace
 
 import numpy as np
@@ -11,6 +13,7 @@ from fairseq_data import fairseq
 import fairseq_relpos  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.sequence_labels import SequenceLabelsCriterion
 from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.reports.training_log import read_run
 from fairseq_relpos.tasks.sequence_labels import SequenceLabelsConfig, SequenceLabelsTask
 
 LENGTHS = [3, 7, 1, 7, 5, 2, 4, 7]
@@ -97,10 +100,17 @@ def test_a_number_is_right_within_the_tolerance(tmp_path):
     task.load_dataset("train")
     sample = batch_of(task, range(8))
     offsets = torch.tensor([0.0, 0.039, -0.039, 0.041, -0.041, 1.0, 0.01, 0.02])
-    answers = (sample["target"] + offsets)[:, None]
+    answers = (sample["target"] + offsets).float()[:, None]
     loss, _, log = SequenceLabelsCriterion(task, 0.04)(lambda **_: answers, sample)
     assert log["right"] == 5
     assert loss.item() == pytest.approx(offsets.square().sum().item(), abs=1e-6)
+
+
+def test_numbers_stay_what_they_are_in_half_precision(tmp_path):
+    """fairseq halves every float32 tensor of a batch."""
+    task = task_on(write(tmp_path, kind=VECTORS, labels=np.full(8, 300.7)))
+    task.load_dataset("train")
+    assert batch_of(task, range(8))["target"].dtype == torch.float64
 
 
 def test_each_epoch_has_another_order_and_the_same_seed_the_same(task):
@@ -124,6 +134,10 @@ def test_each_epoch_has_another_order_and_the_same_seed_the_same(task):
         ({"labels": np.array([0, 1, -1, 0, 0, 0, 0, 0])}, "the label -1"),
         ({"inputs": np.zeros((36, 2), int)}, "inputs of shape [36, 2] and type int64"),
         ({"inputs": np.zeros(36)}, "floats in one row"),
+        ({"lengths": np.array(LENGTHS, float)}, "lengths of type float64"),
+        ({"symbols": np.array(["a", "b", "a", "c"])}, "the symbol 'a' twice"),
+        ({"symbols": np.array(["a", "<pad>", "b", "c"])}, "the symbol '<pad>' twice, or one that is fairseq's own"),
+        ({"symbols": np.array(["a", "<unk>", "b", "c"])}, "the symbol '<unk>' twice"),
         ({"labels": np.array(list("abcdefgh"))}, "labels of shape [8] and type <U1"),
     ],
 )
@@ -138,6 +152,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, replace, words):
     (VECTORS, {"inputs": np.zeros((36, 2)), "labels": np.zeros(8)}),
     ("symbols", {"labels": np.zeros(8, np.int32), "inputs": np.zeros(36, np.uint8)}),
     ("symbols", {"labels": np.zeros(8, bool)}),
+    ("symbols", {"lengths": np.array(LENGTHS, np.uint8)}), ("symbols", {"lengths": np.array(LENGTHS, np.uint64)}),
 ])
 def test_numpys_own_types_are_taken(tmp_path, kind, replace):
     task = task_on(write(tmp_path, kind=kind, **replace))
@@ -188,3 +203,17 @@ def test_a_sequence_longer_than_the_table_is_an_error(tmp_path):
     write(write(tmp_path), "valid")
     output = last_line(train(tmp_path, "--max-source-positions", 6))
     assert "invalid" in output and "6" in output
+
+
+def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path, capsys):
+    """Also: the commands know the task, and its losses are what the log says."""
+    write(write(tmp_path), "valid")
+    done = train(tmp_path, "--arch", "sequence_encoder_t5", "--log-format", "json", "--log-file", tmp_path / "train.log")
+    assert done.returncode == 0, done.stdout
+    command = [sys.executable, "-m", "fairseq_relpos", "plot", "attention", tmp_path / "save" / "checkpoint_last.pt",
+               "--text", "a b d", "--output", tmp_path / "a.png"]
+    shown = subprocess.run(command, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "heads x 3 tokens" in shown.stdout
+    (loss,) = read_run(tmp_path / "train.log").valid["valid"].values()
+    assert f'"valid_loss": "{loss:g}"' in (tmp_path / "train.log").read_text()
