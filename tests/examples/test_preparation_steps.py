@@ -194,6 +194,7 @@ def test_the_first_of_equal_lines_stays_across_blocks_and_ranges(tmp_path, monke
     assert len(tasks) == 7
     for task in tasks:
         duplicates.find_duplicates(folder, out, task)
+    assert duplicates.count_by_block(out, 4) == [len(duplicates.of_block(out, number)) for number in range(4)]
     found = [number * 5 + line for number in range(4) for line in duplicates.of_block(out, number)]
     assert sorted(found) == list(range(8, 20))
 

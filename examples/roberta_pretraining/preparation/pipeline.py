@@ -142,8 +142,8 @@ class Pipeline:
         """(block, lines before it that are no duplicates)."""
         kept = storage.read_json(self.work / "cleaned.json")["kept by block"]
         if not (self.work / "sentences.json").exists():
-            kept = [count - len(duplicates.of_block(self.work / "duplicates", block))
-                    for block, count in enumerate(kept)]  # fmt: skip
+            gone = duplicates.count_by_block(self.work / "duplicates", len(kept))
+            kept = [count - duplicate for count, duplicate in zip(kept, gone)]
         return list(enumerate(accumulate([0, *kept[:-1]])))
 
     def describe_sources(self, made_of, outputs):
