@@ -71,6 +71,8 @@ def main():
     args = parser.parse_args()
     args.ffn = args.ffn or 4 * args.dim
     torch.set_num_threads(args.threads)
+    if args.padding and not args.stock.startswith("roberta"):
+        parser.error("--padding is for a masked LM; the sources of a translation have lengths of their own")
     if not 0 <= args.padding <= 0.5:
         parser.error(f"--padding {args.padding}: a share from 0 to 0.5")
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -80,7 +82,8 @@ def main():
     steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
     product = LargeProduct(args)
     seconds = in_turns({**steps, product: product}, args.rounds, lambda step: step())
-    peak_flops = args.peak_tflops * 1e12 if args.peak_tflops else product.flops / min(seconds.pop(product))
+    reached = product.flops / min(seconds.pop(product))
+    peak_flops = args.peak_tflops * 1e12 if args.peak_tflops else reached
     peak = peak_memory_on_gpu if args.device == "cuda" else peak_memory
     memory = {arch: peak(step) for arch, step in steps.items()}
     # two sentences on the CPU: a GPU may have no room left for attention as separate products
@@ -208,8 +211,9 @@ def report(seconds, memory, ideal_seconds, args):
             "peak_mib": memory[arch] / 2**20,
             "memory": memory[arch] / memory[args.stock],
         })
+    pads = f", {args.padding:.0%} of them pads" if args.padding else ""
     print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-          f"tokens, {args.padding:.0%} of them pads, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
+          f"tokens{pads}, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
           f"{args.threads} thread(s)")
     print("| architecture | step (s) | tokens/s | MFU | times stock | quartiles | peak memory, times stock |")
     print("|---|---|---|---|---|---|---|")

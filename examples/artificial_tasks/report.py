@@ -123,8 +123,9 @@ def how_all_alike(runs_folder):
     for task in TASKS:
         commands = [run.read_text() for run in runs_folder.glob(f"{task}/*/trained")]
         if commands:
-            found[how_alike(commands, "encoding, seed and learning rate", ["lr", "max-source-positions"])] = TASKS[task]
-    return " ".join(found) if len(found) == 1 else " ".join(f"{task}: {alike}" for alike, task in found.items())
+            alike = how_alike(commands, "encoding, seed and learning rate", ["data", "lr", "max-source-positions"])
+            found.setdefault(alike, []).append(TASKS[task])
+    return " ".join(found) if len(found) == 1 else " ".join(f"{', '.join(tasks)}: {a}" for a, tasks in found.items())
 
 
 def example_command(runs_folder):

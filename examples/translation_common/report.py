@@ -48,7 +48,7 @@ def main(folder, *values):
                              for name, texts in tables.signatures(runs).items()),
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
-        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "`--arch` and seed"),
+        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "encoding (with the flags that it needs) and seed"),
         first=runs[0].run.name,
         command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
         commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),

@@ -46,8 +46,9 @@ class Auto(Backend):
 
     On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
     to a form slower than eager. From T about 256 lean is as fast as eager or faster and needs a
-    third of its memory. On a GPU triton serves what is learned, where its kernels run;
-    everything that is a fixed bias is torch's own (benchmarks/RESULTS.md). Before the first
+    third of its memory. On a GPU triton serves what is learned, where its kernels run, and a
+    fixed bias of a padded batch in training; any other fixed bias is torch's own
+    (benchmarks/RESULTS.md). Before the first
     call of a kind relies on triton, its result is compared with that of lean.
     """
 
@@ -67,29 +68,36 @@ class Auto(Backend):
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         backend, why = self.choose(terms, mask, dropout_p, need_weights)
-        if isinstance(backend, Triton) and not self.trusts(backend, terms, v_BHSD, mask, dropout_p):
-            backend, why = self.choose(terms, mask, dropout_p, need_weights)
+        if isinstance(backend, Triton):
+            reason = self.try_out(backend, terms, v_BHSD, mask, dropout_p)
+            if reason is not None:
+                backend, why = self.choose(terms, mask, dropout_p, need_weights, reason)
         if (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
-    def trusts(self, backend, terms, v_BHSD, mask, dropout_p):
-        """Whether kernels that are compiled on this machine agree with lean, tried once a kind."""
+    def try_out(self, backend, terms, v_BHSD, mask, dropout_p):
+        """Why not kernels that are compiled on this machine; None where they agree with lean, tried
+        once a kind."""
         kind = kind_of(terms, v_BHSD, mask, dropout_p)
         if kind not in self.tried:
+            try:
+                self.distrusted = difference(backend, Lean(), terms, v_BHSD, mask, dropout_p)
+            except torch.cuda.OutOfMemoryError:
+                return "no memory left to try it"  # says nothing of the kernels
             self.tried.add(kind)
-            self.distrusted = difference(backend, Lean(), terms, v_BHSD, mask, dropout_p)
             if self.distrusted is not None:
                 logger.warning(
                     "attention backend: triton does not compute here what lean does (%s), so auto "
                     "leaves it alone; please report this with what `fairseq-relpos doctor` prints",
                     self.distrusted,
                 )
-        return self.distrusted is None
+        return self.distrusted
 
-    def choose(self, terms, mask, dropout_p, need_weights):
-        """(backend, why): by what is asked for, terms, mask, device, dropout and length."""
+    def choose(self, terms, mask, dropout_p, need_weights, against=None):
+        """(backend, why): by what is asked for, terms, mask, device, dropout and length. against: why
+        this call cannot have triton."""
         if need_weights:
             return Eager(), "attention weights are asked for"
         tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
@@ -113,7 +121,7 @@ class Auto(Backend):
         if dropout_p:
             kind += ", dropout"
         if device != "cpu":
-            reason = Triton().refuses(terms, need_weights) or self.distrusted
+            reason = Triton().refuses(terms, need_weights) or self.distrusted or against
             if reason is None:
                 return Triton(), kind
             if terms.content_free:

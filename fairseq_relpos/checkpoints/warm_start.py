@@ -86,8 +86,9 @@ def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
 
 def common_tables(old, model):
     """Whether a parameter of this name means the same in both. Methods call many things a table:
-    one in a layer is common to runs of one encoding, one of the stack to encodings that take it
-    from one class (learned and bert_r; TUPE's and bert_ad)."""
+    one in a layer is common to encodings of which one is the other (m4m and abs_m4m), one of the
+    stack to those that take it from one class (learned and bert_r; TUPE's and bert_ad), a bias b to
+    those with the same kind of rows (t5 and bert_r)."""
     stack = model.encoder.sentence_encoder
     here = stack.layers[0].self_attn.position_encoding
     for layer in stack.layers:  # a layer that sees no positions says nothing
@@ -96,12 +97,15 @@ def common_tables(old, model):
     name = getattr(old, "position_encoding", None) or "learned"  # stock fairseq's
     with torch.random.fork_rng(devices=[]):
         there = build_layer_part(name, here.dims, **parse_hparams(getattr(old, "position_hparams", None)))
-        stacks = [type(stack.embed_positions), type(there.make_stack())]
-    origins = [{c for c in kind.__mro__ if issubclass(c, StackPart) and c is not StackPart} for kind in stacks]
+        stacks = [stack.embed_positions, there.make_stack()]
+    origins = [{c for c in type(s).__mro__ if issubclass(c, StackPart) and c is not StackPart} for s in stacks]
+    rows = [type(getattr(s, "rows", None) or getattr(s, "buckets", None)) for s in stacks]
 
     def means_the_same(key):
         if ".position_encoding." in key:
-            return type(here) is type(there)
+            return isinstance(here, type(there)) or isinstance(there, type(here))
+        if key.endswith(".embed_positions.b"):
+            return rows[0] is rows[1]
         return ".embed_positions." not in key or bool(set.intersection(*origins))
 
     return means_the_same

@@ -21,6 +21,11 @@ def run(args):
     print(f"\nplot: {plot(runs, args.output)}")
 
 
+def in_nats(runs: List[Run]) -> bool:
+    """A criterion of the plugin has squared errors, too."""
+    return all(run.unit == NATS for run in runs)
+
+
 def splits_of(runs: List[Run]) -> List[str]:
     return sorted({split for run in runs for split in run.valid})
 
@@ -34,7 +39,7 @@ def table(runs: List[Run], baseline: Optional[str] = None) -> str:
     splits = splits_of(runs)
     head = ["encoding", "seeds", "updates"]
     for split in splits:
-        head.append(f"{split} (nats)")
+        head.append(f"{split} (nats)" if in_nats(runs) else split)
         if baseline is not None:
             head.append(f"{split} - {baseline}")
     rows = []
@@ -103,8 +108,7 @@ def plot(runs: List[Run], path, names=None) -> Path:
                        label=label)
         panel.set_title((names or {}).get(split, split))
         panel.set_xlabel("updates")
-        in_nats = all(run.unit == NATS for run in runs)
-        panel.set_ylabel("loss (nats per predicted token)" if in_nats else "loss of the criterion")
+        panel.set_ylabel("loss (nats per predicted token)" if in_nats(runs) else "loss of the criterion")
         panel.set_ylim(*visible_losses(runs))
     panels[0].legend(title="thin: training", title_fontsize="small")
     return save(figure, path)

@@ -15,7 +15,7 @@ LOG_NAME = "train.log"
 
 #: flags that belong to a run or to its encoding, not to what a comparison keeps equal
 OF_A_RUN = {"arch", "position-encoding", "position-hparams", "position-layers", "left-pad-source", "seed",
-            "save-dir", "log-file", "distributed-world-size"}  # fmt: skip
+            "save-dir", "log-file", "distributed-world-size", "finetune-from-model"}  # fmt: skip
 
 
 @dataclass
@@ -62,10 +62,13 @@ def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ())
 
 
 def flags_of(command: str) -> Dict[str, str]:
-    """flag -> its value or values, as a shell would read them."""
-    flags: Dict[str, str] = {}
+    """flag -> its value or values, as a shell would read them; and the data, which stand before
+    --user-dir. What stands before these belongs to a launcher."""
+    words = shlex.split(command)
+    begin = words.index("--user-dir")
+    flags = {"data": words[begin - 1]}
     name = None
-    for word in shlex.split(command):
+    for word in words[begin:]:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             flags[name] = value

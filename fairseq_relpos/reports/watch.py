@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from .losses import in_nats
 from .training_log import LOG_NAME, read_run
 
 POLL_SECONDS = 1
@@ -67,7 +68,8 @@ def losses(run):
     if run.train:
         parts.append(f"loss {run.train[run.updates]:.2f}")
     for split, by_update in run.valid.items():
-        parts.append(f"{split} {by_update[max(by_update)]:.2f} nats")
+        unit = " nats" if in_nats([run]) else ""
+        parts.append(f"{split} {by_update[max(by_update)]:.2f}{unit}")
     return ", ".join(parts)
 
 

@@ -6,6 +6,7 @@ from small_models import roberta, sentences, transformer, translation_batch
 
 from fairseq_relpos import around_attention
 from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.unpadding import RealTokens
 
 NO_DROPOUT = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
 PAD = 1
@@ -54,7 +55,8 @@ def test_the_states_of_every_layer():
 
 def test_with_recomputed_layers():
     model = roberta("roberta_tupe_r", **NO_DROPOUT, unpad=True, checkpoint_activations=True)
-    outs, gradients, _ = trained(model, sentences())
+    outs, gradients, seen = trained(model, sentences())
+    assert set(seen) == {int(sentences().ne(PAD).sum())}
     expected = trained(roberta("roberta_tupe_r", **NO_DROPOUT), sentences())
     torch.testing.assert_close((outs, gradients), expected[:2], atol=1e-5, rtol=1e-4)
 
@@ -64,7 +66,10 @@ def test_a_compiled_layer(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="aot_eager", **kwargs))
     torch._dynamo.reset()
     around_attention._compiled.cache_clear()
+    packed, pack = [], RealTokens.pack
+    monkeypatch.setattr(RealTokens, "pack", lambda *args: packed.append(args) or pack(*args))
     outs, gradients, _ = trained(roberta("roberta_t5", **NO_DROPOUT, unpad=True, torch_compile=True), sentences())
+    assert packed
     around_attention._compiled.cache_clear()
     expected = trained(roberta("roberta_t5", **NO_DROPOUT), sentences())
     torch.testing.assert_close((outs, gradients), expected[:2], atol=1e-5, rtol=1e-4)

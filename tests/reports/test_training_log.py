@@ -60,11 +60,13 @@ def test_runs_with_other_hyperparameters_are_no_seeds_of_one_another(tmp_path):
 
 
 def test_what_runs_differ_in_beside_their_encoding():
-    command = "'fairseq-train' 'd' '--arch' 'roberta_{}' '--adam-betas' '(0.9, 0.98)' '--seed' '{}' '--lr' '{}'"
+    command = "'launch' '--nnodes' '{1}' '--' 'd' '--user-dir' '.' '--arch' 'roberta_{0}' '--adam-betas' '(0.9, 0.98)' '--seed' '{1}' '--lr' '{2}'"
     alike = [command.format("t5", 1, "1e-3"), command.format("shaw", 2, "1e-3") + " '--save-dir' 'x'"]
     assert how_alike(alike, "encoding and seed") == "All runs differ in encoding and seed alone."
     told = how_alike([*alike, command.format("t5", 3, "2e-3") + " '--fp16'"], "encoding and seed")
     assert told == (
         "**The runs differ in more than encoding and seed**: `--fp16` (given, not given), `--lr` (1e-3, 2e-3)."
     )
+    other_data = alike[0].replace("'d'", "'e'")
+    assert "`--data` (d, e)" in how_alike([alike[0], other_data], "encoding")
     assert "alone" in how_alike([alike[0], command.format("t5", 1, "2e-3")], "encoding", also=["lr"])
