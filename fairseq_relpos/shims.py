@@ -1,15 +1,34 @@
 """Putting a function of the plugin in place of one of fairseq's."""
 
 import functools
+import inspect
 import sys
 
 #: what fairseq-train may run as: python -m, a process that torch has spawned, its own command
 _COMMANDS = ("__main__", "__mp_main__", "fairseq_cli.train")
 
 
+class Globals:
+    """What the functions of a module see, as attributes. In a process that torch has spawned the
+    module's own attributes are a copy."""
+
+    def __init__(self, function):
+        vars(self)["names"] = inspect.unwrap(function).__globals__
+
+    def __getattr__(self, name):
+        try:
+            return self.names[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name, value):
+        self.names[name] = value
+
+
 def commands_with(name):
-    """The modules that fairseq-train may run as and that have this name."""
-    return [sys.modules[module] for module in _COMMANDS if hasattr(sys.modules.get(module), name)]
+    """The Globals of what fairseq-train may run as, where they have this function."""
+    modules = [sys.modules[module] for module in _COMMANDS if hasattr(sys.modules.get(module), name)]
+    return [Globals(getattr(module, name)) for module in modules]
 
 
 def replace(owner, name):

@@ -61,7 +61,10 @@ without_place() {
 
 # What a training depends on and its command does not say, a line each. A recipe sets CONDITIONS; a run
 # from before they were kept has none to compare.
-conditions_before() { cat "$1/conditions" 2>/dev/null || echo "${CONDITIONS:-}"; }
+conditions_before() { cat "$1/conditions" 2>/dev/null || cat "$run/conditions" 2>/dev/null || echo "${CONDITIONS:-}"; }
+
+# has_checkpoints: that fairseq would go on from, in $run
+has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null || compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null; }
 
 # What may change while a run goes on: its end, what is written when, and how it is computed.
 NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
@@ -87,6 +90,7 @@ need_same_settings() {
   local before=$1/command changed
   [ -e "$1/trained" ] || compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
   [ -e "$before" ] || before=$1/trained
+  [ -e "$before" ] || before=$run/command
   [ -e "$before" ] || return 0
   changed=$(diff <(settings_of "$(cat "$before")"; conditions_before "$1") \
     <(settings_of "$(in_words "${@:2}")"; echo "${CONDITIONS:-}") |

@@ -75,7 +75,7 @@ need_start() {
 # from its own checkpoints, and fairseq refuses --finetune-from-model beside --reset-dataloader.
 make_start() {
   local position=()
-  [ -n "$START_FROM" ] && ! compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
+  [ -n "$START_FROM" ] && ! has_checkpoints || return 0
   while [ $# -gt 0 ]; do
     case $1 in
       --position-*=*) position+=("$1") ;;
@@ -94,7 +94,7 @@ refuse_batch_flags() {
   local flag
   for flag in "$@"; do
     case $flag in
-      --batch-size* | --max-sentences* | --max-tokens | --max-tokens=* | --update-freq*)
+      --batch-size | --batch-size=* | --max-sentences | --max-sentences=* | --max-tokens | --max-tokens=* | --update-freq*)
         die "$flag: the batch is BATCH=$BATCH of the settings, and machines/$MACHINE.sh says how it is made" ;;
     esac
   done
@@ -147,6 +147,16 @@ train() {
   fi
   say "training $encoding, seed $SEED, on $MACHINE: $run/train.log"
   train_to_the_end "$place" "${command[@]}"
+  [[ ! $LAUNCH =~ --rdzv ]] || keep_with_the_run
+}
+
+# What the report reads, where no node is the first: all have the same.
+keep_with_the_run() {
+  local file
+  for file in command conditions commit.txt trained; do
+    cp "$place/$file" "$run/$file.$(hostname)"
+    mv "$run/$file.$(hostname)" "$run/$file"
+  done
 }
 
 validate() {

@@ -1,5 +1,6 @@
 """A run goes on from its last whole checkpoint, where it stood in the data."""
 
+import errno
 import logging
 import os
 import socket
@@ -140,7 +141,11 @@ def what_is_damaged(path):
         for name in read.get_all_records():
             if zlib.crc32(read.get_record(name)) != checksums[name]:
                 damaged = name
-    except Exception:  # zipfile and torch raise many kinds
+    except MemoryError:
+        raise
+    except Exception as error:  # zipfile and torch raise many kinds
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the file system's trouble, not the file's
         return f"is cut short or damaged ({size:,} bytes)"
     return None if damaged is None else f"is damaged ({damaged} in it does not fit its checksum)"
 
@@ -339,10 +344,12 @@ def training_data(trainer):
     dataset = trainer.task.datasets.get(split)
     if dataset is None:
         return None
-    known = getattr(trainer, "_relpos_training_data", (None, None))
-    if known[0] is not dataset:  # a digest of millions of sizes takes a second
-        known = trainer._relpos_training_data = (dataset, samples(dataset))
-    return known[1]
+    # some datasets draw other samples in each epoch
+    epoch = getattr(getattr(trainer, "_relpos_epoch_itr", None), "epoch", None)
+    known = getattr(trainer, "_relpos_training_data", (None, None, None))
+    if known[0] is not dataset or known[1] != epoch:  # a digest of millions of sizes takes a second
+        known = trainer._relpos_training_data = (dataset, epoch, samples(dataset))
+    return known[2]
 
 
 def data_order(cfg):

@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import threading
@@ -34,11 +36,16 @@ class Request:
         self.process = os.getpid()
         for number in SIGNALS:
             signal.signal(number, self.note)
+        # before Python's own, which asks them by SIGTERM and waits
+        multiprocessing.util.Finalize(None, end_loaders, exitpriority=100)
         tell_the_launcher(BEGUN)
 
     def note(self, number, frame):
-        if os.getpid() == self.process:  # a data loader's process inherits the handler
+        if os.getpid() == self.process:
             self.signal = number
+        elif number == signal.SIGTERM:  # a process that was forked inherits the handler
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 REQUEST = Request()
@@ -78,16 +85,28 @@ def save_and_end_on_a_signal():
 
     @replace(Trainer, "valid_step")
     def end_within_a_validation(stock, self, *args, **kwargs):
-        result = stock(self, *args, **kwargs)
+        # a step that runs out of memory calls itself, on its own rank only
+        outermost = not getattr(self, "_relpos_in_a_step", False)
+        self._relpos_in_a_step = True
+        try:
+            result = stock(self, *args, **kwargs)
+        finally:
+            self._relpos_in_a_step = not outermost
+        if not outermost:
+            return result
         asked = _asked_on_any_rank(self)
         if asked:
             self._relpos_validation_due = getattr(self, "_relpos_validating", None)
             save_and_end(self, asked)
         return result
 
+    @replace(checkpoint_utils, "save_checkpoint")
+    def remember_when(stock, cfg, trainer, *args, **kwargs):
+        trainer._relpos_saved_after = trainer.get_num_updates()
+        return stock(cfg, trainer, *args, **kwargs)
+
     @replace(Trainer, "save_checkpoint")
     def say_what_is_due(stock, self, filename, extra_state):
-        self._relpos_saved_after = self.get_num_updates()
         due = getattr(self, "_relpos_validation_due", None)
         return stock(self, filename, {**extra_state, "validation_due": due} if due else extra_state)
 
@@ -102,9 +121,16 @@ def save_and_end_on_a_signal():
 
 def leave_signals_to_the_rank(worker):
     """torchrun and Slurm send theirs to data loaders as well, which would die while their rank
-    still waits for batches. They end when it does."""
+    still waits for batches. They end when it does: ``end_loaders``, and torch's own watch."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def end_loaders():
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes it for an accident
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):

@@ -7,10 +7,11 @@ import signal
 
 import pytest
 import torch
-from fairseq_data import masked_lm
+from fairseq_data import fairseq, masked_lm
 from forked import Run, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.training import stopping
 
 USER_DIR = "fairseq_relpos"
 
@@ -125,6 +126,48 @@ def test_a_signal_to_the_data_loaders_as_well(data, tmp_path):
     run = Run(command, tmp_path / "log", before=arm)
     assert run.wait() == 75, run.printed()
     assert "SIGTERM after 1 updates: checkpoint_last.pt is saved" in run.printed()
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_command_ends_while_its_loaders_still_read(data, tmp_path, stop):
+    """Python asks children to end by SIGTERM and waits for them."""
+    plugin = tmp_path / "plugin"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(
+        "import os, signal, fairseq_relpos\n"
+        "from fairseq.trainer import Trainer\n"
+        "step = Trainer.train_step\n"
+        "def train_step(self, *args, **kwargs):\n"
+        f"    if {stop}: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return step(self, *args, **kwargs)\n"
+        "Trainer.train_step = train_step\n"
+    )
+    command = arguments(data, tmp_path / "run", "--max-update", 2, "--num-workers", 1, "--batch-size", 1)
+    command[command.index("--user-dir") + 1] = str(plugin)
+    done = fairseq("train", *command)
+    assert done.returncode == (75 if stop else 0), done.stdout
+    assert "Traceback" not in done.stdout and "killed by signal" not in done.stdout
+
+
+def test_a_step_that_runs_out_of_memory_looks_once(monkeypatch):
+    """It calls itself, on its own rank: another look would meet the others' next collective."""
+    from fairseq.trainer import Trainer
+
+    looks = []
+    monkeypatch.setattr(stopping, "_asked_on_any_rank", lambda trainer: looks.append(trainer) or 0)
+    inner = []
+
+    class Rank:
+        def valid_step(self, again=True):
+            return Trainer.valid_step(self, again)
+
+    def stock(self, again):
+        inner.append(again)
+        return self.valid_step(False) if again else "loss"
+
+    monkeypatch.setattr(Trainer, "valid_step", stock)
+    stopping.save_and_end_on_a_signal()
+    assert Rank().valid_step() == "loss" and inner == [True, False] and len(looks) == 1
 
 
 def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path):
