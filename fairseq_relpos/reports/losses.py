@@ -110,7 +110,9 @@ def plot(runs: List[Run], path, names=None) -> Path:
         panel.set_xlabel("updates")
         panel.set_ylabel("loss (nats per predicted token)" if in_nats(runs) else "loss of the criterion")
         panel.set_ylim(*visible_losses(runs))
-    panels[0].legend(title="thin: training", title_fontsize="small")
+    # beside the panels, where no curve is
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", title="thin: training",
+                  title_fontsize="small")
     return save(figure, path)
 
 
