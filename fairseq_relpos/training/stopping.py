@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 #: sysexits' "temporary failure": the same command goes on where this one stopped
 EXIT_CODE = 75
+SECONDS_TO_LET_GO = 0.2
 #: what the launcher is told at each start: what was said before it belongs to an earlier one
 BEGUN = "begun"
 
@@ -131,6 +132,10 @@ def end_loaders():
     for process in multiprocessing.active_children():
         if process.daemon:
             process.kill()
+    # a thread that is just taking a batch apart as Python ends would take the process down
+    for thread in threading.enumerate():
+        if thread.daemon and thread is not threading.current_thread():
+            thread.join(SECONDS_TO_LET_GO)
 
 
 def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
