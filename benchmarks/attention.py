@@ -34,6 +34,9 @@ from fairseq_relpos.positions import Positions
 
 PLAIN = "none (plain)"
 
+#: bytes of the naive form's tensor, of which it needs several
+MOST = 2**31
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -67,8 +70,12 @@ def measure(length, args):
     steps = {
         (PLAIN, "-"): plain, ("sdpa", "-"): Fused(args.dropout),
         ("sdpa + mask", "-"): Fused(args.dropout, torch.zeros(1, args.heads, length, length)),
-        ("naive [T,S,D]", "-"): Naive(dims), ("fairseq", "-"): Stock(dims, args.dropout),
+        ("fairseq", "-"): Stock(dims, args.dropout),
     }
+    if 4 * length * length * args.head_dim < MOST:
+        steps["naive [T,S,D]", "-"] = Naive(dims)
+    else:
+        print(f"T={length}: no naive row, whose one tensor would be {4e-9 * length * length * args.head_dim:.0f} GB")
     for name in args.encodings:
         for backend in args.backends:
             step = OneEncoding(name, dims, backend, args.dropout)

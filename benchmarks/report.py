@@ -119,10 +119,8 @@ def times_and_memory(rows, lengths, default_backend="-"):
         f"|---|{'---|' if several else ''}" + "---:|---:|" * len(lengths),
     ]
     for name, backend in names:
-        values = (
-            f"{cells[name, backend, t]['ratio']:.2f} | {cells[name, backend, t]['memory']:.2f}"
-            for t in lengths
-        )
+        found = (cells.get((name, backend, t)) for t in lengths)
+        values = (f"{cell['ratio']:.2f} | {cell['memory']:.2f}" if cell else "- | -" for cell in found)
         table.append(f"| {name} | {f'{backend} | ' if several else ''}{' | '.join(values)} |")
     return table
 
