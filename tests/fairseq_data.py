@@ -86,7 +86,8 @@ def fairseq(command, *arguments, launcher=(), cwd=None, given=None, **environmen
     input; .stdout has stderr in it as well."""
     done = subprocess.run(
         [sys.executable, *launcher, "-m", f"fairseq_cli.{command}", *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
+        # a process that aborts says where each of its threads was
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         input=given,
