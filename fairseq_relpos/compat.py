@@ -13,6 +13,7 @@ import inspect
 import logging
 import os
 import re
+import signal
 import sys
 import traceback
 import types
@@ -24,6 +25,7 @@ import torch
 from .shims import replace
 from .training import (
     agreement,
+    ending,
     gradients,
     joining,
     nonfinite,
@@ -613,8 +615,13 @@ def refuse_text_that_is_not_utf8():
         return stock(cfg, main, **kwargs)
 
 
+#: what shells give to a command that Ctrl-C has ended
+INTERRUPTED = 128 + signal.SIGINT
+
+
 def errors_in_one_line():
-    """What the user can mend ends a fairseq command with one line and exit code 1.
+    """What the user can mend ends a fairseq command with one line and exit code 1, and so does Ctrl-C
+    where nothing is to be saved, with exit code 130.
 
     That is a ValueError of this package and a file that cannot be opened, also where fairseq's
     trainer hides them behind "Cannot load model parameters". All versions would print a traceback.
@@ -626,6 +633,11 @@ def errors_in_one_line():
     def run(stock, *args, **kwargs):
         try:
             return stock(*args, **kwargs)
+        except KeyboardInterrupt:
+            if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
+                logger.debug("interrupted here", exc_info=True)
+            print("fairseq_relpos: error: interrupted", file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
         except Exception as error:
             message = _message_for_the_user(error)
             if message is None:
@@ -751,6 +763,7 @@ SHIMS = (
     resuming.go_on_with_the_loss_scaler,
     resuming.keep_patience,
     watching.log_positions,
+    ending.end_threads_before_python_does,
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,
     refuse_asynchronous_writing_without_iopath,

@@ -1,25 +1,26 @@
-"""SIGTERM, and the signal that Slurm sends before it takes the nodes away: save, then end."""
+"""SIGTERM, Ctrl-C, and the signal that Slurm sends before it takes the nodes away: save, then end."""
 
 import contextlib
 import logging
-import multiprocessing
-import multiprocessing.util
 import os
 import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import torch
 import torch.utils.data
 
 from ..shims import commands_with, replace
+from .ending import end_all_at_exit
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 #: sysexits' "temporary failure": the same command goes on where this one stopped
 EXIT_CODE = 75
-SECONDS_TO_LET_GO = 0.2
+#: after which a second Ctrl-C is a person's; torchrun repeats the first at once
+SECONDS_BETWEEN_CTRL_C = 2
 #: what the launcher is told at each start: what was said before it belongs to an earlier one
 BEGUN = "begun"
 
@@ -28,25 +29,50 @@ class Request:
     """Whether this process has been asked to end."""
 
     signal = None
+    #: of the first Ctrl-C
+    time = None
     #: that listens; None while none does
     process = None
+    #: what the signals did before
+    handlers = {}
 
     def listen(self):
         if threading.current_thread() is not threading.main_thread():
             return  # Python programs that train in a thread keep their own signals
-        self.process = os.getpid()
-        for number in SIGNALS:
-            signal.signal(number, self.note)
-        # before Python's own, which asks them by SIGTERM and waits
-        multiprocessing.util.Finalize(None, end_loaders, exitpriority=100)
+        self.signal = self.time = None
+        if self.process != os.getpid():
+            self.process = os.getpid()
+            self.handlers = {number: signal.signal(number, self.note) for number in SIGNALS}
+        end_all_at_exit()
         tell_the_launcher(BEGUN)
 
+    def stop_listening(self):
+        """A Python program goes on after its training, and its signals are its own again."""
+        if self.process == os.getpid():
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)
+            self.process = None
+
     def note(self, number, frame):
-        if os.getpid() == self.process:
-            self.signal = number
-        elif number == signal.SIGTERM:  # a process that was forked inherits the handler
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        if os.getpid() != self.process:
+            if number != signal.SIGUSR1:  # a process that was forked inherits the handler
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        if number == signal.SIGINT:
+            now = time.monotonic()
+            if self.time is None:
+                self.time = now
+                os.write(2, CTRL_C)  # a logger might be in the midst of a line
+            elif now - self.time > SECONDS_BETWEEN_CTRL_C:
+                raise KeyboardInterrupt
+        self.signal = number
+
+
+CTRL_C = (
+    b"\nCtrl-C: this update (or this batch of a validation) is finished and saved first; "
+    b"press it again to end at once, which loses what was trained since the last checkpoint\n"
+)
 
 
 REQUEST = Request()
@@ -58,10 +84,17 @@ def save_and_end_on_a_signal():
     Here every rank finishes its update, or its batch of a validation; all of them learn in a tiny
     all-reduce that one was asked to end; what fairseq saves after that update is saved,
     checkpoint_last.pt at least; and every rank ends with exit code 75. A validation that was due
-    then, or is broken off, is made first when the run goes on.
+    then, or is broken off, is made first when the run goes on. A second Ctrl-C ends at once.
     """
     from fairseq import checkpoint_utils
+    from fairseq.distributed import utils
     from fairseq.trainer import Trainer
+
+    @replace(utils, "call_main")
+    def give_signals_back(stock, *args, **kwargs):
+        result = stock(*args, **kwargs)
+        REQUEST.stop_listening()  # not after an error: a signal that comes twice must not change the exit code
+        return result
 
     @replace(Trainer, "__init__")
     def listen(stock, self, *args, **kwargs):
@@ -122,20 +155,10 @@ def save_and_end_on_a_signal():
 
 def leave_signals_to_the_rank(worker):
     """torchrun and Slurm send theirs to data loaders as well, which would die while their rank
-    still waits for batches. They end when it does: ``end_loaders``, and torch's own watch."""
+    still waits for batches; Ctrl-C reaches them, too. They end when it does: ``ending``, and torch's own
+    watch."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def end_loaders():
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes it for an accident
-    for process in multiprocessing.active_children():
-        if process.daemon:
-            process.kill()
-    # a thread that is just taking a batch apart as Python ends would take the process down
-    for thread in threading.enumerate():
-        if thread.daemon and thread is not threading.current_thread():
-            thread.join(SECONDS_TO_LET_GO)
 
 
 def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def signal_in_update(number, sent):
     return arm
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(data, tmp_path, sent):
     command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
     run = Run(command, tmp_path / "log", before=signal_in_update(7, sent))
@@ -277,3 +278,48 @@ def test_amp_on_a_cpu_computes_in_bfloat16(data, tmp_path):
 
     command = arguments(data, tmp_path / "run", "--max-update", 1, "--disable-validation", "--amp")
     assert "linear in torch.bfloat16" in train(command, tmp_path / "log", before=watch)
+
+
+def test_a_second_ctrl_c_ends_at_once_and_nothing_half_written_stays(data, tmp_path):
+    def arm():
+        from fairseq.tasks import FairseqTask
+
+        stopping.SECONDS_BETWEEN_CTRL_C = 0.05
+        step = FairseqTask.optimizer_step
+
+        def optimizer_step(self, optimizer, model, update_num):
+            if update_num == 3:
+                for pause in (0.1, 0):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(pause)
+            return step(self, optimizer, model, update_num)
+
+        FairseqTask.optimizer_step = optimizer_step
+
+    command = arguments(data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 2, "--disable-validation")
+    run = Run(command, tmp_path / "log", before=arm)
+    assert run.wait() == 130, run.printed()
+    assert "Ctrl-C: this update" in run.printed()
+    assert run.printed().splitlines()[-1] == "fairseq_relpos: error: interrupted"
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoint_1_2.pt", "checkpoint_last.pt"]
+
+
+def test_signals_are_a_python_programs_own_again_after_its_training(data, tmp_path):
+    from fairseq_cli import train as command
+
+    arrived = []
+
+    def program():
+        signal.signal(signal.SIGTERM, lambda *given: arrived.append("the program's own"))
+        main = command.cli_main
+
+        def cli_main():
+            main()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(arrived)
+
+        command.cli_main = cli_main
+
+    printed = train(arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation"),
+                    tmp_path / "log", before=program)  # fmt: skip
+    assert printed.splitlines()[-1] == '["the program\'s own"]'
