@@ -6,6 +6,7 @@ can mend end a fairseq command with one line; LOGLEVEL=DEBUG shows the traceback
 """
 
 import contextlib
+import contextvars
 import functools
 import importlib
 import importlib.util
@@ -97,16 +98,23 @@ def read_checkpoints_safely():
 
     loading.allow_fairseq_classes()
 
+    @replace(torch, "load")
+    def load(stock, *args, **kwargs):
+        path = _reading.get()
+        if path is None or loading.trusted():
+            return stock(*args, **kwargs)
+        state = stock(*args, **{**kwargs, "weights_only": True})
+        loading.refuse_code_in_settings(path, state)  # before fairseq does anything with them
+        return state
+
     @replace(checkpoint_utils, "load_checkpoint_to_cpu")
     def read(stock, path, *args, **kwargs):
         try:
-            with _weights_only():
-                state = stock(path, *args, **kwargs)
+            with _reading_of(path):
+                return stock(path, *args, **kwargs)
         except Exception:
             loading.load_checkpoint(path)  # says what is wrong, if it is the file
             raise
-        loading.refuse_code_in_settings(path, state)
-        return state
 
     @replace(options, "parse_args_and_arch")
     def trust_if_told_to(stock, parser, input_args=None, *args, **kwargs):
@@ -121,18 +129,17 @@ def read_checkpoints_safely():
         return read(stock, fpath)
 
 
+#: the checkpoint that this thread is reading
+_reading = contextvars.ContextVar("reading", default=None)
+
+
 @contextlib.contextmanager
-def _weights_only():
-    """torch.load(..., weights_only=True), whatever its caller says."""
-    switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    if switch in os.environ or "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" in os.environ:
-        yield
-        return
-    os.environ[switch] = "1"
+def _reading_of(path):
+    before = _reading.set(str(path))
     try:
         yield
     finally:
-        del os.environ[switch]
+        _reading.reset(before)
 
 
 def restore_numpy_compat():

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import typing
+import warnings
 import zipfile
 
 import numpy as np
@@ -67,6 +68,10 @@ def trust_checkpoints():
     logger.warning(f"{TRUST_FLAG}: code in a checkpoint is RUN while it is read")
 
 
+def trusted():
+    return _TRUST in os.environ
+
+
 def take_trust_flag(arguments):
     """The arguments without --trust-checkpoint, which is obeyed."""
     if TRUST_FLAG in arguments:
@@ -84,7 +89,7 @@ def load_checkpoint(path):
     """
     allow_fairseq_classes()
     try:
-        state = torch.load(path, map_location="cpu", weights_only=_TRUST not in os.environ)
+        state = torch.load(path, map_location="cpu", weights_only=not trusted())
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes torch raise almost anything
@@ -100,50 +105,111 @@ def load_checkpoint(path):
 
 def refuse_code_in_settings(path, state):
     """Some models of fairseq build themselves by ``eval`` of their settings, which are text such as
-    "[(512, 3)] * 20". A call in it runs whatever it names, so none may be there."""
-    if _TRUST in os.environ:
+    "[(512, 3)] * 20". A text that Python can read is accepted where it is made of numbers, quoted text,
+    names, lists and + - * / alone, which run nothing. Any other is refused, by the name of its setting.
+    """
+    if trusted() or not isinstance(state, dict):
         return
     for name in ("args", "cfg"):
         for setting, text in _texts(state.get(name), name):
-            if setting.rsplit(".", 1)[-1] not in PATHS and _calls_something(text):
+            if _may_run(text, setting.rsplit(".", 1)[-1]):
+                shown = text if len(text) <= 60 else text[:57] + type(text)(b"..." if isinstance(text, bytes) else "...")
                 raise ValueError(
-                    f"{path} has code in its setting {setting} ({text[:40]!r}), which fairseq may run: not used, "
+                    f"{path} has code in its setting {setting} ({shown!r}), which fairseq may run: not used, "
                     "nothing was executed. Get the file from elsewhere, or, if you trust whoever made it, add "
                     f"{TRUST_FLAG}"
                 )
 
 
-#: settings that are names of files, which nothing evaluates: wiki(2) is one
-PATHS = {
-    "data", "save_dir", "restore_file", "finetune_from_model", "log_file", "tensorboard_logdir", "wandb_project",
-    "user_dir", "path", "results_path", "plasma_path", "bpe_codes", "sentencepiece_model", "gpt2_encoder_json",
-    "gpt2_vocab_bpe",
-}  # fmt: skip
+#: settings that nothing evaluates and that may look like code: names of files ("wiki(2)"), of languages
+#: and of sets ("de.tok")
+_FREE_TEXT = re.compile(
+    r"(.*_)?(path|dir|logdir|file|json|model|checkpoint|codes|vocab|merges|dict|data|from|prefix|project)"
+    r"|gpt2_vocab_bpe|source_lang|target_lang|(train|valid|gen)_subset"
+)
+#: OmegaConf's way to say "as that setting"
+_REFERENCE = re.compile(r"\$\{\.*([\w.]+)\}")
 
 
 def _texts(settings, name):
-    """(name, text) of every text in nested settings."""
+    """(name, text) of every text in nested settings, bytes too, which eval takes as well."""
     if OmegaConf.is_config(settings):
         settings = OmegaConf.to_container(settings, resolve=False)
     if isinstance(settings, argparse.Namespace):
         settings = vars(settings)
-    if isinstance(settings, (list, tuple)):
+    if isinstance(settings, (list, tuple, set, frozenset, collections.deque)):
         settings = dict(enumerate(settings))
     if isinstance(settings, dict):
         for key, value in settings.items():
             yield from _texts(value, f"{name}.{key}")
-    elif isinstance(settings, str):
+    elif isinstance(settings, (str, bytes, bytearray)):
         yield name, settings
 
 
-def _calls_something(text):
-    if "(" not in text:
+def _may_run(text, setting):
+    if not isinstance(text, str):
+        return True
+    if _FREE_TEXT.fullmatch(setting):
         return False
+    if "${" in text:
+        # what it stands for is looked at itself, unless it may be anything
+        reference = _REFERENCE.fullmatch(text)
+        return reference is None or bool(_FREE_TEXT.fullmatch(reference[1].rsplit(".", 1)[-1]))
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
         return False  # nor does eval come to run it
-    return any(isinstance(node, ast.Call) for node in ast.walk(tree))
+    except (ValueError, MemoryError, RecursionError):
+        return True  # eval may go further
+    return not _is_harmless(tree.body) or _repeats(tree.body) > MOST_REPEATED
+
+
+#: times that "[...] * N" may repeat, all of one text together: a text must not fill the memory either
+MOST_REPEATED = 10**6
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+def _is_harmless(node):
+    """Whether evaluating an expression only makes numbers, text and lists of them. A name alone runs
+    nothing, nor does "de-en"."""
+    if isinstance(node, ast.Constant):
+        # quoted text may be evaluated in its turn
+        return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value, ""))
+    if isinstance(node, ast.Name):
+        return True
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return all(map(_is_harmless, node.elts))
+    if isinstance(node, ast.Dict):  # None: the place of the ** in {**other}
+        return None not in node.keys and all(map(_is_harmless, (*node.keys, *node.values)))
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, (ast.UAdd, ast.USub)) and _is_harmless(node.operand)
+    if isinstance(node, ast.BinOp):
+        # a class of its own may multiply in any way
+        names = isinstance(node.op, ast.Mult) and any(isinstance(side, ast.Name) for side in (node.left, node.right))
+        return isinstance(node.op, _OPERATORS) and not names and _is_harmless(node.left) and _is_harmless(node.right)
+    return False
+
+
+def _repeats(node):
+    """The product of all whole numbers that are multiplied."""
+    total = 1
+    for found in ast.walk(node):
+        if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Mult):
+            for side in (found.left, found.right):
+                for part in _operands(side):
+                    total *= max(1, abs(part))
+    return total
+
+
+def _operands(node):
+    if isinstance(node, ast.UnaryOp):
+        yield from _operands(node.operand)
+    elif isinstance(node, ast.BinOp):
+        yield from (*_operands(node.left), *_operands(node.right))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        yield int(node.value) if abs(node.value) < 1e300 else MOST_REPEATED
 
 
 def _what_is_wrong(path, error):

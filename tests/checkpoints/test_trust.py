@@ -94,14 +94,174 @@ def test_code_in_a_setting_is_not_run(tmp_path, monkeypatch, settings):
     assert not os.path.exists("was_executed")
 
 
-@pytest.mark.parametrize("text", ["[(512, 3)] * 20 + [(1024, 1)]", "(0.9, 0.98)", "/data (copy)/bin", "gelu", "1e-4",
-                                  '{"beam": 4, "lenpen": 0.6}'])  # fmt: skip
+RUN = "__import__('pathlib').Path('was_executed').touch()"
+#: what eval runs, in each form that Python has for it, with names that are in its reach
+HOSTILE = [
+    RUN, f" {RUN}", f"\n{RUN}", f"({RUN},)", f"[{RUN}]", f"{{'a': {RUN}}}", f"{{{RUN}: 1}}", f"{{{RUN}}}", f"-{RUN}",
+    f"[(512, 3)] * 2 + [{RUN}]", f"1 if {RUN} else 2", f"{RUN} or 1", f"1 and {RUN}", f"not {RUN}", f"1 < {RUN}",
+    f"[*{RUN}]", f"{{**{RUN}}}", f"lambda: {RUN}", f"(lambda: {RUN})()", f"(x := {RUN})", f'f"{{{RUN}}}"',
+    f"[{RUN} for _ in 'a']", f"{{{RUN} for _ in 'a'}}", f"{{1: {RUN} for _ in 'a'}}", f"list({RUN} for _ in 'a')",
+    f"[1 for _ in 'a' if {RUN}]", f"{RUN}[0]", f"[1][{RUN}]", f"[1][{RUN}:]", f"{RUN}.x", f"(yield {RUN})", f"await {RUN}",
+    f"'{{0}}'.format({RUN})", f'f"{{1!r:{{{RUN}}}}}"', f"1 + {RUN}", f"'a' % {RUN}", f"{RUN} @ 1", f"~{RUN}",
+    f"[C[{RUN!r}] for C.__class_getitem__ in [eval]]", f"[C[{RUN!r}] for C.__class_getitem__ in [torch.os.system]]",
+    f"[0 for C.x in [{RUN}]]", f"exec({RUN!r})", f"eval({RUN!r})", f"[eval][0]({RUN!r})", f"eval.__call__({RUN!r})",
+    "print(open('was_executed', 'w'))", "breakpoint()", "torch.load('other.pt')", "open('was_executed', 'w').x",
+    f"# a comment\n({RUN})", f"({RUN}) # a comment", f"{RUN!r}", f"[{RUN!r}]", f"{repr(repr(RUN))}",
+    "torch.os.system", "C['echo x']", "C % 'x'", "C @ D", "C * 2", "2 ** 9 ** 9 ** 9", "1 << 10 ** 10",
+    "[0] * 10 ** 10", "[0] * 99999 * 99999", "'a' * 999999999", "[[0] * 9999] * 9999", "-" * 3000 + RUN,
+    b"__import__('os').system('touch was_executed')", bytearray(RUN.encode()), "${task.data}", "${oc.env:HOME}",
+    "${criterion.a}${criterion.b}", "${task.nothing:}", "x${task.seed}",
+]  # fmt: skip
+#: settings that fairseq evaluates, or passes on to what does
+EVALUATED = [
+    "adam_betas", "adamax_betas", "adafactor_eps", "lamb_betas", "adaptive_softmax_cutoff", "adaptive_input_cutoff",
+    "character_filters", "conv_feature_layers", "conv_aggregator_layers", "encoder_layers", "decoder_layers",
+    "encoder_attention", "decoder_attention", "self_attention", "project_input", "gated_attention", "downsample",
+    "pretrained", "wer_args", "feature_encoder_spec", "vggblock_enc_config", "transformer_enc_config",
+    "transformer_dec_config", "conv_dec_config", "conv_enc_config", "transformer_context", "transformer_sampling",
+    "encoder_xformers_att_config", "decoder_xformers_att_config", "pipeline_balance", "pipeline_devices",
+    "pipeline_encoder_balance", "pipeline_encoder_devices", "pipeline_decoder_balance", "pipeline_decoder_devices", "encoder_kernel_size_list", "decoder_kernel_size_list",
+    "model_overrides", "optimizer_overrides", "lr", "update_freq", "sampling_weights", "manual_lr", "latent_temp",
+    "input_layers", "conv_layers", "eval_bleu_args",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_setting_that_runs_something_is_refused(text, monkeypatch, tmp_path):
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    for state in ({"args": Namespace(a=[text])}, {"cfg": {"model": {"b": {"c": text}}, "task": {"data": RUN}}}):
+        with pytest.raises(ValueError, match="x.pt has code in its setting .*--trust-checkpoint") as refusal:
+            loading.refuse_code_in_settings("x.pt", state)
+        assert "\n" not in str(refusal.value)
+    assert not os.listdir()
+
+
+@pytest.mark.parametrize("setting", EVALUATED)
+def test_every_setting_that_fairseq_evaluates_is_looked_at(setting, monkeypatch):
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    with pytest.raises(ValueError, match=f"x.pt has code in its setting args.{setting} "):
+        loading.refuse_code_in_settings("x.pt", {"args": Namespace(**{setting: RUN})})
+
+
+def test_no_evaluation_in_the_installed_fairseq_is_forgotten():
+    """What stands in eval(...) and in its like, under fairseq's models, tasks and the rest."""
+    import re
+
+    import fairseq
+
+    found = set()
+    for file in Path(fairseq.__file__).parent.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        found.update(re.findall(r"\b(?:eval|eval_str_list|eval_str_dict)\(\s*(?:self\.)?(?:cfg|args)\.([a-z_]+)", text))
+    assert {"adam_betas", "conv_feature_layers"} < found
+    assert not [name for name in found if loading._FREE_TEXT.fullmatch(name)]
+    assert found <= set(EVALUATED)
+
+
+@pytest.mark.parametrize("command", ["validate", "generate", "train", "hub", "finetune", "warm-start", "import-tupe",
+                                     "order-gap", "plot", "average", "ema"])  # fmt: skip
+def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_path, monkeypatch, capsys):
+    import importlib
+
+    from fairseq import checkpoint_utils
+
+    from fairseq_relpos.models.roberta import RelPosRoberta
+
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    settings = Namespace(arch="roberta_t5", _name="roberta_t5", conv_feature_layers=f"[x for x in [{RUN}]]")
+    torch.save({"model": {}, "args": None, "cfg": {"model": settings}}, "hostile.pt")
+    for side in ("a", "b"):
+        Path(f"dict.{side}.txt").write_bytes((data / "dict.txt").read_bytes())
+    ours = {
+        "warm-start": ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
+        "import-tupe": ["import-tupe", "hostile.pt", "out.pt"],
+        "order-gap": ["order-gap", "hostile.pt", str(data)],
+        "plot": ["plot", "bias", "hostile.pt"],
+    }
+    expected = "hostile.pt has code in its setting cfg.model.conv_feature_layers"
+    if command in ours:
+        assert main(ours[command]) == 1 and expected in capsys.readouterr().err
+    elif command == "average":
+        monkeypatch.syspath_prepend(ROOT / "scripts")
+        average = importlib.import_module("average_checkpoints")
+        monkeypatch.setattr(sys, "argv", ["average_checkpoints.py", "out.pt", "hostile.pt", "hostile.pt"])
+        with pytest.raises(SystemExit, match=expected):
+            average.main()
+    elif command in ("hub", "ema"):
+        with pytest.raises(ValueError, match=expected):
+            if command == "hub":
+                RelPosRoberta.from_pretrained(str(tmp_path), "hostile.pt", str(data))
+            else:
+                checkpoint_utils.load_ema_from_checkpoint("hostile.pt")
+    else:
+        arguments = list(FAIRSEQ["train" if command == "finetune" else command])
+        if command == "finetune":
+            arguments[0] = "--finetune-from-model"
+        folder = "." if "translation" in arguments else str(data)
+        module = importlib.import_module(f"fairseq_cli.{'train' if command == 'finetune' else command}")
+        monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir",
+                                          str(ROOT / "fairseq_relpos"), *arguments])  # fmt: skip
+        with pytest.raises((SystemExit, ValueError), match=expected):
+            module.cli_main()
+    assert not os.path.exists("was_executed") and not os.path.exists("out.pt")
+
+
+@pytest.mark.parametrize("text", [
+    "[(512, 3)] * 20 + [(1024, 1)]", "(0.9, 0.98)", "/data (copy)/bin", "gelu", "1e-4", '{"beam": 4, "lenpen": 0.6}',
+    "[(512, 5)] + [(128, 1, 0), (128, 5, 0), (512, 1, 3)] * 3 + [(1024, 1, 0)] * 6", "20000,60000", "-1", "", "${common.seed}",
+    "${optimization.lr}", "encoder,decoder", "en-de,en-fr", "valid,valid1", "True", "None", "???", "num_buckets=32 heads=each",
+    "encoder=t5,decoder=alibi", "encoder.max_distance=511", '{"target_lang": "de"}', "transformer.wmt19.en-de", "13a", "@@ ",
+])  # fmt: skip
 def test_settings_that_are_no_code_are_read(text):
-    loading.refuse_code_in_settings("x.pt", {"args": Namespace(a=[text]), "cfg": {"model": {"b": text}}})
+    loading.refuse_code_in_settings("x.pt", {"args": Namespace(data=text, a=text if text[:11] != "transformer" else 1)})
+
+
+def test_every_default_of_the_installed_fairseq_is_read():
+    """Of its dataclasses and of its architectures."""
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+    from omegaconf import OmegaConf
+
+    kinds = [FairseqConfig, *MODEL_DATACLASS_REGISTRY.values(), *TASK_DATACLASS_REGISTRY.values()]
+    for kind in filter(None, kinds):
+        loading.refuse_code_in_settings(kind.__name__, {"cfg": OmegaConf.structured(kind)})
+    for arch, fill in ARCH_CONFIG_REGISTRY.items():
+        settings = Namespace()
+        try:
+            fill(settings)
+        except Exception:
+            continue  # an architecture that needs some flags
+        loading.refuse_code_in_settings(arch, {"args": settings})
 
 
 def test_names_of_files_are_no_code():
     loading.refuse_code_in_settings("x.pt", {"cfg": {"checkpoint": {"save_dir": "runs/tupe(2)"}, "task": {"data": "wiki (1)"}}})
+
+
+def test_reading_protects_its_own_thread_alone(monkeypatch, tmp_path):
+    """torch.load of somebody else in the same process keeps what its caller says."""
+    import threading
+
+    from fairseq import checkpoint_utils
+
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model": {}, "args": None, "cfg": {}, "optimizer_history": [{"optimizer_name": ""}]}, "plain.pt")
+    torch.save(RunsCode(), "theirs.pt")
+    seen = []
+
+    def meanwhile(state):
+        other = threading.Thread(target=lambda: seen.append(torch.load("theirs.pt", weights_only=False)))
+        other.start()
+        other.join()
+        return state
+
+    monkeypatch.setattr(checkpoint_utils, "_upgrade_state_dict", meanwhile)
+    checkpoint_utils.load_checkpoint_to_cpu("plain.pt")
+    assert seen and os.path.exists("was_executed") and "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
 def test_a_file_that_is_trusted_is_read(hostile, caplog, capsys):
