@@ -6,14 +6,11 @@ without a word and then says how many, not which, are missing.
 
 import socket
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fairseq_relpos.training.joining import call_the_roll, join_timeout, open_store  # noqa: E402
-
-FAREWELL_SECONDS = 10
+from fairseq_relpos.training.joining import call_the_roll, join_timeout, open_store, wait_for_all  # noqa: E402
 
 
 def main(address, port, node_rank, nodes):
@@ -44,10 +41,7 @@ def say_goodbye(store, node_rank, nodes):
     if node_rank > 0:
         store.set(f"left/{node_rank}", "")
         return
-    deadline = time.monotonic() + FAREWELL_SECONDS
-    others = [f"left/{other}" for other in range(1, nodes)]
-    while not store.check(others) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for_all(store, [f"left/{other}" for other in range(1, nodes)])
 
 
 if __name__ == "__main__":

@@ -73,6 +73,8 @@ def store_address(init_method):
 def open_store(host, port, served, rank, seconds, who="rank"):
     """The store of all ranks, which the first of them serves unless the launcher does. who: what
     the others are, "rank" or "node", for the errors."""
+    is_master = rank == 0 and not served
+    left = seconds if is_master else max(seconds - wait_for_an_answer(host, port, seconds, who), 1)
     made = []
 
     def make():
@@ -81,8 +83,8 @@ def open_store(host, port, served, rank, seconds, who="rank"):
                 TCPStore(
                     host,
                     port,
-                    is_master=rank == 0 and not served,
-                    timeout=datetime.timedelta(seconds=seconds),
+                    is_master=is_master,
+                    timeout=datetime.timedelta(seconds=left),
                     wait_for_workers=False,
                 )
             )
@@ -92,7 +94,7 @@ def open_store(host, port, served, rank, seconds, who="rank"):
     # torch waits for ever for the answer of a server that is no store
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
-    thread.join(seconds + GRACE)
+    thread.join(left + GRACE)
     if not made:
         raise ValueError(
             f"what answers at {host}:{port} is not {who} 0 but another program: choose another port for all "
@@ -104,6 +106,29 @@ def open_store(host, port, served, rank, seconds, who="rank"):
     return PrefixStore("relpos", store)
 
 
+def wait_for_an_answer(host, port, seconds, who):
+    """The seconds that it took until somebody listened at the address. Raises ValueError after ``seconds``.
+
+    torch's own client prints a page of C++ frames for each of its tries."""
+    began = time.monotonic()
+    while True:
+        left = seconds - (time.monotonic() - began)
+        try:
+            socket.create_connection((host, port), timeout=max(left, 0.1)).close()
+            return time.monotonic() - began
+        except OSError as error:
+            if left <= 0:
+                raise ValueError(_no_answer(host, port, seconds, who, error)) from None
+        time.sleep(0.2)
+
+
+def _no_answer(host, port, seconds, who, reason):
+    return (
+        f"{who} 0 does not answer at {host}:{port} after {seconds:g} s ({reason}): start it, give every "
+        f"node the same address and port, open the port; {TIMEOUT_VARIABLE} changes the wait"
+    )
+
+
 def _why_there_is_no_store(message, host, port, seconds, who):
     if "EADDRINUSE" in message or "address already in use" in message.lower():
         return (
@@ -112,10 +137,7 @@ def _why_there_is_no_store(message, host, port, seconds, who):
         )
     if "listen" in message or "bind" in message:
         return f"{who} 0 cannot serve port {port} of {socket.gethostname()}: {message.splitlines()[0]}"
-    return (
-        f"{who} 0 does not answer at {host}:{port} after {seconds:g} s: start it, give every "
-        f"node the same address and port, open the port; {TIMEOUT_VARIABLE} changes the wait"
-    )
+    return _no_answer(host, port, seconds, who, message.splitlines()[0])
 
 
 def call_the_roll(store, rank, ranks, seconds, who="rank"):
@@ -125,6 +147,9 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
     A rank joins under a number of its own. The first writes the roll, the numbers of all; each that
     finds its own in it answers; and it holds once all have answered. So ranks that were started
     again do not take for present what earlier ones have left in the store.
+
+    The first, which may serve the store, tells those that have come when it gives up, and ends after
+    them: of a store that vanishes torch prints a page of C++ frames.
     """
     deadline = time.monotonic() + seconds
     me = f"{uuid.uuid4().hex} {socket.gethostname()}"
@@ -142,24 +167,44 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
                 store.set(f"{name}/{rank}", "")
                 if store.check([f"{name}/{other}" for other in others]):
                     return name
-            if time.monotonic() > deadline:
+            given_up = _read(store, f"given up/{me}")
+            if given_up or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
+        store.set(f"gone/{me}", "")
+        if given_up:
+            raise ValueError(given_up)
         joined = [_read(store, f"joined/{other}") for other in others]
         came = [other for other in others if joined[other] and (
             not all(joined) or store.check([f"{name}/{other}"]))]  # fmt: skip
         hosts = sorted({joined[other].split(" ", 1)[1] for other in came})
+        missing = [str(other) for other in others if other not in came]
+        error = (
+            f"after {seconds:g} s {len(missing)} of {ranks} {who}s have not joined: "
+            f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what they "
+            f"printed; {TIMEOUT_VARIABLE} changes the wait"
+        )
+        if rank == 0:
+            for other in came:
+                store.set(f"given up/{joined[other]}", error)
+            wait_for_all(store, [f"gone/{joined[other]}" for other in came])
     except RuntimeError as error:
         raise ValueError(
             f"{who} {rank} lost {who} 0 while the {who}s were joining ({str(error).splitlines()[0]}): "
             f"the last line of {who} 0 says why it ended"
         ) from None
-    missing = [str(other) for other in range(ranks) if other not in came]
-    raise ValueError(
-        f"after {seconds:g} s {len(missing)} of {ranks} {who}s have not joined: "
-        f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what they "
-        f"printed; {TIMEOUT_VARIABLE} changes the wait"
-    )
+    raise ValueError(error)
+
+
+#: seconds that the server of a store waits for the others to have read it
+FAREWELL_SECONDS = 10
+
+
+def wait_for_all(store, keys):
+    """Until all of them are in the store, or ``FAREWELL_SECONDS``."""
+    deadline = time.monotonic() + FAREWELL_SECONDS
+    while not store.check(keys) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _read(store, key):
