@@ -132,7 +132,7 @@ class Training:
     def half_written(self):
         """Names and times of the files that have no name of their own yet."""
         found = set()
-        for path in self.save_dir.glob("*.tmp"):
+        for path in self.save_dir.glob("*.part*"):
             with contextlib.suppress(FileNotFoundError):
                 found.add((path.name, path.stat().st_mtime_ns))
         return found

@@ -2,16 +2,22 @@
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import shutil
 
 import torch
 
+from .. import files
 from ..shims import replace
+
+logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\S*\.pt")
 LAST = re.compile(r"checkpoint_last(\S*)\.pt")
+#: ``files.temporary``; .tmp: of version 0.1
+UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -44,8 +50,17 @@ def write_checkpoints_whole():
     def remove_leftovers(stock, save_dir):
         stock(save_dir)
         for name in os.listdir(save_dir):
-            if name.startswith("checkpoint") and name.endswith(".pt.tmp"):
-                os.remove(os.path.join(save_dir, name))  # of a process that was killed
+            path = os.path.join(save_dir, name)
+            if not UNFINISHED.fullmatch(name):
+                continue
+            if files.is_left_over(path):  # by a process that was killed
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path)
+            elif os.path.exists(path):
+                logger.warning(
+                    f"{path} is being written by another process, or by one of which the file system does "
+                    "not know that it has ended: two runs in one --save-dir overwrite each other's checkpoints"
+                )
 
     earlier = []
 
@@ -74,14 +89,15 @@ def write(path, fill):
 
     Raises ValueError, one line, where the disk is full or cannot be written to.
     """
-    part = f"{path}.tmp"
+    part = files.temporary(path)
     try:
         with open(part, "wb") as file:
+            files.own(file)  # until it has its name
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        _keep_predecessor(path)
-        os.replace(part, path)
+            _keep_predecessor(path)
+            os.replace(part, path)
         _to_disk(os.path.dirname(path) or ".")
     except Exception as error:
         size = os.path.getsize(part) if os.path.exists(part) else 0
@@ -102,14 +118,13 @@ def _keep_predecessor(path):
 
 def link(path, name):
     """The same file under another name too, which it takes from what has it."""
-    part = f"{name}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(part)
+    part = files.temporary(name)
     try:
         os.link(path, part)
     except OSError:  # a file system without links
-        shutil.copyfile(path, part)
-    os.replace(part, name)
+        copy(path, name)
+    else:
+        os.replace(part, name)
 
 
 def _to_disk(folder):

@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq_data import binarise, binarise_translation, masked_lm, translation
 from forked import Run, train
@@ -105,8 +106,6 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # no file may be larger
     try:
-        from fairseq import checkpoint_utils
-
         with pytest.raises(ValueError, match="cannot be saved: no room .*make room") as error:
             checkpoint_utils.torch_persistent_save({"x": torch.zeros(100_000)}, str(last))
     finally:
@@ -124,6 +123,47 @@ def test_copies_are_whole_too(tmp_path):
     assert target.read_bytes() == source.read_bytes()
     assert os.stat(target).st_ino != before, "written over what was there"
     assert (tmp_path / "checkpoint_previous.pt").read_bytes() == b"old"
+
+
+def test_two_processes_that_write_one_file_do_not_disturb_each_other(tmp_path):
+    last = str(tmp_path / "checkpoint_last.pt")
+
+    def while_another_writes(file):
+        file.write(b"first")
+        saving.write(last, lambda other: other.write(b"second"))
+
+    saving.write(last, while_another_writes)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == b"first"
+    assert (tmp_path / "checkpoint_previous.pt").read_bytes() == b"second"
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_a_start_removes_what_killed_processes_left_and_nothing_that_one_is_writing(tmp_path, caplog):
+    last, read_end = str(tmp_path / "checkpoint_last.pt"), os.pipe()
+
+    def tell_and_wait(file):
+        os.write(read_end[1], b"writing")
+        time.sleep(60)
+
+    children = []
+    for _ in range(2):
+        children.append(os.fork())
+        if children[-1] == 0:
+            saving.write(last, tell_and_wait)
+            os._exit(0)
+        os.read(read_end[0], 7)
+    (tmp_path / "checkpoint_1_4.pt.tmp").write_bytes(b"of an earlier version")
+    (tmp_path / "notes.tmp").write_bytes(b"not ours")
+    assert len(os.listdir(tmp_path)) == 4
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    names = sorted(os.listdir(tmp_path))
+    assert len(names) == 2 and names[1] == "notes.tmp" and f"{names[0]} is being written by another" in caplog.text
+    os.kill(children[1], signal.SIGKILL)
+    os.waitpid(children[1], 0)
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    assert os.listdir(tmp_path) == ["notes.tmp"]
 
 
 @pytest.mark.parametrize("flag", ["--save-dir", "--log-file", "--tensorboard-logdir"])
@@ -263,14 +303,14 @@ def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(
     for number in (4, 5):  # the copy of the second save, the first write of the third
         run = Run(command, tmp_path / "log", before=die_in_write(number))
         assert run.wait() == -signal.SIGKILL, run.printed()
-        assert any(name.endswith(".tmp") for name in os.listdir(tmp_path / "run"))
+        assert any(".part" in name for name in os.listdir(tmp_path / "run"))
     run = Run(command, tmp_path / "log")
     run.wait_for("Start iterating")
     time.sleep(chance.uniform(0, 0.2))
     os.kill(run.process, signal.SIGKILL)
     run.wait()
     train(command, tmp_path / "log")
-    assert not any(name.endswith(".tmp") for name in os.listdir(tmp_path / "run"))
+    assert not any(".part" in name for name in os.listdir(tmp_path / "run"))
     assert_bitwise_equal(tmp_path / "run", uninterrupted)
 
 
