@@ -769,6 +769,7 @@ SHIMS = (
     resuming.keep_the_full_weights_of_half_precision,
     resuming.go_on_with_the_loss_scaler,
     resuming.keep_patience,
+    resuming.read_a_checkpoint_together,  # after all that can fail while one is read
     watching.log_positions,
     ending.end_threads_before_python_does,
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first

@@ -1,8 +1,11 @@
 """All ranks train the same model on the same data with the same code, or none does."""
 
 import argparse
+import contextlib
+import functools
 import hashlib
 import inspect
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +28,32 @@ def refuse_ranks_that_disagree():
 
     Before the first update every rank tells the others its code, settings, dictionaries,
     parameters and data. A difference is an error on all of them that names the rank and what
-    differs.
+    differs. So is an error that a rank meets on its way there, for example because its data are
+    missing: the others would wait for it.
     """
+    from fairseq.distributed import utils
     from fairseq.trainer import Trainer
+
+    waiting = []  # whether the ranks of this process's training meet each other next here
+
+    @replace(utils, "distributed_main")
+    def tell_the_others(stock, i, main, cfg, kwargs):
+        @functools.wraps(main)
+        def told(cfg, **kwargs):
+            waiting[:] = [Path(inspect.unwrap(main).__code__.co_filename).name == "train.py"]
+            try:
+                return main(cfg, **kwargs)
+            except Exception as error:
+                if waiting[0]:
+                    with contextlib.suppress(Exception):  # the rank's own error is what counts
+                        together(functools.partial(_raise, error))
+                raise
+
+        return stock(i, told, cfg, kwargs)
 
     @replace(Trainer, "__init__")
     def compare_settings(stock, self, cfg, task, model, *args, **kwargs):
+        waiting[:] = [False]
         refuse_differences(lambda: settings(cfg, task, model))
         return stock(self, cfg, task, model, *args, **kwargs)
 
@@ -44,13 +67,51 @@ def refuse_ranks_that_disagree():
         return batches
 
 
-def refuse_differences(facts_of_this_rank):
-    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
-        return
-    from fairseq.distributed import utils
+def _raise(error):
+    raise error
 
-    mine = {key: str(value) for key, value in facts_of_this_rank().items()}
-    everyones = utils.all_gather_list(mine, utils.get_global_group(), max_size=2**20)
+
+def together(step):
+    """``step()`` of this rank, which all of them take; where it fails on one, it fails on all.
+
+    The others would wait for that rank in their next exchange, with NCCL for minutes. They end with
+    a ValueError, one line, that names it.
+    """
+    if not several_ranks():
+        return step()
+    failed = result = None
+    try:
+        result = step()
+    except Exception as error:
+        failed = error
+    for rank, error in enumerate(gather(None if failed is None else _in_one_line(failed))):
+        if failed is not None:
+            raise failed
+        if error is not None:
+            raise ValueError(f"rank {rank} on {error}")
+    return result
+
+
+def _in_one_line(error):
+    kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
+    return f"{socket.gethostname()}: {kind}{str(error).strip().partition(chr(10))[0]}"
+
+
+def several_ranks():
+    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
+def gather(mine):
+    """[what each rank has given]"""
+    everyones = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(everyones, mine)
+    return everyones
+
+
+def refuse_differences(facts_of_this_rank):
+    if not several_ranks():
+        return
+    everyones = gather(together(lambda: {key: str(value) for key, value in facts_of_this_rank().items()}))
     for rank, theirs in enumerate(everyones):
         differing = [
             f"{key} ({_short(theirs.get(key))} against {_short(everyones[0].get(key))})"
@@ -125,6 +186,7 @@ def digest(*parts) -> str:
     return total.hexdigest()
 
 
-def digest_of_package() -> str:
-    package = Path(__file__).parents[1]
-    return digest(*(file.read_bytes() for file in sorted(package.rglob("*.py"))))
+def digest_of_package(package=Path(__file__).parents[1]) -> str:
+    """Of all that is run: gated.cpp is compiled where it is."""
+    files = sorted(file for kind in ("*.py", "*.cpp") for file in package.rglob(kind))
+    return digest(*(file.read_bytes() for file in files))

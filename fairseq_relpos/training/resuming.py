@@ -13,7 +13,7 @@ import torch
 from ..checkpoints.loading import load_checkpoint
 from ..shims import commands_with, replace
 from . import saving
-from .agreement import samples
+from .agreement import gather, samples, several_ranks, together
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +25,21 @@ def resume_from_the_last_whole_checkpoint():
     weights are damaged, train on with them. Where some ranks do not see the file, they hang.
     """
     from fairseq import checkpoint_utils
+    from fairseq.trainer import Trainer
 
     @replace(checkpoint_utils, "load_checkpoint")
     def check_last(stock, cfg, trainer, **kwargs):
-        several = torch.distributed.is_initialized()
+        if not isinstance(trainer, Trainer):
+            return stock(cfg, trainer, **kwargs)  # a program's own, of which no more is known than stock asks
         path = cfg.restore_file
         if path == "checkpoint_last.pt":
             path = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-            if not several or torch.distributed.get_rank() == 0:
-                put_a_damaged_last_aside(path, not cfg.no_last_checkpoints)
-            if several:
-                torch.distributed.barrier()
-        if several and not trainer.checkpoint_suffix:
+            is_expected = not trainer.cfg.checkpoint.no_last_checkpoints
+            if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+                together(lambda: put_a_damaged_last_aside(path, is_expected))
+            else:
+                together(lambda: None)
+        if several_ranks() and not trainer.checkpoint_suffix:
             wait_until_all_ranks_see(path)
         extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
         # a model that is fine-tuned has no updates behind it
@@ -61,11 +64,12 @@ SECONDS_TO_BE_SEEN = 30
 def wait_until_all_ranks_see(path):
     """Raises ValueError, one line, if a rank does not see the file, or another, that rank 0 sees:
     fairseq asks on every rank for itself, and one that sees none waits for the others in vain."""
-    from fairseq.distributed import utils
+
+    def size():
+        return os.path.getsize(path) if os.path.isfile(path) else None
 
     for _ in range(SECONDS_TO_BE_SEEN):
-        size = os.path.getsize(path) if os.path.isfile(path) else None
-        everyones = utils.all_gather_list((socket.gethostname(), size), utils.get_global_group())
+        everyones = gather((socket.gethostname(), together(size)))
         others = [rank for rank, (_, seen) in enumerate(everyones) if seen != everyones[0][1]]
         if not others:
             return
@@ -148,6 +152,39 @@ def what_is_damaged(path):
             raise  # the file system's trouble, not the file's
         return f"is cut short or damaged ({size:,} bytes)"
     return None if damaged is None else f"is damaged ({damaged} in it does not fit its checksum)"
+
+
+def read_a_checkpoint_together():
+    """Rank 0 reads the checkpoint and hands it to the others. All versions: where it cannot, the
+    others wait for it. Here all of them end.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.distributed import utils
+    from fairseq.trainer import Trainer
+
+    due = []  # whether this rank has yet to hear, or to say, how the reading went
+
+    @replace(Trainer, "load_checkpoint")
+    def expect(stock, self, *args, **kwargs):
+        due[:] = [True]
+        try:
+            return stock(self, *args, **kwargs)
+        finally:
+            due.clear()
+
+    @replace(checkpoint_utils, "load_checkpoint_to_cpu")
+    def read(stock, *args, **kwargs):
+        if not due:
+            return stock(*args, **kwargs)
+        due.clear()
+        return together(lambda: stock(*args, **kwargs))
+
+    @replace(utils, "broadcast_object")
+    def receive(stock, *args, **kwargs):
+        if due:
+            due.clear()
+            together(lambda: None)
+        return stock(*args, **kwargs)
 
 
 #: optimizers that read each other's state

@@ -11,6 +11,7 @@ import torch
 
 from .. import files
 from ..shims import replace
+from .agreement import together
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def write_checkpoints_whole():
 
     @replace(checkpoint_utils, "save_checkpoint")
     def drop_a_needless_predecessor(stock, cfg, trainer, epoch_itr, val_loss):
-        saved = stock(cfg, trainer, epoch_itr, val_loss)
+        saved = together(lambda: stock(cfg, trainer, epoch_itr, val_loss))
         if saved is not None:
             if earlier and os.path.exists(earlier[0]) and earlier[0] != saved:
                 with contextlib.suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.training import agreement, gradients, joining, resuming
+from fairseq_relpos.training import agreement, gradients, joining, resuming, saving
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -205,6 +205,59 @@ def test_ranks_with_another_second_shard_are_named(data, tmp_path):
     for run in runs:
         assert "they differ in train data (61 samples of sizes" in error_of(run)
     assert "end of epoch 1" in runs[0].printed()
+
+
+def fail(error):
+    def raise_it(*arguments, **options):
+        raise error
+
+    return raise_it
+
+
+def no_room(folder):
+    saving.write = fail(ValueError("no room"))
+
+
+def facts_are_lost(folder):
+    agreement.settings = fail(KeyError("lost"))
+
+
+def data_are_missing(folder):
+    sys.argv[1] = str(folder / "nowhere")
+
+
+def the_last_checkpoint_is_damaged(folder):
+    (folder / "run").mkdir()
+    (folder / "run" / "checkpoint_last.pt").write_bytes(b"PK half a file")
+
+
+def the_checkpoint_has_code(folder):
+    torch.save({"model": {}, "args": Path}, folder / "hostile.pt")
+
+
+@pytest.mark.parametrize("how, failing, said", [
+    (facts_are_lost, 1, "KeyError: 'lost'"),
+    (data_are_missing, 1, "nowhere"),
+    (the_last_checkpoint_is_damaged, 0, "is cut short"),
+    (the_checkpoint_has_code, 0, "hostile.pt contains"),
+    (no_room, 0, "no room"),
+])
+def test_what_fails_on_one_rank_ends_the_others_in_one_line_that_names_it(data, tmp_path, how, failing, said):
+    more = ("--restore-file", tmp_path / "hostile.pt") if how is the_checkpoint_has_code else ()
+    command = arguments(data, tmp_path / "run", "--max-update", 2, *more)
+    runs = ranks(2, command, tmp_path / "logs", before=lambda rank: how(tmp_path) if rank == failing else None)
+    others = error_of(runs[1 - failing])
+    assert others.startswith(f"rank {failing} on {socket.gethostname()}: ") and said in others
+    assert runs[failing].wait() == 1 and said in runs[failing].printed().splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["model.py", "gated.cpp"])
+def test_ranks_with_another_source_file_have_another_digest(tmp_path, name):
+    for file in ("model.py", "gated.cpp"):
+        (tmp_path / file).write_text("one")
+    before = agreement.digest_of_package(tmp_path)
+    (tmp_path / name).write_text("other")
+    assert agreement.digest_of_package(tmp_path) != before
 
 
 def test_what_belongs_to_one_rank_is_not_compared():
