@@ -7,6 +7,8 @@ their way to the layers.
 
 from typing import Dict, Optional, Sequence, Tuple
 
+import torch
+
 from .backends import names as backend_names
 from .encodings import ENCODINGS, find, parse_hparams
 
@@ -166,6 +168,12 @@ UNSUPPORTED = {
     "base_layers": "adds layers without attention",
     "export": "is for TorchScript and ONNX, which are not supported with position encodings",
 }
+
+
+def device_of(args) -> torch.device:
+    """Where fairseq's commands put the model."""
+    on_cpu = getattr(args, "cpu", False) or not torch.cuda.is_available()
+    return torch.device("cpu" if on_cpu else "cuda")
 
 
 def refuse_unsupported(args):

@@ -41,6 +41,7 @@ def override_self_attention(
     offload_activations: bool = False,
     torch_compile: bool = False,
     unpad: bool = False,
+    device: Optional[torch.device] = None,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
@@ -50,6 +51,7 @@ def override_self_attention(
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     torch_compile: compile what is around the attention, for training.
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
+    device: where the model will run, if not where it is.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -90,6 +92,8 @@ def override_self_attention(
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
+    refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
+    for layer in all_layers:
         if torch_compile:
             compile_around_attention(layer)
         if unpad and not causal:
@@ -166,6 +170,21 @@ def refuse_what_positions_cannot_serve(layers):
             )
         if not attention.self_attention:
             raise ValueError("--cross-self-attention mixes two sequences of positions; leave it out")
+
+
+def refuse_what_the_backend_cannot_serve(stack_part, layers, backend, device):
+    """The terms of a pass over two tokens say it: before any data is read."""
+    weight = next(layers[0].parameters())
+    length = min(2, stack_part.dims.max_len)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        stack_part(torch.full((1, length), stack_part.dims.padding_idx + 1, device=weight.device))
+        for layer in layers:
+            attention = layer.self_attn
+            x_BHTD = weight.new_zeros(1, attention.num_heads, length, attention.head_dim)
+            positions = stack_part.current_pass.positions
+            terms = attention.position_encoding.terms(x_BHTD, x_BHTD, positions)
+            backend.check(terms, device or weight.device)
+    stack_part.current_pass.positions = None
 
 
 def recompute_in_backward(layer, offload=False):

@@ -25,14 +25,17 @@ class Strict(Backend):
         self.name = backend.name
         self.prepare_bias = backend.prepare_bias
 
-    def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+    def check(self, terms, device=None):
         # weights are only ever asked for to be looked at: the reference computes them
-        reason = self.backend.refuses(terms, need_weights=False)
+        reason = self.backend.refuses(terms, False, device)
         if reason is not None:
-            able = [n for n, b in BACKENDS.items() if b().refuses(terms, False) is None]
+            able = [n for n, b in BACKENDS.items() if b().refuses(terms, False, device) is None]
             raise ValueError(
                 f"--attention-backend {self.name}: {reason}; use {' or '.join(['auto', *able])}"
             )
+
+    def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        self.check(terms)
         backend = Eager() if need_weights else self.backend
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 

@@ -61,9 +61,13 @@ class Backend:
 
     name: str
 
-    def refuses(self, terms: Terms, need_weights: bool) -> Optional[str]:
-        """Why this backend cannot serve the call; None if it can."""
+    def refuses(self, terms: Terms, need_weights: bool, device: Optional[torch.device] = None) -> Optional[str]:
+        """Why this backend cannot serve the call; None if it can. device: where the call will
+        be made, if not where the terms are."""
         return None
+
+    def check(self, terms: Terms, device: torch.device):
+        """Raises ValueError where no call with such terms could be served on ``device``."""
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         """What is to be done once per forward pass with a bias that all layers share."""

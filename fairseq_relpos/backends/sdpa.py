@@ -8,7 +8,7 @@ from .base import Backend
 class SDPA(Backend):
     name = "sdpa"
 
-    def refuses(self, terms, need_weights):
+    def refuses(self, terms, need_weights, device=None):
         if not terms.content_free:
             return "positions depend on the content, which scaled_dot_product_attention cannot add"
         if need_weights:

@@ -34,10 +34,10 @@ class Triton(Backend):
 
     name = "triton"
 
-    def refuses(self, terms, need_weights):
+    def refuses(self, terms, need_weights, device=None):
         if need_weights:
             return "its kernels make no attention weights"
-        return why_not_here(terms.q_BHTD.device) or why_not_these(terms)
+        return why_not_here(device or terms.q_BHTD.device) or why_not_these(terms)
 
     def prepare_bias(self, bias, pos):
         return bias  # the kernels read one value an offset

@@ -53,6 +53,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             backend=args.attention_backend,
             torch_compile=getattr(args, "torch_compile", False),
             unpad=getattr(args, "unpad", False),
+            device=flags.device_of(args),
             checkpoint_activations=recompute,
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)

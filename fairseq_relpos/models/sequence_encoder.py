@@ -66,6 +66,7 @@ class SequenceEncoder(BaseFairseqModel):
             backend=args.attention_backend,
             torch_compile=getattr(args, "torch_compile", False),
             unpad=getattr(args, "unpad", False),
+            device=flags.device_of(args),
             has_cls=False,
         )
         args.position_hparams = resolved_hparams(encoding)

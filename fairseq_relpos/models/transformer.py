@@ -56,6 +56,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
                     backend=args.attention_backend,
                     torch_compile=getattr(args, "torch_compile", False),
                     unpad=getattr(args, "unpad", False),
+                    device=flags.device_of(args),
                     has_cls=False,
                     checkpoint_activations=recompute,
                     offload_activations=offload,

@@ -18,7 +18,8 @@ def load_model(path, data=None, seed=None):
     if not os.path.isfile(path):
         raise ValueError(f"no checkpoint {path}: give a .pt file that fairseq-train saved")
     # the plugin is imported already, from here; the checkpoint's own path may be another machine's
-    overrides = {"user_dir": None}
+    # and so may the backend that it was trained with
+    overrides = {"user_dir": None, "attention_backend": "auto"}
     if data is not None:
         overrides["data"] = data
     if seed is not None:
