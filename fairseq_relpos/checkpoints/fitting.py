@@ -14,6 +14,8 @@ class FittingModel:
             raise ValueError(what_does_not_fit(str(error))) from None
 
 
+#: special symbols that its dict.txt does not list (tasks/tupe_data.py)
+OFFICIAL_TUPE = 3
 #: torch's list of what differs
 _SIZE = r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\d, ]*)\]\) from checkpoint, the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
 
@@ -23,11 +25,17 @@ def what_does_not_fit(message: str) -> str:
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")
         if key.endswith("embed_tokens.weight") and theirs[1:] == ours[1:]:
-            return (
+            message = (
                 f"the checkpoint was trained with a dictionary of {theirs[0]} words, the data's has "
                 f"{ours[0]} ({key}): give the data folder, or its dict.*.txt, that the model was "
                 "trained with"
             )
+            if int(theirs[0]) - int(ours[0]) == OFFICIAL_TUPE:
+                message += (
+                    "; data that the official TUPE code has binarised need --task tupe_masked_lm, "
+                    "or the dict.txt that import-tupe has written"
+                )
+            return message
     differences = [f"{key} is [{theirs}] in it and [{ours}] here" for key, theirs, ours in sizes]
     for what, label in (("Missing", "it lacks"), ("Unexpected", "it has besides")):
         keys = re.search(rf'{what} key\(s\) in state_dict: (.*?)\. *(\n|$)', message)

@@ -63,11 +63,9 @@ def import_tupe(in_path, out_path, dict_path=None) -> Imported:
     <email> <url> (ids 4 to 6), so that stock fairseq reads its dict.txt with every word
     shifted by 3. From ``dict_path`` (default: dict.txt beside ``in_path``, if there) a
     dict.txt is written beside ``out_path`` that lists them as ordinary words and gives
-    stock fairseq the official ids, <mask> included. Put it in place of the dict.txt in
-    folders that the official code binarised (for sentence_prediction: input0 and input1)
-    and they can be used as they are. Labels have to be binarised again, because fairseq
-    subtracts the number of special symbols from their ids. Of the random words that
-    masked_lm inserts, the three symbols are now among the candidates.
+    stock fairseq the official ids, <mask> included: put it in place of the dict.txt in
+    folders that the official code binarised. Or train on them as they are, labels too, with
+    --task tupe_masked_lm or tupe_sentence_prediction (tasks/tupe_data.py).
 
     Raises ValueError, one line, before anything is written.
     """
@@ -206,20 +204,31 @@ def convert_dictionary(in_path, out_path, dict_path, vocabulary_size):
 
 def to_stock_dictionary(path):
     """The text of a dict.txt from which stock fairseq makes the ids that the official code
-    makes from the one at ``path``."""
+    makes from the one at ``path``. One that is such a text already stays as it is."""
+    with open(path, encoding="utf-8") as file:
+        given = [line.rstrip() for line in file]
+    if tuple(line.rpartition(" ")[0] for line in given[: len(EXTRA_SPECIALS)]) == EXTRA_SPECIALS:
+        return "".join(f"{line}\n" for line in given)
     lines = [f"{symbol} 0" for symbol in EXTRA_SPECIALS]
     seen = set(Dictionary().symbols).union(EXTRA_SPECIALS)
-    with open(path, encoding="utf-8") as file:
-        for line in map(str.rstrip, file):
-            word = line.rpartition(" ")[0]
-            # a word that is there already takes a new id in the official code
-            lines.append(f"{line} #fairseq:overwrite" if word in seen else line)
-            seen.add(word)
+    for line in given:
+        word = line.rpartition(" ")[0]
+        # a word that is there already takes a new id in the official code
+        lines.append(f"{line} #fairseq:overwrite" if word in seen else line)
+        seen.add(word)
     return "".join(f"{line}\n" for line in lines)
 
 
 def read_dictionary(text):
+    """What fairseq's tasks make of a dict.txt with this text."""
     dictionary = Dictionary()
     dictionary.add_from_file(io.StringIO(text))
     dictionary.add_symbol("<mask>")
+    return dictionary
+
+
+def official_dictionary(path):
+    """The dictionary that the official code's tasks make of the dict.txt at ``path``."""
+    dictionary = read_dictionary(to_stock_dictionary(path))
+    dictionary.nspecial += len(EXTRA_SPECIALS)
     return dictionary

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq_data import fairseq_ok
 from small_models import roberta
 
@@ -227,6 +228,45 @@ def test_fairseq_validates_and_fine_tunes_on_officially_binarised_data(tmp_path)
     )  # fmt: skip
     assert "tupe.pt (epoch 1 @ 0 updates)" in printed
     assert (tmp_path / "run" / "checkpoint_last.pt").exists()
+
+
+def test_officially_binarised_data_are_read_as_they_are(tmp_path):
+    """With the official dict.txt beside them, in masked_lm and, labels too, in sentence_prediction."""
+    symbols = json.loads((GOLDEN / "tupe_symbols.json").read_text())
+    data = tmp_path / "data"
+    for part in ("", "input0", "label"):
+        shutil.copytree(GOLDEN / "tupe_databin", data / part, dirs_exist_ok=True)
+        shutil.copy(DICT, data / part / "dict.txt")
+    (data / "label" / "dict.txt").write_text("good 3\nbad 2\n")  # ids 7 and 8 in official data
+    task = task_of("tupe_masked_lm", data)
+    assert task.source_dictionary.symbols == symbols
+    assert task.source_dictionary.nspecial == 7  # of which masked_lm draws no random word
+    binarised = data_utils.load_indexed_dataset(str(data / "valid"), task.source_dictionary)
+    first_line = (data / "valid.txt").read_text().splitlines()[0]
+    assert task.source_dictionary.string(binarised[0]) == first_line
+    sentences = task_of("tupe_sentence_prediction", data, num_classes=2)
+    assert sentences.source_dictionary.symbols == symbols
+    assert sentences.label_dictionary.index("good") - sentences.label_dictionary.nspecial == 0
+    import_tupe(official("tupe_r"), str(tmp_path / "tupe.pt"), DICT)
+    for kind in ("bin", "idx"):
+        shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
+    sizes = "--encoder-layers 3 --encoder-embed-dim 48 --encoder-ffn-embed-dim 96 --encoder-attention-heads 4"
+    printed = fairseq_ok(
+        "train", data, "--user-dir", USER_DIR, "--cpu", "--task", "tupe_masked_lm", "--criterion", "masked_lm",
+        "--arch", "roberta_tupe_r", *sizes.split(), "--tokens-per-sample", 40, "--batch-size", 8, "--num-workers", 0,
+        "--restore-file", tmp_path / "tupe.pt", "--optimizer", "adam", "--lr", "1e-4", "--max-update", 1, "--no-save",
+    )  # fmt: skip
+    assert "tupe.pt (epoch 1 @ 0 updates)" in printed and "valid on 'valid' subset | loss" in printed
+    # the dictionary that import-tupe has written is the same to them
+    shutil.copy(tmp_path / "dict.txt", data / "dict.txt")
+    assert task_of("tupe_masked_lm", data).source_dictionary.symbols == symbols
+
+
+def task_of(name, data, **settings):
+    settings = vars(TASK_DATACLASS_REGISTRY[name](data=str(data), **settings))
+    # what other parts of a command's settings say
+    settings = {key: None if str(value).startswith("${") else value for key, value in settings.items()}
+    return TASK_REGISTRY[name].setup_task(argparse.Namespace(**{**settings, "seed": 1}))
 
 
 def changed(path, change):

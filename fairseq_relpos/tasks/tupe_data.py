@@ -1,0 +1,36 @@
+"""Data that the official TUPE code has binarised, read as they are.
+
+Its dictionary has three special symbols more than fairseq's, <file> <email> <url>, which its dict.txt
+does not list: with fairseq's own tasks every word is shifted by 3. The ids here are the official ones,
+those of labels too, and the three symbols are no random words that masked_lm inserts.
+
+    --task tupe_masked_lm              masked_lm
+    --task tupe_sentence_prediction    sentence_prediction
+"""
+
+import os
+
+from fairseq import utils
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+
+from ..checkpoints.tupe import official_dictionary
+
+
+@register_task("tupe_masked_lm", dataclass=MaskedLMConfig)
+class TupeMaskedLMTask(MaskedLMTask):
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        return cls(cfg, cls.load_dictionary(os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")))
+
+    @classmethod
+    def load_dictionary(cls, filename):
+        return official_dictionary(filename)
+
+
+@register_task("tupe_sentence_prediction", dataclass=SentencePredictionConfig)
+class TupeSentencePredictionTask(SentencePredictionTask):
+    @classmethod
+    def load_dictionary(cls, filename):
+        return official_dictionary(filename)
