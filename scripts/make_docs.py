@@ -1,4 +1,5 @@
-"""Write what the encodings' own docstrings say into docs/encodings.md and README.md.
+"""Write what the encodings' own docstrings say into docs/encodings.md and README.md, and the papers
+of fairseq_relpos/references.bib into these, docs/references.bib and CITATION.cff.
 
     python scripts/make_docs.py            # writes
     python scripts/make_docs.py --check    # only says whether they are up to date
@@ -8,6 +9,7 @@ import json
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +25,7 @@ from fairseq_relpos.encodings import (  # noqa: E402
     hyperparameters,
     to_text,
 )
+from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
 BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
@@ -56,12 +59,47 @@ FIGURES = [
 ]
 
 
+#: in CITATION.cff everything from here on is written by this script
+REFERENCES = "# Written by scripts/make_docs.py from fairseq_relpos/references.bib:\nreferences:\n"
+CFF_KINDS = {"inproceedings": "conference-paper", "article": "article", "misc": "article"}
+
+
 def table():
-    lines = ["| `roberta_...` | logit (and input) | source |", "|---|---|---|"]
+    lines = ["| `roberta_...` | logit (and input) | source | paper |", "|---|---|---|---|"]
     for name in sorted(ENCODINGS):
-        logit, source = (text.replace("|", r"\|") for text in equation_and_source(ENCODINGS[name]))
-        lines.append(f"| `{name}` | `{logit}` | {source} |")
+        cls = ENCODINGS[name]
+        logit, source = (text.replace("|", r"\|") for text in equation_and_source(cls))
+        paper = papers_of(cls)[0]
+        lines.append(f"| `{name}` | `{logit}` | {source} | [{paper.citation}]({paper.url}) |")
     return "\n".join(lines)
+
+
+def abbreviations():
+    """What the names in the column "source" stand for, a sentence for README."""
+    used = {key for cls in ENCODINGS.values() for key in cls.papers}
+    names = [f"{name}: {meaning}" for paper in bibliography().values() if paper.key in used
+             for name, meaning in paper.names.items()]
+    return "\n".join(textwrap.wrap("; ".join(names) + ".", 98, break_on_hyphens=False))
+
+
+def citation():
+    """CITATION.cff with every paper of the bibliography."""
+    before = (ROOT / "CITATION.cff").read_text(encoding="utf-8").split(REFERENCES)[0]
+    return before + REFERENCES + "".join(map(citation_of, bibliography().values()))
+
+
+def citation_of(paper):
+    # JSON's strings are YAML's
+    lines = [f"  - type: {CFF_KINDS[paper.kind]}", f"    title: {json.dumps(paper.title)}", "    authors:"]
+    for family, given in paper.authors:
+        lines += [f"      - family-names: {json.dumps(family)}", f"        given-names: {json.dumps(given)}"]
+    lines += [f"    year: {paper.year}", f"    url: {json.dumps(paper.url)}"]
+    if paper.doi:
+        lines.append(f"    doi: {json.dumps(paper.doi)}")
+    if paper.venue:
+        where = "journal" if paper.kind == "article" else "collection-title"
+        lines.append(f"    {where}: {json.dumps(paper.venue)}")
+    return "\n".join(lines) + "\n"
 
 
 def pages():
@@ -73,7 +111,8 @@ def page(name, measured):
     cls = ENCODINGS[name]
     logit, source = equation_and_source(cls)
     words = {title: escaped(text) for title, text in paragraphs(cls).items()}
-    parts = [f"## `{name}`", f"```text\n{logit}\n```", f"Source: {escaped(source)}", words[""]]
+    papers = "\n".join(f"- {paper.citation}: [{paper.title}]({paper.url})" for paper in papers_of(cls))
+    parts = [f"## `{name}`", f"```text\n{logit}\n```", f"Source: {escaped(source)}", papers, words[""]]
     if "Paper and code" in words:
         parts.append(f"*Paper and code*: {words['Paper and code']}")
     c = count(f"roberta_{name}", BASE.max_len)
@@ -135,8 +174,11 @@ def main():
     before, rest = readme.split(BEGIN)
     after = rest.split(END)[1]
     wanted = {
-        ROOT / "README.md": f"{before}{BEGIN}\n{table()}\n{END}{after}",
+        ROOT / "README.md": f"{before}{BEGIN}\n{table()}\n\n{abbreviations()}\n{END}{after}",
         ROOT / "docs/encodings.md": pages(),
+        ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
+        f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
+        ROOT / "CITATION.cff": citation(),
     }
     stale = [path for path, text in wanted.items()
              if not path.exists() or path.read_text(encoding="utf-8") != text]

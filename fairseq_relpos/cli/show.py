@@ -1,6 +1,7 @@
 """``fairseq-relpos show NAME``."""
 
 from ..encodings import Dims, accepted_values, build, find, hyperparameters, to_text
+from ..references import papers_of
 from .architectures import architectures_of
 from .docstrings import equation, explanation
 
@@ -16,6 +17,7 @@ def run(args):
     print(f"{args.name}\n\n  {equation(cls)}\n")
     for line in explanation(cls).splitlines():
         print(f"  {line}".rstrip())
+    print_papers(papers_of(cls))
     print("\nHyperparameters (--position-hparams \"name=value ...\"):")
     resolved = build(args.name, BERT_BASE).hparams
     for name, parameter in hyperparameters(cls).items():
@@ -28,3 +30,15 @@ def run(args):
     for arch in architectures_of(args.name):
         print(f"  {arch}")
     return 0
+
+
+def print_papers(papers):
+    """Title, authors, year and link of each, and what its abbreviations stand for."""
+    if papers:
+        print("\nPapers:" if len(papers) > 1 else "\nPaper:")
+    for paper in papers:
+        print(f"  {paper.title}")
+        print(f"    {paper.everyone} ({paper.year})")
+        print(f"    {paper.url}")
+        for name, meaning in paper.names.items():
+            print(f"    {name}: {meaning}")

@@ -10,7 +10,7 @@ from torch import nn
 from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
 
 
-@register("none")
+@register("none", "wu2021at5")
 class NoPositions(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d)   (AT5's "Non-PE"): the order of the tokens is invisible.
 
@@ -48,7 +48,7 @@ class LearnedPositions(StackPart):
         return F.embedding(position_rows(tokens_BT, pad, pos), self.weight, padding_idx=pad)
 
 
-@register("learned")
+@register("learned", "devlin2019bert", "ke2021tupe")
 class Learned(PositionEncoding):
     """x_i = w_i + p_i; e_ij = q_i.k_j / sqrt(d)   (BERT; TUPE Eq. 4, "BERT-A").
 
@@ -103,7 +103,7 @@ def sinusoids(rows, dim, padding_idx):
     return table
 
 
-@register("sinusoidal")
+@register("sinusoidal", "vaswani2017attention")
 class Sinusoidal(PositionEncoding):
     """x_i = w_i + [sin(i f_c) | cos(i f_c)], f_c = 10000^(-c / (E/2 - 1))
     (Vaswani et al. 2017, Sec. 3.5, in tensor2tensor's and fairseq's layout).

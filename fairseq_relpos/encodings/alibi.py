@@ -67,7 +67,7 @@ class TrainedSlopes(DistanceBias):
         return -torch.where(offset_R > 0, right, left) * offset_R.abs()
 
 
-@register("alibi")
+@register("alibi", "press2022alibi")
 class ALiBi(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - m_h |j - i|   (Press et al. 2022, Sec. 3).
 
@@ -103,7 +103,7 @@ class LogKernel(DistanceBias):
         return -r1 * torch.log1p(r2 * offset_R.abs())
 
 
-@register("kerple_log")
+@register("kerple_log", "chi2022kerple")
 class KerpleLog(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - r_{1,h} log(1 + r_{2,h} |j - i|), r_1, r_2 > 0
     (Chi et al. 2022, KERPLE, Eq. 4).

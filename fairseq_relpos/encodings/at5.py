@@ -94,7 +94,7 @@ class AdaptiveBias(StackPart):
         return self.mlp[side](1 - torch.exp(-ramp_HR))
 
 
-@register("at5")
+@register("at5", "wu2021at5")
 class AT5(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + MLP_{h,sign(l)}(1 - exp(-relu(gamma_{h,sign}) |l| / n)),
     l = j - i   (AT5 Eq. 17-20).
@@ -176,7 +176,7 @@ class AdaptiveBiasWithoutBuckets(StackPart):
         return Bias(rows=self.rows, bias_row=self.mlp(full_precision(self.t).mT.sigmoid()))
 
 
-@register("at5_nob")
+@register("at5_nob", "wu2021at5")
 class AT5NoBuckets(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + MLP_h(sigmoid(t_{h, clip(j-i, -k, k)}))   (AT5's ablation
     "AT5-NoB").

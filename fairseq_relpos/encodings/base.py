@@ -3,7 +3,7 @@
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Literal, Optional, Type, get_args, get_origin
+from typing import Any, Dict, Literal, Optional, Tuple, Type, get_args, get_origin
 
 import torch
 from torch import nn
@@ -129,6 +129,9 @@ class PositionEncoding(nn.Module):
 
     name: str
 
+    #: keys of the papers behind it in references.bib
+    papers: Tuple[str, ...] = ()
+
     #: "learned" or "sinusoidal" where this is fairseq's own position embedding: outputs and
     #: files are stock's, without a signature, in a stack that fairseq builds with it
     stock_positions: Optional[str] = None
@@ -187,13 +190,14 @@ class PositionEncoding(nn.Module):
         return "|".join([f"pe:{self.name}", *parts])
 
 
-def register(name: str):
-    """Class decorator: make an encoding known under this name."""
+def register(name: str, *papers: str):
+    """Class decorator: make an encoding known under this name. papers: keys of references.bib, first
+    the one that proposes the method, then the others that the docstring's source names."""
 
     def add(cls):
         if name in ENCODINGS:
             raise ValueError(f"position encoding {name!r} is registered twice")
-        cls.name = name
+        cls.name, cls.papers = name, papers
         ENCODINGS[name] = cls
         return cls
 

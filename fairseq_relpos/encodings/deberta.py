@@ -36,7 +36,7 @@ def projection(width, bias):
     return linear
 
 
-@register("deberta")
+@register("deberta", "he2021deberta", "huang2021m4m")
 class DeBERTa(PositionEncoding):
     """e_ij = (q_i.k_j + q_i.(a_r W^R) + k_j.(a_r W^T)) / sqrt(3d), r = clamp(i-j, -k, k-1) + k
     (He et al. 2021, Eq. 3-4; M4M Eq. 7).

@@ -62,7 +62,7 @@ class NormalisedDistanceBias(StackPart):
         )
 
 
-@register("fire")
+@register("fire", "li2024fire")
 class FIRE(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign(j-i)), psi(x) = log(|c| x + 1)
     (Li et al. 2024, FIRE, Eq. 7-8, made bidirectional).

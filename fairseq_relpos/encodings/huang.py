@@ -19,7 +19,7 @@ class ScalarGain(FactorTable):
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gain=self.per_head())
 
 
-@register("m1")
+@register("m1", "huang2020relative")
 class M1(ScalarGain):
     """e_ij = (q_i.k_j) w_{|j-i|} / sqrt(d)   (Huang et al. 2020, Sec. 3.5.1, Eq. 11-12).
 
@@ -33,7 +33,7 @@ class M1(ScalarGain):
     row_type = Distance
 
 
-@register("m2")
+@register("m2", "huang2020relative")
 class M2(ScalarGain):
     """e_ij = (q_i.k_j) w_{j-i} / sqrt(d)   (Huang et al. 2020, Sec. 3.5.2, Eq. 12-13).
 
@@ -44,7 +44,7 @@ class M2(ScalarGain):
     """
 
 
-@register("m3")
+@register("m3", "huang2020relative")
 class M3(FactorTable):
     """e_ij = sum_c q_ic k_jc a_{r,c} / sqrt(d), r = clip(j-i, -k, k)
     (Huang et al. 2020, Sec. 3.5.3, Eq. 14-15).
@@ -73,7 +73,7 @@ class QueryAndKeyRows(UnclippedTable):
                      product=self.product)
 
 
-@register("m4")
+@register("m4", "huang2020relative")
 class M4(QueryAndKeyRows):
     """e_ij = (q_i.k_j + q_i.a_r + k_j.a_r) / sqrt(d), r = clip(j-i, -k, k)
     (Huang et al. 2020, Sec. 3.5.4, Eq. 16).
@@ -86,7 +86,7 @@ class M4(QueryAndKeyRows):
     """
 
 
-@register("m4_reset")
+@register("m4_reset", "huang2021m4m")
 class M4Reset(QueryAndKeyRows):
     """e_ij = (q_i.k_j + v_ij) / sqrt(d), v_ij = q_i.a_r + k_j.a_r, its scaled value reset to
     theta_1 where i is [CLS], else to theta_2 where j is   (M4M Sec. 3.1).

@@ -5,7 +5,7 @@ from .base import register
 from .huang import QueryAndKeyRows
 
 
-@register("m4m")
+@register("m4m", "huang2021m4m")
 class M4M(QueryAndKeyRows):
     """e_ij = (q_i.k_j)(q_i.a_r)(k_j.a_r) / sqrt(d), r = clip(j-i, -k, k)
     (M4M, "multiplicative position embeddings", Sec. 2.7).
@@ -21,7 +21,7 @@ class M4M(QueryAndKeyRows):
     product = True
 
 
-@register("abs_m4m")
+@register("abs_m4m", "huang2021m4m")
 class AbsoluteM4M(M4M):
     """x_i = w_i + p_i; e_ij = (q_i.k_j)(q_i.a_r)(k_j.a_r) / sqrt(d)   (M4M Sec. 3.1).
 

@@ -8,7 +8,7 @@ from ..terms import Terms
 from .base import PositionEncoding, register
 
 
-@register("rope")
+@register("rope", "su2021roformer")
 class RoPE(PositionEncoding):
     """e_ij = (R_i q_i).(R_j k_j) / sqrt(d)   (Su et al. 2021, Eq. 14-16), which depends on
     positions only through j - i.

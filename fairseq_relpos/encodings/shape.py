@@ -22,7 +22,7 @@ class ShiftedSinusoids(SinusoidalPositions):
         return torch.nn.functional.embedding(rows_BT, table)
 
 
-@register("shape")
+@register("shape", "kiyono2021shape")
 class SHAPE(PositionEncoding):
     """x_i = w_i + sinusoid(i + k), k ~ U{0..K} for each sequence in training, 0 otherwise;
     e_ij = q_i.k_j / sqrt(d)   (Kiyono et al. 2021, Eq. 4).

@@ -13,7 +13,7 @@ class RelativeKeys(LayerTable):
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=self.per_head())
 
 
-@register("shaw")
+@register("shaw", "shaw2018relative", "huang2021m4m", "huang2020relative")
 class Shaw(RelativeKeys, UnclippedTable):
     """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(j-i, -k, k)
     (Shaw et al. 2018, Eq. 3-5; M4M Sec. 2.2; Huang Eq. 7-9).
@@ -27,7 +27,7 @@ class Shaw(RelativeKeys, UnclippedTable):
     """
 
 
-@register("lfhc")
+@register("lfhc", "qu2021encoding")
 class LFHC(RelativeKeys):
     """e_ij = q_i.(k_j + a_r) / sqrt(d), r = clip(sign(x) ceil(|x| / layer), -k, k), x = i-j
     (Qu et al. 2021, LFHC, Eq. 9).

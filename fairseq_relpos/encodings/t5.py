@@ -37,7 +37,7 @@ class ScalarBias(PositionEncoding):
         return BiasTable(self.dims, self.rows, self.heads, self.bias_scale)
 
 
-@register("t5")
+@register("t5", "raffel2020t5", "ke2021tupe", "wu2021at5")
 class T5(ScalarBias):
     """e_ij = q_i.k_j / sqrt(d) + b_{h, bucket(j-i)}   (Raffel et al. 2020; TUPE Eq. 6;
     AT5 Eq. 14-16).
@@ -64,7 +64,7 @@ class T5(ScalarBias):
         super().__init__(dims, rows, heads, scale, scale_bias, per_layer)
 
 
-@register("t5_nob")
+@register("t5_nob", "wu2021at5")
 class T5NoBuckets(ScalarBias):
     """e_ij = q_i.k_j / sqrt(d) + b_{h, clip(j-i, -k, k)}   (AT5's ablation "T5-NoB").
 
@@ -101,7 +101,7 @@ class LearnedPositionsAndBias(LearnedPositions):
         return Bias(rows=self.rows, bias_row=full_precision(self.b).mT)
 
 
-@register("bert_r")
+@register("bert_r", "ke2021tupe", "devlin2019bert")
 class BertR(PositionEncoding):
     """x_i = w_i + p_i; e_ij = q_i.k_j / sqrt(d) + b_{h, bucket(j-i)}   (TUPE Sec. 4,
     baseline BERT-R).

@@ -96,7 +96,7 @@ class ProjectedPrior(PositionEncoding):
             return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
 
 
-@register("transformer_xl")
+@register("transformer_xl", "dai2019transformerxl", "qu2021encoding")
 class TransformerXL(ProjectedPrior):
     """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d)
     (Dai et al. 2019; LFHC/GCDF paper Eq. 6-8).
@@ -117,7 +117,7 @@ class TransformerXL(ProjectedPrior):
         super().__init__(dims, untie)
 
 
-@register("gcdf")
+@register("gcdf", "qu2021encoding")
 class GCDF(ProjectedPrior):
     """e_ij = [(q_i + u).k_j + (q_i + v).(W R_{i-j})] / sqrt(d), R_{p,c} = lambda Phi(p / E^(c/E)), c = 1..E
     (Qu et al. 2021, GCDF, Eq. 14-15).

@@ -137,7 +137,7 @@ def log_once(message):
         logger.info(message)
 
 
-@register("tupe_a")
+@register("tupe_a", "ke2021tupe")
 class TupeA(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d))
     (TUPE Eq. 8, 10, 11), p_i after a LayerNorm.
@@ -158,7 +158,7 @@ class TupeA(Untied):
         super().__init__(dims, cls=cls, theta=theta)
 
 
-@register("tupe_r")
+@register("tupe_r", "ke2021tupe")
 class TupeR(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)})
     (TUPE Eq. 9-11), p_i after a LayerNorm.
@@ -187,7 +187,7 @@ class TupeR(Untied):
         super().__init__(dims, buckets, cls, cls_reset, theta)
 
 
-@register("tupe_a_tie_cls")
+@register("tupe_a_tie_cls", "ke2021tupe")
 class TupeATied(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d)   (TUPE Sec. 4.3).
 
@@ -200,7 +200,7 @@ class TupeATied(Untied):
         super().__init__(dims, untied=False)
 
 
-@register("tupe_r_tie_cls")
+@register("tupe_r_tie_cls", "ke2021tupe")
 class TupeRTied(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)}
     (TUPE Sec. 4.3).
@@ -220,7 +220,7 @@ class ProjectedOperands(ProjectedPositions):
         return self.of_tokens(pos)
 
 
-@register("bert_ad")
+@register("bert_ad", "ke2021tupe", "devlin2019bert")
 class BertAD(PositionEncoding):
     """e_ij = (q_i + p_i U^Q).(k_j + p_j U^K) / sqrt(4d)   (TUPE Sec. 4.3, "BERT-A^d").
 
