@@ -2,6 +2,9 @@
 
 import argparse
 import importlib
+import os
+import select
+import signal
 import sys
 
 #: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a module
@@ -37,6 +40,33 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv=None) -> int:
+    """The exit code of the command. Where the reader of a pipe has left (``| head``), that of Unix
+    tools, without a word."""
+    try:
+        try:
+            return run(argv)
+        finally:
+            sys.stdout.flush()  # here, not at Python's end, where the error could not be caught
+    except BrokenPipeError:
+        if not reader_has_left():
+            raise
+        # what is still in the buffer goes nowhere at Python's end, too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def reader_has_left() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file, or closed
+        return False
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def run(argv) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if TRUST_FLAG in argv:
         # only here, because it imports torch
@@ -57,5 +87,7 @@ def main(argv=None) -> int:
     try:
         return module.run(command.parse_args(argv[1:])) or 0
     except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and reader_has_left():
+            raise
         print(f"fairseq-relpos {chosen}: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,8 @@
 """fairseq-relpos: what its commands print, and how they fail."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +105,26 @@ def test_every_command_explains_itself(capsys):
             main([command, "--help"])
         assert stop.value.code == 0
         assert f"usage: fairseq-relpos {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "t5"], ["params"], ["plot", "--help"]])
+def test_a_pipe_that_nobody_reads_ends_a_command_quietly(command, capsys, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(command) == 128 + signal.SIGPIPE
+        print("and what comes after goes nowhere", file=output)
+    assert not capsys.readouterr().err
+
+
+def test_another_broken_pipe_is_an_error(capsys, monkeypatch):
+    def broken(args):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("fairseq_relpos.cli.path.run", broken)
+    assert main(["path"]) == 1
+    assert "Broken pipe" in capsys.readouterr().err
 
 
 def test_python_dash_m_prints_nothing_but_the_answer():
