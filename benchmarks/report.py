@@ -12,6 +12,10 @@ from fairseq_relpos.reports import figures
 HERE = Path(__file__).parent
 #: lengths from which on a picture says more than the table
 PLOTTED = 4
+#: attention without positions as two products and a softmax, with which all is compared
+PLAIN = "none (plain)"
+#: beside it, what a picture has lines for; the table has every row
+DRAWN = ("naive [T,S,D]", "m4m", "m4", "tupe_r", "shaw", "t5")
 
 
 def section(path):
@@ -32,23 +36,51 @@ def section(path):
 
 
 def plot(stem, rows):
-    """Time and peak memory against T, a line an encoding and backend."""
-    figure, (time, memory) = figures.new_figure(columns=2, width=5)
-    lines = list(dict.fromkeys((row["encoding"], row.get("backend", "-")) for row in rows))
-    for line, colour in zip(lines, figures.line_colours(len(lines))):
-        mine = [row for row in rows if (row["encoding"], row.get("backend", "-")) == line]
-        lengths = [row["length"] for row in mine]
-        label = line[0] if line[1] == "-" else f"{line[0]}, {line[1]}"
-        time.plot(lengths, [1000 * row["seconds"] for row in mine], color=colour, marker="o", label=label)
-        memory.plot(lengths, [row["peak_mib"] for row in mine], color=colour, marker="o")
-    for panel, what in ((time, "forward + backward (ms)"), (memory, "peak memory (MiB)")):
-        panel.set(xscale="log", yscale="log", xlabel="T (tokens)", ylabel=what)
-        panel.set_xticks(sorted({row["length"] for row in rows}))
-        panel.xaxis.set_major_formatter("{x:.0f}")
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-    figure.legend(*time.get_legend_handles_labels(), loc="outside right upper")
+    """Time and peak memory against T as a picture, a row of panels for each backend: lines for the
+    encodings in DRAWN alone, so that they can be told apart."""
+    plain, *_ = by_line(rows, [PLAIN])
+    # in each process memory has a floor, of which the cheapest row shows the height
+    floor = min(row["peak_mib"] for row in rows)
+    backends = list(dict.fromkeys(row["backend"] for row in rows if row["backend"] != "-"))
+    figure, panels = figures.new_figure(columns=2, rows=len(backends), width=5)
+    for backend, time, memory in zip(backends, panels[::2], panels[1::2]):
+        lines = by_line([row for row in rows if row["backend"] in (backend, "-")], DRAWN)
+        colours = figures.line_colours(len(lines))
+        for panel, value in ((time, lambda row: row["ratio"]), (memory, lambda row: row["peak_mib"] - floor)):
+            drawn = [("no positions", plain, "black"),
+                     *((mine[0]["encoding"], mine, colour) for mine, colour in zip(lines, colours))]
+            for label, mine, colour in drawn:
+                panel.plot([row["length"] for row in mine], [value(row) for row in mine], color=colour,
+                           marker="o", markersize=4, linestyle="--" if mine is plain else "-")
+            panel.set(xscale="log", xlabel="T (tokens)", ylim=(0, None))
+            panel.set_xticks(sorted({row["length"] for row in rows}))
+            panel.xaxis.set_major_formatter("{x:.0f}")
+            panel.minorticks_off()
+            panel.grid(alpha=0.3)
+            name_at_the_end(panel, [(label, value(mine[-1]), colour) for label, mine, colour in drawn])
+        time.set_title(f"time, backend {backend}: times attention without positions")
+        memory.set_title(f"peak memory above the smallest, {floor:.0f} MiB (MiB)")
     return figures.save(figure, HERE / f"{stem}.png")
+
+
+def by_line(rows, encodings):
+    """The rows of each of these encodings that were measured."""
+    lines = ([row for row in rows if row["encoding"] == name] for name in encodings)
+    return [line for line in lines if line]
+
+
+def name_at_the_end(panel, ends):
+    """A label for each (name, last value, colour) to the right of its line, none above another."""
+    bottom, top = panel.get_ylim()
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [(value - bottom) / (top - bottom) for _, value, _ in ends]
+    for _ in range(100):  # neighbours that are too close move apart, by half of what is lacking each
+        for upper in range(1, len(heights)):
+            lacking = max(0, 0.065 - heights[upper] + heights[upper - 1])
+            heights[upper - 1] -= lacking / 2
+            heights[upper] += lacking / 2
+    for (name, _, colour), height in zip(ends, heights):
+        panel.annotate(name, (1.02, height), xycoords="axes fraction", color=colour, va="center")
 
 
 def train_step(settings, rows):
