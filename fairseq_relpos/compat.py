@@ -209,6 +209,26 @@ def log_each_line_once():
         return stock(*args, log_file=log_file, **kwargs)
 
 
+def warn_once_without_tensorboard():
+    """All versions: --tensorboard-logdir without tensorboard warns at every progress bar, that is, at
+    every epoch and validation. Here once a process; the training goes on without, as in stock."""
+    from fairseq.logging import progress_bar
+
+    @replace(progress_bar.TensorboardProgressBarWrapper, "__init__")
+    def once(stock, bar, *args, **kwargs):
+        before = progress_bar.logger.disabled
+        progress_bar.logger.disabled = before or "tensorboard" in _WARNED
+        try:
+            stock(bar, *args, **kwargs)
+        finally:
+            progress_bar.logger.disabled = before
+        _WARNED.add("tensorboard")
+
+
+#: what a warning of which one is enough has been given about
+_WARNED = set()
+
+
 def follow_the_launcher():
     """Under torchrun every rank takes its place, also on CPUs and with one GPU per node.
 
@@ -753,6 +773,7 @@ SHIMS = (
     read_checkpoints_safely,
     keep_bf16_off_tpu,
     log_each_line_once,
+    warn_once_without_tensorboard,
     follow_the_launcher,
     refuse_another_number_of_ranks,
     refuse_to_train_alone,

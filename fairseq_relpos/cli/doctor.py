@@ -124,6 +124,10 @@ def check_sacremoses():
     return check_library("sacremoses", "0.1", "the translation recipes tokenise with it")
 
 
+def check_tensorboard():
+    return check_library("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it")
+
+
 # --- fairseq ---
 
 
@@ -463,6 +467,7 @@ CHECKS = (
     check_sentencepiece,
     check_sacrebleu,
     check_sacremoses,
+    check_tensorboard,
     check_compiler,
     check_gates,
     check_gpu,

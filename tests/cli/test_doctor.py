@@ -95,7 +95,7 @@ def test_missing_torch_fails_and_leaves_the_other_checks_standing(monkeypatch):
     assert doctor.check_collectives().status == "warn"
 
 
-@pytest.mark.parametrize("name", ["sentencepiece", "sacrebleu", "sacremoses"])
+@pytest.mark.parametrize("name", ["sentencepiece", "sacrebleu", "sacremoses", "tensorboard"])
 def test_missing_text_library_is_a_warning_only(monkeypatch, name):
     without(monkeypatch, name)
     check = getattr(doctor, f"check_{name}")()
