@@ -389,6 +389,14 @@ def report_a_missing_restore_file():
         return stock(cfg, trainer, **kwargs)
 
 
+class MissingData(ValueError):
+    """Data that are not there; ``what`` is the message without the advice."""
+
+    def __init__(self, what):
+        super().__init__(f"{what}: give the folder that fairseq-preprocess wrote (--destdir)")
+        self.what = what
+
+
 def explain_missing_data():
     """A data directory without dict.txt, and an empty corpus, are named.
 
@@ -401,10 +409,7 @@ def explain_missing_data():
         if isinstance(file, str) and not os.path.exists(file):
             folder, name = os.path.split(file)
             problem = f"has no {name}" if os.path.isdir(folder or ".") else "does not exist"
-            raise ValueError(
-                f"data directory {folder or '.'} {problem}: "
-                "give the folder that fairseq-preprocess wrote (--destdir)"
-            )
+            raise MissingData(f"data directory {folder or '.'} {problem}")
         return stock(self, file)
 
     @replace(data_utils, "load_indexed_dataset")

@@ -31,13 +31,18 @@ def check_paths(source, target):
 def build_roberta(args, vocabulary_size, seed):
     """The model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does.
     ``args`` gets every default filled in."""
-    dictionary = Dictionary()
-    while len(dictionary) < vocabulary_size - 1:
-        dictionary.add_symbol(f"word{len(dictionary)}")
-    task = MaskedLMTask(MaskedLMConfig(), dictionary)  # adds <mask>
+    task = MaskedLMTask(MaskedLMConfig(), nameless_words(vocabulary_size - 1))  # adds <mask>
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_model(args, task)
+
+
+def nameless_words(count) -> Dictionary:
+    """A dictionary of this size, for a model whose words do not matter."""
+    dictionary = Dictionary()
+    while len(dictionary) < count:
+        dictionary.add_symbol(f"word{len(dictionary)}")
+    return dictionary
 
 
 def save(path, cfg, args, model):

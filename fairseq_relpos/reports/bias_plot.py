@@ -1,4 +1,4 @@
-"""``fairseq-relpos plot bias``: the learned position bias of a checkpoint, a heat map a head."""
+"""``fairseq-relpos plot bias``: the position bias of a checkpoint, a heat map a head."""
 
 from pathlib import Path
 
@@ -7,15 +7,14 @@ import torch
 
 from ..positions import Positions
 from ..terms import Bias
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
+from .checkpoint import STACKS, add_unread_data, choose_stack, encoding_name, load_positions, refuse_stock_stack
 
 HEADS_A_ROW = 4
 
 
 def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
-    parser.add_argument("--data", metavar="DIR",
-                        help="folder with the dictionary (default: the one it was trained on)")
+    add_unread_data(parser)
     parser.add_argument("--length", type=int, metavar="T",
                         help="draw T positions (default: as many as in training)")
     parser.add_argument("--stack", choices=STACKS,
@@ -23,7 +22,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    model, settings, _ = load_model(args.checkpoint, args.data)
+    model, settings, updates = load_positions(args.checkpoint)
     name = encoding_name(settings, args.checkpoint)
     chosen, stack = choose_stack(model, args.stack)
     refuse_stock_stack(stack, chosen, args.checkpoint)
@@ -36,7 +35,8 @@ def run(args):
             f"{args.checkpoint}: {name} has no position bias of its own: its positions reach "
             "attention through the words. `fairseq-relpos list` shows which encodings add one"
         )
-    path = plot(biases, name, args.output)
+    state = f"after {updates:,} updates" if updates else "as it starts, before any update"
+    path = plot(biases, f"{name} {state}", args.output)
     for title, bias_HTS in biases.items():
         print(f"{title or name}: {bias_HTS.size(0)} heads x {length} x {length} tokens, "
               f"{bias_HTS.min():.2f} to {bias_HTS.max():.2f} (added to the logits)")
@@ -83,8 +83,9 @@ def mosaic(bias_HTS) -> np.ndarray:
     return grid.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)
 
 
-def plot(biases, name, path) -> Path:
-    """A heat map for each head of each bias, all on one colour scale that is white at 0."""
+def plot(biases, model, path) -> Path:
+    """A heat map for each head of each bias, all on one colour scale that is white at 0. model: what
+    the title names."""
     from .figures import HEAT, new_figure, save
 
     heads = next(iter(biases.values())).size(0)
@@ -102,5 +103,5 @@ def plot(biases, name, path) -> Path:
     for panel in panels[len(maps) :]:
         panel.set_axis_off()
     figure.colorbar(picture, ax=panels, label="bias added to the logit (nats)")
-    figure.suptitle(f"Learned position bias of {name}")
+    figure.suptitle(f"Position bias of {model}")
     return save(figure, path)

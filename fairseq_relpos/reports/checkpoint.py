@@ -1,6 +1,9 @@
 """A trained model back from its checkpoint, with its task."""
 
+import argparse
 import os
+import re
+from types import SimpleNamespace
 
 from ..encodings import StackPart
 
@@ -15,8 +18,9 @@ def load_model(path, data=None, seed=None):
     """
     from fairseq import checkpoint_utils
 
-    if not os.path.isfile(path):
-        raise ValueError(f"no checkpoint {path}: give a .pt file that fairseq-train saved")
+    from ..compat import MissingData
+
+    refuse_missing(path)
     # the plugin is imported already, from here; the checkpoint's own path may be another machine's
     # and so may the backend that it was trained with
     overrides = {"user_dir": None, "attention_backend": "auto"}
@@ -24,8 +28,48 @@ def load_model(path, data=None, seed=None):
         overrides["data"] = data
     if seed is not None:
         overrides["seed"] = seed
-    models, settings, task = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
+    try:
+        models, settings, task = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
+    except MissingData as error:
+        if data is not None:
+            raise
+        raise ValueError(
+            f"{path} was trained on data that are not here ({error.what}): give the folder with --data"
+        ) from None
     return models[0].eval(), settings, task
+
+
+def load_positions(path):
+    """The model (in eval mode), its saved settings and its number of updates, of the file alone: for
+    looking at positions, which need no words and so no data."""
+    from fairseq import checkpoint_utils
+    from fairseq.models import build_model
+
+    from ..checkpoints.starting_point import nameless_words
+
+    refuse_missing(path)
+    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    settings, weights = state["cfg"], state["model"]
+    encoding_name(settings, path)  # other models may need more of their task
+    task = SimpleNamespace(channels=None, num_labels=None)
+    for key, tensor in weights.items():
+        # a RoBERTa wraps its encoder; those of sequences end with a projection
+        if re.fullmatch(r"encoder\.(sentence_encoder\.)?embed_tokens\.weight", key):
+            task.source_dictionary = nameless_words(len(tensor))
+        elif key == "decoder.embed_tokens.weight":
+            task.target_dictionary = nameless_words(len(tensor))
+        elif key == "project_values.weight":
+            task.channels = tensor.size(1)
+        elif key == "project_out.weight":
+            task.num_labels = len(tensor)
+    model = build_model(settings.model, task)
+    model.load_state_dict(weights, strict=True, model_cfg=settings.model)
+    return model.eval(), settings, state["optimizer_history"][-1]["num_updates"]
+
+
+def refuse_missing(path):
+    if not os.path.isfile(path):
+        raise ValueError(f"no checkpoint {path}: give a .pt file that fairseq-train saved")
 
 
 def choose_stack(model, wanted=None):
@@ -55,3 +99,8 @@ def encoding_name(settings, path):
             "of this package; `fairseq-relpos warm-start` makes a roberta_learned of a RoBERTa"
         )
     return name
+
+
+def add_unread_data(parser):
+    """--data of commands that once needed it: accepted, so that nobody's script fails."""
+    parser.add_argument("--data", help=argparse.SUPPRESS)

@@ -10,7 +10,7 @@ from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_di
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import over_offsets
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
+from .checkpoint import STACKS, add_unread_data, choose_stack, encoding_name, load_positions, refuse_stock_stack
 from .figures import HEAT, line_colours, new_figure, save
 
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
@@ -34,8 +34,7 @@ class Curve:
         parser.add_argument("what", metavar="NAME|CHECKPOINT",
                             help="an encoding as it is initialised, or a trained model")
         parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
-        parser.add_argument("--data", metavar="DIR",
-                            help="of a CHECKPOINT: folder with the dictionary (default: the one it was trained on)")
+        add_unread_data(parser)
         parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
         parser.add_argument("--layer", type=int, metavar="N",
                             help="of a CHECKPOINT, from 1 (default: the first that has positions)")
@@ -49,7 +48,7 @@ class Curve:
         check_at_least(1, "--reach", args.reach, "a distance in tokens")
         check_at_least(1, "--heads", args.heads, "a number of heads")
         if Path(args.what).suffix == ".pt":
-            model, settings, _ = load_model(args.what, args.data)
+            model, settings, _ = load_positions(args.what)
             name = encoding_name(settings, args.what)
             chosen, stack = choose_stack(model, args.stack)
             refuse_stock_stack(stack, chosen, args.what)

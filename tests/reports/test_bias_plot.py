@@ -1,10 +1,15 @@
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from small_models import roberta, stack_of
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from small_models import dictionary, roberta, stack_of, transformer
 
-from fairseq_relpos.reports import bias_plot
+from fairseq_relpos.checkpoints.starting_point import save
+from fairseq_relpos.cli import main
+from fairseq_relpos.reports import bias_plot, figures
 
 
 def biases(arch, length=9, **settings):
@@ -63,7 +68,54 @@ def test_the_picture_is_a_small_png(tmp_path):
 def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path, monkeypatch, length, message):
     model = roberta("roberta_learned")
     settings = Namespace(model=model.args)
-    monkeypatch.setattr(bias_plot, "load_model", lambda *_: (model, settings, None))
+    monkeypatch.setattr(bias_plot, "load_positions", lambda *_: (model, settings, 7))
     with pytest.raises(ValueError, match=message):
         bias_plot.run(Namespace(checkpoint="x.pt", data=None, stack=None, length=length,
                                output=tmp_path / "b.png"))
+
+
+def sequence_encoder(arch):
+    args = Namespace(encoder_embed_dim=24, encoder_attention_heads=3, max_source_positions=32)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    task = SimpleNamespace(source_dictionary=dictionary(), channels=2, num_labels=5)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.args = args
+    return model
+
+
+@pytest.mark.parametrize("build, arch, task", [
+    (roberta, "roberta_t5", "masked_lm"),
+    (transformer, "transformer_t5", "translation"),
+    (sequence_encoder, "sequence_encoder_t5", "sequence_labels"),
+])
+def test_a_checkpoint_alone_is_enough(build, arch, task, tmp_path, monkeypatch, capsys):
+    model = build(arch)
+    args = Namespace(**{**vars(model.args), "arch": arch, "_name": arch})
+    settings = convert_namespace_to_omegaconf(Namespace(
+        **vars(args), task=task, data="no/such/folder", criterion="cross_entropy",
+    ))
+    save(tmp_path / "start.pt", settings, args, model)
+    titles = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: titles.append(figure.get_suptitle()) or path)
+    assert main(["plot", "bias", str(tmp_path / "start.pt"), "--length", "9"]) == 0
+    expected = bias_plot.position_biases(getattr(model.encoder, "sentence_encoder", model.encoder), 9)[""]
+    assert f"3 heads x 9 x 9 tokens, {expected.min():.2f} to {expected.max():.2f}" in capsys.readouterr().out
+    # nothing has been learned: the encoding was put into trained weights
+    assert titles == ["Position bias of t5 as it starts, before any update"]
+
+    state = torch.load(tmp_path / "start.pt", weights_only=False)
+    state["optimizer_history"][-1]["num_updates"] = 1200
+    torch.save(state, tmp_path / "later.pt")
+    assert main(["plot", "bias", str(tmp_path / "later.pt"), "--length", "9"]) == 0
+    assert titles[1:] == ["Position bias of t5 after 1,200 updates"]
+
+
+def test_a_picture_that_needs_data_names_its_own_flag(tmp_path, capsys):
+    model = roberta("roberta_t5", task="masked_lm", criterion="masked_lm", data="no/such/folder")
+    args = Namespace(**{**vars(model.args), "_name": "roberta_t5"})
+    save(tmp_path / "a.pt", convert_namespace_to_omegaconf(args), args, model)
+    command = ["plot", "attention", str(tmp_path / "a.pt"), "--text", "w1"]
+    assert main([*command, "--output", str(tmp_path / "a.png")]) == 1
+    said = capsys.readouterr().err
+    assert "no/such/folder does not exist" in said and "give the folder with --data" in said
+    assert len(said.splitlines()) == 1 and "--destdir" not in said

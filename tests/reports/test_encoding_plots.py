@@ -44,7 +44,7 @@ def test_an_encoding_without_a_curve_is_named(name, tmp_path, capsys):
 def drawn(monkeypatch, tmp_path, arch, model=roberta, **options):
     """The title of a trained model's curve, or the error."""
     model = model(arch, **options.pop("settings", {}))
-    monkeypatch.setattr(encoding_plots, "load_model", lambda *_: (model, Namespace(model=model.args), None))
+    monkeypatch.setattr(encoding_plots, "load_positions", lambda *_: (model, Namespace(model=model.args), 7))
     titles = []
     monkeypatch.setattr(encoding_plots, "save", lambda figure, path: titles.append(figure.axes[0].get_title()))
     given = dict(what="x.pt", data=None, stack=None, layer=None, heads=8, reach=6, output=tmp_path / "x.png")
