@@ -5,18 +5,41 @@ architecture functions, and fairseq's registry and dataclass configs lose such f
 their way to the layers.
 """
 
+import contextlib
 from typing import Dict, Optional, Sequence, Tuple
 
 import torch
 
 from .backends import names as backend_names
-from .encodings import ENCODINGS, find, parse_hparams
+from .encodings import ENCODINGS, Dims, find, parse_hparams
 
 #: updates between two pictures of the position bias
 BIAS_INTERVAL = 1000
 
 #: the stacks of a model that has two, in the order in which flags and files name them
 STACKS = ("encoder", "decoder")
+
+
+@contextlib.contextmanager
+def named(flag: str):
+    """The mathematics names its own arguments; whoever runs fairseq gave them by this flag, which is
+    said first."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from None
+
+
+def hparams(text: str) -> Dict[str, str]:
+    """--position-hparams of a model that has one stack."""
+    with named("--position-hparams"):
+        return parse_hparams(text)
+
+
+def check_sizes(embed_dim, num_heads, stack="encoder"):
+    """Or says why heads of these sizes cannot be, before fairseq builds them."""
+    with named(f"--{stack}-embed-dim, --{stack}-attention-heads"):
+        Dims(embed_dim, num_heads, max_len=1)
 
 
 def add_flags(parser, stacks: Sequence[str] = ()):
@@ -129,7 +152,7 @@ def hparams_of(text: str, chosen: Sequence[str]) -> Dict[str, Dict[str, str]]:
     """--position-hparams, "a=1 encoder.b=2", as those of each chosen stack: a is for all of
     them, and for one stack encoder.a wins over a."""
     common, own = {}, {stack: {} for stack in chosen}
-    for key, value in parse_hparams(text).items():
+    for key, value in hparams(text).items():
         stack, dot, name = key.rpartition(".")
         if dot:
             _refuse_other_stacks(f"--position-hparams {key}", stack, chosen)

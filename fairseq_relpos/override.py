@@ -22,6 +22,7 @@ from .around_attention import compile_around_attention
 from .attention import RelPosMultiheadAttention
 from .backends import select
 from .encodings import Dims, PositionEncoding, build_layer_part, find, to_text
+from .flags import named
 from .signature import attach_signature, text_of, write_stock_files
 from .unpadding import run_on_real_tokens
 
@@ -42,11 +43,12 @@ def override_self_attention(
     torch_compile: bool = False,
     unpad: bool = False,
     device: Optional[torch.device] = None,
+    length_flag: str = "--max-positions",
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
     hparams: as in ``build``. layers: all, first, or numbers from 1 such as "1,2,5"; the
-    others see content only. max_len: n in tokens. checkpoint_activations: recompute each
+    others see content only. max_len: n in tokens, which the user gave by length_flag. checkpoint_activations: recompute each
     layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     torch_compile: compile what is around the attention, for training.
@@ -67,10 +69,12 @@ def override_self_attention(
         padding_idx=stack.padding_idx,
         has_cls=has_cls,
     )
-    chosen_backend = select(backend)
+    with named("--attention-backend"):
+        chosen_backend = select(backend)
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]):
-        encoding = build_layer_part(name, dims, **hparams)
+        with named("--position-hparams"):
+            encoding = build_layer_part(name, dims, **hparams)
         stack_part = no_stack_part(dims) if encoding.per_layer else encoding.make_stack()
         parts = [
             layer_part(name, hparams, dims, number, chosen)
@@ -78,6 +82,7 @@ def override_self_attention(
         ]
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
+    stack_part.length_option = length_flag
     stack_part.prepare_bias = chosen_backend.prepare_bias
     if encoding.stock_positions and encoding.stock_positions == kind_of(stack.embed_positions):
         write_stock_files(stack_part, text_of(encoding, layers))

@@ -23,7 +23,7 @@ ALLOWED = {
     "signature": set(),
     "attention": {"backends", "encodings", "positions", "unpadding"},
     "around_attention": {"attention"},
-    "override": {"around_attention", "attention", "backends", "encodings", "signature", "unpadding"},
+    "override": {"around_attention", "attention", "backends", "encodings", "flags", "signature", "unpadding"},
     "flags": {"backends", "encodings"},
 }
 TORCH_ONLY = ["unpadding", "positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]

@@ -3,6 +3,7 @@ being registered."""
 
 import ast
 import copy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from loops import check_gradients, logits_in_loops, random_qk, scale_up
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count
-from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, to_text
+from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, parse_hparams, to_text
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms
 
@@ -236,7 +237,7 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
     q, k, v = attention_inputs(encoding, *lengths)
     refusal = BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(*lengths)), False)
     if refusal is not None:
-        with pytest.raises(ValueError, match=f"--attention-backend {backend}: .*use auto or"):
+        with pytest.raises(ValueError, match=f"^attention backend {backend}: .*use auto or"):
             run(backend)
         return
     for found, expected in zip(run(backend), run("eager"), strict=True):
@@ -311,10 +312,46 @@ def test_a_hyperparameter_works_or_is_refused_in_one_line(name, value):
         try:
             logits = build(name, dims(), **{hparam: value}).logits(q, k, Positions.of(7, 7))
         except ValueError as error:
-            assert "--position-hparams" in str(error) and hparam in str(error), (hparam, error)
+            assert hparam in str(error) and "--" not in str(error), (hparam, error)
             assert "\n" not in str(error)
         else:
             assert logits.isfinite().all(), hparam
+
+
+@pytest.mark.parametrize("name", ["embed_dim", "num_heads", "max_len", "layer"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_sizes_count_from_one(name, value):
+    with pytest.raises(ValueError, match=f"^{name}={value}: a number of 1 or more is needed$"):
+        Dims(**{"embed_dim": 64, "num_heads": 4, "max_len": 32, name: value})
+
+
+def test_the_library_names_no_flags_of_fairseq():
+    wrong = [
+        lambda: select("flash"), lambda: parse_hparams("a"), lambda: parse_hparams("a=1 a=2"),
+        lambda: build("deberta", dims(), share_att_key=True).logits(*random_qk(dims(), 5, 5), Positions.of(5, 5)),
+        lambda: build("sinusoidal", Dims(2, 1, 8)),
+    ]
+    for call in wrong:
+        with pytest.raises(ValueError) as error:
+            call()
+        assert "--" not in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_without_the_input_part_warn_once_and_name_embed(name):
+    encoding = build(name, dims())
+    adds = encoding.embed(torch.tensor([[0, 5, 6, 2]])) is not None
+    call = (*random_qk(dims(), 4, 4, dtype=torch.float32), Positions.of(4, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoding.logits(*call)  # embed was called: whoever did knows
+    encoding = build(name, dims())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        encoding.logits(*call)
+        encoding.logits(*call)
+    assert ["encoding.embed(tokens)" in str(w.message) for w in said] == [True] * adds
+    assert all(w.filename == __file__ for w in said)
 
 
 def test_heads_must_divide_the_dimension():

@@ -31,7 +31,7 @@ class Strict(Backend):
         if reason is not None:
             able = [n for n, b in BACKENDS.items() if b().refuses(terms, False, device) is None]
             raise ValueError(
-                f"--attention-backend {self.name}: {reason}; use {' or '.join(['auto', *able])}"
+                f"attention backend {self.name}: {reason}; use {' or '.join(['auto', *able])}"
             )
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
@@ -148,7 +148,7 @@ def select(name: str) -> Backend:
         return Auto()
     if name not in BACKENDS:
         raise ValueError(
-            f"--attention-backend {name!r} is not known; choose from {' '.join(names())}"
+            f"attention backend {name!r} is not known; choose from {' '.join(names())}"
         )
     return Strict(BACKENDS[name]())
 

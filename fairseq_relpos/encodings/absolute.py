@@ -69,6 +69,8 @@ class Learned(PositionEncoding):
 class SinusoidalPositions(StackPart):
     def __init__(self, dims: Dims):
         super().__init__(dims)
+        if dims.embed_dim < 4:
+            raise ValueError(f"embed_dim={dims.embed_dim}: sinusoids of several frequencies need 4 or more")
         # follows the model's device and dtype, as fairseq's table does
         self.register_buffer("like_model", torch.empty(0), persistent=False)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, Literal, Optional, Tuple, Type, get_args, get_origin
 
@@ -39,6 +40,9 @@ class Dims:
     has_cls: Optional[bool] = None
 
     def __post_init__(self):
+        for name in ("embed_dim", "num_heads", "max_len", "layer"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: a number of 1 or more is needed")
         if self.embed_dim % self.num_heads:
             raise ValueError(
                 f"embedding dimension {self.embed_dim} cannot be divided into "
@@ -61,6 +65,9 @@ class StackPart(nn.Module):
 
     #: longest sequence that has an absolute position of its own; None: any length
     hard_limit: Optional[int] = None
+
+    #: how its user says what the longest sequence is; a model of fairseq has a flag
+    length_option = "max_len"
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -110,7 +117,7 @@ class StackPart(nn.Module):
         if self.hard_limit is not None and length > self.hard_limit:
             raise ValueError(
                 f"a sequence of {length} tokens, but this position encoding has "
-                f"{self.hard_limit} absolute positions: train with --max-positions {length} or "
+                f"{self.hard_limit} absolute positions: train with {self.length_option} {length} or "
                 "more, shorten the input, or choose a relative encoding"
             )
 
@@ -125,6 +132,10 @@ class PositionEncoding(nn.Module):
     A subclass gives ``__init__(dims, name: type = default, ...)`` (these are its
     hyperparameters), ``make_stack`` where layers share something, and ``terms`` where the
     shared part is not simply a Bias to be added to s q.k.
+
+    Where a method adds positions to the input (learned, sinusoidal, shape, bert_r, abs_m4m),
+    ``embed(tokens)`` is a part of it that ``logits`` cannot know of: add it to the token
+    embeddings, from which q and k are projected. ``logits`` without it warns once.
     """
 
     name: str
@@ -149,6 +160,7 @@ class PositionEncoding(nn.Module):
         self.per_layer = False
         #: the hyperparameters in force, with every default resolved
         self.hparams: Dict[str, Any] = {}
+        self._input_part_is_known = False
 
     def make_stack(self) -> StackPart:
         """Build what all layers share."""
@@ -165,6 +177,7 @@ class PositionEncoding(nn.Module):
 
     def embed(self, tokens_BT) -> Optional[torch.Tensor]:
         """What joins the token embeddings, [B, T, E] or None."""
+        self._input_part_is_known = True
         return self.stack.embed(tokens_BT)
 
     def shared(self, pos: Positions) -> Any:
@@ -179,8 +192,21 @@ class PositionEncoding(nn.Module):
         return Terms.with_bias(q_BHTD, k_BHSD, self.scale, self.shared(pos))
 
     def logits(self, q_BHTD, k_BHSD, pos: Positions) -> torch.Tensor:
-        """e_BHTS, scaled, before masking, float32 at least."""
+        """e_BHTS, scaled, before masking, float32 at least. What ``embed`` adds to the input reaches it
+        through q and k alone."""
+        if self.stack is not None and type(self.stack).embed is not StackPart.embed:
+            self.warn_of_the_input_part()
         return evaluate(self.terms(q_BHTD, k_BHSD, pos))
+
+    def warn_of_the_input_part(self):
+        """Once, unless ``embed`` has been called: the logits would lack these positions in silence."""
+        if not self._input_part_is_known:
+            self._input_part_is_known = True
+            warnings.warn(
+                f"{self.name} adds positions to the input, which these logits lack: add "
+                "encoding.embed(tokens) to the token embeddings before q and k are projected",
+                stacklevel=3,
+            )
 
     @property
     def signature(self) -> str:
@@ -218,7 +244,7 @@ def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
     unknown = sorted(set(hparams) - set(accepted))
     if unknown:
         raise ValueError(
-            f"--position-hparams: {name} has no {', '.join(unknown)}; it accepts "
+            f"{name} has no {', '.join(unknown)}; it accepts "
             + (" ".join(f"{k}={to_text(p.default)}" for k, p in accepted.items()) or "none")
         )
     values = {k: p.default for k, p in accepted.items()}
@@ -227,7 +253,7 @@ def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
     try:
         encoding = cls(dims, **{_python_name(cls, k): v for k, v in values.items()})
     except ValueError as error:
-        raise ValueError(f"--position-hparams of {name}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     encoding.hparams = {**values, **encoding._resolved}
     return encoding
 
@@ -258,11 +284,11 @@ def parse_hparams(text: str) -> Dict[str, str]:
         key, sign, value = item.partition("=")
         if not (key and sign and value):
             raise ValueError(
-                f"--position-hparams: {item!r} is not of the form name=value "
-                '(for example --position-hparams "max_distance=128 num_buckets=32")'
+                f"hyperparameter {item!r} is not of the form name=value "
+                '(for example "max_distance=128 num_buckets=32")'
             )
         if key in pairs:
-            raise ValueError(f"--position-hparams: {key} is given twice")
+            raise ValueError(f"hyperparameter {key} is given twice")
         pairs[key] = value
     return pairs
 
@@ -286,7 +312,7 @@ def _convert(name, key, value, kind):
         except (ValueError, TypeError):
             pass
     raise ValueError(
-        f"--position-hparams: {key}={to_text(value)} of {name} is not {accepted_values(kind)}"
+        f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}"
     )
 
 

@@ -124,7 +124,7 @@ class DeBERTa(PositionEncoding):
     def project(self, table, linear):
         if linear is None:
             raise ValueError(
-                "--position-hparams: share_att_key=True of deberta reads the layer's own "
+                "share_att_key=True of deberta reads the layer's own "
                 "projections, which only a model has"
             )
         bias = None if linear.bias is None else full_precision(linear.bias)

@@ -6,7 +6,7 @@ from fairseq.models.roberta.model import base_architecture, roberta_large_archit
 
 from .. import flags
 from ..checkpoints.fitting import FittingModel
-from ..encodings import ENCODINGS, Dims, parse_hparams
+from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
 
 
@@ -36,7 +36,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        Dims(args.encoder_embed_dim, args.encoder_attention_heads, max_len=1)  # or says why not
+        flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)
         args.checkpoint_activations = False
@@ -46,7 +46,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         encoding = override_self_attention(
             encoder,
             args.position_encoding,
-            parse_hparams(args.position_hparams),
+            flags.hparams(args.position_hparams),
             causal=False,
             max_len=encoder.max_source_positions,
             layers=args.position_layers,
@@ -80,7 +80,8 @@ def check_tokens_per_sample(args, hard_limit):
     if hard_limit is not None and wanted is not None and wanted > hard_limit:
         raise ValueError(
             f"--tokens-per-sample {wanted} exceeds the {hard_limit} absolute positions of "
-            f"{args.position_encoding}: add --max-positions {wanted}"
+            f"{args.position_encoding}: add --max-positions {wanted}, or, where a model is trained already, "
+            f"use --tokens-per-sample {hard_limit}"
         )
 
 

@@ -6,7 +6,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import nn
 
 from .. import flags
-from ..encodings import ENCODINGS, Dims, parse_hparams
+from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
 
 POOLING = ("last", "mean")
@@ -48,7 +48,7 @@ class SequenceEncoder(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, args, task):
-        Dims(args.encoder_embed_dim, args.encoder_attention_heads, max_len=1)  # or says why not
+        flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         dictionary = task.source_dictionary
         embed_tokens = nn.Embedding(len(dictionary), args.encoder_embed_dim, dictionary.pad())
         nn.init.normal_(embed_tokens.weight, std=args.encoder_embed_dim**-0.5)
@@ -59,7 +59,7 @@ class SequenceEncoder(BaseFairseqModel):
         encoding = override_self_attention(
             encoder,
             args.position_encoding,
-            parse_hparams(args.position_hparams),
+            flags.hparams(args.position_hparams),
             causal=False,
             max_len=args.max_source_positions,
             layers=args.position_layers,
@@ -68,6 +68,7 @@ class SequenceEncoder(BaseFairseqModel):
             unpad=getattr(args, "unpad", False),
             device=flags.device_of(args),
             has_cls=False,
+            length_flag="--max-source-positions",
         )
         args.position_hparams = resolved_hparams(encoding)
         if task.channels:

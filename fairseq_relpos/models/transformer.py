@@ -12,12 +12,15 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .. import flags
 from ..checkpoints.fitting import FittingModel
-from ..encodings import ENCODINGS, Dims, find
+from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
 
 #: a size is stock fairseq's architecture of the same ending
 ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
+
+#: what says how long a stack's input may be
+LENGTH_FLAGS = {"encoder": "--max-source-positions", "decoder": "--max-target-positions"}
 
 
 @register_model("transformer_relpos")
@@ -60,6 +63,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
                     has_cls=False,
                     checkpoint_activations=recompute,
                     offload_activations=offload,
+                    length_flag=LENGTH_FLAGS[name],
                 )
                 resolved[name] = resolved_hparams(encoding)
                 continue
@@ -78,7 +82,8 @@ def stock_settings(args, names):
     args = copy.copy(args)
     args.checkpoint_activations = args.offload_activations = False
     for stack, name in names.items():
-        Dims(getattr(args, f"{stack}_embed_dim"), getattr(args, f"{stack}_attention_heads"), 1)
+        sizes = (getattr(args, f"{stack}_{name}") for name in ("embed_dim", "attention_heads"))
+        flags.check_sizes(*sizes, stack)
         kind = find(name).stock_positions
         if getattr(args, f"{stack}_learned_pos") and kind != "learned":
             raise ValueError(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from ..encodings import Dims, build, find, parse_hparams
+from ..encodings import Dims, build, find
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
+from ..flags import hparams, named
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import over_offsets
@@ -61,7 +62,9 @@ class Curve:
             dims = Dims(8 * args.heads, args.heads, max(length, 512))
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(args.seed)
-                encoding = build(name, dims, **parse_hparams(args.position_hparams))
+                given = hparams(args.position_hparams)
+                with named("--position-hparams"):
+                    encoding = build(name, dims, **given)
             part = encoding.stack
         values_HL, label = row_values(encoding, part, length)
         if values_HL is None:

@@ -133,5 +133,5 @@ def test_right_padding_leaves_one_table_for_the_whole_batch():
 def test_a_sequence_beyond_the_table_is_refused():
     encoding = scale_up(build("tupe_a", DIMS))
     q = torch.randn(1, 2, 10, 4)
-    with pytest.raises(ValueError, match="10 tokens.*--max-positions"):
+    with pytest.raises(ValueError, match="10 tokens.*9 absolute positions: train with max_len 10"):
         encoding.terms(q, q, Positions.of(10, 10))

@@ -352,6 +352,11 @@ def test_a_file_without_signature_is_named_in_the_log(caplog):
     ({"position_hparams": "num_buckets"}, "not of the form name=value"),
     ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
     ({"position_hparams": "num_buckets=7"}, "even"),
+    ({"position_hparams": "buckets=8"}, "--position-hparams: t5 has no buckets; it accepts num_buckets=32"),
+    ({"position_hparams": "num_buckets=31"}, "--position-hparams: t5: "),
+    ({"position_hparams": "x"}, "--position-hparams: hyperparameter 'x' is not of the form name=value"),
+    ({"attention_backend": "flash"}, "--attention-backend: attention backend 'flash'"),
+    ({"encoder_attention_heads": 0}, "--encoder-embed-dim, --encoder-attention-heads: num_heads=0: "),
     ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
     ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager lean sdpa"),
     ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
@@ -371,6 +376,19 @@ def test_sequences_beyond_an_absolute_table_are_refused(name):
         model(tokens)
     with pytest.raises(ValueError, match="--tokens-per-sample 64 exceeds the 32"):
         roberta(f"roberta_{name}", tokens_per_sample=64)
+
+
+@pytest.mark.parametrize("name", ["learned", "bert_r", "abs_m4m", "tupe_a", "tupe_r_tie_cls", "bert_ad"])
+def test_a_trained_models_positions_end_where_they_do(name):
+    # a signature has k, which follows from the length unless it is given
+    settings = {"position_hparams": "max_distance=16"} if name == "abs_m4m" else {}
+    trained = roberta(f"roberta_{name}", **settings).state_dict()
+    for asked_for in (64, 16):
+        other = roberta(f"roberta_{name}", max_positions=asked_for, **settings)
+        with pytest.raises(ValueError, match=f"positions end at 32, {asked_for} are asked for .*--max-positions 32") as error:
+            other.load_state_dict(dict(trained), model_cfg=other.args)
+        assert ("and no longer input" in str(error.value)) == (asked_for == 64)
+        assert "not of this model" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["none", "sinusoidal", "t5", "t5_nob", "at5", "at5_nob"])

@@ -292,3 +292,16 @@ def test_bf16_training_stays_finite_and_learns(name):
         losses.append(loss.item())
     assert all(p.isfinite().all() for p in masters)
     assert losses[-1] < 0.2 * losses[0]
+
+
+@pytest.mark.parametrize("stack, flag", [("source", "--max-source-positions"), ("target", "--max-target-positions")])
+def test_positions_that_end_are_named_with_the_flag_of_their_stack(stack, flag):
+    trained = transformer("transformer_learned").state_dict()
+    longer = transformer("transformer_learned", **{f"max_{stack}_positions": 48})
+    with pytest.raises(ValueError, match=f"positions end at 32, 48 are asked for .*use {flag} 32 and no longer"):
+        longer.load_state_dict(trained, model_cfg=longer.args)
+    model = transformer("transformer_learned")
+    long = torch.full((1, 33), 5)
+    tokens = (long, torch.tensor([33]), long[:, :4]) if stack == "source" else (long[:, :4], torch.tensor([4]), long)
+    with pytest.raises(ValueError, match=f"33 tokens.*32 absolute positions: train with {flag} 33"):
+        model(*tokens)
