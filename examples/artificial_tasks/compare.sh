@@ -8,18 +8,21 @@
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
+on_a_signal stopped
 
 # compare TASKS SEEDS ENCODING...: the first seed of everything first
 compare() {
   local tasks=$1 seeds=$2 seed task encoding
   shift 2
-  for seed in $seeds; do
-    for task in $tasks; do
-      for encoding in "$@"; do
-        echo "$seed $task $encoding"
+  side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE" < <(
+    for seed in $seeds; do
+      for task in $tasks; do
+        for encoding in "$@"; do
+          echo "$seed $task $encoding"
+        done
       done
     done
-  done | xargs -r -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE" || failed=1
+  ) || failed=1
 }
 failed=0
 

@@ -11,6 +11,7 @@
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
+on_a_signal stopped
 
 usage="usage: run.sh train reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
 FIRST_SEED=1

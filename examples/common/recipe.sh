@@ -13,6 +13,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 say() { echo "$(basename "$0"): $*"; }
 die() { echo "$(basename "$0"): error: $*" >&2; exit 1; }
+. "$ROOT/examples/common/stopping.sh"
 
 # read_settings FILE LIKE: SETTINGS names it, LIKE is one to copy
 read_settings() {
@@ -29,7 +30,8 @@ lock() {
   flock -n 9 || status=$?
   if [ $status -eq 1 ]; then
     say "$1 is in use by another process: waiting for it"
-    flock 9
+    stoppable flock 9 || status=$?
+    [ $status != $STOPPED ] || stopped
   elif [ $status -ne 0 ]; then
     say "$1 is on a file system without locks: see to it that nothing else works there"
   fi
@@ -38,9 +40,26 @@ lock() {
 # digest FILE...: of all of them together
 digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 
-# logged FILE COMMAND...: with everything it prints in FILE, and its last line if it fails
+# logged FILE COMMAND...: with everything it prints in FILE
 logged() {
-  "${@:2}" >"$1" 2>&1 || die "$(tail -n 1 "$1") (all of it in $1)"
+  local code=0
+  stoppable "${@:2}" >"$1" 2>&1 || code=$?
+  need_success $code "$1"
+}
+
+# errors_in FILE COMMAND...: with its errors in FILE
+errors_in() {
+  local code=0
+  stoppable "${@:2}" 2>"$1" || code=$?
+  need_success $code "$1"
+}
+
+# need_success CODE FILE: of a command that has ended; FILE's last line says what went wrong
+need_success() {
+  # somebody sent the program SIGINT, and it has saved
+  [ "$1" != 130 ] || ! tail -n 9 "$2" | grep -qF "the same command goes on" || stopped
+  [ "$1" != $STOPPED ] || stopped
+  [ "$1" = 0 ] || die "$(tail -n 1 "$2") (all of it in $2)"
 }
 
 # in_words COMMAND...: as it is kept with a run, the same wherever the repository lies

@@ -5,7 +5,8 @@
 #   bash examples/roberta_pretraining/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
 #   bash examples/roberta_pretraining/run.sh report [FOLDER]
 #
-# train goes on where it was stopped. LAUNCH is what stands before the data and the flags: by itself fairseq-train, or
+# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. LAUNCH is
+# what stands before the data and the flags: by itself fairseq-train, or
 # scripts/launch_torchrun.sh for several GPUs of one machine; for several machines (docs/multi_node.md), on each:
 #   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 --master_addr HOST --"
 # validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
@@ -13,6 +14,7 @@ set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
 LAUNCH=${LAUNCH:-}
+on_a_signal stopped
 
 usage="usage: run.sh train|validate ENCODING [...], or run.sh report [FOLDER]"
 
@@ -163,8 +165,8 @@ validate() {
   need_data
   need_checkpoint
   say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
-  python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --seed "$MASK_SEED" --json "$run/order_gap.json" "$@" \
-    2>"$run/order_gap.log" || die "$(tail -n 1 "$run/order_gap.log") (all of it in $run/order_gap.log)"
+  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --seed "$MASK_SEED" \
+    --json "$run/order_gap.json" "$@"
 }
 
 report() {

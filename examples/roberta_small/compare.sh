@@ -9,14 +9,17 @@
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
+on_a_signal stopped
 
 [ $# -gt 0 ] || set -- $COMPARED
 failed=0
 # every encoding with the first seed before any with the second
-for seed in $SEEDS; do
-  for encoding in "$@"; do
-    echo "$seed $encoding"
+side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" < <(
+  for seed in $SEEDS; do
+    for encoding in "$@"; do
+      echo "$seed $encoding"
+    done
   done
-done | xargs -L 1 -P "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" || failed=1
+) || failed=1
 bash "$HERE/run.sh" report
 [ $failed = 0 ] || die "not every run came to its end: see above"

@@ -7,11 +7,13 @@
 #   bash examples/roberta_small/run.sh fill-mask ENCODING [TEXT with <mask>]...
 #   bash examples/roberta_small/run.sh report [FOLDER]
 #
-# train goes on where it was stopped. validate: the loss of fairseq-validate (there in bits), and
-# that with the tokens of each block permuted. report: all runs, into FOLDER (default: $RUNS).
+# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
+# validate: the loss of fairseq-validate (there in bits), and that with the tokens of each block permuted.
+# report: all runs, into FOLDER (default: $RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/common.sh"
+on_a_signal stopped
 
 usage="usage: run.sh train|validate|evaluate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
 
@@ -67,9 +69,8 @@ validate() {
   need_data
   need_checkpoint
   say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
-  python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(valid_splits)" \
-    --seed "$MASK_SEED" --json "$run/order_gap.json" "$@" 2>"$run/order_gap.log" ||
-    die "$(tail -n 1 "$run/order_gap.log") (all of it in $run/order_gap.log)"
+  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(valid_splits)" \
+    --seed "$MASK_SEED" --json "$run/order_gap.json" "$@"
 }
 
 evaluate() {
@@ -81,8 +82,7 @@ fill_mask() {
   need_data
   need_checkpoint
   [ $# -gt 0 ] || set -- "${MASKED_SENTENCES[@]}"
-  python "$HERE/fill_mask.py" "$checkpoint" "$DATA" "$@" 2>"$run/fill_mask.log" ||
-    die "$(tail -n 1 "$run/fill_mask.log") (all of it in $run/fill_mask.log)"
+  errors_in "$run/fill_mask.log" python "$HERE/fill_mask.py" "$checkpoint" "$DATA" "$@"
 }
 
 report() {

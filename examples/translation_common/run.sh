@@ -1,6 +1,7 @@
 # The actions of a translation recipe on one run. Sourced by run.sh of a recipe, which says what
 # they are, with its arguments.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+on_a_signal stopped
 
 usage="usage: run.sh train|average|generate|translate|score|evaluate ENCODING [...], or run.sh report [FOLDER]"
 
@@ -110,17 +111,16 @@ is_decoded() {
 
 # decode OUT COMMAND...: what generate and translate have in common
 decode() {
-  local flags out=$1
+  local flags code=0 out=$1
   shift
   mapfile -t flags < <(padding_flags)
-  "$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
+  stoppable "$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
     --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --batch-size "$BATCH_SENTENCES" \
     --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
-    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:2}" >"$out" 2>"$out.errors" || {
-    cat "$out" "$out.errors" >"$run/errors.txt"
-    die "$(tail -n 1 "$run/errors.txt") (all of it in $run/errors.txt)"
-  }
+    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:2}" >"$out" 2>"$out.errors" || code=$?
+  [ $code = 0 ] || cat "$out" "$out.errors" >"$run/errors.txt"
+  need_success $code "$run/errors.txt"
 }
 
 generate() {

@@ -9,7 +9,7 @@
 #   bash examples/translation_small/run.sh evaluate ENCODING      # of train, generate, score what is missing
 #   bash examples/translation_small/run.sh report [FOLDER]
 #
-# train goes on where it was stopped. generate translates every test set into $RUNS/ENCODING-seedN/.
+# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. generate translates every test set into $RUNS/ENCODING-seedN/.
 # generate and translate use EVALUATED of settings.sh. report: all runs, into FOLDER (default: $RUNS);
 # in another folder also runs.tar.xz, what the report was made of.
 set -euo pipefail

@@ -9,6 +9,7 @@
 #   bash examples/translation_wmt_en_de/run.sh evaluate ENCODING      # of all these what is missing
 #   bash examples/translation_wmt_en_de/run.sh report [FOLDER]
 #
+# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 # SETTINGS=examples/translation_wmt_en_de/at5.sh or big.sh before it: another paper's.
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

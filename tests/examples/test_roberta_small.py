@@ -5,9 +5,11 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -197,3 +199,23 @@ def test_text_to_report(workplace, data):
     filled = succeeds(workplace, "run.sh", "fill-mask", "t5", "ab <mask> cd")
     assert filled.count("%") == 5
     assert "give a text with one <mask>" in fails(workplace, "run.sh", "fill-mask", "t5", "no mask")
+
+
+def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
+    (workplace / "long.sh").write_text(TINY + "UPDATES=1000000 JOBS=1\n")
+    process = subprocess.Popen(
+        ["bash", RECIPE / "compare.sh", "t5"],
+        env={**os.environ, "SETTINGS": "long.sh", "DATA": "data", "RUNS": "long"},
+        cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    run = workplace / "long" / "t5-seed1"
+    deadline = time.monotonic() + 120
+    while not (run / "train.log").exists() or "num_updates" not in (run / "train.log").read_text():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 75 and "the same command goes on" in printed and "error" not in printed, printed
+    assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
+    assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
+    assert not (workplace / "long" / "RESULTS.md").exists()

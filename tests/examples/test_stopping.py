@@ -1,0 +1,118 @@
+"""Signals to the recipes' scripts, with a program of a second in the place of fairseq-train."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+COMMON = Path(__file__).parents[2] / "examples" / "common"
+#: takes its time to save, as a large model does
+TRAINER = """#!/bin/bash
+trap 'echo asked >>asked; sleep 0.3; echo saved >>saved; exit ${CODE:-75}' TERM
+echo $1 >>begun
+[ "$1" != fails ] || exit 1
+[ "$1" != ends ] || exit 0
+[ "$1" != stops ] || kill $$
+for i in {1..300}; do sleep 0.1; done
+"""
+ONE = 'train_to_the_end . ./trainer "$@"; echo is trained'
+SEVERAL = 'side_by_side 2 ./trainer < <(printf "%s\\n" "$@") || die "not every run came to its end"; echo report'
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "trainer").write_text(TRAINER)
+    (tmp_path / "trainer").chmod(0o755)
+    return tmp_path
+
+
+def start(place, script, *arguments, **environment):
+    text = f'set -euo pipefail; . {COMMON}/recipe.sh; on_a_signal stopped; run=.; {script}'
+    return subprocess.Popen(
+        ["bash", "-c", text, "run.sh", *arguments], cwd=place, env={**os.environ, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(path, lines=1):
+    deadline = time.monotonic() + 30
+    while not path.exists() or len(path.read_text().splitlines()) < lines:
+        assert time.monotonic() < deadline, path
+        time.sleep(0.01)
+
+
+def ended(process):
+    """Exit code, stdout and stderr."""
+    printed = process.communicate(timeout=60)
+    return process.returncode, *printed
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_a_signal_to_the_shell_reaches_the_trainer_once_and_its_end_is_waited_for(place, sent):
+    process = start(place, ONE, "long")
+    wait_for(place / "begun")
+    if sent == signal.SIGINT:
+        os.killpg(process.pid, sent)  # as Ctrl-C does
+    else:
+        process.send_signal(sent)
+    code, out, err = ended(process)
+    assert (code, out) == (75, "") and "the same command goes on" in err
+    assert len((place / "asked").read_text().split()) == len((place / "saved").read_text().split()) == 1
+    assert not (place / "trained").exists()
+
+
+def test_a_second_signal_does_not_end_the_waiting(place):
+    process = start(place, ONE, "long")
+    wait_for(place / "begun")
+    process.send_signal(signal.SIGTERM)
+    wait_for(place / "asked")
+    process.send_signal(signal.SIGUSR1)
+    assert ended(process)[0] == 75
+    assert (place / "saved").exists()
+
+
+def test_a_trainer_that_was_stopped_by_itself_is_told_from_one_that_failed(place):
+    code, _, err = ended(start(place, ONE, "stops"))
+    assert code == 75 and "the same command goes on" in err
+    code, _, err = ended(start(place, ONE, "stops", CODE="130"))
+    assert code == 1 and "error" in err  # nothing says that it has saved
+    (place / "trainer").write_text("echo saved and the same command goes on from it; exit 130")
+    assert ended(start(place, ONE, "stops"))[0] == 75
+    (place / "trainer").write_text("echo out of memory; exit 1")
+    code, _, err = ended(start(place, ONE, "fails"))
+    assert code == 1 and "run.sh: error: out of memory" in err
+
+
+def test_a_run_that_waits_for_another_ends_at_once(place):
+    process = start(place, "flock lock true; exec 8>lock; flock 8; lock .; echo never")
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    code, out, _ = ended(process)
+    assert code == 75 and "never" not in out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_several_runs_are_all_stopped_no_more_are_begun_and_nothing_is_reported(place, sent):
+    inner = f'bash -c \'. {COMMON}/recipe.sh; on_a_signal stopped; mkdir -p "$0"; run=$0; train_to_the_end "$0" ./trainer "$0"\''
+    process = start(place, SEVERAL.replace("./trainer", inner), "a", "b", "c")
+    wait_for(place / "begun", 2)
+    if sent == signal.SIGINT:
+        os.killpg(process.pid, sent)
+    else:
+        process.send_signal(sent)
+    code, out, _ = ended(process)
+    assert code == 75 and "report" not in out
+    assert sorted((place / "begun").read_text().split()) == ["a", "b"]
+    assert len((place / "saved").read_text().split()) == 2
+
+
+def test_after_a_run_that_was_stopped_no_more_are_begun_and_after_one_that_failed_all_are(place):
+    code, out, _ = ended(start(place, SEVERAL, "stops", "stops", "ends", "ends", "ends"))
+    assert code == 75 and len((place / "begun").read_text().split()) == 2 and "report" not in out
+    (place / "begun").unlink()
+    code, out, err = ended(start(place, SEVERAL, "fails", "ends", "ends", "ends"))
+    assert code == 1 and "not every run" in err and len((place / "begun").read_text().split()) == 4
+    assert ended(start(place, SEVERAL, "ends", "ends", "ends"))[:2] == (0, "report\n")
