@@ -95,6 +95,17 @@ settings_of() {
   sed "s/ '--/\n'--/g" <<<"$1" | sed "1,/^'--user-dir'/d" | grep -vE "^'--($NO_SETTING)['=]" || true
 }
 
+# refuse_batch_flags WHO_SAYS [flags]: what would change the batch of the settings
+refuse_batch_flags() {
+  local flag
+  for flag in "${@:2}"; do
+    case ${flag%%=*} in
+      --batch-size | --max-sentences | --max-tokens | --update-freq | --distributed-world-size)
+        die "$flag: the batch is BATCH=$BATCH of the settings, and $1 how it is made" ;;
+    esac
+  done
+}
+
 # Those of a language model's data. With a dictionary of the same size and other words every number
 # would mean another word.
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }

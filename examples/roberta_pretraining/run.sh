@@ -91,21 +91,10 @@ make_start() {
   echo "--finetune-from-model=$run/start.pt"
 }
 
-# refuse_batch_flags [flags]
-refuse_batch_flags() {
-  local flag
-  for flag in "$@"; do
-    case $flag in
-      --batch-size | --batch-size=* | --max-sentences | --max-sentences=* | --max-tokens | --max-tokens=* | --update-freq*)
-        die "$flag: the batch is BATCH=$BATCH of the settings, and machines/$MACHINE.sh says how it is made" ;;
-    esac
-  done
-}
-
 train() {
   local command launch flags start ranks place words=()
   need_data
-  refuse_batch_flags "$@"
+  refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
   need_encoding
   need_start

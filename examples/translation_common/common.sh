@@ -5,7 +5,7 @@ COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 # What the environment has of these wins over the files.
 given=()
-for name in DATA RUNS SEED SEEDS JOBS WORKERS UPDATE_FREQ; do
+for name in DATA RUNS SEED SEEDS JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ; do
   [ -z "${!name:-}" ] || given+=("$name=${!name}")
 done
 . "$RECIPE/settings.sh"

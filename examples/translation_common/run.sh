@@ -47,9 +47,28 @@ need_encoding() {
     die "$(tail -n 1 <<<"$message")"
 }
 
+# Tokens of an update -> $made, on $GPUS: without a number all of this machine, as fairseq-train takes them.
+make_batch() {
+  local advice pass
+  [ -n "${GPUS:-}" ] || GPUS=$(python -c 'import torch; print(max(1, torch.cuda.device_count()))')
+  [[ $GPUS =~ ^[1-9][0-9]*$ ]] || die "GPUS=$GPUS: give a number, 1 or more"
+  pass=$((TOKENS_PER_UPDATE * GPUS))
+  if [ -n "${BATCH:-}" ] && [ -z "${UPDATE_FREQ:-}" ]; then
+    UPDATE_FREQ=$((BATCH > pass ? BATCH / pass : 1))
+  fi
+  made=$((pass * UPDATE_FREQ))
+  [ -n "${BATCH:-}" ] && [ "$made" -ne "$BATCH" ] || return 0
+  advice="change them, or BATCH"
+  [ $((BATCH % GPUS)) -ne 0 ] || advice="set TOKENS_PER_UPDATE=$((BATCH / GPUS)) UPDATE_FREQ=1, or change GPUS or BATCH"
+  die "GPUS=$GPUS x TOKENS_PER_UPDATE=$TOKENS_PER_UPDATE x UPDATE_FREQ=$UPDATE_FREQ make an update of $made tokens, and the settings say BATCH=$BATCH: $advice"
+}
+
 train() {
-  local command flags keep
+  local command flags keep made
   need_data
+  [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
+    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
+  make_batch
   need_encoding
   mapfile -t flags < <(encoding_flags; padding_flags)
   case $AVERAGE_OF in
@@ -76,7 +95,8 @@ train() {
     --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
     --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    ${GPUS:+--distributed-world-size "$GPUS"} ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+    --distributed-world-size "$GPUS" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+  CONDITIONS="batch $made tokens"
   lock "$run"
   if is_trained "$run" "${command[@]}"; then
     need_same_dictionary

@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
-# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS, JOBS and UPDATE_FREQ may also
-# come from the environment, which wins. Read by prepare.sh, run.sh and compare.sh.
+# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS, JOBS, GPUS,
+# TOKENS_PER_UPDATE and UPDATE_FREQ may also come from the environment, which wins. Read by prepare.sh, run.sh and compare.sh.
 
 # --- where: data-bin/$NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
 NAME=translation_small

@@ -19,8 +19,8 @@ POSITION_LAYERS=first
 HPARAMS=([t5]="num_buckets=64 max_distance=128" [at5]="gamma_min=1 gamma_max=15 hidden=32,4")
 
 # --- one update: 25,000 tokens ---
-TOKENS_PER_UPDATE=12500
-UPDATE_FREQ=2              # with one GPU; 1 with two, as the authors had
+BATCH=25000
+TOKENS_PER_UPDATE=12500    # on each GPU: two GPUs, as the authors had, or one with UPDATE_FREQ=2
 UPDATES=250000             # code
 LEARNING_RATE=7e-4         # peak of THUMT's schedule: 512^-0.5 x 4000^-0.5
 # the model of the updates with the best BLEU on newstest2014

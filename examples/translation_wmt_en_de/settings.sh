@@ -38,8 +38,11 @@ declare -gA HPARAMS=()
 POSITION_LAYERS=all
 
 # --- one update: 460,000 tokens, as on 128 GPUs ---
+BATCH=458752               # tokens; GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make it
+GPUS=                      # empty: all of the machine
 TOKENS_PER_UPDATE=3584     # on each GPU
-UPDATE_FREQ=16             # with 8 GPUs; 128 with one
+UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs; DATA, RUNS, SEED, SEEDS, JOBS, WORKERS,
+                           # GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ of the environment win over files
 
 # --- how long, how fast ---
 UPDATES=30000

@@ -18,7 +18,7 @@ RECIPE = ROOT / "examples" / "translation_wmt_en_de"
 TINY = """
 VOCAB_SIZE=70 WORKERS=1 VOCAB_THRESHOLD=2
 LAYERS=1 EMBED_DIM=16 FFN_DIM=32 HEADS=2
-TOKENS_PER_UPDATE=200 UPDATE_FREQ=2 UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1
+BATCH=400 TOKENS_PER_UPDATE=200 UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1
 """
 WORDS = "der die Katze Hund-Haus sieht macht auf , .".split()
 
@@ -201,11 +201,75 @@ def test_a_text_that_is_cut_short_is_named(tmp_path):
     assert not (tmp_path / "out" / "a.en").exists()
 
 
+# --- the batch ---
+
+
+def batch(names, settings="", **environment):
+    """The values of names once make_batch has run, on a machine with 8 GPUs."""
+    script = f"""set -euo pipefail; . {RECIPE}/../translation_common/common.sh
+python() {{ echo 8; }}
+eval "$(sed -n '/^make_batch/,/^}}/p' {RECIPE}/../translation_common/run.sh)"
+make_batch; echo {names}"""
+    return subprocess.run(
+        ["bash", "-c", script, "run.sh"], capture_output=True, text=True,
+        env={**os.environ, "RECIPE": str(RECIPE), "SETTINGS": str(RECIPE / settings) if settings else "", **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings, environment, expected",
+    [
+        ("", {}, "8 3584 16"),
+        ("big.sh", {}, "8 3584 16"),
+        ("", {"GPUS": "1"}, "1 3584 128"),
+        ("at5.sh", {"GPUS": "2"}, "2 12500 1"),
+        ("at5.sh", {"GPUS": "1"}, "1 12500 2"),
+        ("at5.sh", {"TOKENS_PER_UPDATE": "3125"}, "8 3125 1"),
+    ],
+)
+def test_every_number_of_gpus_makes_the_batch_of_the_paper(settings, environment, expected):
+    done = batch("$GPUS $TOKENS_PER_UPDATE $UPDATE_FREQ", settings, **environment)
+    assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings, environment, message",
+    [
+        ("at5.sh", {}, "GPUS=8 x TOKENS_PER_UPDATE=12500 x UPDATE_FREQ=1 make an update of 100000 tokens, and the settings "
+                       "say BATCH=25000: set TOKENS_PER_UPDATE=3125 UPDATE_FREQ=1"),
+        ("at5.sh", {"UPDATE_FREQ": "2"}, "of 200000 tokens"),
+        ("", {"GPUS": "3"}, "GPUS=3 x TOKENS_PER_UPDATE=3584 x UPDATE_FREQ=42 make an update of 451584 tokens"),
+        ("", {"GPUS": "many"}, "GPUS=many: give a number"),
+    ],
+)  # fmt: skip
+def test_gpus_that_make_another_batch_are_refused_in_one_line(settings, environment, message):
+    assert message in refused(batch("", settings, **environment))
+
+
 def test_at5_has_the_papers_batch_and_seeds():
-    script = f". {RECIPE}/../translation_common/common.sh; echo $UPDATE_FREQ $TOKENS_PER_UPDATE $SEEDS"
-    environment = {**os.environ, "RECIPE": str(RECIPE), "SETTINGS": str(RECIPE / "at5.sh")}
-    printed = subprocess.check_output(["bash", "-c", script], env=environment, text=True)
-    assert printed.split() == ["2", "12500", "1", "2", "3", "4", "5"]
+    done = batch("$BATCH $SEEDS", "at5.sh", GPUS="2")
+    assert done.stdout.split() == ["25000", "1", "2", "3", "4", "5"]
+
+
+def test_flags_that_change_the_batch_are_refused_and_a_run_does_not_go_on_with_another(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    data = tmp_path / "data-bin" / "translation_wmt14_en_de"
+    data.mkdir(parents=True)
+    for language in ("en", "de"):
+        (data / f"dict.{language}.txt").write_text("a 1\n")
+    for flag in ("--update-freq", "--max-tokens=4", "--distributed-world-size"):
+        assert "the batch is BATCH=400" in refused(recipe(tmp_path, "run.sh", "train", "t5", flag, "4"))
+    run = tmp_path / "runs" / "translation_wmt14_en_de" / "t5-seed1"
+    assert not run.exists()
+    # as if it had been begun with a batch of 200 tokens
+    run.mkdir(parents=True)
+    (run / "checkpoint_last.pt").touch()
+    (run / "conditions").write_text("batch 200 tokens\n")
+    digest = hashlib.sha256(b"a 1\na 1\n").hexdigest()
+    (run / "dictionary").write_text(f"{digest}\n")
+    (run / "command").write_text("'fairseq-train' '--user-dir' 'x'\n")
+    line = refused(recipe(tmp_path, "run.sh", "train", "t5"))
+    assert "was begun with other settings" in line and "was batch 200 tokens" in line and "is batch 400 tokens" in line
 
 
 def test_every_text_of_the_settings_is_in_the_list():
