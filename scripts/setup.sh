@@ -4,12 +4,22 @@
 # returns at once when there is nothing to do.
 #
 #   PYTHON=python3.12 bash scripts/setup.sh            # choose the interpreter
-#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh
-#                                                      # choose the torch build (V100: cu126)
+#
+# Without a GPU (nvidia-smi lists none) torch is its CPU build, with one PyPI's, which is for CUDA. TORCH_INDEX_URL
+# chooses another build, also later, or a mirror of PyTorch's wheels:
+#
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh      # a V100 needs cu126
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu bash scripts/setup.sh        # no CUDA in spite of a GPU
 set -euo pipefail
+shopt -s extglob
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-NEEDED_GB=4          # CPU build of torch and Triton: 2.2 GB installed, and room to unpack and compile
+CPU_INDEX=https://download.pytorch.org/whl/cpu
+SECONDS_TO_ANSWER=8
+# free space, with room to unpack and compile
+GB_WITH_CPU_BUILD=4    # installed 2.2 GB with Triton; downloaded 0.5 GB
+GB_WITH_CUDA_BUILD=8   # installed 5.3 GB; downloaded 3 GB
+GB_WITHOUT_TORCH=2     # where torch is there already
 VENV=$(pwd -P)/.venv
 LOG=$VENV/setup.log
 STAMP=$VENV/setup.stamp
@@ -40,7 +50,7 @@ choose_python() {
 
 # Everything that would otherwise fail minutes later, inside pip.
 check_machine() {
-  local version gigabytes_free include
+  local version include
   version=$(version_of "$PYTHON")
   "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
     die "$PYTHON has no venv module: apt-get install python$version-venv"
@@ -51,13 +61,63 @@ check_machine() {
   include=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')
   [ -e "$include/Python.h" ] ||
     die "$include/Python.h is missing, which fairseq needs: apt-get install python$version-dev"
-  gigabytes_free=$(($(df -Pk . | awk 'NR == 2 { print $4 }') / 1024 / 1024))
-  [ "$gigabytes_free" -ge "$NEEDED_GB" ] ||
-    die "$gigabytes_free GB free in $PWD, $NEEDED_GB GB needed: make room (a CUDA build of torch takes 8 GB)"
   case $version in
     3.10 | 3.11 | 3.12) ;;
     *) say "Python $version was never tried here; if this fails, set PYTHON to 3.10, 3.11 or 3.12" ;;
   esac
+}
+
+has_gpu() { timeout 10 nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+has_torch() { compgen -G "$VENV/lib/python*/site-packages/torch-[0-9]*.dist-info/RECORD" >/dev/null; }
+
+# cpu_build VERSION: whether CPU_INDEX has it for this Python and machine, and if not, why
+cpu_build() {
+  timeout $((2 * SECONDS_TO_ANSWER)) "$PYTHON" - "$CPU_INDEX/torch/" "$SECONDS_TO_ANSWER" "$1" <<'END'
+import platform, re, sys, urllib.request
+address, seconds, version = sys.argv[1:]
+python = "cp%d%d" % sys.version_info[:2]
+wheel = rf"torch-{re.escape(version)}(\+|%2B)cpu-{python}-{python}-[\w.]*{platform.machine()}\.whl"
+try:
+    page = urllib.request.urlopen(address, timeout=float(seconds)).read().decode()
+except (OSError, ValueError) as error:
+    sys.exit(f"does not answer ({getattr(error, 'reason', error)})")
+sys.exit(None if re.search(wheel, page) else f"has no torch {version} for {python} on {platform.machine()}")
+END
+}
+
+# Which build of torch -> torch_source, torch_wanted, download, needed_gb
+choose_torch() {
+  local why version
+  torch_wanted=torch
+  download="3 GB to download" needed_gb=$GB_WITH_CUDA_BUILD
+  if [ -n "$torch_source" ]; then
+    # pip takes any build of the pinned version for the right one, so another one has to go first
+    [ "$torch_source" = "$old_torch_source" ] || replaces_torch=yes
+    [[ $torch_source != */cpu?(/) ]] || download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD
+  elif ! has_torch && [ "$(uname -s)" != Linux ]; then
+    download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD # PyPI's is no CUDA build there
+  elif ! has_torch && has_gpu; then
+    say "a GPU, so torch's CUDA build of PyPI (TORCH_INDEX_URL chooses another)"
+  elif ! has_torch; then
+    version=$(sed -n 's/^torch==//p' constraints.txt)
+    if why=$(cpu_build "$version" 2>&1); then
+      say "no GPU (nvidia-smi lists none), so torch's CPU build of $CPU_INDEX (TORCH_INDEX_URL chooses another)"
+      torch_source=$CPU_INDEX torch_wanted=torch==$version+cpu # never PyPI's in its place
+      download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD
+    else
+      why=${why##*$'\n'}
+      say "no GPU, but $CPU_INDEX ${why:-does not answer}, so torch of the default index: if that is a CUDA build," \
+        "3 GB to download and 5.3 GB installed; TORCH_INDEX_URL=URL of another index with CPU builds avoids it"
+    fi
+  fi
+  ! has_torch || [ -n "$replaces_torch" ] || download="it is there" needed_gb=$GB_WITHOUT_TORCH
+}
+
+check_space() {
+  local gigabytes_free
+  gigabytes_free=$(($(df -Pk . | awk 'NR == 2 { print $4 }') / 1024 / 1024))
+  [ "$gigabytes_free" -ge "$needed_gb" ] ||
+    die "$gigabytes_free GB free in $PWD, $needed_gb GB needed: make room (with torch's CPU build $GB_WITH_CPU_BUILD GB, with a CUDA build $GB_WITH_CUDA_BUILD GB; TORCH_INDEX_URL chooses)"
 }
 
 make_venv() {
@@ -72,7 +132,7 @@ pip_install() {
 
 explain_failure() {
   if grep -q 'No space left on device' "$LOG"; then
-    die "the disk is full: make room ($NEEDED_GB GB, or 8 GB for a CUDA build of torch) and run this again"
+    die "the disk is full: make room ($needed_gb GB) and run this again, it goes on where it stopped"
   fi
   tail -n 15 "$LOG" >&2
   die "the last command failed (above; all of it in $LOG): mend that and run this again, it goes on where it stopped"
@@ -102,6 +162,9 @@ fi
 [ ! -x "$VENV/bin/python" ] || PYTHON=$VENV/bin/python
 choose_python
 check_machine
+replaces_torch=
+choose_torch
+check_space
 mkdir -p "$VENV"
 : >"$LOG"
 rm -f "$STAMP"
@@ -111,14 +174,13 @@ if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
   make_venv
 fi
 
-say "2/4 torch and the build tools (half a minute; a CUDA build downloads 3 GB)"
-if [ "$torch_source" != "$old_torch_source" ]; then
-  # pip takes any build of the pinned version for the right one, so the old one must go first.
+say "2/4 torch ($download) and the build tools"
+if [ -n "$replaces_torch" ]; then
   "$VENV/bin/python" -m pip uninstall -y torch >>"$LOG" 2>&1
 fi
 pip_install pip
 # An extra index, not the only one: what torch needs is pinned to versions that PyPI has.
-pip_install ${torch_source:+--extra-index-url "$torch_source"} torch
+pip_install ${torch_source:+--extra-index-url "$torch_source"} "$torch_wanted"
 [ -z "$torch_source" ] || echo "$torch_source" >"$TORCH_SOURCE"
 pip_install "setuptools>=77" wheel "cython>=3" numpy
 

@@ -1,9 +1,14 @@
+import functools
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import threading
+import zipfile
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -74,7 +79,16 @@ def checkout(tmp_path):
     (tmp_path / "scripts").mkdir()
     for name in ("setup.py", "pyproject.toml", "constraints.txt", "scripts/setup.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
+    cpu_index_at(tmp_path, "http://127.0.0.1:9")
     return tmp_path
+
+
+def cpu_index_at(checkout, address):
+    """Another address in place of PyTorch's own."""
+    script = checkout / "scripts/setup.sh"
+    changed, count = re.subn(r"(?m)^CPU_INDEX=.*", f"CPU_INDEX={address}", script.read_text())
+    assert count == 1
+    script.write_text(changed)
 
 
 def program(path, text):
@@ -94,7 +108,7 @@ def setup_sh(checkout, **environ):
     return subprocess.run(
         ["bash", "scripts/setup.sh"],
         cwd=checkout,
-        env={**clean, "PYTHON": sys.executable, **environ},
+        env={**clean, "PYTHON": sys.executable, "no_proxy": "127.0.0.1", **environ},
         capture_output=True,
         text=True,
         timeout=60,
@@ -153,10 +167,113 @@ def test_setup_names_the_missing_headers(checkout):
     assert_one_line_error(done, "/nowhere/Python.h", "apt-get install python3.", "-dev")
 
 
-def test_setup_names_the_space_it_needs(checkout):
-    program(checkout / "fake/df", "printf 'Filesystem\\nx 1 1 2000000 1%% /\\n'")
-    done = setup_sh(checkout, PATH=f"{checkout}/fake:{os.environ['PATH']}")
-    assert_one_line_error(done, "1 GB free", "4 GB needed")
+# A python whose venv is one line more than an empty folder: its pip writes down what it is asked.
+MAKES_A_VENV = """
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit ;;
+  "-m pip --version") exit 0 ;;
+  "-m pip "*) echo "${@:3}" >>pip.log; exit ;;
+esac"""
+
+
+@pytest.fixture
+def machine(checkout):
+    """machine(gpu=..., free=...) runs setup.sh on one like that, with a pip that installs nothing."""
+
+    def run(gpu=False, free=20, **environ):
+        program(checkout / "fake/nvidia-smi", "echo 'GPU 0: A100'" if gpu else "echo 'No devices were found'; exit 6")
+        program(checkout / "fake/df", f"printf 'Filesystem\\nx 1 1 {free * 2**20} 1%% /\\n'")
+        python = python_that(checkout, MAKES_A_VENV)
+        return setup_sh(checkout, PYTHON=str(python), PATH=f"{checkout}/fake:{os.environ['PATH']}", **environ)
+
+    return run
+
+
+@pytest.fixture
+def cpu_index(checkout, tmp_path_factory):
+    """One with a wheel of torch for this Python, in place of PyTorch's."""
+    version = re.search(r"(?m)^torch==(.*)", (ROOT / "constraints.txt").read_text())[1]
+    python = "cp{}{}".format(*sys.version_info)
+    wheel = f"torch-{version}+cpu-{python}-{python}-linux_{platform.machine()}.whl"
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "torch").mkdir()
+    with zipfile.ZipFile(folder / "torch" / wheel, "w") as file:
+        info = f"torch-{version}+cpu.dist-info"
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n")
+        file.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {python}-{python}-linux_{platform.machine()}\n")
+        file.writestr(f"{info}/RECORD", "")
+    link = wheel.replace("+", "%2B")
+    (folder / "torch/index.html").write_text(f'<a href="{link}">{wheel}</a>')
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *unused):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cpu_index_at(checkout, f"http://127.0.0.1:{server.server_port}")
+        yield folder
+        server.shutdown()
+
+
+def torch_line(checkout):
+    """What pip was asked about torch."""
+    (line,) = [x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r" torch(==\S+)?$", x)]
+    return line
+
+
+def test_setup_takes_the_cpu_build_where_there_is_no_gpu(checkout, machine, cpu_index):
+    done = machine(free=4)
+    assert done.returncode == 0, done.stderr
+    assert "no GPU" in done.stdout and "0.2 GB to download" in done.stdout
+    asked = torch_line(checkout).split()
+    assert asked[-1].endswith("+cpu") and asked[-3] == "--extra-index-url"
+    # what it says is enough for pip to take that wheel, and no other
+    pip = [sys.executable, "-m", "pip", "--isolated", *asked, "--dry-run", "--no-deps", "--ignore-installed"]
+    found = subprocess.run([*pip, "--index-url", "file:///nowhere"], cwd=checkout, capture_output=True, text=True)
+    assert f"Would install {asked[-1].replace('==', '-')}" in found.stdout, found.stderr
+
+    # it stays so, and another build is taken when it is asked for
+    assert "ready" in machine(gpu=True).stdout
+    cuda = machine(free=8, TORCH_INDEX_URL="http://127.0.0.1:9/whl/cu126")
+    assert cuda.returncode == 0 and "uninstall -y torch" in (checkout / "pip.log").read_text()
+    assert "whl/cu126 torch" in (checkout / "pip.log").read_text()
+
+
+def test_setup_goes_on_with_the_default_index_and_says_what_it_costs(checkout, machine, cpu_index):
+    (cpu_index / "torch/index.html").write_text("torch-2.0.0+cpu-cp38-cp38-linux_x86_64.whl")
+    assert "has no torch" in machine().stdout
+    shutil.rmtree(checkout / ".venv")
+    (checkout / "pip.log").unlink()
+    cpu_index_at(checkout, "http://127.0.0.1:9")
+    done = machine()
+    assert done.returncode == 0 and "ready" in done.stdout
+    assert "127.0.0.1:9 does not answer" in done.stdout and "5.3 GB" in done.stdout
+    assert "TORCH_INDEX_URL" in done.stdout and "index-url" not in torch_line(checkout)
+
+
+def test_setup_takes_the_default_build_on_a_gpu(checkout, machine, cpu_index):
+    done = machine(gpu=True)
+    assert done.returncode == 0 and "a GPU" in done.stdout and "3 GB to download" in done.stdout
+    assert "index-url" not in torch_line(checkout)
+
+
+def test_setup_names_the_space_that_its_choice_of_torch_needs(checkout, machine, cpu_index):
+    assert_one_line_error(machine(free=3), "3 GB free", "4 GB needed")
+    assert_one_line_error(machine(gpu=True, free=7), "7 GB free", "8 GB needed")
+    assert_one_line_error(machine(free=3, TORCH_INDEX_URL="file:///mirror/cpu/"), "4 GB needed")
+    assert_one_line_error(machine(free=7, TORCH_INDEX_URL="file:///mirror/cu126"), "8 GB needed")
+    cpu_index_at(checkout, "http://127.0.0.1:9")
+    assert_one_line_error(machine(free=7), "8 GB needed")
+
+
+def test_setup_leaves_a_torch_that_is_there(checkout, machine):
+    info = checkout / ".venv/lib/python3.11/site-packages/torch-2.13.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "RECORD").touch()
+    done = machine(free=3)
+    assert done.returncode == 0 and "does not answer" not in done.stdout
+    assert "index-url" not in torch_line(checkout) and "uninstall" not in (checkout / "pip.log").read_text()
 
 
 def test_setup_names_a_disk_that_fills_up_on_the_way(checkout):
