@@ -62,6 +62,15 @@ need_success() {
   [ "$1" = 0 ] || die "$(tail -n 1 "$2") (all of it in $2)"
 }
 
+# preprocess LOG [flags]: fairseq-preprocess. A full disk may keep the log from being written, too.
+preprocess() {
+  fairseq-preprocess "${@:2}" >"$1" 2>&1 && return
+  if [ ! -s "$1" ] || grep -qE "No space left on device|File too large|Disk quota exceeded" "$1"; then
+    die "fairseq-preprocess failed: no room to write in $(dirname "$1"): make room and run this again"
+  fi
+  die "fairseq-preprocess failed: $(tail -n 1 "$1") (all of it in $1)"
+}
+
 # in_words COMMAND...: as it is kept with a run, the same wherever the repository lies
 in_words() {
   local command=("$@")

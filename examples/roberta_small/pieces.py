@@ -1,24 +1,54 @@
 """Text <-> SentencePiece pieces, for prepare.sh.
 
+    python pieces.py unpack TEXT FILE...                          FILE: plain, .xz or .gz
     python pieces.py vocabulary TEXT PREFIX SIZE NORMALIZATION    -> PREFIX.model
     python pieces.py encode MODEL TEXT PIECES
     python pieces.py dictionary MODEL DICT                        -> fairseq's dict.txt
+
+What is written has its name only when it is whole.
 """
 
+import gzip
+import io
+import lzma
 import os
 import sys
+import zlib
+from pathlib import Path
 
 import sentencepiece
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from full_disk import in_one_line  # noqa: E402
+from relpos_files import whole_file  # noqa: E402
+
+OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 LONGEST_PARAGRAPH = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip many
+
+
+def unpack(text, *files):
+    with whole_file(text) as part, open(part, "wb") as target:
+        for file in files:
+            for block in blocks_of(file):
+                target.write(block)
+
+
+def blocks_of(path):
+    try:
+        with OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
+            while block := file.read(1 << 20):
+                yield block
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        sys.exit(f"pieces.py: error: {path} cannot be unpacked: is it cut short? ({error})")
 
 
 def vocabulary(text, prefix, size, normalization):
     check(text)
+    model = io.BytesIO()  # by itself SentencePiece is content with half a file on a full disk
     try:
         sentencepiece.SentencePieceTrainer.train(
             input=text,
-            model_prefix=f"{prefix}.tmp",
+            model_writer=model,
             vocab_size=int(size),
             model_type="bpe",
             normalization_rule_name=normalization,
@@ -32,8 +62,8 @@ def vocabulary(text, prefix, size, normalization):
             f"pieces.py: error: no vocabulary of {size} pieces from {text}: give more text or set "
             f"a smaller VOCAB_SIZE in settings.sh ({str(error).strip().splitlines()[-1]})"
         )
-    os.remove(f"{prefix}.tmp.vocab")
-    os.replace(f"{prefix}.tmp.model", f"{prefix}.model")
+    with whole_file(f"{prefix}.model") as part:
+        Path(part).write_bytes(model.getvalue())
 
 
 def check(text):
@@ -56,21 +86,20 @@ def encode(model, text, pieces):
     check(text)
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     lines = tokens = 0
-    with open(text, encoding="utf-8", newline="\n") as source:
-        with open(f"{pieces}.tmp", "w", encoding="utf-8") as target:
+    with open(text, encoding="utf-8", newline="\n") as source, whole_file(pieces) as part:
+        with open(part, "w", encoding="utf-8") as target:
             for line in source:
                 found = processor.encode(line.strip(), out_type=str)
                 lines += 1
                 tokens += len(found) + 1  # </s>, which fairseq adds to every line
                 target.write(" ".join(found) + "\n")
-    os.replace(f"{pieces}.tmp", pieces)
     split = os.path.splitext(os.path.basename(text))[0]
     print(f"{split}: {lines:,} lines, {tokens:,} tokens (a </s> after each line included)")
 
 
 def dictionary(model, path):
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    with open(path, "w", encoding="utf-8") as file:
+    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
         for piece in range(processor.get_piece_size()):
             if not processor.is_control(piece) and not processor.is_unknown(piece):
                 file.write(f"{processor.id_to_piece(piece)} 1\n")
@@ -78,4 +107,6 @@ def dictionary(model, path):
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
-    {"vocabulary": vocabulary, "encode": encode, "dictionary": dictionary}[step](*arguments)
+    steps = {"unpack": unpack, "vocabulary": vocabulary, "encode": encode, "dictionary": dictionary}
+    with in_one_line("pieces.py", os.path.dirname(arguments[-1] if step == "dictionary" else arguments[0]) or "."):
+        steps[step](*arguments)

@@ -45,23 +45,9 @@ describe_sources() {
 }
 valid_split() { [ "$1" -eq 0 ] && echo valid || echo "valid$1"; }
 
-unpack() {
-  case $1 in
-    *.xz) xz -dc -- "$1" ;;
-    *.gz) gzip -dc -- "$1" ;;
-    *) cat -- "$1" ;;
-  esac
-}
-
-# unpack_split SPLIT FILE...: OUT/SPLIT.txt, whole or not at all
+# unpack_split SPLIT FILE...
 unpack_split() {
-  local split=$1 file
-  shift
-  [ -e "$OUT/$split.txt" ] && return
-  for file in "$@"; do
-    unpack "$file" || die "$file cannot be unpacked: is it cut short?"
-  done >"$OUT/$split.txt.tmp"
-  mv "$OUT/$split.txt.tmp" "$OUT/$split.txt"
+  [ -e "$OUT/$1.txt" ] || python "$HERE/pieces.py" unpack "$OUT/$1.txt" "${@:2}"
 }
 
 encode_split() {
@@ -79,7 +65,8 @@ if [ -e "$OUT/dict.txt" ]; then
   say "$OUT is ready"
   exit 0
 fi
-echo "$sources" >"$OUT/sources.txt"
+trap 'rm -rf "$OUT/binarised.tmp" "$OUT/dict.tmp"' EXIT
+echo "$sources" >"$OUT/sources.txt" || die "no room to write in $OUT: make room and run this again"
 
 unpack_split train "${train[@]}"
 splits=(train)
@@ -105,10 +92,9 @@ rm -rf "$binarised"
 python "$HERE/pieces.py" dictionary "$OUT/spm.model" "$OUT/dict.tmp"
 valid_prefixes=("${splits[@]:1}")
 valid_prefixes=("${valid_prefixes[@]/#/$OUT/}")
-fairseq-preprocess --only-source --srcdict "$OUT/dict.tmp" --destdir "$binarised" --workers 1 \
+preprocess "$OUT/preprocess.log" --only-source --srcdict "$OUT/dict.tmp" --destdir "$binarised" --workers 1 \
   --trainpref "$OUT/train.pieces" \
-  --validpref "$(IFS=,; echo "${valid_prefixes[*]/%/.pieces}")" >"$OUT/preprocess.log" 2>&1 ||
-  die "fairseq-preprocess failed: $(tail -n 1 "$OUT/preprocess.log") (all of it in $OUT/preprocess.log)"
+  --validpref "$(IFS=,; echo "${valid_prefixes[*]/%/.pieces}")"
 mv "$binarised"/*.bin "$binarised"/*.idx "$OUT"
 mv "$binarised/dict.txt" "$OUT"      # last: it says that the rest is there
 rm -rf "$binarised" "$OUT/dict.tmp" "$OUT"/{train,valid}*.{txt,pieces}

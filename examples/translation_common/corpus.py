@@ -12,14 +12,20 @@ name only when it is whole.
 
 import contextlib
 import gzip
+import io
 import itertools
 import lzma
 import os
 import random
 import sys
 from collections import Counter
+from pathlib import Path
 
 import sentencepiece
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from full_disk import in_one_line  # noqa: E402
+from relpos_files import whole_file  # noqa: E402
 
 OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
@@ -56,9 +62,8 @@ def lines_of(path):
 def writing(*paths):
     """Files that get their names when everything has been written."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(open(f"{p}.tmp", "w", encoding="utf-8", newline="\n")) for p in paths]
-    for path in paths:
-        os.replace(f"{path}.tmp", path)
+        parts = [stack.enter_context(whole_file(path)) for path in paths]
+        yield [stack.enter_context(open(part, "w", encoding="utf-8", newline="\n")) for part in parts]
 
 
 def one_line(text):
@@ -93,11 +98,11 @@ def copy(path, file):
 
 
 def vocabulary(work, size, normalization, coverage, sentences, languages):
-    prefix = f"{work}/spm.tmp"
+    model = io.BytesIO()  # by itself SentencePiece is content with half a file on a full disk
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=drawn([f"{work}/train.{x}" for x in languages.split(",")], int(sentences)),
-            model_prefix=prefix,
+            model_writer=model,
             vocab_size=int(size),
             model_type="bpe",
             normalization_rule_name=normalization,
@@ -109,8 +114,8 @@ def vocabulary(work, size, normalization, coverage, sentences, languages):
     except RuntimeError as error:
         fail(f"no vocabulary of {size} pieces from the training text: give more text or set a "
              f"smaller VOCAB_SIZE ({str(error).strip().splitlines()[-1]})")  # fmt: skip
-    os.remove(f"{prefix}.vocab")
-    os.replace(f"{prefix}.model", f"{work}/spm.model")
+    with whole_file(f"{work}/spm.model") as part:
+        Path(part).write_bytes(model.getvalue())
 
 
 def drawn(paths, count):
@@ -227,4 +232,6 @@ def unfit(source, target, max_pieces, max_ratio):
 STEPS = {step.__name__: step for step in (unpack, vocabulary, dictionary, encode, pieces)}
 
 if __name__ == "__main__":
-    STEPS[sys.argv[1]](*sys.argv[2:])
+    step, *arguments = sys.argv[1:]
+    with in_one_line("corpus.py", os.path.dirname(arguments[-1]) if step == "pieces" else arguments[0]):
+        STEPS[step](*arguments)

@@ -55,11 +55,10 @@ binarise() {
   [ "$JOINED_DICTIONARY" = yes ] || arguments=(--srcdict "$work/dict.$SOURCE.txt" --tgtdict "$work/dict.$TARGET.txt")
   local tests=("${splits[@]:2}")
   tests=("${tests[@]/#/$work/}")
-  fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" "${arguments[@]}" \
+  preprocess "$OUT/preprocess.log" --source-lang "$SOURCE" --target-lang "$TARGET" "${arguments[@]}" \
     --trainpref "$work/train.pieces" --validpref "$work/valid.pieces" \
     --testpref "$(IFS=,; echo "${tests[*]/%/.pieces}")" \
-    --destdir "$work/bin" --workers "$WORKERS" >"$OUT/preprocess.log" 2>&1 ||
-    die "fairseq-preprocess failed: $(tail -n 1 "$OUT/preprocess.log") (all of it in $OUT/preprocess.log)"
+    --destdir "$work/bin" --workers "$WORKERS"
   mkdir -p "$OUT/text"      # what translations are compared with
   for split in "${splits[@]:2}"; do
     mv "$work/$split.$SOURCE" "$work/$split.$TARGET" "$OUT/text"

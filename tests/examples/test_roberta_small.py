@@ -1,6 +1,7 @@
 """The recipe through its own scripts, sized for seconds."""
 
 import fcntl
+import lzma
 import os
 import random
 import re
@@ -149,6 +150,29 @@ def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
 
 def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
     assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, workplace):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    text_of(tmp_path / "one.txt", 15, seed=1)
+    text_of(tmp_path / "train.txt", 900)
+    # a limit of the size of files stands in for a full disk: of 20 KB, then of 60 KB; then there is room
+    assert (tmp_path / "train.txt").stat().st_size in range(25_000, 55_000)
+    prepare = f'bash {RECIPE}/prepare.sh out --train train.txt --valid one.txt'
+    for kilobytes in (20, 60):
+        done = subprocess.run(
+            ["bash", "-c", f"ulimit -f {kilobytes}; {prepare}"], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "SETTINGS": "tiny.sh"},
+        )  # fmt: skip
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1 and "no room to write in out" in line and "make room" in line
+        kept = {p.name for p in (tmp_path / "out").iterdir()}
+        assert kept <= {"sources.txt", "train.txt", "valid.txt", "spm.model"}, kept
+    assert "spm.model" not in kept  # which SentencePiece itself would have cut short
+    cut = lzma.compress(b"text" * 9999)[:-20]
+    (tmp_path / "cut.xz").write_bytes(cut)
+    line = fails(tmp_path, "prepare.sh", "other", "--train", "cut.xz", "--valid", "one.txt")
+    assert "cut.xz cannot be unpacked: is it cut short?" in line and not list((tmp_path / "other").glob("*.part*"))
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):

@@ -108,6 +108,20 @@ def test_text_that_cannot_be_used_is_named_in_one_line_and_nothing_is_left(tmp_p
     assert not list((tmp_path / "out").glob("*"))
 
 
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    write_pairs(tmp_path / "good", SENTENCES)
+    write_pairs(tmp_path / "large", SENTENCES * 2000)
+    texts = "--train large --valid good --test good"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 100; bash {RECIPE}/prepare.sh out {texts}"], cwd=tmp_path, capture_output=True,
+        text=True, env={**os.environ, "SETTINGS": "tiny.sh"},
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1 and "no room to write in out" in line and "make room" in line
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_an_archive_that_is_cut_short_is_named(tmp_path):
     (tmp_path / "tiny.sh").write_text(TINY)
     write_pairs(tmp_path / "good", SENTENCES)
