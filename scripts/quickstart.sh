@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to two small RoBERTas, side by side: TUPE's positions and learned ones. Under ten
 # minutes on two cores, no network but pip. Run it again at any time: it goes on where it stopped.
+# SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 #
 #   bash scripts/quickstart.sh
 #   bash scripts/quickstart.sh --text FILE... [--out DIR]    # your own English, plain, .xz or .gz
@@ -45,6 +46,10 @@ if [ -e "$text/source.txt" ] && [ "$source" != "$(cat "$text/source.txt")" ]; th
   die "$QUICKSTART was made from $(cat "$text/source.txt"): add --out DIR for another folder, or remove it"
 fi
 
+. examples/common/stopping.sh
+on_a_signal stopped
+
+echo "Seven steps, under ten minutes on two quiet cores. The fourth takes most of it, and says how much is left."
 step "1/7 setup"
 bash scripts/setup.sh
 PATH=$PWD/.venv/bin:$PATH
@@ -62,10 +67,9 @@ step "3/7 vocabulary and binarised data"
 bash $recipe/prepare.sh "$DATA" --train "$text/train.txt" --valid "$text/valid.txt"
 
 step "4/7 training $COMPARED side by side, one core each"
-# Each trainer in a process group of its own, so that Ctrl-C and errors end it whole.
-set -m
-pids=() runs=()
-stop_trainers() { for pid in "${pids[@]}"; do kill -- "-$pid" 2>/dev/null || true; done; }
+pids=() runs=() codes=()
+stop_trainers() { ask_to_end ${pids[@]+"${pids[@]}"}; }
+on_a_signal stop_trainers
 trap stop_trainers EXIT
 for encoding in $COMPARED; do
   run=$RUNS/$encoding-seed${SEED:-1}
@@ -74,14 +78,26 @@ for encoding in $COMPARED; do
   pids+=($!)
   runs+=("$run")
 done
-set +m
-python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit "${pids[@]}"
-for i in "${!pids[@]}"; do
-  wait "${pids[$i]}" || die "training failed: $(tail -n 1 "${runs[$i]}/quickstart.log")"
+python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit "${pids[@]}" &
+watcher=$!
+[ $signals = 0 ] || stop_trainers # it came between & and the list
+for pid in "${pids[@]}"; do
+  await "$pid"
+  codes+=("$code")
 done
+await $watcher
 pids=()
+[ $signals = 0 ] || stopped
+on_a_signal stopped
+for i in "${!runs[@]}"; do
+  case ${codes[$i]} in
+    0) ;;
+    "$STOPPED") stopped ;;
+    *) die "training failed: $(tail -n 1 "${runs[$i]}/quickstart.log")" ;;
+  esac
+done
 
-step "5/7 validation, with and without the order of the tokens"
+step "5/7 validation: the loss, and the loss of the same text with its words permuted"
 for encoding in $COMPARED; do
   bash $recipe/run.sh validate "$encoding"
 done

@@ -77,7 +77,7 @@ class Bars:
     def __init__(self, runs):
         self.bars = [
             tqdm(total=UNKNOWN, position=i, desc=f"{folder.name:>16}", unit=" updates", leave=True,
-                 bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}<{remaining} {postfix}")
+                 bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}, {remaining} left {postfix}")
             for i, folder in enumerate(runs)
         ]
 
@@ -102,17 +102,30 @@ class Bars:
 class Lines:
     def __init__(self):
         self.states = {}
+        #: when a run was first seen, and its updates then: a resumed one did not do these just now
+        self.begun = {}
         self.last = 0.0
 
     def update(self, number, run):
         self.states[number] = run
+        self.begun.setdefault(number, (time.monotonic(), run.updates))
+
+    def left(self, number):
+        """How long the run will go on if it keeps its pace; nothing while that is not known."""
+        begun, before = self.begun[number]
+        run = self.states[number]
+        if not before < run.updates < run.max_updates:
+            return ""
+        seconds = (time.monotonic() - begun) / (run.updates - before) * (run.max_updates - run.updates)
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
     def flush(self, ended):
         if not ended and time.monotonic() - self.last < LINE_SECONDS:
             return
         self.last = time.monotonic()
-        for run in self.states.values():
-            print(f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates, {losses(run)}", flush=True)
+        for number, run in self.states.items():
+            left = "" if ended else self.left(number)
+            print(f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates, {losses(run)}{left}", flush=True)
 
     def close(self):
         pass

@@ -5,6 +5,7 @@ import lzma
 import os
 import random
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import tarfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -152,6 +154,16 @@ def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
     assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
 
 
+def test_the_report_says_in_words_who_uses_the_order():
+    report = runpy.run_path(RECIPE / "report.py")
+    runs = [SimpleNamespace(name=f"{name}-seed1", encoding=name, seed=1) for name in ("learned", "tupe_r")]
+    gaps = {"learned-seed1": {"valid": {"loss": 5.0, "permuted": 5.001}},
+            "tupe_r-seed1": {"valid": {"loss": 3.0, "permuted": 4.21}, "valid1": {"loss": 3.0, "permuted": 3.5}}}  # fmt: skip
+    _, learned, tupe_r = report["order_in_words"](runs, gaps).splitlines()
+    assert "learned, seed 1, does not use the order yet (gap +0.001)" in learned
+    assert "tupe_r, seed 1, uses the order of the words: permuted text costs it 1.21 nats a masked token more" in tupe_r
+
+
 def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, workplace):
     (tmp_path / "tiny.sh").write_text(TINY)
     text_of(tmp_path / "one.txt", 15, seed=1)
@@ -193,7 +205,8 @@ def test_text_to_report(workplace, data):
     assert "one (nats)" in results and "two (nats)" in results
     assert str(ROOT) not in results
     assert (workplace / "runs" / "losses.png").stat().st_size < 200_000
-    assert "gap" in printed
+    assert "the loss rises by when the words of each block are put in another order" in printed
+    assert "learned, seed 1, does not use the order yet (gap " in printed
 
     # all is done: nothing is trained or validated again
     before = written(workplace / "runs" / "t5-seed1")
