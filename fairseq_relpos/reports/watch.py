@@ -102,18 +102,19 @@ class Bars:
 class Lines:
     def __init__(self):
         self.states = {}
-        #: when a run was first seen, and its updates then: a resumed one did not do these just now
+        #: when a run first got on, and its updates then: the ones before took the start of Python, too
         self.begun = {}
         self.last = 0.0
 
     def update(self, number, run):
+        if number in self.states and run.updates > self.states[number].updates:
+            self.begun.setdefault(number, (time.monotonic(), run.updates))
         self.states[number] = run
-        self.begun.setdefault(number, (time.monotonic(), run.updates))
 
     def left(self, number):
         """How long the run will go on if it keeps its pace; nothing while that is not known."""
-        begun, before = self.begun[number]
         run = self.states[number]
+        begun, before = self.begun.get(number, (None, run.updates))
         if not before < run.updates < run.max_updates:
             return ""
         seconds = (time.monotonic() - begun) / (run.updates - before) * (run.max_updates - run.updates)

@@ -35,16 +35,17 @@ def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path,
     assert shown == ["10", "20"]
 
 
-def test_the_time_left_follows_from_what_was_done_since_it_was_looked_at(monkeypatch, tmp_path, capsys):
+def test_the_time_left_follows_from_the_pace_of_training_alone(monkeypatch, tmp_path, capsys):
     now = [100.0]
     monkeypatch.setattr(watch.time, "monotonic", lambda: now[0])
     lines = watch.Lines()
-    for seconds, updates in ((0, 10), (60, 20), (90, 39)):  # of 40; 10 are from an earlier start
+    # of 40: 10 are from an earlier start, and the next 5 took Python's start, too
+    for seconds, updates in ((0, 10), (100, 15), (160, 20), (240, 39)):
         now[0] = 100.0 + seconds
         log_of(tmp_path / "a", inner(updates, 2))
         lines.update(0, watch.read_if_begun(tmp_path / "a"))
         lines.flush(ended=False)
     lines.flush(ended=True)
-    first, second, third, last = capsys.readouterr().out.splitlines()
-    assert "left" not in first + last
-    assert second.endswith(", about 2 min left") and third.endswith(", about 3 s left")
+    first, second, third, fourth, last = capsys.readouterr().out.splitlines()
+    assert "left" not in first + second + last
+    assert third.endswith(", about 4 min left") and fourth.endswith(", about 6 s left")
