@@ -550,12 +550,15 @@ def _warn_once(message):
 
 
 def say_which_samples_are_too_long():
-    """A sample longer than the model's positions ends a command in one line, and so does a set
-    of which nothing would be left, or, for fairseq-eval-lm, not all of it.
+    """A sample longer than the model's positions ends an evaluation in one line, and so does a set
+    of which nothing would be left, or, for fairseq-eval-lm, not all of it. Training goes on
+    without such samples, after a line that says how much of the text they are.
 
     All versions: the first is a traceback. With the second fairseq-eval-lm prints the perplexity
-    of what is left: "1.00" for nothing, or that of the last, shorter block of a text.
+    of what is left: "1.00" for nothing, or that of the last, shorter block of a text. Training
+    says how many samples it leaves out, not that they may be a third of the text, nor why.
     """
+    from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask
     from fairseq.tasks.language_modeling import LanguageModelingTask
 
@@ -575,17 +578,42 @@ def say_which_samples_are_too_long():
             kept = stock(self, indices, dataset, max_positions, ignore_invalid_inputs)
         except Exception as error:
             if type(error) is Exception and str(error).startswith("Size of sample"):
-                raise ValueError(re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))) from None
+                message = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))
+                raise ValueError(f"{message}; {_what_keeps_long_samples(self, max_positions)}") from None
             raise
-        lost = len(indices) - len(kept)
-        if lost and (all_count.now or lost == len(indices)):
+        if len(kept) == len(indices):
+            return kept
+        too_long = _how_many_are_too_long(indices, kept, dataset, max_positions)
+        if all_count.now:
             raise ValueError(
-                f"{lost:,} of {len(indices):,} samples are longer than the {max_positions} positions of the "
-                "model and would be left out: for a language model add "
+                f"{too_long}, and would be left out: for a language model add "
                 "--tokens-per-sample L --model-overrides \"{'max_target_positions': L}\", which a "
                 "relative encoding takes at any L"
             )
+        advice = _what_keeps_long_samples(self, max_positions)
+        if len(kept) == 0:
+            raise ValueError(f"{too_long}, and nothing would be left: {advice}")
+        if utils.get_global_rank() == 0:
+            _warn_once(f"LEFT OUT: {too_long}; {advice}")
         return kept
+
+
+def _how_many_are_too_long(indices, kept, dataset, max_positions):
+    lengths = np.fromiter((dataset.num_tokens(index) for index in indices), dtype=np.int64)
+    lost = lengths[~np.isin(indices, kept)]
+    return (
+        f"{len(lost):,} of {len(indices):,} samples are longer than the {max_positions} positions of the "
+        f"model, {100 * lost.sum() / lengths.sum():.1f} % of the tokens; the longest has {lost.max():,} tokens"
+    )
+
+
+def _what_keeps_long_samples(task, max_positions):
+    mode = str(getattr(getattr(task, "cfg", None), "sample_break_mode", "none"))
+    if mode != "none":
+        return f"--sample-break-mode {mode} cuts no line; --sample-break-mode none cuts all text into equal blocks and keeps it"
+    if isinstance(max_positions, (tuple, list)):
+        return "--max-source-positions and --max-target-positions of a training make room for them"
+    return "--max-positions of a training makes room for them"
 
 
 def refuse_a_bleu_that_is_not_sacrebleu():

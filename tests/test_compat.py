@@ -10,16 +10,18 @@ import types
 import zipfile
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
-from fairseq.data import Dictionary, bucket_pad_length_dataset, data_utils
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import AverageMeter
 from fairseq.models.roberta import RobertaModel
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from fairseq_data import binarise, fairseq, fairseq_ok, masked_lm, torchrun
 
@@ -298,6 +300,49 @@ def test_samples_that_validation_loses_are_reported_once(one_rank):
 def test_nothing_is_reported_where_nothing_is_lost(in_bf16, validated):
     assert "LEFT OUT" not in in_bf16.printed  # --required-batch-size-multiple 1
     assert "LEFT OUT" not in validated and len(losses(validated)) == 1  # batches of 8
+
+
+def short_positions(data, save_dir, mode, *more):
+    """Arguments of a training whose positions some lines of the corpus do not fit."""
+    return masked_lm(data, save_dir, USER_DIR, "--sample-break-mode", mode, "--tokens-per-sample", 10,
+                     "--max-positions", 10, "--required-batch-size-multiple", 1, "--max-update", 2, *more)
+
+
+def test_training_says_once_which_share_of_the_text_is_too_long_and_goes_on(data, tmp_path):
+    lengths = [len(line.split()) + 2 for line in (data.parent / "train.txt").read_text().splitlines()]
+    lost = [length for length in lengths if length > 10]
+    more = ("--disable-validation", "--batch-size", 64, "--max-epoch", 2)
+    printed = forked.train(short_positions(data, tmp_path / "eos", "eos", *more), tmp_path / "eos.log")
+    (line,) = [line for line in printed.splitlines() if "LEFT OUT" in line]
+    assert f"LEFT OUT: {len(lost)} of 64 samples are longer than the 10 positions of the model" in line
+    assert f"{100 * sum(lost) / sum(lengths):.1f} % of the tokens; the longest has {max(lost)} tokens" in line
+    assert "--sample-break-mode none cuts all text" in line and "done training" in printed
+    printed = forked.train(short_positions(data, tmp_path / "none", "none", *more), tmp_path / "none.log")
+    assert "LEFT OUT" not in printed
+
+
+@pytest.mark.parametrize("positions, ignore, what", [
+    (10, False, r"Size of sample #\d+ is invalid \(=\d+\) since max_positions=10, skip .*; "
+                "--sample-break-mode complete cuts no line; --sample-break-mode none cuts all"),
+    (2, True, r"(\d+) of \1 samples are longer than the 2 positions of the model, 100.0 % of the "
+              "tokens; .*nothing would be left: --sample-break-mode complete cuts no line"),
+])  # fmt: skip
+def test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left(data, positions, ignore, what):
+    task = tasks.setup_task(configuration(*short_positions(data, "unused", "complete")).task)
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    with pytest.raises(ValueError, match=what):
+        task.filter_indices_by_size(dataset.ordered_indices(), dataset, positions, ignore)
+
+
+def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
+    sides = [[4, 30, 5, 12], [4, 5, 6, 20]]
+    pairs = LanguagePairDataset(*(value for lengths in sides for value in (
+        [torch.ones(length) for length in lengths], lengths, Dictionary())))  # fmt: skip
+    kept = FairseqTask(None).filter_indices_by_size(np.arange(4), pairs, (16, 16), True)
+    assert list(kept) == [0, 2]
+    assert ("LEFT OUT: 2 of 4 samples are longer than the (16, 16) positions of the model, 83.3 % of the "
+            "tokens; the longest has 30 tokens; --max-source-positions and --max-target-positions") in caplog.text
 
 
 def test_a_set_that_would_be_lost_whole_is_an_error():
