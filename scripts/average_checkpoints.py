@@ -116,8 +116,8 @@ def main():
                 )
             paths = choose(paths[0], count)
         state = average(paths)
-        with whole_file(args.out) as part:
-            torch.save(state, part)
+        with whole_file(args.out) as part, open(part, "wb") as file:
+            torch.save(state, file)
     except (OSError, ValueError) as error:
         sys.exit(f"average_checkpoints.py: error: {error}")
     print(f"{args.out}: average of {', '.join(Path(path).name for path in paths)}")

@@ -48,8 +48,8 @@ def nameless_words(count) -> Dictionary:
 def save(path, cfg, args, model):
     """Write what fairseq 0.12 loads, as the weights of a training that has not begun.
 
-    cfg: settings of the whole run, of which ``args`` replaces the model's. Raises OSError;
-    nothing half-written stays behind.
+    cfg: settings of the whole run, of which ``args`` replaces the model's. Raises OSError,
+    one line; nothing half-written stays behind.
     """
     settings = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     state = {
@@ -64,5 +64,5 @@ def save(path, cfg, args, model):
         "task_state": {},
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
-    with whole_file(path) as part:
-        torch.save(state, part)
+    with whole_file(path) as part, open(part, "wb") as file:  # an open file: what the disk says is known
+        torch.save(state, file)

@@ -1,5 +1,6 @@
 """Checkpoints of the official TUPE code (guolinke/TUPE, a fork of fairseq 0.8) for fairseq 0.12."""
 
+import contextlib
 import io
 import os
 from argparse import Namespace
@@ -79,10 +80,12 @@ def import_tupe(in_path, out_path, dict_path=None) -> Imported:
     model = build_roberta(args, vocabulary_size, seed=1)
     fresh = fill(model, weights, in_path)
     cfg = convert_namespace_to_omegaconf(args)
-    save(out_path, cfg, cfg.model, model)
-    if dictionary is not None:
-        with whole_file(new_dict) as part, open(part, "w", encoding="utf-8") as file:
-            file.write(dictionary)
+    with contextlib.ExitStack() as both_or_none:
+        if dictionary is not None:
+            part = both_or_none.enter_context(whole_file(new_dict))
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(dictionary)
+        save(out_path, cfg, cfg.model, model)
     return Imported(args.arch, sum(p.numel() for p in model.parameters()), fresh, new_dict)
 
 

@@ -1,7 +1,6 @@
 """Checkpoints that are written whole, the one before the last among them."""
 
 import contextlib
-import errno
 import logging
 import os
 import re
@@ -19,7 +18,6 @@ NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\S*\.pt")
 LAST = re.compile(r"checkpoint_last(\S*)\.pt")
 #: ``files.temporary``; .tmp: of version 0.1
 UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_checkpoints_whole():
@@ -100,10 +98,12 @@ def write(path, fill):
             _keep_predecessor(path)
             os.replace(part, path)
         _to_disk(os.path.dirname(path) or ".")
-    except Exception as error:
+    except BaseException as error:  # a second Ctrl-C, too, leaves nothing behind
         size = os.path.getsize(part) if os.path.exists(part) else 0
         with contextlib.suppress(OSError):
             os.remove(part)
+        if not isinstance(error, Exception):
+            raise
         reason = _os_error(error)
         if reason is None and not _from_torchs_writer(error):
             raise
@@ -153,7 +153,7 @@ def _from_torchs_writer(error):
 def _why_not_saved(path, reason, written):
     folder = os.path.dirname(path) or "."
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
-    if reason is None or reason.errno in NO_ROOM:
+    if reason is None or reason.errno in files.NO_ROOM:
         why = (
             f"no room ({reason.strerror if reason else 'the write failed'}; {written / 1e6:,.1f} MB were "
             f"written, {free / 1e6:,.1f} MB are free now)"
