@@ -23,7 +23,8 @@ import warnings
 import numpy as np
 import torch
 
-from .shims import replace
+from .checkpoints.fitting import what_does_not_fit
+from .shims import replace, replace_main
 from .training import (
     agreement,
     ending,
@@ -36,6 +37,7 @@ from .training import (
     stopping,
     watching,
 )
+from .wrong_input import arguments, data, models, text
 
 logger = logging.getLogger(__name__)
 
@@ -370,58 +372,6 @@ def refuse_asynchronous_writing_without_iopath():
         return stock(cfg, main, **kwargs)
 
 
-def report_a_missing_restore_file():
-    """--restore-file that does not exist, or is a folder: all versions train from scratch with one
-    INFO line.
-
-    A folder is an error. A missing file is none, because scripts of preempted jobs name a file
-    that only their first run writes: a warning.
-    """
-    from fairseq import checkpoint_utils
-
-    @replace(checkpoint_utils, "load_checkpoint")
-    def warn(stock, cfg, trainer, **kwargs):
-        asked_for = cfg.restore_file
-        if os.path.isdir(asked_for):
-            raise ValueError(f"--restore-file {asked_for} is a folder: give a .pt file in it")
-        if asked_for != "checkpoint_last.pt" and not os.path.exists(asked_for):
-            logger.warning(f"--restore-file {asked_for} does not exist: TRAINING FROM SCRATCH")
-        return stock(cfg, trainer, **kwargs)
-
-
-class MissingData(ValueError):
-    """Data that are not there; ``what`` is the message without the advice."""
-
-    def __init__(self, what):
-        super().__init__(f"{what}: give the folder that fairseq-preprocess wrote (--destdir)")
-        self.what = what
-
-
-def explain_missing_data():
-    """A data directory without dict.txt, and an empty corpus, are named.
-
-    All versions fail on them with a traceback from deep inside.
-    """
-    from fairseq.data import Dictionary, data_utils
-
-    @replace(Dictionary, "add_from_file")
-    def check_dictionary(stock, self, file):
-        if isinstance(file, str) and not os.path.exists(file):
-            folder, name = os.path.split(file)
-            problem = f"has no {name}" if os.path.isdir(folder or ".") else "does not exist"
-            raise MissingData(f"data directory {folder or '.'} {problem}")
-        return stock(self, file)
-
-    @replace(data_utils, "load_indexed_dataset")
-    def check_sentences(stock, path, *args, **kwargs):
-        tokens = f"{path}.bin"
-        if os.path.exists(tokens) and os.path.getsize(tokens) == 0:
-            raise ValueError(
-                f"{path} holds no sentences: the text that fairseq-preprocess was given is empty"
-            )
-        return stock(path, *args, **kwargs)
-
-
 def draw_new_masks_in_every_epoch():
     """Masked-LM training with --num-workers N > 0: new masks in every epoch, the same as with 0.
 
@@ -630,15 +580,7 @@ def refuse_a_bleu_that_is_not_sacrebleu():
             )
         return stock(args, *more, **kwargs)
 
-    _replace_main_of_generate(check_scoring)
-
-
-def _replace_main_of_generate(replacement):
-    """fairseq-generate, unlike the others, does not start through call_main. It looks its own
-    main up after the plugin has been imported, in a module that may run as __main__."""
-    for module in (sys.modules.get("fairseq_cli.generate"), sys.modules.get("__main__")):
-        if getattr(getattr(module, "__spec__", None), "name", None) == "fairseq_cli.generate":
-            replace(module, "main")(replacement)
+    replace_main("fairseq_cli.generate")(check_scoring)
 
 
 def refuse_text_that_is_not_utf8():
@@ -710,7 +652,8 @@ def errors_in_one_line():
 
     replace(options, "parse_args_and_arch")(run)
     replace(utils, "call_main")(run)
-    _replace_main_of_generate(run)
+    replace_main("fairseq_cli.generate")(run)
+    replace_main("fairseq_cli.preprocess")(run)
 
 
 def _tell_the_launcher(message):
@@ -728,7 +671,10 @@ _SAY_WHAT_TO_DO = (
     "Cannot resume training due to dataloader mismatch",
     "Optimizer does not match",
     "Criterion does not match",
+    "Source and target must contain the same number of examples",
+    "--share-all-embeddings requires",
 )
+_TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
 _FAIRSEQ = {__package__, "fairseq", "fairseq_cli"}
 #: what fairseq opens its files with
 _OPEN_FILES = {"os", "shutil", "logging", "torch", "tensorboard"}
@@ -752,6 +698,8 @@ def _message_for_the_user(error):
                 return str(error)
         if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
+        if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
+            return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
         error = error.__cause__ or error.__context__
     return outermost if outermost.startswith(_OTHER_MODEL) else None
 
@@ -816,6 +764,7 @@ SHIMS = (
     gradients.name_parameters_without_gradient,  # after it, so that it sees every gradient
     precision.use_half_precision_on_cpus,
     saving.write_checkpoints_whole,
+    arguments.refuse_a_missing_file_to_start_from,  # before it: all ranks have waited for the file
     resuming.resume_from_the_last_whole_checkpoint,
     resuming.refuse_another_order_of_the_data,
     resuming.go_on_with_the_other_adam,
@@ -829,8 +778,13 @@ SHIMS = (
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,
     refuse_asynchronous_writing_without_iopath,
-    report_a_missing_restore_file,
-    explain_missing_data,
+    arguments.say_the_nearest_name,
+    arguments.require_what_has_no_default,
+    text.check_texts_before_they_are_binarised,
+    data.explain_bad_dictionary,
+    data.refuse_damaged_data,
+    models.refuse_an_architecture_of_another_task,
+    models.explain_what_from_pretrained_lacks,
     draw_new_masks_in_every_epoch,
     make_the_same_batches_after_a_resume,
     leave_fillers_out_of_an_update,

@@ -53,3 +53,17 @@ def replace(owner, name):
         return replacement
 
     return install
+
+
+def replace_main(command):
+    """Decorator: puts a function in place of the main of "fairseq_cli.X", for a command that does not
+    start through call_main. It looks its main up after the plugin has been imported, in a module
+    that may run as __main__."""
+
+    def install(replacement):
+        for module in (sys.modules.get(command), sys.modules.get("__main__")):
+            if getattr(getattr(module, "__spec__", None), "name", None) == command:
+                replace(module, "main")(replacement)
+        return replacement
+
+    return install

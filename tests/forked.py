@@ -1,5 +1,6 @@
-"""fairseq-train in forked processes: they need no import, so that a run takes a second."""
+"""fairseq's commands in forked processes: they need no import, so that a run takes a second."""
 
+import importlib
 import logging
 import os
 import socket
@@ -7,16 +8,18 @@ import sys
 import time
 import traceback
 
+from fairseq_relpos import compat
+
 
 class Run:
-    """One rank of fairseq-train. ``printed()`` has stdout and stderr."""
+    """One rank of fairseq-train, or another command. ``printed()`` has stdout and stderr."""
 
-    def __init__(self, arguments, log, before=None, **environment):
-        """before: called in the process before the training."""
+    def __init__(self, arguments, log, before=None, command="train", **environment):
+        """before: called in the process before the command."""
         self.log = log
         self.process = os.fork()
         if self.process == 0:
-            os._exit(_train(list(map(str, arguments)), log, before, environment))
+            os._exit(_run(command, list(map(str, arguments)), log, before, environment))
 
     def printed(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -41,7 +44,7 @@ class Run:
             time.sleep(0.01)
 
 
-def _train(arguments, log, before, environment):
+def _run(command, arguments, log, before, environment):
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -49,13 +52,13 @@ def _train(arguments, log, before, environment):
     logging.root.handlers[:] = []
     logging.basicConfig(stream=sys.stdout, level="INFO", format="%(levelname)s %(message)s")
     os.environ.update({name: str(value) for name, value in environment.items()})
-    sys.argv = ["fairseq-train", *arguments]
+    sys.argv = [f"fairseq-{command}", *arguments]
     try:
-        from fairseq_cli import train
-
+        module = importlib.import_module(f"fairseq_cli.{command}")
+        compat.apply()  # once more: some commands have a main that is replaced after their import
         if before is not None:
             before()
-        train.cli_main()
+        module.cli_main()
         return 0
     except SystemExit as end:
         if isinstance(end.code, str):

@@ -16,7 +16,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils
-from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import AverageMeter
@@ -487,25 +486,6 @@ def test_an_older_fairseq_is_named_with_what_to_install(monkeypatch):
     monkeypatch.delattr(distributed_utils, "call_main")
     with pytest.raises(ImportError, match="call_main.*install fairseq-fixed==0.12.3.1"):
         compat.require_a_fairseq_that_can_serve()
-
-
-def test_a_missing_restore_file_is_a_warning(caplog):
-    class Stop(Exception):
-        pass
-
-    class Trainer:
-        checkpoint_suffix = ""
-
-        def load_checkpoint(self, *args, **kwargs):
-            raise Stop
-
-    settings = CheckpointConfig()
-    for restore_file, said in (("gone.pt", True), (__file__, False), ("checkpoint_last.pt", False)):
-        settings.restore_file = restore_file
-        caplog.clear()
-        with pytest.raises(Stop):
-            checkpoint_utils.load_checkpoint(settings, Trainer())
-        assert ("TRAINING FROM SCRATCH" in caplog.text) == said
 
 
 def test_importing_the_plugin_leaves_logging_as_it_was():

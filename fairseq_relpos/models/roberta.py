@@ -8,6 +8,7 @@ from .. import flags
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
+from ..wrong_input.models import need_layers
 
 
 @register_model("roberta_relpos")
@@ -36,6 +37,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
+        need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)

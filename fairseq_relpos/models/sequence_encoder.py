@@ -8,6 +8,7 @@ from torch import nn
 from .. import flags
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
+from ..wrong_input.models import need_layers
 
 POOLING = ("last", "mean")
 
@@ -48,6 +49,7 @@ class SequenceEncoder(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, args, task):
+        need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         dictionary = task.source_dictionary
         embed_tokens = nn.Embedding(len(dictionary), args.encoder_embed_dim, dictionary.pad())

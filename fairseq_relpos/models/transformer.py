@@ -15,6 +15,7 @@ from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
+from ..wrong_input.models import need_layers
 
 #: a size is stock fairseq's architecture of the same ending
 ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
@@ -39,6 +40,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
+        need_layers(args, *flags.STACKS)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)

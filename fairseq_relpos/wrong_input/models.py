@@ -1,0 +1,106 @@
+"""Models that cannot be what they are asked to be."""
+
+import contextlib
+import os
+
+from ..shims import replace
+
+
+def refuse_an_architecture_of_another_task():
+    """--arch transformer_t5 for --task masked_lm, roberta_t5 for translation: an error before the
+    model is built.
+
+    All versions end in a traceback, some when the first batch is given to the model.
+    """
+    from fairseq import models
+    from fairseq.tasks import TASK_REGISTRY
+
+    @replace(models, "build_model")
+    def check(stock, cfg, task, *args, **kwargs):
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+        needed = None if model is None else what_the_task_needs(model, task)
+        if needed:
+            asked = next((k for k, kind in TASK_REGISTRY.items() if kind is type(task)), type(task).__name__)
+            raise ValueError(
+                f"--arch {name} cannot be trained by --task {asked}, which needs {needed}: give another --arch, or "
+                "the --task of this one"
+            )
+        return stock(cfg, task, *args, **kwargs)
+
+
+def what_the_task_needs(model, task):
+    """None where the task can use this class of models, or does not say."""
+    from fairseq import models
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+    from fairseq.tasks.masked_lm import MaskedLMTask
+    from fairseq.tasks.sentence_prediction import SentencePredictionTask
+    from fairseq.tasks.translation import TranslationTask
+
+    from ..models.sequence_encoder import SequenceEncoder
+    from ..tasks.sequence_labels import SequenceLabelsTask
+
+    if isinstance(task, SequenceLabelsTask) and not issubclass(model, SequenceEncoder):
+        return "a model with one answer for a sequence, sequence_encoder_NAME"
+    if isinstance(task, SentencePredictionTask):
+        can = hasattr(model, "register_classification_head")
+        return None if can else "a model with classification heads, such as roberta_NAME"
+    encoder, decoder = models.FairseqEncoderModel, models.FairseqLanguageModel
+    both = models.FairseqEncoderDecoderModel
+    for kind, others, needed in (
+        (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
+        (TranslationTask, (encoder, decoder), "an encoder with a decoder, such as transformer_NAME"),
+        (LanguageModelingTask, (encoder, both), "a decoder, such as fairseq's transformer_lm"),
+    ):
+        if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):
+            return needed
+    return None
+
+
+def need_layers(args, *stacks):
+    """Raises ValueError, one line, for a stack of no layers."""
+    for stack in stacks:
+        layers = getattr(args, f"{stack}_layers")
+        if layers < 1:
+            raise ValueError(f"--{stack}-layers {layers}: give 1 or more")
+
+
+def explain_what_from_pretrained_lacks():
+    """from_pretrained on a folder, checkpoint or data folder that is not there: an error that names it.
+
+    All versions: "expected str, bytes or os.PathLike object, not NoneType", and the like.
+    """
+    from fairseq import hub_utils
+
+    @replace(hub_utils, "from_pretrained")
+    def check(stock, model_name_or_path, checkpoint_file="model.pt", data_name_or_path=".", archive_map=None, **kwargs):
+        known = archive_map or {}
+        if model_name_or_path not in known and "://" not in str(model_name_or_path):
+            check_folder(model_name_or_path, checkpoint_file)
+        data = str(data_name_or_path)
+        if data not in known and "://" not in data and not data.startswith(".") and not os.path.exists(data):
+            raise FileNotFoundError(
+                f"data_name_or_path {data} does not exist: give the folder with the model's dict.txt, or '.' for "
+                "the folder of the checkpoint"
+            )
+        return stock(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **kwargs)
+
+
+def check_folder(folder, checkpoint_file):
+    """Raises OSError, one line, where the folder or a checkpoint in it is not there."""
+    from fairseq.file_io import PathManager
+
+    with contextlib.suppress(Exception):  # a place that only an extension of fairseq knows
+        folder = PathManager.get_local_path(folder)
+    if not os.path.exists(folder):
+        raise FileNotFoundError(f"{folder} does not exist: give the folder of the checkpoint")
+    if os.path.isfile(folder) and str(folder).endswith(".pt"):
+        raise NotADirectoryError(
+            f"{folder} is a file: give its folder, and checkpoint_file={os.path.basename(folder)!r}"
+        )
+    if os.path.isdir(folder):
+        for name in checkpoint_file.split(os.pathsep):
+            if not os.path.exists(os.path.join(folder, name)):
+                others = sorted(other for other in os.listdir(folder) if other.endswith(".pt"))
+                there = f"there is {', '.join(others[:5])}" if others else "it has no .pt file"
+                raise FileNotFoundError(f"{folder} has no {name} (checkpoint_file): {there}")

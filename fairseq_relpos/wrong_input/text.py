@@ -1,0 +1,103 @@
+"""Texts that fairseq-preprocess cannot turn into data."""
+
+import codecs
+import os
+
+from ..shims import replace_main
+
+
+def check_texts_before_they_are_binarised():
+    """fairseq-preprocess --user-dir ... looks at every file it is given before it writes anything.
+
+    All versions end in a traceback where a file is missing or is not UTF-8 ("negative seek position
+    -1"), and leave half a data folder. An empty text is binarised with exit code 0, to data that
+    no training can use, and so is one text as its own translation, where no language is named.
+    """
+
+    def check(stock, args):
+        check_arguments(args)
+        for path in texts(args):
+            check_text(path)
+        return stock(args)
+
+    replace_main("fairseq_cli.preprocess")(check)
+
+
+def check_arguments(args):
+    """Raises ValueError, one line."""
+    from fairseq import tasks
+
+    if not args.only_source and not (args.source_lang and args.target_lang):
+        raise ValueError(
+            "fairseq-preprocess: give --only-source for one text, or --source-lang and --target-lang "
+            "for two that are translations of each other"
+        )
+    if args.dataset_impl == "huffman":
+        raise ValueError("--dataset-impl huffman is not written by fairseq-preprocess: leave the flag out")
+    if args.joined_dictionary and args.srcdict and args.tgtdict:
+        raise ValueError("--joined-dictionary is one for both sides: give --srcdict or --tgtdict, not both")
+    given = {"--srcdict": args.srcdict, "--tgtdict": args.tgtdict}
+    for flag, path in given.items():
+        if path and not os.path.isfile(path):
+            raise ValueError(f"{flag} {path} is no file: give the dict.txt to use, or leave the flag out to make one")
+        if path:
+            tasks.get_task(args.task).load_dictionary(path)  # or says what is wrong with it
+    for flag, language, has_one in _sides(args):
+        beside = os.path.join(args.destdir, f"dict.{language}.txt" if language else "dict.txt")
+        if has_one:
+            continue
+        if os.path.exists(beside):
+            raise ValueError(
+                f"{beside} is there already: use it with {flag} {beside}, or give another --destdir"
+            )
+        if not args.trainpref:
+            raise ValueError(f"fairseq-preprocess makes the dictionary of --trainpref: give it, or {flag}")
+
+
+def _sides(args):
+    """(flag, language, whether its dictionary is given) of each side that needs one."""
+    either = args.joined_dictionary and (args.srcdict or args.tgtdict)
+    yield "--srcdict", args.source_lang, args.srcdict or either
+    if not args.only_source:
+        yield "--tgtdict", args.target_lang, args.tgtdict or either
+
+
+def texts(args):
+    """The files that will be read."""
+    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    prefixes = [args.trainpref] if args.trainpref else []
+    for given in (args.validpref, args.testpref):
+        prefixes += given.split(",") if given else []
+    if args.dict_only:
+        prefixes = prefixes[: bool(args.trainpref)]
+    for prefix in prefixes:
+        for language in languages:
+            yield f"{prefix}.{language}" if language else prefix
+
+
+def check_text(path):
+    """Raises ValueError, one line, for a file that is missing, empty or not UTF-8. A second for each GB."""
+    if not os.path.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "does not exist"
+        raise ValueError(
+            f"{path} {what}: give the text, or, with --source-lang and --target-lang, its name without the language"
+        )
+    if os.path.getsize(path) == 0:
+        raise ValueError(f"{path} is empty: give a text with a sentence in each line")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    with open(path, "rb") as file:
+        while True:
+            block = file.read(2**24)
+            held, _ = decoder.getstate()  # the beginning of a character, from the block before
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line += (held + block).count(b"\n", 0, error.start)
+                raise ValueError(
+                    f"{path} is not UTF-8, in line {line:,}: convert it, for example with "
+                    f"`iconv -f latin1 -t utf-8 {path} > {path}.utf8`"
+                ) from None
+            if not block:
+                return
+            line += block.count(b"\n")

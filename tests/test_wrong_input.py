@@ -1,0 +1,486 @@
+"""Wrong calls and damaged data: one line that says what to do, and nothing left behind."""
+
+import logging
+import os
+import re
+import resource
+import shutil
+import struct
+import types
+from contextlib import contextmanager
+from pathlib import Path
+
+import forked
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBuilder
+from fairseq.data.indexed_dataset import make_builder
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
+from fairseq_data import WORDS, masked_lm, translation, write_corpus
+
+from fairseq_relpos.cli import main as relpos
+from fairseq_relpos.models.roberta import RelPosRoberta
+
+USER_DIR = "fairseq_relpos"
+OFFICIAL_TUPE = Path(__file__).parent / "fixtures" / "golden" / "tupe_a"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("wrong_input")
+
+
+def run(command, log, *arguments, **environment):
+    """(exit code, lines) of a command in a forked process."""
+    process = forked.Run(arguments, log, command=command, **environment)
+    return process.wait(), process.printed().strip().splitlines()
+
+
+def preprocess(log, *arguments):
+    return run("preprocess", log, "--user-dir", USER_DIR, *arguments)
+
+
+def assert_one_line(done, *what):
+    code, lines = done
+    errors = [line for line in lines if line.startswith("fairseq_relpos: error: ")]
+    assert code == 1 and len(errors) == 1 and lines[-1] == errors[0], "\n".join(lines)
+    assert not any("Traceback" in line or line.startswith("usage:") for line in lines)
+    for part in what:
+        assert str(part) in errors[0], errors[0]
+
+
+@pytest.fixture(scope="module")
+def dictionary(folder):
+    path = folder / "dict.txt"
+    path.write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def texts(folder):
+    for seed, name in enumerate(("train.a", "train.b", "valid.a", "valid.b")):
+        write_corpus(folder / name, 40, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(texts, dictionary):
+    done = preprocess(
+        texts / "log", "--only-source", "--trainpref", texts / "train.a", "--validpref", texts / "valid.a",
+        "--srcdict", dictionary, "--destdir", texts / "data",
+    )  # fmt: skip
+    assert done[0] == 0, done
+    return texts / "data"
+
+
+@pytest.fixture(scope="module")
+def pairs(texts, dictionary):
+    done = preprocess(
+        texts / "log", "--source-lang", "a", "--target-lang", "b", "--trainpref", texts / "train", "--validpref",
+        texts / "valid", "--testpref", texts / "valid", "--srcdict", dictionary, "--joined-dictionary", "--destdir",
+        texts / "pairs",
+    )  # fmt: skip
+    assert done[0] == 0, done
+    return texts / "pairs"
+
+
+@pytest.fixture(scope="module")
+def checkpoints(folder, data, pairs):
+    """A stock RoBERTa, which the plugin's errors do not know, and a transformer of the plugin."""
+    forked.train(masked_lm(data, folder / "stock", USER_DIR, "--max-update", 1, arch="roberta_base"), folder / "log")
+    forked.train(translation(pairs, folder / "t5", USER_DIR, "--max-update", 1, arch="transformer_t5"), folder / "log")
+    names = types.SimpleNamespace(roberta="stock", transformer="t5")
+    return types.SimpleNamespace(**{k: folder / v / "checkpoint_last.pt" for k, v in vars(names).items()})
+
+
+def copied(folder, to):
+    shutil.copytree(folder, to)
+    return to
+
+
+def train(tmp_path, data, *more, arch="roberta_t5", **environment):
+    arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 2, *more, arch=arch)
+    return run("train", tmp_path / "log", *arguments, **environment)
+
+
+def without(arguments, flag):
+    at = arguments.index(flag)
+    return [*arguments[:at], *arguments[at + 2 :]]
+
+
+# flags
+
+
+@pytest.fixture(scope="module")
+def said(folder, data):
+    """What a parser says of these flags, added to those of a training."""
+
+    def say(*more, parser=options.get_training_parser, leave_out=None):
+        arguments = masked_lm(data, folder / "parsed", USER_DIR, *more, arch="roberta_t5")
+        if leave_out:
+            arguments = without(arguments, leave_out)
+        with pytest.raises(SystemExit) as end:
+            options.parse_args_and_arch(parser(), arguments)
+        assert isinstance(end.value.code, str) and "\n" not in end.value.code
+        return end.value.code
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "given, nearest",
+    [
+        (("--arch", "roberta_tupe"), "--arch roberta_tupe is not known: the nearest of .* roberta_tupe_[ar]"),
+        (("--task", "maskedlm"), "--task maskedlm .* masked_lm"),
+        (("--criterion", "maskedlm"), "--criterion maskedlm .* masked_lm"),
+        (("--optimizer", "adem"), "--optimizer adem .* choose from .* adam"),
+        (("--lr-scheduler", "polynomial"), "--lr-scheduler polynomial .* choose from .* polynomial_decay"),
+        (("--arch", "qqqqqqq"), "none of the .* names is like it; `fairseq-relpos list`"),
+        (("--max-updates", "3"), r"no flag --max-updates \(in: --max-updates 3\): the nearest: --max-update"),
+        (("--position-hparam=x=3",), "the nearest: --position-hparams"),
+        (("--max-epoch", "three"), "--max-epoch: 'three' is no whole number"),
+        (("--clip-norm", "x"), "--clip-norm: 'x' is no number"),
+        (("--lr", "x"), "--lr: 'x' is no value that it takes"),
+        (("stray",), "stray is the value of no flag"),
+    ],
+)
+def test_an_unknown_name_or_flag_is_one_line_with_the_nearest(given, nearest, said, capsys):
+    assert re.search(nearest, said(*given))
+    assert "usage" not in capsys.readouterr().err
+
+
+def test_a_missing_arch_and_a_missing_task_are_named(said):
+    assert "no --arch is given" in said(leave_out="--arch")
+    with pytest.raises(SystemExit, match="no --task is given: name that of the training"):
+        options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "x.pt"])
+
+
+def test_training_and_validation_without_a_batch_size_or_a_path_are_refused(data, tmp_path):
+    arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="roberta_t5"), "--batch-size")
+    assert_one_line(run("train", tmp_path / "log", *arguments), "neither --batch-size nor --max-tokens")
+    how = [data, "--user-dir", USER_DIR, "--task", "masked_lm", "--cpu"]
+    assert_one_line(run("validate", tmp_path / "log", *how, "--path", "x.pt"), "neither --batch-size nor")
+    assert_one_line(run("validate", tmp_path / "log", *how, "--batch-size", 4), "no --path is given")
+    assert_one_line(run("generate", tmp_path / "log", data, "--user-dir", USER_DIR), "no --path is given")
+    assert os.listdir(tmp_path) == ["log"]
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_stack_without_layers_is_refused(number, data, pairs, tmp_path):
+    assert_one_line(train(tmp_path, data, "--encoder-layers", number), f"--encoder-layers {number}: give 1 or more")
+    arguments = translation(pairs, tmp_path / "run", USER_DIR, f"--decoder-layers={number}", arch="transformer_t5")
+    assert_one_line(run("train", tmp_path / "log", *arguments), f"--decoder-layers {number}: give 1 or more")
+
+
+def test_an_architecture_of_another_task_is_refused_before_it_is_built(data, pairs, tmp_path):
+    arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="transformer_t5"), "--max-positions")
+    needed = "cannot be trained by --task masked_lm, which needs an encoder, such as roberta_NAME"
+    assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", needed)
+    how = ["--user-dir", USER_DIR, "--save-dir", tmp_path / "run", "--cpu", "--batch-size", 4]
+    for arch, task, folder in (
+        ("roberta_t5", "translation", pairs),
+        ("roberta_base", "translation", pairs),
+        ("roberta_t5", "language_modeling", data),
+        ("transformer_t5", "language_modeling", data),
+        ("sequence_encoder_t5", "masked_lm", data),
+    ):
+        done = run("train", tmp_path / "log", folder, *how, "--arch", arch, "--task", task)
+        assert_one_line(done, f"--arch {arch} cannot be trained by --task {task}, which needs")
+
+
+# where a training starts
+
+
+def restored(**settings):
+    """What fairseq would do with these settings: the path that it reads."""
+
+    class Trainer:
+        checkpoint_suffix = ""
+
+        def load_checkpoint(self, path, *args, **kwargs):
+            raise KeyboardInterrupt(path)
+
+    with pytest.raises(KeyboardInterrupt) as asked:
+        checkpoint_utils.load_checkpoint(CheckpointConfig(**settings), Trainer())
+    return str(asked.value)
+
+
+def test_a_missing_file_to_start_from_is_an_error_and_a_missing_last_checkpoint_is_none(tmp_path):
+    save_dir, gone = str(tmp_path / "run"), str(tmp_path / "gone.pt")
+    last = os.path.join(save_dir, "checkpoint_last.pt")
+    with pytest.raises(ValueError, match="--restore-file .*gone.pt does not exist: .*trains from scratch$"):
+        restored(save_dir=save_dir, restore_file=gone)
+    with pytest.raises(ValueError, match="--finetune-from-model .*gone.pt does not exist"):
+        restored(save_dir=save_dir, finetune_from_model=gone)
+    with pytest.raises(ValueError, match="--continue-once .*gone.pt does not exist"):
+        restored(save_dir=save_dir, continue_once=gone)
+    with pytest.raises(ValueError, match="is a folder: give a .pt file"):
+        restored(save_dir=save_dir, restore_file=str(tmp_path))
+    # a job that is started again and again with one command
+    assert restored(save_dir=save_dir) == restored(save_dir=save_dir, restore_file=last) == last
+    shutil.copy(__file__, gone)
+    assert restored(save_dir=save_dir, restore_file=gone) == gone
+    assert restored(save_dir=save_dir, finetune_from_model=gone) == gone
+
+
+def test_a_run_that_has_a_last_checkpoint_does_not_need_the_one_it_began_with(data, tmp_path):
+    assert train(tmp_path, data)[0] == 0
+    assert train(tmp_path, data, "--finetune-from-model", "gone.pt")[0] == 0
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    before = last.read_bytes()
+    assert_one_line(train(tmp_path, data, "--restore-file", "gone.pt"), f"without the flag goes on from {last}")
+    assert last.read_bytes() == before
+
+
+# data
+
+
+def damage(folder, name, change):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGES = {
+    "half a .bin": ("train.bin", lambda b: b[: len(b) // 2], "train.bin is cut short or damaged"),
+    "a .bin without its last byte": ("train.bin", lambda b: b[:-1], "train.bin is cut short or damaged"),
+    "an empty .bin": ("train.bin", lambda b: b"", "train.bin is cut short or damaged (0 of"),
+    "a longer .bin": ("train.bin", lambda b: b + b"12", "they are of two different runs"),
+    "a junk .idx": ("train.idx", lambda b: b"Not an index. " * 60, "begins with b'Not an in' and is no index"),
+    "an empty .idx": ("train.idx", lambda b: b"", "train.idx is empty and is no index"),
+    "half an .idx": ("train.idx", lambda b: b[: len(b) // 2], "train.idx is cut short or damaged"),
+    "a piece of a header": ("train.idx", lambda b: b[:20], "train.idx is cut short or damaged (20 bytes)"),
+    "an unknown type": ("train.idx", lambda b: b[:17] + b"\x77" + b[18:], "no type of number has the code 119"),
+    "an offset outside": ("train.idx", lambda b: b[:-8] + struct.pack("<q", 10**9), "not one after the other"),
+    "a negative offset": ("train.idx", lambda b: b[:-8] + struct.pack("<q", -4), "not one after the other"),
+    "another offset inside": ("train.idx", lambda b: b[:-8] + struct.pack("<q", 4), "not one after the other"),
+    "a negative size": ("train.idx", lambda b: b[:26] + struct.pack("<i", -4) + b[30:], "not one after the other"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damaged_data_is_named_and_not_read(kind, data, tmp_path):
+    name, change, problem = DAMAGES[kind]
+    folder = copied(data, tmp_path / "data")
+    damage(folder, name, change)
+    with pytest.raises(ValueError) as error:
+        data_utils.load_indexed_dataset(str(folder / "train"), Dictionary.load(str(folder / "dict.txt")))
+    assert problem in str(error.value) and "\n" not in str(error.value)
+    assert str(folder / name) in str(error.value) and "fairseq-preprocess" in str(error.value)
+
+
+@pytest.mark.parametrize("gone", ["bin", "idx"])
+def test_half_a_split_is_named_and_a_missing_one_is_fairseqs_business(gone, data, tmp_path):
+    folder = copied(data, tmp_path / "data")
+    (folder / f"train.{gone}").unlink()
+    with pytest.raises(ValueError, match=f"is there and .*train.{gone} is not"):
+        data_utils.load_indexed_dataset(str(folder / "train"))
+    assert data_utils.load_indexed_dataset(str(folder / "test")) is None
+
+
+def test_damaged_data_ends_training_and_translating_in_one_line(data, pairs, checkpoints, tmp_path):
+    folder = copied(data, tmp_path / "data")
+    damage(folder, *DAMAGES["half a .bin"][:2])
+    assert_one_line(train(tmp_path, folder), folder / "train.bin", "is cut short or damaged")
+    assert os.listdir(tmp_path / "run") == []
+    folder = copied(pairs, tmp_path / "pairs")
+    damage(folder, "test.a-b.a.bin", DAMAGES["half a .bin"][1])
+    how = ["--user-dir", USER_DIR, "--path", checkpoints.transformer, "--cpu", "--batch-size", 8]
+    assert_one_line(run("generate", tmp_path / "log", folder, *how), folder / "test.a-b.a.bin", "is cut short")
+
+
+def fewer_words(folder, count, *names):
+    for name in names:
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(lines[:-count]))
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_an_id_beyond_the_dictionary_is_refused_before_the_first_update(count, data, tmp_path):
+    """With one word less the id is that of <mask>, which masked_lm adds."""
+    folder = fewer_words(copied(data, tmp_path / "data"), count, "dict.txt")
+    known = 44 - count
+    done = train(tmp_path, folder, "--num-workers", 1, arch="roberta_base")
+    assert_one_line(done, "holds the token id 43", f"has {known} words, ids 0 to {known - 1}", "another dict.txt")
+
+
+def test_a_translation_with_an_id_beyond_its_dictionary_is_refused(pairs, tmp_path):
+    folder = fewer_words(copied(pairs, tmp_path / "pairs"), 1, "dict.a.txt", "dict.b.txt")
+    arguments = translation(folder, tmp_path / "run", USER_DIR, arch="transformer_t5")
+    assert_one_line(run("train", tmp_path / "log", *arguments), "holds the token id 43", "has 43 words")
+
+
+def written(prefix, impl, ids):
+    """A data set of one sentence, as fairseq writes it."""
+    if impl == "huffman":
+        words = [f"w{i}" for i in range(ids[-1] - 3)]  # and four of its own
+        codes = HuffmanCodeBuilder()
+        codes.add_symbols(*words)
+        with HuffmanMMapIndexedDatasetBuilder(prefix, codes.build_code()) as builder:
+            builder.add_item(words)
+        return
+    builder = make_builder(f"{prefix}.bin", impl, vocab_size=50)
+    builder.add_item(torch.IntTensor(ids))
+    builder.finalize(f"{prefix}.idx")
+
+
+@pytest.mark.parametrize("impl", ["mmap", "lazy", "cached", "huffman"])
+def test_every_format_of_data_is_checked(impl, tmp_path):
+    words = Dictionary()
+    for i in range(6):
+        words.add_symbol(f"w{i}")  # ids 0 to 9
+    prefix = str(tmp_path / "train")
+
+    def load():
+        return data_utils.load_indexed_dataset(prefix, words, None if impl in ("mmap", "huffman") else impl)
+
+    written(prefix, impl, [4, 5, 9])
+    assert len(load()) == 1
+    damage(tmp_path, "train.bin", lambda b: b[:-1])
+    with pytest.raises(ValueError, match="train.bin is cut short or damaged"):
+        load()
+    written(prefix, impl, [4, 5, 12])
+    with pytest.raises(ValueError, match="holds the token id 1[23]?, but the dictionary has 10 words"):
+        load()
+    damage(tmp_path, "train.idx", lambda b: b[:-1])
+    with pytest.raises(ValueError, match="train.idx is cut short or damaged"):
+        load()
+
+
+def test_negative_ids_are_refused(tmp_path):
+    prefix = str(tmp_path / "train")
+    written(prefix, "mmap", [4, 5, 3])
+    index = (tmp_path / "train.idx").read_bytes()
+    (tmp_path / "train.idx").write_bytes(index[:17] + b"\x03" + index[18:])  # int16
+    (tmp_path / "train.bin").write_bytes(np.array([4, -5, 3], np.int16).tobytes())
+    with pytest.raises(ValueError, match="holds the token id -5"):
+        data_utils.load_indexed_dataset(prefix, Dictionary())
+
+
+def test_a_checkpoint_of_another_dictionary_is_refused_also_of_a_stock_model(data, pairs, checkpoints, tmp_path):
+    folder = copied(data, tmp_path / "data")
+    (folder / "dict.txt").write_text((folder / "dict.txt").read_text() + "another 1\n")
+    what = "the checkpoint was trained with a dictionary of 45 words, the data's has 46"
+    more = ("--restore-file", checkpoints.roberta)
+    assert_one_line(train(tmp_path, folder, *more, arch="roberta_base"), what)
+    how = ["--user-dir", USER_DIR, "--cpu", "--batch-size", 8]
+    done = run("validate", tmp_path / "log", folder, *how, "--task", "masked_lm", "--path", checkpoints.roberta)
+    assert_one_line(done, what)
+    folder = fewer_words(copied(pairs, tmp_path / "pairs"), 3, "dict.a.txt", "dict.b.txt")
+    done = run("generate", tmp_path / "log", folder, *how, "--path", checkpoints.transformer)
+    assert_one_line(done, "with a dictionary of 44 words, the data's has 41")
+
+
+def test_a_file_that_is_no_dictionary_is_named(tmp_path):
+    for content, problem in ((b"a b c\n", "Incorrect dictionary format"), (b"sch\xf6n 1\n", "encoding"),
+                             (b"a 1\na 1\n", "Duplicate word")):  # fmt: skip
+        (tmp_path / "dict.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=f"dict.txt is no dictionary of fairseq .*{problem}"):
+            Dictionary.load(str(tmp_path / "dict.txt"))
+
+
+def test_loglevel_debug_shows_where_an_error_was_raised(data, tmp_path):
+    folder = copied(data, tmp_path / "data")
+    damage(folder, *DAMAGES["half a .bin"][:2])
+    code, lines = train(tmp_path, folder, LOGLEVEL="DEBUG", before=lambda: logging.root.setLevel("DEBUG"))
+    assert code == 1 and "is cut short" in lines[-1]
+    assert any("Traceback" in line for line in lines)
+
+
+# fairseq-preprocess
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    """Text files that are no text."""
+    (tmp_path / "good").write_text("a b c\nd e\n")
+    (tmp_path / "latin").write_bytes(b"a b\n" * 9 + "schön\n".encode("latin-1"))
+    (tmp_path / "empty").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "given, what",
+    [
+        ("--only-source --trainpref latin", "latin is not UTF-8, in line 10: convert it, for example with `iconv"),
+        ("--only-source --trainpref latin --workers 2", "latin is not UTF-8, in line 10"),
+        ("--only-source --trainpref good --validpref good,latin", "latin is not UTF-8, in line 10"),
+        ("--only-source --trainpref empty", "empty is empty: give a text"),
+        ("--only-source --trainpref good --testpref empty", "empty is empty: give a text"),
+        ("--only-source --trainpref gone", "gone does not exist: give the text"),
+        ("--only-source --trainpref .", "is a folder: give the text"),
+        ("--source-lang a --target-lang b --trainpref good", "good.a does not exist"),
+        ("--only-source --trainpref good --srcdict gone", "--srcdict gone is no file: give the dict.txt"),
+        ("--only-source --trainpref good --srcdict good", "good is no dictionary of fairseq"),
+        ("--only-source", "makes the dictionary of --trainpref: give it, or --srcdict"),
+        ("--trainpref good", "give --only-source for one text, or --source-lang and --target-lang"),
+        ("--only-source --trainpref good --task maskedlm", "--task maskedlm is not known"),
+        ("--onlysource --trainpref good", "no flag --onlysource (in: --onlysource): the nearest: --only-source"),
+    ],
+)
+def test_preprocess_refuses_what_is_no_text_before_it_writes_anything(given, what, wrong):
+    before = sorted(os.listdir(wrong))
+    here = os.path.abspath(USER_DIR)
+    process = forked.Run(
+        ["--user-dir", here, *given.split(), "--destdir", "out"], wrong.parent / "preprocess.log",
+        before=lambda: os.chdir(wrong), command="preprocess",
+    )  # fmt: skip
+    assert_one_line((process.wait(), process.printed().strip().splitlines()), what)
+    assert sorted(os.listdir(wrong)) == before
+
+
+def test_preprocess_names_the_dictionary_that_is_there_already(wrong):
+    how = ("--only-source", "--trainpref", wrong / "good", "--destdir", wrong / "out")
+    assert preprocess(wrong / "log", *how)[0] == 0
+    assert_one_line(preprocess(wrong / "log", *how), f"use it with --srcdict {wrong / 'out' / 'dict.txt'}")
+    assert preprocess(wrong / "log", *how, "--srcdict", wrong / "out" / "dict.txt")[0] == 0
+
+
+# from Python
+
+
+def test_from_pretrained_names_what_is_missing(checkpoints, data, tmp_path):
+    shutil.copy(checkpoints.roberta, tmp_path / "mine.pt")
+    for model in (RelPosRoberta, RobertaModel, TransformerModel):
+        with pytest.raises(FileNotFoundError, match="nowhere does not exist: give the folder of the checkpoint"):
+            model.from_pretrained(str(tmp_path / "nowhere"))
+        with pytest.raises(FileNotFoundError, match="has no model.pt .*there is mine.pt"):
+            model.from_pretrained(str(tmp_path))
+        with pytest.raises(NotADirectoryError, match="mine.pt is a file: .* checkpoint_file='mine.pt'"):
+            model.from_pretrained(str(tmp_path / "mine.pt"))
+    with pytest.raises(FileNotFoundError, match="data_name_or_path .*none does not exist"):
+        RobertaModel.from_pretrained(str(tmp_path), "mine.pt", str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="data directory .* has no dict.txt"):
+        RobertaModel.from_pretrained(str(tmp_path), "mine.pt")
+    assert RobertaModel.from_pretrained(str(tmp_path), "mine.pt", str(data), bpe=None)
+
+
+# a full disk
+
+
+@contextmanager
+def files_no_larger_than(size):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("size", [0, 20_000])
+@pytest.mark.parametrize("command", ["warm-start", "import-tupe"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(command, size, checkpoints, tmp_path, capsys):
+    source, more = checkpoints.roberta, ["--arch", "roberta_t5"]
+    if command == "import-tupe":
+        source, more = OFFICIAL_TUPE / "checkpoint.pt", []
+    with files_no_larger_than(size):
+        code = relpos([command, str(source), str(tmp_path / "out.pt"), *more])
+    said = capsys.readouterr().err.strip().splitlines()
+    assert code == 1 and len(said) == 1 and "out.pt cannot be written: File too large" in said[0]
+    assert "make room" in said[0] and os.listdir(tmp_path) == []
