@@ -432,9 +432,9 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_one(tmp_path, monkeypatch, capsys):
-    def half(state, path):
-        Path(path).write_bytes(b"half")
-        raise OSError(28, "No space left on device", str(path))
+    def half(state, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
 
     (tmp_path / "out.pt").write_bytes(b"an earlier one")
     monkeypatch.setattr(starting_point.torch, "save", half)

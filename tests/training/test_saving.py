@@ -189,7 +189,7 @@ def test_the_predecessor_is_kept_only_where_no_numbered_checkpoint_serves(data, 
 
 
 @pytest.mark.parametrize("given, what", [
-    (("--arch", "roberta_base"), "please ensure that the architectures match"),
+    (("--arch", "roberta_base"), "the checkpoint is not of this model: it lacks"),
     (("--restore-file", "."), "--restore-file . is a folder: give a .pt file"),
 ])
 def test_what_cannot_be_gone_on_with_is_one_line(data, uninterrupted, tmp_path, given, what):
