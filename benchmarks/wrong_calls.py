@@ -1,0 +1,421 @@
+"""Hundreds of wrong calls and damaged files: each has to end in one line, and leave nothing behind.
+
+    python benchmarks/wrong_calls.py --calls 300 --json benchmarks/results/wrong_calls.json
+    python benchmarks/wrong_calls.py --only 17 --keep FOLDER    # one of them again, and its files
+    python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
+
+A tiny corpus, data and trained models are made; then every command is called with something wrong
+(wrong_call_kinds.py), in a folder of its own and a forked process, which has imported all there is.
+A call is a finding if it prints a traceback, if its last line says no error, or too many lines, if
+it runs code of a file, leaves a file behind, does not end, or succeeds. It may succeed on a damaged
+file only with the result of the whole one, or where nothing in the file can show the damage: other
+words in a text, other numbers of words of the vocabulary in a .bin.
+"""
+
+import argparse
+import collections
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import random
+import re
+import resource
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; it has to be forked, too
+
+import numpy as np
+import torch
+from fairseq_cli import eval_lm, generate, interactive, preprocess, train, validate
+from machine import machine
+from wrong_call_kinds import BASES, PREPARATION, TURNS, Call
+
+from fairseq_relpos import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = ROOT / "tests/fixtures/golden"
+SECONDS = 60
+#: lines of standard error that a reader sees at once
+FEW_LINES = 6
+#: an address space, so that a number with too many digits ends in an error and not in swapping
+MEMORY = 12 << 30
+#: what says how several processes are started
+LAUNCHERS = re.compile(r"MASTER_|WORLD_SIZE|RANK|LOCAL_|SLURM_|TORCHELASTIC_|RELPOS_")
+NOBODY = 65534
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these calls alone, and what they print")
+    parser.add_argument("--jobs", type=int, default=2, help="calls at a time")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the files of the calls here")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    args = parser.parse_args()
+    import_all()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        folder = args.keep or Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        whole = prepare(folder)
+        numbers = args.only or range(args.calls)
+        calls = [(number, wrong_call(args.seed, number)) for number in numbers]
+        expected = whole_outcomes({call.base for _, call in calls}, whole, folder, args.jobs)
+        rows = []
+        for number, call, done in run_all(calls, whole, folder, args.jobs, args.keep):
+            row = {"call": number, "kind": call.kind, "base": call.base, "what": call.what,
+                   "finding": judge(call, done, expected), **done.shown()}  # fmt: skip
+            rows.append(row)
+            if row["finding"] or args.only:
+                print(f"{number} [{call.kind}] {call.base}: {call.what}\n    {row['finding'] or 'fine'}\n"
+                      f"    {row['command']}\n    exit code {done.code}: {done.last_line()}", flush=True)
+            if args.only:
+                print(done.printed, done.errors, sep="\n")
+    rows.sort(key=lambda row: row["call"])
+    kinds = summary(rows)
+    print(f"{'kind':20} calls  refused  fine on damaged files  findings")
+    for kind in kinds:
+        print(f"{kind['kind']:20} {kind['calls']:5}  {kind['refused']:7}  {kind['no_harm']:21}  {kind['findings']:8}")
+    findings = [row for row in rows if row["finding"]]
+    print(f"{len(rows)} calls, {len(findings)} findings; again: python benchmarks/wrong_calls.py --seed {args.seed} --only N")
+    if args.json:
+        settings = {"calls": len(rows), "seed": args.seed}
+        result = {"benchmark": "wrong_calls", "machine": machine(), "settings": settings, "rows": kinds,
+                  "findings": findings}  # fmt: skip
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if findings else 0
+
+
+def wrong_call(seed, number) -> Call:
+    chance = random.Random(f"{seed} {number}")
+    return TURNS[number % len(TURNS)](chance)
+
+
+def summary(rows):
+    kinds = collections.defaultdict(list)
+    for row in rows:
+        kinds[row["kind"]].append(row)
+    return [
+        {"kind": kind, "calls": len(of_kind), "refused": sum(row["code"] != 0 for row in of_kind),
+         "no_harm": sum(row["code"] == 0 and not row["finding"] for row in of_kind),
+         "findings": sum(bool(row["finding"]) for row in of_kind)}
+        for kind, of_kind in kinds.items()
+    ]  # fmt: skip
+
+
+# what is called
+
+
+def import_all():
+    """What the calls would import one by one."""
+    logging.root.handlers[:] = [logging.NullHandler()]  # fairseq has set it to DEBUG
+    import matplotlib
+    import tensorboard  # noqa: F401
+
+    matplotlib.use("agg")
+    for name, (module, _) in cli.COMMANDS.items():
+        importlib.import_module(module)
+
+
+def average_checkpoints():
+    spec = importlib.util.spec_from_file_location("average", ROOT / "scripts/average_checkpoints.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main()
+
+
+COMMANDS = {
+    "fairseq-train": train.cli_main, "fairseq-validate": validate.cli_main, "fairseq-generate": generate.cli_main,
+    "fairseq-interactive": interactive.cli_main, "fairseq-preprocess": preprocess.cli_main,
+    "fairseq-eval-lm": eval_lm.cli_main, "fairseq-relpos": cli.main, "average_checkpoints.py": average_checkpoints,
+}  # fmt: skip
+
+
+def prepare(folder):
+    """A folder with texts, data, and models that were trained for some updates."""
+    whole = folder / "whole"
+    shutil.rmtree(whole, ignore_errors=True)
+    for name in ("text", "run"):
+        (whole / name).mkdir(parents=True)
+    chance = random.Random(1)
+    words = [f"w{i}" for i in range(40)]
+    (whole / "text/dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    for split, count in (("train", 64), ("valid", 16), ("test", 12)):
+        lines = [chance.choices(words, k=chance.randint(3, 14)) for _ in range(count)]
+        (whole / f"text/{split}.a").write_text("".join(f"{' '.join(line)}\n" for line in lines))
+        (whole / f"text/{split}.b").write_text("".join(f"{' '.join(line[::-1])}\n" for line in lines))
+    for call in PREPARATION:
+        succeed(call, Running(call, whole, folder / "preparation").wait())
+    for name, source in (("lm.pt", "run/checkpoint_last.pt"), ("lm2.pt", "run/checkpoint_1_2.pt"),
+                         ("mt.pt", "mt_run/checkpoint_last.pt"), ("clm.pt", "clm_run/checkpoint_last.pt")):  # fmt: skip
+        shutil.copy(whole / source, whole / name)
+    for name in ("mt_run", "clm_run"):
+        shutil.rmtree(whole / name)
+    shutil.copy(GOLDEN / "tupe_r/checkpoint.pt", whole / "tupe.pt")
+    shutil.copy(GOLDEN / "tupe_dict.txt", whole / "tupe_dict.txt")
+    return whole
+
+
+def whole_outcomes(names, whole, folder, jobs):
+    """Each of these commands with nothing wrong has to succeed: what comes out."""
+    calls = [(base.base, base) for base in BASES if base.base in names]
+    return {name: succeed(call, done).outcome for name, call, done in run_all(calls, whole, folder, jobs)}
+
+
+def succeed(call, done):
+    if done.code:
+        sys.exit(f"wrong_calls.py: error: {call.base} has to succeed: {done.printed}{done.errors}")
+    return done
+
+
+# running
+
+
+def run_all(calls, whole, folder, jobs, keep=None):
+    """(number, call, Done) of each, as they end."""
+    waiting, running = list(calls), []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                number, call = waiting.pop(0)
+                place = folder / f"call_{number}"
+                shutil.rmtree(place, ignore_errors=True)
+                shutil.copytree(whole, place)
+                running.append((number, call, Running(call, place, folder / f"output_{number}")))
+            for item in [item for item in running if item[2].is_over()]:
+                running.remove(item)
+                number, call, process = item
+                yield number, call, process.done()
+                if not keep:
+                    shutil.rmtree(process.folder)
+            time.sleep(0.01)
+    finally:
+        for _, _, process in running:
+            process.end()
+
+
+class Running:
+    def __init__(self, call, folder, output):
+        self.call, self.folder, self.output = call, folder, output
+        if call.change:
+            call.change(folder)
+        if call.as_nobody and os.getuid() == 0:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        self.before = contents(folder)
+        output.with_suffix(".in").write_bytes(call.stdin)
+        self.started, self.code = time.monotonic(), None
+        sys.stdout.flush()
+        self.process = os.fork()
+        if self.process == 0:
+            os._exit(self._child())
+
+    def _child(self):
+        os.setsid()
+        os.chdir(self.folder)
+        for number, end, flags in ((0, ".in", os.O_RDONLY), (1, ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+                                   (2, ".err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):  # fmt: skip
+            os.dup2(os.open(self.output.with_suffix(end), flags, 0o644), number)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)
+        logging.root.handlers[:] = []
+        logging.basicConfig(stream=sys.stdout, level="INFO")
+        for name in [name for name in os.environ if LAUNCHERS.match(name)]:
+            del os.environ[name]
+        os.environ.update(self.call.environment, HOME=str(self.folder), CUDA_VISIBLE_DEVICES="")
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if self.call.room is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            limit_the_files(self.call.room)
+        if self.call.as_nobody and os.getuid() == 0:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        sys.argv = [self.call.command, *self.call.arguments]
+        try:
+            return COMMANDS[self.call.command]() or 0
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+                return 1
+            return end.code or 0
+        except BaseException:
+            traceback.print_exc()
+            return 1
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+
+    def is_over(self):
+        ended, status = os.waitpid(self.process, os.WNOHANG)
+        if ended:
+            self.code = os.waitstatus_to_exitcode(status)
+            self.end_group()  # its data loaders
+            return True
+        if time.monotonic() - self.started > SECONDS:
+            self.end()
+            return True
+        return False
+
+    def end(self):
+        self.end_group()
+        os.waitpid(self.process, 0)
+
+    def end_group(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process, signal.SIGKILL)
+
+    def wait(self):
+        while not self.is_over():
+            time.sleep(0.01)
+        return self.done()
+
+    def done(self):
+        return Done(self)
+
+
+def limit_the_files(room):
+    """What the process prints has no limit on a full disk either: it goes through a pipe."""
+    for number in (1, 2):
+        read, write = os.pipe()
+        target = os.dup(number)
+        if os.fork() == 0:
+            os.close(write)
+            while content := os.read(read, 1 << 16):
+                os.write(target, content)
+            os._exit(0)
+        os.dup2(write, number)
+        os.close(write)
+        os.close(read)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+
+class Done:
+    """What has become of a call."""
+
+    def __init__(self, process):
+        self.call, self.folder, self.code = process.call, process.folder, process.code
+        self.printed, self.errors = (process.output.with_suffix(end).read_text(errors="replace") for end in (".out", ".err"))
+        after = contents(self.folder)
+        self.canary = "canary" in after
+        self.new = sorted(after.keys() - process.before.keys())
+        self.changed = sorted(name for name in process.before if after.get(name) != process.before[name])
+        written = {name: after[name] for name in (*self.new, *self.changed) if name in after}
+        self.outcome = (shown_results(self.call, self.printed), results(self.folder, written))
+
+    def last_line(self):
+        return next((line for line in reversed(self.errors.splitlines()) if line.strip()), "")
+
+    def shown(self):
+        variables = [f"{name}={value}" for name, value in self.call.environment.items()]
+        command = shlex.join([*variables, self.call.command, *self.call.arguments])
+        return {"command": command.replace(str(ROOT) + "/", ""), "code": self.code, "last_line": self.last_line()[:500]}
+
+
+def contents(folder):
+    """Path -> digest of every file."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file():
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+#: what a run shows that is not the same each time
+LOG = re.compile(r"(^|/)(preprocess\.log|__pycache__/.*|\.cache/.*|\.config/.*|events\.out.*)$")
+RESULT = re.compile(r"^[HDT]-\d+\t.*|BLEU.*|Loss \(base 2\): [\d.]+|\b(?:nll_)?loss [\d.]+", re.M)
+
+
+def shown_results(call, printed):
+    return printed if call.command == "fairseq-relpos" else RESULT.findall(printed)
+
+
+def results(folder, written):
+    """Path -> digest; of a checkpoint those of its weights, since it has the time in it."""
+    found = {}
+    for name, digest in written.items():
+        if name.endswith(".pt") and zipfile.is_zipfile(folder / name):
+            weights = torch.load(folder / name, map_location="cpu", weights_only=False)["model"]
+            digest = {key: hashlib.sha256(value.numpy().tobytes()).hexdigest() for key, value in weights.items()}
+        if not LOG.search(name):
+            found[name] = digest
+    return found
+
+
+# judging
+
+HALF = re.compile(r"\.tmp|\.part|crash\.pt|\.whole$|\.lock$")
+
+
+def judge(call, done, expected):
+    """What is wrong about how the call ended; "" if nothing."""
+    problems = []
+    if done.canary:
+        problems.append("RAN CODE OF A FILE")
+    if done.code is None:
+        problems.append(f"no end in {SECONDS} s")
+    elif done.code < 0:
+        problems.append(f"ended by signal {-done.code}")
+    elif done.code == 0:
+        problems += unseen(call, done, expected)
+    if "Traceback (most recent call last)" in done.printed + done.errors:
+        problems.append("traceback")
+    elif done.code:
+        lines = [line for line in done.errors.splitlines() if line.strip()]
+        if "error" not in done.last_line().lower():
+            problems.append("the last line says no error")
+        if len(lines) > FEW_LINES:
+            problems.append(f"{len(lines)} lines of errors")
+    half = [name for name in done.new if HALF.search(name)]
+    if done.code != 0:
+        half += [name for name in done.new if name not in half and not LOG.search(name)]
+        half += [name for name in done.changed]
+    if half:
+        problems.append(f"left behind: {' '.join(half[:4])}")
+    return "; ".join(problems)
+
+
+def unseen(call, done, expected):
+    """Why a success is no good."""
+    if not call.damaged:
+        return ["success"]
+    if done.outcome == expected[call.base] or cannot_be_seen(done.folder, call.damaged):
+        return []
+    return ["success with another result"]
+
+
+def cannot_be_seen(folder, name):
+    """A text and token numbers have nothing that would show other words and numbers."""
+    path = folder / name
+    if path.suffix == ".bin":
+        whole = (folder.parent / "whole" / name).read_bytes()
+        tokens = np.frombuffer(path.read_bytes(), np.uint16) if len(whole) % 2 == 0 == path.stat().st_size % 2 else []
+        words = 41 if name.startswith("lm") else 40
+        return len(path.read_bytes()) == len(whole) and max(tokens) < words + 4
+    if path.suffix in (".pt", ".idx"):
+        return False
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return path.suffix == ".log"
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
