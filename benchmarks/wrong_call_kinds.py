@@ -195,12 +195,12 @@ VALUES = {
                 "--context-window": (*NUMBER, "-1", "99")},
     "preprocess": {"--workers": COUNT, "--trainpref": ("nosuch", "lm", "text/train.a,nosuch", ""),
                    "--validpref": ("nosuch", "lm", "text/valid.a,nosuch"), "--destdir": ("lm.pt", ""),
-                   "--srcdict": ("nosuch", "lm", "text/train.a", ""), "--nwordssrc": (*NUMBER, "-5"),
+                   "--srcdict": ("nosuch", "lm", "text/train.a", ""), "--nwordssrc": NUMBER,
                    "--thresholdsrc": NUMBER, "--padding-factor": NUMBER, "--dataset-impl": UNKNOWN,
                    "--user-dir": ("nosuch", "lm"), "--task": UNKNOWN},
     "preprocess_new_dict": {"--source-lang": UNKNOWN, "--target-lang": UNKNOWN, "--workers": COUNT,
                             "--trainpref": ("nosuch", "lm", "text/train.a"), "--tgtdict": ("nosuch", "lm"),
-                            "--alignfile": ("nosuch",), "--nwordstgt": (*NUMBER, "-5")},
+                            "--alignfile": ("nosuch",), "--nwordstgt": NUMBER},
     "params": {"--arch": (*UNKNOWN, "roberta", "roberta_nosuch", "tupe_r"), "--max-positions": COUNT},
     "import_tupe": {"--dict": ("nosuch", "lm", "tupe.pt", "")},
     "warm_start": {"--arch": (*UNKNOWN, "roberta_t5_large", "transformer_t5"), "--seed": (*NUMBER, "1.5"),
@@ -265,12 +265,11 @@ def missing_argument(chance):
     """What the command cannot do without."""
     needed = [("train_lm", "lm"), ("train_mt", "mt"), ("validate", "--path"), ("validate", "--task"), ("generate", "--path"),
               ("interactive", "--path"), ("eval_lm", "--path"), ("preprocess_new_dict", "--source-lang"),
-              ("preprocess", "--trainpref"), ("warm_start", "--arch"), ("warm_start", "out.pt"), ("show", "t5"),
+              ("warm_start", "--arch"), ("warm_start", "out.pt"), ("show", "t5"),
               ("import_tupe", "out.pt"), ("order_gap", "lm"), ("plot_bias", "lm.pt"), ("plot_attention", "--text"),
               ("average", "lm.pt"), ("average_last", "run"), ("plot_loss", "run/train.log"),
               ("train_lm", "--batch-size"), ("validate", "--batch-size"), ("generate", "lm"),
-              ("validate", "lm"), ("eval_lm", "lm"), ("plot_curve", "t5"), ("train_lm", "--criterion"),
-              ("train_mt", "--user-dir"), ("generate", "--user-dir"), ("validate", "--user-dir")]  # fmt: skip
+              ("validate", "lm"), ("eval_lm", "lm"), ("plot_curve", "t5"), ("train_lm", "--criterion")]  # fmt: skip
     base, what = chance.choice(needed)
     base = BY_NAME[base]
     arguments = list(base.arguments)
