@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with the arguments, without the whole usage."""
 
     def error(self, message):
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
 
 def main(argv=None) -> int:
@@ -89,5 +89,5 @@ def run(argv) -> int:
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise
-        print(f"fairseq-relpos {chosen}: {error}", file=sys.stderr)
+        print(f"fairseq-relpos {chosen}: error: {error}", file=sys.stderr)
         return 1

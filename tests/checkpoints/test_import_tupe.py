@@ -332,7 +332,7 @@ def test_a_dictionary_beside_the_checkpoint_is_found_and_never_overwritten(tmp_p
     shutil.copy(DICT, tmp_path / "dict.txt")
     assert main(["import-tupe", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]) == 1
     assert one_line(capsys) == (
-        f"fairseq-relpos import-tupe: {tmp_path}/dict.txt is there already, and is not the dictionary to "
+        f"fairseq-relpos import-tupe: error: {tmp_path}/dict.txt is there already, and is not the dictionary to "
         "be written beside OUT: give OUT a folder of its own"
     )
     assert (tmp_path / "dict.txt").read_text() == Path(DICT).read_text()
