@@ -92,11 +92,12 @@ def read_checkpoints_safely():
     fairseq-fixed and 0.12.2 leave weights_only to torch: from torch 2.6 on it is on and refuses
     argparse.Namespace and others in their checkpoints, before it is off. git main switches it off.
     Here it is on under all of them, with the classes that checkpoints.loading allows, unless
-    --trust-checkpoint is given, to any of fairseq's commands.
+    --trust-checkpoint is given, to any of fairseq's commands. A file whose bytes do not fit the
+    checksums in it, which no version looks at, is refused: its weights are not those of the training.
     """
     from fairseq import checkpoint_utils, options
 
-    from fairseq_relpos.checkpoints import loading
+    from fairseq_relpos.checkpoints import checksums, loading
 
     loading.allow_fairseq_classes()
 
@@ -113,10 +114,13 @@ def read_checkpoints_safely():
     def read(stock, path, *args, **kwargs):
         try:
             with _reading_of(path):
-                return stock(path, *args, **kwargs)
+                state = stock(path, *args, **kwargs)
         except Exception:
             loading.load_checkpoint(path)  # says what is wrong, if it is the file
             raise
+        if os.path.isfile(path):  # fairseq reads from elsewhere, too
+            checksums.refuse_damage(path)
+        return state
 
     @replace(options, "parse_args_and_arch")
     def trust_if_told_to(stock, parser, input_args=None, *args, **kwargs):

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 
+from .checksums import refuse_damage
+
 logger = logging.getLogger(__name__)
 
 # how torch.save began a file before torch 1.6: pickle protocol 2 and torch's magic number
@@ -83,7 +85,7 @@ def load_checkpoint(path):
     """The dict in a fairseq checkpoint of any age, read to the CPU with weights_only on, unless
     --trust-checkpoint was given.
 
-    Raises ValueError, one line, for a file that is cut short, that is no checkpoint, or that
+    Raises ValueError, one line, for a file that is cut short or damaged, that is no checkpoint, or that
     contains a class which is not allowed or a setting that is code (nothing in it is executed);
     OSError for no file at all.
     """
@@ -99,6 +101,7 @@ def load_checkpoint(path):
         raise ValueError(_what_is_wrong(path, error)) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise ValueError(f"{path} is a torch file but no fairseq checkpoint: no model is in it")
+    refuse_damage(path)
     refuse_code_in_settings(path, state)
     return state
 
