@@ -37,7 +37,7 @@ from .training import (
     stopping,
     watching,
 )
-from .wrong_input import arguments, data, models, text
+from .wrong_input import arguments, data, first_batch, launching, models, needed, overrides, ranges, text
 
 logger = logging.getLogger(__name__)
 
@@ -676,9 +676,12 @@ _SAY_WHAT_TO_DO = (
     "Optimizer does not match",
     "Criterion does not match",
     "Source and target must contain the same number of examples",
-    "--share-all-embeddings requires",
+    "min_len cannot be larger than max_len",
+    "shard_id must be between",
 )
 _TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
+#: what fairseq says of flags that do not go together
+_NAMES_A_FLAG = re.compile(r"(^|[ (])--[a-z]")
 _FAIRSEQ = {__package__, "fairseq", "fairseq_cli"}
 #: what fairseq opens its files with
 _OPEN_FILES = {"os", "shutil", "logging", "torch", "tensorboard"}
@@ -704,6 +707,8 @@ def _message_for_the_user(error):
             return str(error)
         if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
             return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
+        if raised_in in _FAIRSEQ and isinstance(error, (ValueError, AssertionError)) and _NAMES_A_FLAG.search(str(error)):
+            return str(error)
         error = error.__cause__ or error.__context__
     return outermost if outermost.startswith(_OTHER_MODEL) else None
 
@@ -797,5 +802,10 @@ SHIMS = (
     say_which_samples_are_too_long,
     refuse_a_bleu_that_is_not_sacrebleu,
     refuse_text_that_is_not_utf8,
+    needed.name_the_missing_flag,
+    ranges.refuse_impossible_numbers,
+    overrides.refuse_overrides_without_effect,
+    launching.name_the_wrong_variable,
+    first_batch.explain_a_first_batch_that_does_not_fit,
     errors_in_one_line,  # last, so that it sees the errors of all others
 )

@@ -97,6 +97,9 @@ def set_defaults(args, encoding: str, stacks: Sequence[str] = ()):
     """What an architecture function says; safe to call again and again. It is the first of
     the plugin to see the arguments, so this is where impossible ones are refused."""
     refuse_unsupported(args)
+    for name in ("position_encoding", "position_layers", "attention_backend", "position_stacks"):
+        if getattr(args, name, None) == "":
+            raise ValueError(f"--{name.replace('_', '-')} is empty: give a value, or leave the flag out")
     args.position_encoding = getattr(args, "position_encoding", None) or encoding
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"

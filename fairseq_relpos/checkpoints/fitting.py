@@ -25,7 +25,7 @@ _SIZE = r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\
 _POSITIONS = (".embed_positions.weight", ".embed_positions.p")
 
 
-def what_does_not_fit(message: str, model) -> str:
+def what_does_not_fit(message: str, model=None) -> str:
     sizes = re.findall(_SIZE, message)
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")
@@ -42,7 +42,7 @@ def what_does_not_fit(message: str, model) -> str:
                 )
             return message
         if key.endswith(_POSITIONS) and theirs[1:] == ours[1:]:
-            part = model.get_submodule(key.rpartition(".")[0])
+            part = None if model is None else model.get_submodule(key.rpartition(".")[0])
             if isinstance(part, StackPart) and part.hard_limit is not None:
                 return positions_end(part.hard_limit + int(theirs[0]) - int(ours[0]), part, key)
     differences = [f"{key} is [{theirs}] in it and [{ours}] here" for key, theirs, ours in sizes]

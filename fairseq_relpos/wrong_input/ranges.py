@@ -1,0 +1,96 @@
+"""Numbers that a flag cannot have, whatever else is given."""
+
+import ast
+import math
+
+from ..shims import replace
+
+#: no model is as large; beyond it torch counts bytes with too few digits
+LARGEST = 2**24
+#: that many seeds numpy has
+SEEDS = 2**32
+
+COUNTS = (
+    "batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple",
+    "save_interval", "validate_interval", "log_interval", "tokens_per_sample", "max_positions",
+    "max_source_positions", "max_target_positions", "beam", "nbest", "num_shards", "workers",
+    *(f"{stack}_{what}" for stack in ("encoder", "decoder")
+      for what in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")),
+)  # fmt: skip
+FROM_ZERO = (
+    "max_update", "max_epoch", "num_workers", "warmup_updates", "save_interval_updates", "validate_interval_updates",
+    "adam_eps", "context_window", "prefix_size", "shard_id", "label_smoothing",
+)  # fmt: skip
+SHARES = (
+    "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "pooler_dropout", "encoder_layerdrop",
+    "decoder_layerdrop", "mask_prob", "leave_unmasked_prob", "random_token_prob", "label_smoothing",
+)  # fmt: skip
+
+#: name -> lowest and highest value, in the order in which they are looked at
+RANGES = {
+    **dict.fromkeys(FROM_ZERO, (0, math.inf)),
+    **dict.fromkeys(COUNTS, (1, LARGEST)),
+    **dict.fromkeys(SHARES, (0, 1)),
+    "max_tokens": (1, math.inf), "max_tokens_valid": (1, math.inf),
+    "seed": (0, SEEDS - 1), "lr": (0, math.inf), "update_freq": (1, math.inf), "clip_norm": (-math.inf, math.inf),
+}  # fmt: skip
+
+
+def refuse_impossible_numbers():
+    """A number below or above what its flag can mean is an error.
+
+    All versions: --save-interval 0 divides by zero after the first epoch, --seed -1 and --dropout 2 end in a traceback,
+    --max-update -1 trains nothing and --lr -1 away from the data, both with exit code 0.
+    """
+    from fairseq import options
+
+    @replace(options, "parse_args_and_arch")
+    def check(stock, parser, *args, **kwargs):
+        parsed = stock(parser, *args, **kwargs)
+        check_numbers(parsed[0] if isinstance(parsed, tuple) else parsed)
+        return parsed
+
+
+def check_numbers(args):
+    """Raises ValueError, one line, for settings as fairseq parses them."""
+    given = vars(args)
+    for name, (lowest, highest) in RANGES.items():
+        value = given.get(name)
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+            if is_number and not lowest <= number <= highest:
+                raise ValueError(f"{flag(name)} {number}: {in_words(lowest, highest)}")
+    if given.get("leave_unmasked_prob") and given["leave_unmasked_prob"] + given.get("random_token_prob", 0) > 1:
+        raise ValueError(
+            f"--leave-unmasked-prob {given['leave_unmasked_prob']:g} and --random-token-prob "
+            f"{given['random_token_prob']:g} are shares of the same tokens: together 1 at most"
+        )
+    if given.get("context_window") and given["context_window"] >= (given.get("tokens_per_sample") or math.inf):
+        raise ValueError(
+            f"--context-window {given['context_window']} leaves nothing to score of "
+            f"--tokens-per-sample {given['tokens_per_sample']}: give fewer"
+        )
+    check_betas(given.get("adam_betas"))
+
+
+def check_betas(betas):
+    """Raises ValueError, one line, for another --adam-betas than two shares."""
+    if isinstance(betas, str):
+        try:
+            betas = ast.literal_eval(betas)
+        except (ValueError, SyntaxError):
+            pass  # no numbers, which the next line says
+    numbers = betas if isinstance(betas, (list, tuple)) else ()
+    right = len(numbers) == 2 and all(isinstance(b, (int, float)) and 0 <= b < 1 for b in numbers)
+    if betas is not None and not right:
+        raise ValueError(f"--adam-betas {betas!r}: two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+
+
+def flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def in_words(lowest, highest):
+    if highest == math.inf:
+        return "a number" if lowest == -math.inf else f"{lowest} or more"
+    return f"from {lowest} to {highest:,}"

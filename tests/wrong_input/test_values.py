@@ -1,0 +1,105 @@
+"""Numbers, overrides and launchers' variables that cannot be: one line each."""
+
+from argparse import Namespace
+
+import pytest
+from fairseq import checkpoint_utils, options
+from fairseq_data import masked_lm
+from omegaconf import OmegaConf
+
+import fairseq_relpos
+from fairseq_relpos.wrong_input.launching import check_variables
+from fairseq_relpos.wrong_input.overrides import as_dict, check_overrides
+from fairseq_relpos.wrong_input.ranges import check_numbers
+
+USER_DIR = fairseq_relpos.__path__[0]
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("batch_size", 0), ("encoder_layers", -1), ("dropout", 1.5), ("dropout", float("nan")), ("lr", [-0.5]),
+     ("update_freq", [4, 0]), ("max_update", -1), ("save_interval", 0), ("seed", -1), ("encoder_embed_dim", 10**12),
+     ("adam_betas", "(0.9,)"), ("adam_betas", "abc"), ("mask_prob", -0.1), ("num_workers", -1)],
+)  # fmt: skip
+def test_a_number_that_the_flag_cannot_have_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')}"):
+        check_numbers(Namespace(**{name: value}))
+
+
+def test_shares_of_the_same_tokens_are_one_at_most():
+    with pytest.raises(ValueError, match="together 1 at most"):
+        check_numbers(Namespace(leave_unmasked_prob=0.6, random_token_prob=0.6))
+
+
+def test_ordinary_numbers_and_those_not_given_pass():
+    check_numbers(Namespace(
+        batch_size=8, max_tokens=None, lr=[0.0005, 0.1], update_freq=[1], dropout=0.0, seed=2**32 - 1, max_update=0,
+        adam_betas="(0.9, 0.98)", clip_norm=-1.0, context_window=0, tokens_per_sample=None, max_positions=(1024, 512),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ("preprocessing", "training", "validation", "generation", "eval_lm", "interactive_generation"))
+def test_the_defaults_of_every_command_pass(command):
+    parser = getattr(options, f"get_{command}_parser")()
+    check_numbers(Namespace(**{action.dest: action.default for action in parser._actions}))
+
+
+def of_the_parser(*more):
+    parser = options.get_training_parser()
+    return options.parse_args_and_arch(parser, masked_lm("data", "save", USER_DIR, *more))
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [(("--seed", -1), "--seed -1: from 0"), (("--optimizer-overrides", "[1]"), "no dict"),
+     (("--lr-scheduler", "polynomial_decay"), "give --total-num-update")],
+)  # fmt: skip
+def test_a_command_that_is_given_one_ends_in_one_line(flags, message):
+    with pytest.raises(SystemExit, match=f"fairseq_relpos: error: .*{message}"):
+        of_the_parser(*flags)
+
+
+@pytest.mark.parametrize("text", ("{", "abc", "[1]", "", "None", "{1: 2}", "{'a': print(1)}"))
+def test_overrides_that_are_no_dict_are_refused_and_never_run(text, capsys):
+    with pytest.raises(ValueError, match="--model-overrides .* is no dict"):
+        as_dict("model_overrides", text)
+    assert capsys.readouterr().out == ""
+
+
+def settings():
+    return OmegaConf.create(
+        {"model": Namespace(arch="roberta_t5", dropout=0.1, encoder_layers=2), "task": {"tokens_per_sample": 16}},
+        flags={"allow_objects": True},
+    )
+
+
+def test_overrides_are_settings_of_the_checkpoint_or_flags_of_its_model():
+    check_overrides({"encoder_layers": 3, "dropout": 0, "tokens_per_sample": 32, "task": {}}, settings())
+    check_overrides({"unpad": True}, settings())  # a checkpoint of before that flag
+    with pytest.raises(ValueError, match="no setting 'dropuot'; the nearest: dropout"):
+        check_overrides({"dropuot": 0.3}, settings())
+    with pytest.raises(ValueError, match="encoder_layers is 2 in the checkpoint: 'x' is of another kind"):
+        check_overrides({"encoder_layers": "x"}, settings())
+
+
+def test_overrides_of_a_program_are_its_own():
+    cfg = settings()
+    checkpoint_utils.overwrite_args_by_name(cfg, {"of_a_program": 1})
+    assert cfg.model.of_a_program == 1
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("WORLD_SIZE", "abc"), ("WORLD_SIZE", "-1"), ("RANK", "2"), ("RANK", ""), ("LOCAL_RANK", "x"),
+     ("MASTER_PORT", "99999"), ("SLURM_STEP_NUM_TASKS", "x")],
+)  # fmt: skip
+def test_a_launchers_variable_that_is_no_such_number_is_named(monkeypatch, name, value):
+    for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_variables()
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"the variable {name} is {value!r}"):
+        check_variables()
+
+
