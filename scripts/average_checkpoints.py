@@ -115,6 +115,9 @@ def main():
                     f"--{choose.__name__} {count} {' '.join(paths)}: give a number from 1 and one folder"
                 )
             paths = choose(paths[0], count)
+        folder = Path(args.out).parent
+        if not folder.is_dir() or Path(args.out).is_dir():
+            raise ValueError(f"{args.out}: give a file to write, in a folder that is there")
         state = average(paths)
         with whole_file(args.out) as part, open(part, "wb") as file:
             torch.save(state, file)

@@ -90,7 +90,7 @@ def read_run(path) -> Run:
     run = None
     for line in lines:
         settings = re.search(r"'common': .*'seed': (\d+)", line)
-        if settings:
+        if settings and line.rstrip().endswith("}"):  # not one that is cut short
             # one line for each start; what was read before goes on
             run = run or Run(path.name if path.is_dir() else path.stem, "", 0)
             read_settings(run, line)
