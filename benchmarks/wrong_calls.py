@@ -37,7 +37,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; it has to be fork
 
 import numpy as np
 import torch
-from fairseq_cli import eval_lm, generate, interactive, preprocess, train, validate
 from machine import machine
 from wrong_call_kinds import BASES, PREPARATION, TURNS, Call
 
@@ -136,10 +135,12 @@ def average_checkpoints():
     return module.main()
 
 
+#: modules, because some of the plugin's functions look for fairseq's by their names in __main__
+FAIRSEQ = {f"fairseq-{name.replace('_', '-')}": importlib.import_module(f"fairseq_cli.{name}")
+           for name in ("train", "validate", "generate", "interactive", "preprocess", "eval_lm")}  # fmt: skip
 COMMANDS = {
-    "fairseq-train": train.cli_main, "fairseq-validate": validate.cli_main, "fairseq-generate": generate.cli_main,
-    "fairseq-interactive": interactive.cli_main, "fairseq-preprocess": preprocess.cli_main,
-    "fairseq-eval-lm": eval_lm.cli_main, "fairseq-relpos": cli.main, "average_checkpoints.py": average_checkpoints,
+    **{command: module.cli_main for command, module in FAIRSEQ.items()},
+    "fairseq-relpos": cli.main, "average_checkpoints.py": average_checkpoints,
 }  # fmt: skip
 
 
