@@ -59,7 +59,7 @@ class Call:
     damaged: str = ""
     #: bytes that a file may have, as on a full disk
     room: Optional[int] = None
-    #: whether it runs as a user who may not read everything
+    #: whether it runs without root's right to read everything
     as_nobody: bool = False
 
     def but(self, kind, what, **changes):

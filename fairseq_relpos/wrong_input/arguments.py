@@ -123,7 +123,7 @@ def need_path(path):
 
 
 def refuse_a_missing_file_to_start_from():
-    """--restore-file, --continue-once or --finetune-from-model that does not exist: an error.
+    """--restore-file, --continue-once or --finetune-from-model that does not exist, or is a folder: an error.
 
     All versions train from scratch without the first two, with one INFO line and exit code 0, and end
     in a traceback without the third. A job that is started again and again with the same command
@@ -143,9 +143,10 @@ def refuse_a_missing_file_to_start_from():
         elif not PathManager.exists(last):
             for flag in ("continue_once", "finetune_from_model"):
                 path = getattr(cfg, flag, None)
-                if path is not None and not PathManager.exists(path):
+                if path is not None and (os.path.isdir(path) or not PathManager.exists(path)):
+                    is_what = "is a folder" if os.path.isdir(path) else "does not exist"
                     raise ValueError(
-                        f"--{flag.replace('_', '-')} {path} does not exist: give the checkpoint to start from, a "
+                        f"--{flag.replace('_', '-')} {path} {is_what}: give the checkpoint to start from, a "
                         ".pt file, or leave the flag out to train from scratch"
                     )
                 if path is not None:

@@ -1,0 +1,20 @@
+"""A few of the wrong calls of benchmarks/wrong_calls.py, one of each kind."""
+
+import sys
+from pathlib import Path
+
+import fairseq_relpos
+
+sys.path.append(str(Path(fairseq_relpos.__file__).parents[1] / "benchmarks"))
+
+import wrong_calls  # noqa: E402
+from wrong_call_kinds import KINDS  # noqa: E402
+
+
+def test_a_wrong_call_of_each_kind_ends_in_one_line_and_leaves_nothing(tmp_path):
+    found = [
+        f"{number} {call.base} {call.what}: {finding}\n{done.errors}"
+        for number, call, done, finding in wrong_calls.judged(range(len(KINDS)), seed=1, folder=tmp_path)
+        if finding
+    ]
+    assert not found, "\n".join(found)
