@@ -156,7 +156,7 @@ TRAINING_VALUES = {
     "--required-batch-size-multiple": COUNT, "--patience": NUMBER, "--ddp-backend": UNKNOWN,
     "--position-encoding": (*UNKNOWN, "t5,", "t5 t5", "T5"), "--attention-backend": UNKNOWN,
     "--position-layers": ("0", "99", "abc", "1,,2", "-1", "first,1", "1.5", ""),
-    "--log-position-bias-interval": (*NUMBER, "-1"), "--user-dir": ("nosuch", "lm", "lm.pt"),
+    "--log-position-bias-interval": (*NUMBER, "-1"),
     "--reset-optimizer": ("x",), "--best-checkpoint-metric": ("nosuch",), "--distributed-world-size": (*COUNT, "3"),
     "--stop-time-hours": NUMBER, "--fp16-init-scale": NUMBER, "--dataset-impl": UNKNOWN,
 }  # fmt: skip
@@ -172,7 +172,7 @@ MT_VALUES = {
 EVALUATION_VALUES = {
     "--batch-size": COUNT, "--max-tokens": (*COUNT, "1"), "--path": ("nosuch.pt", "", "lm", "lm.pt:nosuch.pt", "text/train.a"),
     "--num-workers": (*NUMBER, "-1"), "--seed": (*NUMBER, "-1"), "--required-batch-size-multiple": COUNT,
-    "--user-dir": ("nosuch", "lm"), "--log-format": UNKNOWN, "--num-shards": COUNT, "--shard-id": (*NUMBER, "5"),
+    "--log-format": UNKNOWN, "--num-shards": COUNT, "--shard-id": (*NUMBER, "5"),
 }  # fmt: skip
 GENERATION_VALUES = {
     "--beam": COUNT, "--nbest": (*NUMBER, "0", "-1"), "--max-len-a": NUMBER, "--max-len-b": (*NUMBER, "-5"),
@@ -197,7 +197,7 @@ VALUES = {
                    "--validpref": ("nosuch", "lm", "text/valid.a,nosuch"), "--destdir": ("lm.pt", ""),
                    "--srcdict": ("nosuch", "lm", "text/train.a", ""), "--nwordssrc": NUMBER,
                    "--thresholdsrc": NUMBER, "--padding-factor": NUMBER, "--dataset-impl": UNKNOWN,
-                   "--user-dir": ("nosuch", "lm"), "--task": UNKNOWN},
+                   "--task": UNKNOWN},
     "preprocess_new_dict": {"--source-lang": UNKNOWN, "--target-lang": UNKNOWN, "--workers": COUNT,
                             "--trainpref": ("nosuch", "lm", "text/train.a"), "--tgtdict": ("nosuch", "lm"),
                             "--alignfile": ("nosuch",), "--nwordstgt": NUMBER},
@@ -215,8 +215,8 @@ VALUES = {
     "plot_curve": {"--heads": COUNT, "--reach": COUNT, "--seed": NUMBER, "--position-hparams": ("x=1", "x", "num_buckets=x"),
                    "--output": ("out.xyz")},
     "plot_buckets": {"--reach": COUNT, "--output": ("out.xyz", "lm")},
-    "plot_prior": {"--dim": (*COUNT, "7"), "--reach": COUNT},
-    "plot_distance": {"--dim": (*COUNT, "7"), "--reach": COUNT},
+    "plot_prior": {"--dim": COUNT, "--reach": COUNT},
+    "plot_distance": {"--dim": COUNT, "--reach": COUNT},
     "plot_loss": {"--baseline": UNKNOWN, "--output": ("out.xyz")},
     "average_last": {"--last": (*COUNT, "99"), "--best": ("1", "99")},
 }  # fmt: skip
@@ -269,7 +269,7 @@ def missing_argument(chance):
               ("import_tupe", "out.pt"), ("order_gap", "lm"), ("plot_bias", "lm.pt"), ("plot_attention", "--text"),
               ("average", "lm.pt"), ("average_last", "run"), ("plot_loss", "run/train.log"),
               ("train_lm", "--batch-size"), ("validate", "--batch-size"), ("generate", "lm"),
-              ("validate", "lm"), ("eval_lm", "lm"), ("plot_curve", "t5"), ("train_lm", "--criterion")]  # fmt: skip
+              ("validate", "lm"), ("eval_lm", "lm"), ("plot_curve", "t5")]  # fmt: skip
     base, what = chance.choice(needed)
     base = BY_NAME[base]
     arguments = list(base.arguments)
@@ -278,8 +278,6 @@ def missing_argument(chance):
     del arguments[at : at + (2 if what.startswith("--") else 1)]
     if base.base == "average":
         arguments.remove("lm2.pt")
-    if base.base == "train_lm" and what == "--criterion":
-        arguments += ["--criterion", "label_smoothed_cross_entropy"]
     return base.but("missing argument", f"without {what}", arguments=tuple(arguments))
 
 

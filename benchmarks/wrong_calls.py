@@ -36,6 +36,13 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; it has to be forked, too
 
+# before the plugin, as when they are called, and not by names that it looks for in __main__
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.interactive
+import fairseq_cli.preprocess
+import fairseq_cli.train
+import fairseq_cli.validate
 import numpy as np
 import torch
 from machine import machine
@@ -139,11 +146,9 @@ def average_checkpoints():
     return module.main()
 
 
-#: modules, because some of the plugin's functions look for fairseq's by their names in __main__
-FAIRSEQ = {f"fairseq-{name.replace('_', '-')}": importlib.import_module(f"fairseq_cli.{name}")
-           for name in ("train", "validate", "generate", "interactive", "preprocess", "eval_lm")}  # fmt: skip
 COMMANDS = {
-    **{command: module.cli_main for command, module in FAIRSEQ.items()},
+    **{f"fairseq-{name.replace('_', '-')}": getattr(fairseq_cli, name).cli_main
+       for name in ("train", "validate", "generate", "interactive", "preprocess", "eval_lm")},
     "fairseq-relpos": cli.main, "average_checkpoints.py": average_checkpoints,
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ import warnings
 
 import numpy as np
 import torch
+from omegaconf.errors import MissingMandatoryValue
 
 from .checkpoints.fitting import what_does_not_fit
 from .shims import replace, replace_main
@@ -179,7 +180,7 @@ def restore_bitarray_rindex():
 def keep_bf16_off_tpu():
     """--bf16 and --memory-efficient-bf16 mean a TPU to fairseq, all versions.
 
-    Not where torch_xla is absent; --tpu still means one.
+    Not where torch_xla is absent; --tpu still means one, and is an error there.
     """
     from fairseq import options
 
@@ -188,8 +189,11 @@ def keep_bf16_off_tpu():
         parsed = stock(parser, input_args, *args, **kwargs)
         settings = parsed[0] if isinstance(parsed, tuple) else parsed
         asked_for_tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        has_tpu = importlib.util.find_spec("torch_xla") is not None
+        if asked_for_tpu and not has_tpu:
+            raise ValueError("--tpu needs torch_xla, which is not installed: leave the flag out")
         if getattr(settings, "bf16", False) and not asked_for_tpu:
-            settings.tpu = importlib.util.find_spec("torch_xla") is not None
+            settings.tpu = has_tpu
         return parsed
 
 
@@ -651,6 +655,7 @@ def errors_in_one_line():
             # by name, because some commands leave the root logger at DEBUG by themselves
             if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
                 logger.debug("raised here", exc_info=True)
+            message = " ".join(message.split())  # what is quoted may have an end of line in it
             _tell_the_launcher(message)
             raise SystemExit(f"fairseq_relpos: error: {message}") from None
 
@@ -678,13 +683,14 @@ _SAY_WHAT_TO_DO = (
     "Source and target must contain the same number of examples",
     "min_len cannot be larger than max_len",
     "shard_id must be between",
+    "Could not infer language pair",
 )
 _TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
 #: what fairseq says of flags that do not go together
 _NAMES_A_FLAG = re.compile(r"(^|[ (])--[a-z]")
 _FAIRSEQ = {__package__, "fairseq", "fairseq_cli"}
 #: what fairseq opens its files with
-_OPEN_FILES = {"os", "shutil", "logging", "torch", "tensorboard"}
+_OPEN_FILES = {"os", "shutil", "logging", "fileinput", "torch", "tensorboard"}
 #: of stock models, last in the chain of errors because it hides ours
 _OTHER_MODEL = "Cannot load model parameters from checkpoint"
 
@@ -705,6 +711,8 @@ def _message_for_the_user(error):
                 return str(error)
         if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
+        if isinstance(error, MissingMandatoryValue):
+            return f"--{error.key.replace('_', '-')} is not given: something else that is given needs it"
         if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
             return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
         if raised_in in _FAIRSEQ and isinstance(error, (ValueError, AssertionError)) and _NAMES_A_FLAG.search(str(error)):

@@ -89,5 +89,6 @@ def run(argv) -> int:
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise
-        print(f"fairseq-relpos {chosen}: error: {error}", file=sys.stderr)
+        message = " ".join(str(error).split())  # what is quoted may have an end of line in it
+        print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1

@@ -80,7 +80,7 @@ def check_files(path):
     if not all(there):
         here, gone = (index, tokens) if there[0] else (tokens, index)
         raise ValueError(f"{here} is there and {gone} is not: {AGAIN}")
-    with open(index, "rb") as file:
+    with open(tokens, "rb"), open(index, "rb") as file:  # or says that it may not be read
         start = file.read(48)
     for magic, (header, check) in FORMATS.items():
         if start.startswith(magic):

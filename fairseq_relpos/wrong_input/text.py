@@ -32,6 +32,11 @@ def check_arguments(args):
             "fairseq-preprocess: give --only-source for one text, or --source-lang and --target-lang "
             "for two that are translations of each other"
         )
+    if args.source_lang and args.source_lang == args.target_lang:
+        raise ValueError(
+            f"--source-lang and --target-lang are both {args.source_lang}: one text is no translation of itself; give "
+            "--only-source for one text"
+        )
     if args.dataset_impl == "huffman":
         raise ValueError("--dataset-impl huffman is not written by fairseq-preprocess: leave the flag out")
     if args.joined_dictionary and args.srcdict and args.tgtdict:
