@@ -21,9 +21,9 @@ def own_compiler(monkeypatch):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """What torch would compile, run as it is: the same graphs in a tenth of the time."""
+    """What torch would compile, run as it is: the same graphs in a fiftieth of the time."""
     compile = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="aot_eager", **kwargs))
+    monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="eager", **kwargs))
 
 
 def graphs():
@@ -73,7 +73,7 @@ def test_with_recomputed_layers(traced):
 @pytest.mark.parametrize("make", [masked_lm, translation])
 def test_layers_share_what_is_compiled(make, traced):
     counts = []
-    for layers in (3, 9):
+    for layers in (2, 5):
         torch._dynamo.utils.counters.clear()
         torch._dynamo.reset()
         trained(*make("lfhc", torch_compile=True, encoder_layers=layers, decoder_layers=layers))
