@@ -7,6 +7,8 @@ import json
 import shlex
 from pathlib import Path
 
+from fairseq_tests import table as fairseq_tests_table
+
 from fairseq_relpos.reports import figures
 
 HERE = Path(__file__).parent
@@ -211,6 +213,11 @@ def kill_storm(settings, rows):
     return title, table
 
 
+def fairseq_tests(settings, rows):
+    title = f"The tests of {settings['clone']} against the installed fairseq, without the plugin and with it."
+    return title, fairseq_tests_table(rows)
+
+
 SECTIONS = {
     "train_step": train_step,
     "decode": decode,
@@ -219,6 +226,7 @@ SECTIONS = {
     "public_code": public_code,
     "prepare": prepare,
     "kill_storm": kill_storm,
+    "fairseq_tests": fairseq_tests,
 }
 
 
