@@ -218,6 +218,19 @@ def fairseq_tests(settings, rows):
     return title, fairseq_tests_table(rows)
 
 
+def wrong_calls(settings, rows):
+    title = (
+        f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). Refused: in one line, "
+        "nothing left behind, no code of a file run. No harm: the result of the whole file, or damage that nothing in "
+        "the file can show. A finding is anything else."
+    )
+    table = ["| kind | calls | refused | no harm | findings |", "|---|---:|---:|---:|---:|"]
+    total = {"kind": "all", **{key: sum(row[key] for row in rows) for key in ("calls", "refused", "no_harm", "findings")}}
+    for row in (*rows, total):
+        table.append(f"| {row['kind']} | {row['calls']} | {row['refused']} | {row['no_harm']} | {row['findings']} |")
+    return title, table
+
+
 SECTIONS = {
     "train_step": train_step,
     "decode": decode,
@@ -227,6 +240,7 @@ SECTIONS = {
     "prepare": prepare,
     "kill_storm": kill_storm,
     "fairseq_tests": fairseq_tests,
+    "wrong_calls": wrong_calls,
 }
 
 

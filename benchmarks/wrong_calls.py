@@ -36,7 +36,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; it has to be forked, too
 
-# before the plugin, as when they are called, and not by names that it looks for in __main__
+# not by names such as validate, for which the plugin looks in __main__
 import fairseq_cli.eval_lm
 import fairseq_cli.generate
 import fairseq_cli.interactive
@@ -48,7 +48,7 @@ import torch
 from machine import machine
 from wrong_call_kinds import BASES, PREPARATION, TURNS, Call
 
-from fairseq_relpos import cli
+from fairseq_relpos import cli, compat
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests/fixtures/golden"
@@ -99,11 +99,14 @@ def main():
     return 1 if findings else 0
 
 
-def judged(numbers, seed, folder, jobs=1, keep=None):
-    """(number, call, Done, what is wrong about it) of the calls of these numbers."""
+def judged(numbers, seed, folder, jobs=1, keep=None, try_all_without=True):
+    """(number, call, Done, what is wrong about it) of the calls of these numbers. try_all_without: see first that
+    each command succeeds with nothing wrong, and not only those of which the result is compared."""
+    compat.apply()  # once more, for what fairseq's commands have imported since
     whole = prepare(folder)
     calls = [(number, wrong_call(seed, number)) for number in numbers]
-    expected = whole_outcomes({call.base for _, call in calls}, whole, folder, jobs)
+    bases = {call.base for _, call in calls if try_all_without or call.damaged}
+    expected = whole_outcomes(bases, whole, folder, jobs)
     for number, call, done in run_all(calls, whole, folder, jobs, keep):
         yield number, call, done, judge(call, done, expected)
 
@@ -118,7 +121,7 @@ def summary(rows):
     for row in rows:
         kinds[row["kind"]].append(row)
     return [
-        {"kind": kind, "calls": len(of_kind), "refused": sum(row["code"] != 0 for row in of_kind),
+        {"kind": kind, "calls": len(of_kind), "refused": sum(row["code"] != 0 and not row["finding"] for row in of_kind),
          "no_harm": sum(row["code"] == 0 and not row["finding"] for row in of_kind),
          "findings": sum(bool(row["finding"]) for row in of_kind)}
         for kind, of_kind in kinds.items()
