@@ -684,6 +684,8 @@ _SAY_WHAT_TO_DO = (
     "min_len cannot be larger than max_len",
     "shard_id must be between",
     "Could not infer language pair",
+    "Provided Search parameters are mutually exclusive",
+    "Cannot use fp16 and AMP together",
 )
 _TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
 #: what fairseq says of flags that do not go together

@@ -239,5 +239,7 @@ def _zip_contents(path):
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
-    except zipfile.BadZipFile:
+    except OSError:
+        raise
+    except Exception:  # zipfile raises many kinds, for example where a name is no text
         return None

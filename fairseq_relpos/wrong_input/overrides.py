@@ -15,9 +15,10 @@ def refuse_overrides_without_effect():
     """--model-overrides is a dict of settings that the checkpoint has, each with a value of its kind.
 
     All versions leave out a name that the checkpoint does not know, without a word, so that a misspelt one
-    evaluates the model as it was. fairseq-validate and fairseq-eval-lm run the text as Python.
+    evaluates the model as it was; --optimizer-overrides the same. fairseq-validate and fairseq-eval-lm run the text as Python.
     """
     from fairseq import checkpoint_utils, options
+    from fairseq.optim import FairseqOptimizer
 
     asked = {}
 
@@ -34,6 +35,15 @@ def refuse_overrides_without_effect():
     def check(stock, cfg, overrides):
         check_overrides(asked, cfg)
         return stock(cfg, overrides)
+
+    @replace(FairseqOptimizer, "load_state_dict")
+    def check_optimizer(stock, self, state_dict, optimizer_overrides=None):
+        known = self.param_groups[0]
+        unknown = [name for name in optimizer_overrides or () if name not in known]
+        if unknown:
+            names = ", ".join(name for name in known if name != "params")
+            raise ValueError(f"--optimizer-overrides: the optimizer has no setting {unknown[0]!r}; it has {names}")
+        return stock(self, state_dict, optimizer_overrides)
 
 
 def as_dict(name, text):

@@ -1,6 +1,8 @@
 """Texts that fairseq-preprocess cannot turn into data."""
 
 import codecs
+import contextlib
+import logging
 import os
 
 from ..shims import replace_main
@@ -18,9 +20,39 @@ def check_texts_before_they_are_binarised():
         check_arguments(args)
         for path in texts(args):
             check_text(path)
-        return stock(args)
+        with _all_or_nothing(args):
+            return stock(args)
 
     replace_main("fairseq_cli.preprocess")(check)
+
+
+@contextlib.contextmanager
+def _all_or_nothing(args):
+    """What a failed run has begun to write goes, for example on a full disk; what was there before stays,
+    and what another run writes beside it."""
+    folder = args.destdir
+    before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    # its log, on the same disk, would print a traceback for each line that finds no room
+    prints, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        yield
+    except BaseException:
+        own = ("dict.", *(f"{split}." for split in splits(args)))
+        for name in set(os.listdir(folder)) - before if os.path.isdir(folder) else ():
+            if name.startswith(own):
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(folder, name))
+        raise
+    finally:
+        logging.raiseExceptions = prints
+
+
+def splits(args):
+    """The names of what is written: train, valid, valid1, ..."""
+    for split in ("train", "valid", "test"):
+        given = getattr(args, f"{split}pref") or ""
+        for number in range(len(given.split(",")) if given else 0):
+            yield f"{split}{number or ''}"
 
 
 def check_arguments(args):

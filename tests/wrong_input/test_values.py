@@ -8,6 +8,7 @@ from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
 import fairseq_relpos
+from fairseq_relpos.wrong_input import text
 from fairseq_relpos.wrong_input.launching import check_variables
 from fairseq_relpos.wrong_input.overrides import as_dict, check_overrides
 from fairseq_relpos.wrong_input.ranges import check_numbers
@@ -103,3 +104,13 @@ def test_a_launchers_variable_that_is_no_such_number_is_named(monkeypatch, name,
         check_variables()
 
 
+
+
+def test_a_preprocessing_that_fails_takes_back_what_it_has_written(tmp_path):
+    (tmp_path / "valid.bin").write_text("of before")
+    args = Namespace(destdir=str(tmp_path), trainpref="text", validpref="a,b", testpref=None)
+    with pytest.raises(OSError), text._all_or_nothing(args):
+        for name in ("train.bin", "dict.txt", "valid1.idx", "test.bin"):
+            (tmp_path / name).write_text("half")
+        raise OSError("no room")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.bin", "valid.bin"]
