@@ -1,4 +1,4 @@
-"""What a chosen optimizer, scheduler or criterion cannot do without."""
+"""What a chosen task, optimizer, scheduler or criterion cannot do without."""
 
 import dataclasses
 
@@ -8,19 +8,54 @@ from ..shims import replace
 def name_the_missing_flag():
     """--lr-scheduler polynomial_decay without --total-num-update, and the like, are one line.
 
-    All versions end in hydra's traceback ("Error merging override lr_scheduler.total_num_update=null").
+    All versions end in hydra's traceback ("Error merging override lr_scheduler.total_num_update=null"). A language
+    alone, --target-lang without --source-lang, is left out of account by all versions, which
+    take both from the names of the data, so that `--target-lang a` trains from a to b without a word.
     """
     from fairseq import options
-    from fairseq.registry import REGISTRIES
 
     @replace(options, "parse_args_and_arch")
     def check(stock, parser, *args, **kwargs):
         parsed = stock(parser, *args, **kwargs)
-        given = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-        for kind, registry in REGISTRIES.items():
-            chosen = registry["dataclass_registry"].get(given.get(kind))
-            for field in dataclasses.fields(chosen) if chosen is not None else ():
-                if given.get(field.name, "") is None and field.type in (int, float):
-                    flag = field.name.replace("_", "-")
-                    raise ValueError(f"--{kind.replace('_', '-')} {given[kind]} needs a number: give --{flag}")
+        settings = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
+        check_numbers_of_parts(settings)
+        check_languages(settings)
         return parsed
+
+
+def check_numbers_of_parts(settings):
+    """Raises ValueError, one line, for a part, such as an lr scheduler, without a number that it needs."""
+    from fairseq.registry import REGISTRIES
+
+    for kind, registry in REGISTRIES.items():
+        chosen = registry["dataclass_registry"].get(settings.get(kind))
+        for field in dataclasses.fields(chosen) if chosen is not None else ():
+            if settings.get(field.name, "") is None and field.type in (int, float):
+                flag = field.name.replace("_", "-")
+                raise ValueError(f"--{kind.replace('_', '-')} {settings[kind]} needs a number: give --{flag}")
+    tokenizers = REGISTRIES["tokenizer"]["registry"]
+    if settings.get("eval_bleu") and settings.get("eval_bleu_detok") not in tokenizers:
+        raise ValueError(
+            f"--eval-bleu-detok {settings.get('eval_bleu_detok')} is not known: choose from {', '.join(sorted(tokenizers))}"
+        )
+
+
+def check_languages(settings):
+    """Raises ValueError, one line, for one language that is not that of the data."""
+    from fairseq import utils
+    from fairseq.data import data_utils
+    from fairseq.tasks import TASK_REGISTRY
+    from fairseq.tasks.translation import TranslationTask
+
+    task = TASK_REGISTRY.get(settings.get("task"))
+    sides = ("source_lang", "target_lang")
+    given = [settings.get(side) for side in sides]
+    if task is None or not issubclass(task, TranslationTask) or given.count(None) != 1 or not settings.get("data"):
+        return
+    found = data_utils.infer_language_pair(utils.split_paths(settings["data"])[0])
+    for side, asked, there in zip(sides, given, found):
+        if asked is not None and there is not None and asked != there:
+            raise ValueError(
+                f"--{side.replace('_', '-')} {asked}: the data are from {found[0]} to {found[1]}; give "
+                "--source-lang and --target-lang for another direction"
+            )

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 import fairseq_relpos
 from fairseq_relpos.wrong_input import text
 from fairseq_relpos.wrong_input.launching import check_variables
+from fairseq_relpos.wrong_input.needed import check_languages, check_numbers_of_parts
 from fairseq_relpos.wrong_input.overrides import as_dict, check_overrides
 from fairseq_relpos.wrong_input.ranges import check_numbers
 
@@ -114,3 +115,17 @@ def test_a_preprocessing_that_fails_takes_back_what_it_has_written(tmp_path):
             (tmp_path / name).write_text("half")
         raise OSError("no room")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["test.bin", "valid.bin"]
+
+
+def test_one_language_alone_has_to_be_that_of_the_data(tmp_path):
+    (tmp_path / "train.a-b.a.idx").write_text("")
+    settings = {"task": "translation", "data": str(tmp_path), "source_lang": None, "target_lang": "b"}
+    check_languages(settings)
+    check_languages({**settings, "source_lang": "b", "target_lang": "a"})  # which the data may be used for, too
+    with pytest.raises(ValueError, match="--target-lang a: the data are from a to b"):
+        check_languages({**settings, "target_lang": "a"})
+
+
+def test_a_detokeniser_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match="--eval-bleu-detok nosuch is not known: .*moses"):
+        check_numbers_of_parts({"eval_bleu": True, "eval_bleu_detok": "nosuch"})
