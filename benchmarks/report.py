@@ -231,6 +231,39 @@ def wrong_calls(settings, rows):
     return title, table
 
 
+def process_ends(settings, rows):
+    title = (
+        f"How commands end, {settings['runs']} runs of each kind, with threads of gloo late by 50 ms and the end of Python by 150 "
+        "ms. A rank alone ends while a batch is read ahead that takes 0.7 s. Nothing is to end otherwise than with its "
+        "exit code (75: stopped by a signal and saved), or with a thread of a process group."
+    )
+    table = ["| kind | ranks | processes | exit code | another exit code | with a group's thread |",
+             "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for row in rows:
+        table.append(
+            f"| {row['kind']} | {row['ranks']} | {row['processes']} | {row['expected']} | {row['other']} | {row['with_threads']} |"
+        )
+    return title, table
+
+
+def signal_storm(settings, rows):
+    (row,) = rows
+    title = (
+        f"A translation model (transformer_tupe_r, 2 + 2 layers x 32, CPU), {settings['updates']} updates, that got "
+        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and went on after each, against one left alone; then "
+        f"{settings['generations']} translations broken off and made again."
+    )
+    codes = sorted({kill["exit_code"] for kill in row["each"]})
+    table = [
+        "| signals | exit codes | updates lost | files left | weights | validation losses | translations |",
+        "|---:|---|---:|---:|---|---|---|",
+        f"| {len(row['each'])} | {', '.join(map(str, codes))} | {row['updates_lost']} | {row['leftovers']} | "
+        + " | ".join("equal to the last bit" if row[key] else "DIFFERENT"
+                     for key in ("bitwise_equal", "validations_equal", "translations_equal")) + " |",
+    ]  # fmt: skip
+    return title, table
+
+
 SECTIONS = {
     "train_step": train_step,
     "decode": decode,
@@ -239,6 +272,8 @@ SECTIONS = {
     "public_code": public_code,
     "prepare": prepare,
     "kill_storm": kill_storm,
+    "process_ends": process_ends,
+    "signal_storm": signal_storm,
     "fairseq_tests": fairseq_tests,
     "wrong_calls": wrong_calls,
 }

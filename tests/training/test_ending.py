@@ -10,10 +10,9 @@ import pytest
 from fairseq_data import masked_lm
 
 TESTS = Path(__file__).parents[1]
-RUNS = 1
 
 
-def trials(data, folder):
+def trials(data, folder, runs=1):
     """Name -> what process_ends.py does."""
     model = ["--user-dir", "fairseq_relpos", "--path", f"{folder}/one/checkpoint_last.pt", "--task", "masked_lm",
              "--cpu", "--batch-size", "4", "--required-batch-size-multiple", "1"]  # fmt: skip
@@ -21,7 +20,7 @@ def trials(data, folder):
     def train(save_dir, *more, **trial):
         arguments = masked_lm(data, f"{folder}/{save_dir}", "fairseq_relpos", "--arch", "roberta_t5", "--max-update",
                               3, "--disable-validation", *more)  # fmt: skip
-        return {"command": "train", "arguments": arguments, "runs": RUNS, "ranks": 2, **trial}
+        return {"command": "train", "arguments": arguments, "runs": runs, "ranks": 2, **trial}
 
     return {
         "reading ahead": train("one", "--no-epoch-checkpoints", ranks=1, slow_batches=True),
@@ -30,7 +29,7 @@ def trials(data, folder):
         "SIGUSR1": train("{run}", signal="SIGUSR1"),
         "SIGINT": train("{run}", signal="SIGINT"),
         "an error": train("{run}", "--arch", "roberta_learned", "--max-positions", 8),
-        "validation": {"command": "validate", "arguments": [str(data), *model], "runs": RUNS, "ranks": 2},
+        "validation": {"command": "validate", "arguments": [str(data), *model], "runs": runs, "ranks": 2},
     }
 
 

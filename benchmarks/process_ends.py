@@ -1,0 +1,74 @@
+"""How often a command ends with an abort where a thread is late, of many runs of each kind.
+
+    python benchmarks/process_ends.py --runs 50 --json benchmarks/results/process_ends.json
+    python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
+
+The runs are those of tests/training/test_ending.py, and translations on two ranks. Exit code 1 if one ends with another
+exit code than it should, or with a thread of a process group.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from machine import machine
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "training")]
+
+from fairseq_data import binarise, binarise_translation, translation  # noqa: E402
+from test_ending import CODES, trials  # noqa: E402
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=50, help="of each kind")
+    parser.add_argument("--note", default="", help="what else ran on the machine")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(measure(Path(folder), args.runs))
+    if args.json:
+        settings = {key: value for key, value in vars(args).items() if key != "json" and value}
+        result = {"benchmark": "process_ends", "machine": machine(), "settings": settings, "rows": rows}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if all(row["other"] == row["with_threads"] == 0 for row in rows) else 1
+
+
+def measure(folder, runs):
+    wanted = {**trials(binarise(folder / "text"), folder, runs), **translations(folder, runs)}
+    (folder / "trials.json").write_text(json.dumps(list(wanted.values())))
+    command = [sys.executable, TESTS / "process_ends.py", folder / "trials.json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TESTS.parent) as process:
+        for name, line in zip(wanted, process.stdout):
+            found, expected = json.loads(line), CODES.get(name, "0")
+            row = {
+                "kind": name,
+                "ranks": wanted[name]["ranks"],
+                "processes": sum(found["codes"].values()),
+                "expected": int(expected),
+                "other": sum(count for code, count in found["codes"].items() if code != expected),
+                "with_threads": sum(count for names, count in found["threads"].items() if "gloo" in names),
+            }
+            print(row if row["other"] == 0 else {**row, **found}, flush=True)
+            yield row
+
+
+def translations(folder, runs):
+    """A model is made first, on one rank."""
+    data = binarise_translation(folder / "translation")
+    train = translation(data, folder / "model", "fairseq_relpos", "--max-update", 1, "--disable-validation",
+                        arch="transformer_t5")  # fmt: skip
+    generate = [str(data), "--user-dir", "fairseq_relpos", "--path", f"{folder}/model/checkpoint_last.pt", "--cpu",
+                "--batch-size", "4", "--required-batch-size-multiple", "1"]  # fmt: skip
+    return {
+        "a translation model": {"command": "train", "arguments": train, "runs": 1, "ranks": 1},
+        "generation": {"command": "generate", "arguments": generate, "runs": runs, "ranks": 2},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
