@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import importlib.util
 import os
 import re
 import subprocess
@@ -178,9 +179,8 @@ def test_bad_file_is_named_in_one_line_and_not_executed(kind, reader, tmp_path, 
 
 def test_weights_only_is_on_even_where_fairseq_switches_it_off(tmp_path):
     (tmp_path / "hostile.pt").write_bytes(BAD_FILES["hostile zip"][0])
-    with compat._weights_only(), pytest.raises(Exception, match="exec"):
+    with compat._reading_of(tmp_path / "hostile.pt"), pytest.raises(Exception, match="exec"):
         torch.load(tmp_path / "hostile.pt", weights_only=False)
-    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
 # What the user of a command sees
@@ -362,8 +362,12 @@ def test_bf16_trains_on_the_cpu(in_bf16):
 
 
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
-def test_bf16_means_a_tpu_only_if_one_is_asked_for(flag, data, tmp_path):
+def test_bf16_means_a_tpu_only_if_one_is_asked_for(flag, data, tmp_path, monkeypatch):
     assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag)).common.tpu is False
+    with pytest.raises(SystemExit, match="--tpu needs torch_xla"):
+        configuration(*masked_lm(data, tmp_path, USER_DIR, flag, "--tpu"))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "torch_xla" or find_spec(name))
     assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag, "--tpu")).common.tpu is True
 
 
