@@ -59,7 +59,7 @@ def check_numbers(args):
         for number in value if isinstance(value, (list, tuple)) else [value]:
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not lowest <= number <= highest:
-                raise ValueError(f"{flag(name)} {number}: give {in_words(lowest, highest)}")
+                raise ValueError(f"{flag(name)} {number}: give {in_words(lowest, highest, number)}")
     if given.get("leave_unmasked_prob") and given["leave_unmasked_prob"] + given.get("random_token_prob", 0) > 1:
         raise ValueError(
             f"--leave-unmasked-prob {given['leave_unmasked_prob']:g} and --random-token-prob "
@@ -90,7 +90,9 @@ def flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def in_words(lowest, highest):
-    if highest == math.inf:
-        return "a number" if lowest == -math.inf else f"{lowest} or more"
-    return f"a number from {lowest} to {highest:,}"
+def in_words(lowest, highest, number):
+    if math.isnan(number):
+        return "a number"
+    if highest == 1:
+        return f"a share from {lowest} to 1"
+    return f"{lowest} or more" if number < lowest else f"{highest:,} or less"

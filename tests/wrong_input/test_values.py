@@ -53,7 +53,7 @@ def of_the_parser(*more):
 
 @pytest.mark.parametrize(
     "flags, message",
-    [(("--seed", -1), "--seed -1: give a number from 0"), (("--optimizer-overrides", "[1]"), "no dict"),
+    [(("--seed", -1), "--seed -1: give 0 or more"), (("--optimizer-overrides", "[1]"), "no dict"),
      (("--lr-scheduler", "polynomial_decay"), "give --total-num-update")],
 )  # fmt: skip
 def test_a_command_that_is_given_one_ends_in_one_line(flags, message):
