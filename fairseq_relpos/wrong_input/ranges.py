@@ -70,6 +70,8 @@ def check_numbers(args):
             f"--context-window {given['context_window']} leaves nothing to score of "
             f"--tokens-per-sample {given['tokens_per_sample']}: give fewer"
         )
+    if (given.get("shard_id") or 0) >= (given.get("num_shards") or math.inf):
+        raise ValueError(f"--shard-id {given['shard_id']}: one of --num-shards {given['num_shards']}, counted from 0")
     check_betas(given.get("adam_betas"))
 
 
