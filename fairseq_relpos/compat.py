@@ -180,7 +180,7 @@ def restore_bitarray_rindex():
 def keep_bf16_off_tpu():
     """--bf16 and --memory-efficient-bf16 mean a TPU to fairseq, all versions.
 
-    Not where torch_xla is absent; --tpu still means one.
+    Not where torch_xla is absent; --tpu still means one, and is an error there.
     """
     from fairseq import options
 
@@ -189,8 +189,11 @@ def keep_bf16_off_tpu():
         parsed = stock(parser, input_args, *args, **kwargs)
         settings = parsed[0] if isinstance(parsed, tuple) else parsed
         asked_for_tpu = "--tpu" in (sys.argv if input_args is None else input_args)
+        has_tpu = importlib.util.find_spec("torch_xla") is not None
+        if asked_for_tpu and not has_tpu:
+            raise ValueError("--tpu needs torch_xla, which is not installed: leave the flag out")
         if getattr(settings, "bf16", False) and not asked_for_tpu:
-            settings.tpu = importlib.util.find_spec("torch_xla") is not None
+            settings.tpu = has_tpu
         return parsed
 
 
@@ -360,17 +363,6 @@ def validate_on_several_ranks():
     @replace(FairseqTask, "valid_step")
     def skip_empty_batch(stock, self, sample, model, criterion):
         return stock(self, sample, model, criterion) if sample else (0, 0, {})
-
-
-def refuse_a_tpu_without_torch_xla():
-    """--tpu without torch_xla, all versions: a traceback about NoneType. An error that says so."""
-    from fairseq.distributed import utils
-
-    @replace(utils, "call_main")
-    def check_tpu(stock, cfg, main, **kwargs):
-        if cfg.common.tpu and importlib.util.find_spec("torch_xla") is None:
-            raise ValueError("--tpu needs torch_xla, which is not installed: leave the flag out")
-        return stock(cfg, main, **kwargs)
 
 
 def refuse_asynchronous_writing_without_iopath():
@@ -804,7 +796,6 @@ SHIMS = (
     ending.end_threads_before_python_does,
     stopping.save_and_end_on_a_signal,  # after it: what an update showed is logged first
     validate_on_several_ranks,
-    refuse_a_tpu_without_torch_xla,
     refuse_asynchronous_writing_without_iopath,
     arguments.say_the_nearest_name,
     arguments.require_what_has_no_default,
