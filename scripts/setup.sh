@@ -67,7 +67,8 @@ check_machine() {
   esac
 }
 
-has_gpu() { timeout 10 nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+# All of the output is read: a pipe that closes at the first line would end nvidia-smi with an error.
+has_gpu() { [[ $'\n'$(timeout 10 nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]; }
 has_torch() { compgen -G "$VENV/lib/python*/site-packages/torch-[0-9]*.dist-info/RECORD" >/dev/null; }
 
 # cpu_build VERSION: whether CPU_INDEX has it for this Python and machine, and if not, why

@@ -181,7 +181,8 @@ def machine(checkout):
     """machine(gpu=..., free=...) runs setup.sh on one like that, with a pip that installs nothing."""
 
     def run(gpu=False, free=20, **environ):
-        program(checkout / "fake/nvidia-smi", "echo 'GPU 0: A100'" if gpu else "echo 'No devices were found'; exit 6")
+        several = "echo 'GPU 0: A100'; sleep 0.2; echo 'GPU 1: A100'; echo 'GPU 2: A100'"
+        program(checkout / "fake/nvidia-smi", several if gpu else "echo 'No devices were found'; exit 6")
         program(checkout / "fake/df", f"printf 'Filesystem\\nx 1 1 {free * 2**20} 1%% /\\n'")
         python = python_that(checkout, MAKES_A_VENV)
         return setup_sh(checkout, PYTHON=str(python), PATH=f"{checkout}/fake:{os.environ['PATH']}", **environ)
