@@ -69,45 +69,73 @@ check_machine() {
 
 # All of the output is read: a pipe that closes at the first line would end nvidia-smi with an error.
 has_gpu() { [[ $'\n'$(timeout 10 nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]; }
-has_torch() { compgen -G "$VENV/lib/python*/site-packages/torch-[0-9]*.dist-info/RECORD" >/dev/null; }
+# whether torch is there at the version wanted, in whatever build
+has_torch() {
+  compgen -G "$VENV/lib/python*/site-packages/torch-$torch_version.dist-info/RECORD" >/dev/null ||
+    compgen -G "$VENV/lib/python*/site-packages/torch-$torch_version+*.dist-info/RECORD" >/dev/null
+}
 
-# cpu_build VERSION: whether CPU_INDEX has it for this Python and machine, and if not, why
-cpu_build() {
-  timeout $((2 * SECONDS_TO_ANSWER)) "$PYTHON" - "$CPU_INDEX/torch/" "$SECONDS_TO_ANSWER" "$1" <<'END'
-import platform, re, sys, urllib.request
-address, seconds, version = sys.argv[1:]
+# torch_at INDEX BUILD: the version of torch with its build, BUILD being a regular expression, that the index has
+# for this Python and machine; if it has none, why. Like pip it takes user:password@ and PIP_CERT.
+torch_at() {
+  timeout $((2 * SECONDS_TO_ANSWER)) "$PYTHON" - "${1%/}/torch/" "$SECONDS_TO_ANSWER" "$torch_version" "$2" 2>&1 <<'END'
+import base64, http.client, os, platform, re, ssl, sys, urllib.parse, urllib.request
+address, seconds, version, build = sys.argv[1:]
 python = "cp%d%d" % sys.version_info[:2]
-wheel = rf"torch-{re.escape(version)}(\+|%2B)cpu-{python}-{python}-[\w.]*{platform.machine()}\.whl"
+wheel = rf"torch-({re.escape(version)}{build})-{python}-(?:{python}|none)-[\w.]*{platform.machine()}\.whl"
 try:
-    page = urllib.request.urlopen(address, timeout=float(seconds)).read().decode()
-except (OSError, ValueError) as error:
+    parts = urllib.parse.urlsplit(address)
+    user, _, host = parts.netloc.rpartition("@")
+    path = parts.path + "index.html" * (parts.scheme == "file")
+    request = urllib.request.Request(parts._replace(netloc=host, path=path).geturl())
+    if user:
+        coded = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_header("Authorization", f"Basic {coded}")
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
+    trust = ssl.create_default_context(cafile=certificates) if parts.scheme == "https" else None
+    page = urllib.request.urlopen(request, timeout=float(seconds), context=trust).read().decode()
+except (OSError, ValueError, http.client.HTTPException) as error:
     sys.exit(f"does not answer ({getattr(error, 'reason', error)})")
-sys.exit(None if re.search(wheel, page) else f"has no torch {version} for {python} on {platform.machine()}")
+found = re.findall(wheel, urllib.parse.unquote(page))
+if not found:
+    sys.exit(f"has no torch {version} for {python} on {platform.machine()}")
+print(max(found))
 END
+}
+
+# A build that was asked for is not replaced by another one.
+refuse_torch_source() {
+  local shown=${torch_source/\/\/*@/\/\/} # without a password
+  [ -z "${TORCH_INDEX_URL:-}" ] ||
+    die "TORCH_INDEX_URL=$shown ${1:-does not answer}: correct it, or unset it and setup chooses the build"
+  die "$shown, which .venv was made with, ${1:-does not answer}: set TORCH_INDEX_URL to another index, or remove $TORCH_SOURCE and setup chooses the build"
 }
 
 # Which build of torch -> torch_source, torch_wanted, download, needed_gb
 choose_torch() {
-  local why version
+  local answer
   torch_wanted=torch
   download="3 GB to download" needed_gb=$GB_WITH_CUDA_BUILD
   if [ -n "$torch_source" ]; then
     # pip takes any build of the pinned version for the right one, so another one has to go first
     [ "$torch_source" = "$old_torch_source" ] || replaces_torch=yes
+    if [ -n "$replaces_torch" ] || ! has_torch; then
+      answer=$(torch_at "$torch_source" '(?:\+[\w.]+)?') || refuse_torch_source "${answer##*$'\n'}"
+      torch_wanted=torch==$answer
+    fi
     [[ $torch_source != */cpu?(/) ]] || download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD
   elif ! has_torch && [ "$(uname -s)" != Linux ]; then
     download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD # PyPI's is no CUDA build there
   elif ! has_torch && has_gpu; then
     say "a GPU, so torch's CUDA build of PyPI (TORCH_INDEX_URL chooses another)"
   elif ! has_torch; then
-    version=$(sed -n 's/^torch==//p' constraints.txt)
-    if why=$(cpu_build "$version" 2>&1); then
+    if answer=$(torch_at "$CPU_INDEX" '\+cpu'); then
       say "no GPU (nvidia-smi lists none), so torch's CPU build of $CPU_INDEX (TORCH_INDEX_URL chooses another)"
-      torch_source=$CPU_INDEX torch_wanted=torch==$version+cpu # never PyPI's in its place
+      torch_source=$CPU_INDEX torch_wanted=torch==$answer # never PyPI's in its place
       download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD
     else
-      why=${why##*$'\n'}
-      say "no GPU, but $CPU_INDEX ${why:-does not answer}, so torch of the default index: if that is a CUDA build," \
+      answer=${answer##*$'\n'}
+      say "no GPU, but $CPU_INDEX ${answer:-does not answer}, so torch of the default index: if that is a CUDA build," \
         "3 GB to download and 5.3 GB installed; TORCH_INDEX_URL=URL of another index with CPU builds avoids it"
     fi
   fi
@@ -152,6 +180,7 @@ if [ -x "$VENV/bin/python" ]; then
     die "$VENV was made in another folder and its commands still point there: remove it and run this again"
 fi
 
+torch_version=$(sed -n 's/^torch==//p' constraints.txt)
 wanted=$(cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum)
 old_torch_source=$(cat "$TORCH_SOURCE" 2>/dev/null || true)
 torch_source=${TORCH_INDEX_URL:-$old_torch_source}
@@ -177,7 +206,7 @@ fi
 
 say "2/4 torch ($download) and the build tools"
 if [ -n "$replaces_torch" ]; then
-  "$VENV/bin/python" -m pip uninstall -y torch >>"$LOG" 2>&1
+  "$VENV/bin/python" -m pip uninstall -y torch >>"$LOG" 2>&1 || explain_failure
 fi
 pip_install pip
 # An extra index, not the only one: what torch needs is pinned to versions that PyPI has.

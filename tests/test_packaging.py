@@ -190,36 +190,40 @@ def machine(checkout):
     return run
 
 
+TORCH = re.search(r"(?m)^torch==(.*)", (ROOT / "constraints.txt").read_text())[1]
+
+
 @pytest.fixture
 def cpu_index(checkout, tmp_path_factory):
-    """One with a wheel of torch for this Python, in place of PyTorch's."""
-    version = re.search(r"(?m)^torch==(.*)", (ROOT / "constraints.txt").read_text())[1]
+    """A server in place of PyTorch's: its cpu has a wheel of torch for this Python, its cu126 only lists one."""
     python = "cp{}{}".format(*sys.version_info)
-    wheel = f"torch-{version}+cpu-{python}-{python}-linux_{platform.machine()}.whl"
-    folder = tmp_path_factory.mktemp("index")
-    (folder / "torch").mkdir()
-    with zipfile.ZipFile(folder / "torch" / wheel, "w") as file:
-        info = f"torch-{version}+cpu.dist-info"
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n")
+    root = tmp_path_factory.mktemp("index")
+    for build in ("cpu", "cu126"):
+        (root / build / "torch").mkdir(parents=True)
+        wheel = f"torch-{TORCH}+{build}-{python}-{python}-linux_{platform.machine()}.whl"
+        link = wheel.replace("+", "%2B")
+        (root / build / "torch/index.html").write_text(f'<a href="{link}">{wheel}</a>')
+    folder = root / "cpu"
+    with zipfile.ZipFile(folder / "torch" / wheel.replace("cu126", "cpu"), "w") as file:
+        info = f"torch-{TORCH}+cpu.dist-info"
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH}+cpu\n")
         file.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {python}-{python}-linux_{platform.machine()}\n")
         file.writestr(f"{info}/RECORD", "")
-    link = wheel.replace("+", "%2B")
-    (folder / "torch/index.html").write_text(f'<a href="{link}">{wheel}</a>')
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *unused):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=root)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        cpu_index_at(checkout, f"http://127.0.0.1:{server.server_port}")
-        yield folder
+        cpu_index_at(checkout, f"http://127.0.0.1:{server.server_port}/cpu")
+        yield folder, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
 def torch_line(checkout):
     """What pip was asked about torch."""
-    (line,) = [x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r" torch(==\S+)?$", x)]
+    (line,) = [x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r"install .*\btorch(==\S+)?$", x)]
     return line
 
 
@@ -236,13 +240,57 @@ def test_setup_takes_the_cpu_build_where_there_is_no_gpu(checkout, machine, cpu_
 
     # it stays so, and another build is taken when it is asked for
     assert "ready" in machine(gpu=True).stdout
-    cuda = machine(free=8, TORCH_INDEX_URL="http://127.0.0.1:9/whl/cu126")
+    cuda = machine(free=8, TORCH_INDEX_URL=f"{cpu_index[1]}/cu126")
     assert cuda.returncode == 0 and "uninstall -y torch" in (checkout / "pip.log").read_text()
-    assert "whl/cu126 torch" in (checkout / "pip.log").read_text()
+    assert f"/cu126 torch=={TORCH}+cu126" in (checkout / "pip.log").read_text()
+
+
+def torch_is_there(checkout, version=TORCH):
+    info = checkout / f".venv/lib/python3.11/site-packages/torch-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "RECORD").touch()
+
+
+def test_setup_refuses_an_index_that_was_given_and_does_not_have_the_build(checkout, machine, cpu_index):
+    dead = machine(TORCH_INDEX_URL="http://me:secret@127.0.0.1:9/whl/cu126")
+    assert_one_line_error(dead, "TORCH_INDEX_URL=http://127.0.0.1:9/whl/cu126 does not answer", "correct it", "unset")
+    assert_one_line_error(machine(TORCH_INDEX_URL=f"{cpu_index[1]}/cu999"), "cu999 does not answer (File not found)")
+    assert_one_line_error(machine(TORCH_INDEX_URL="no address"), "TORCH_INDEX_URL=no address does not answer")
+    (cpu_index[0] / "torch/index.html").write_text("torch-2.0.0+cpu-cp38-cp38-linux_x86_64.whl")
+    assert_one_line_error(machine(TORCH_INDEX_URL=f"{cpu_index[1]}/cpu"), f"/cpu has no torch {TORCH} for cp")
+    assert not (checkout / "pip.log").exists() and not (checkout / ".venv").exists()
+
+
+def test_setup_asks_a_remembered_index_again_only_for_a_torch_that_is_not_there(checkout, machine):
+    torch_is_there(checkout, f"{TORCH}+cu126")
+    source = checkout / ".venv/torch-index-url"
+    source.write_text("http://127.0.0.1:9/whl/cu126\n")
+    done = machine(free=3)
+    assert done.returncode == 0 and "uninstall" not in (checkout / "pip.log").read_text(), done.stderr
+
+    pins = checkout / "constraints.txt"
+    pins.write_text(pins.read_text().replace(f"torch=={TORCH}", "torch==2.99.0"))
+    assert_one_line_error(machine(), "http://127.0.0.1:9/whl/cu126, which .venv was made with, does not answer",
+                          "set TORCH_INDEX_URL", f"remove {source}")
+
+
+def test_setup_chooses_the_build_again_when_the_torch_that_is_there_is_an_old_one(checkout, machine, cpu_index):
+    torch_is_there(checkout, "2.0.0")
+    assert machine(free=4).returncode == 0
+    assert torch_line(checkout).endswith(f"/cpu torch=={TORCH}+cpu")
+
+
+def test_setup_says_why_the_other_torch_cannot_be_removed(checkout, machine, cpu_index):
+    program(checkout / ".venv/bin/python", f"""
+        [[ "$*" != *uninstall* ]] || {{ echo "no permission"; exit 2; }}
+        [[ "$*" != *pip* ]] || exit 0
+        exec "{sys.executable}" "$@" """)
+    done = machine(TORCH_INDEX_URL=f"{cpu_index[1]}/cpu")
+    assert done.returncode == 1 and "no permission" in done.stderr and "run this again" in done.stderr
 
 
 def test_setup_goes_on_with_the_default_index_and_says_what_it_costs(checkout, machine, cpu_index):
-    (cpu_index / "torch/index.html").write_text("torch-2.0.0+cpu-cp38-cp38-linux_x86_64.whl")
+    (cpu_index[0] / "torch/index.html").write_text("torch-2.0.0+cpu-cp38-cp38-linux_x86_64.whl")
     assert "has no torch" in machine().stdout
     shutil.rmtree(checkout / ".venv")
     (checkout / "pip.log").unlink()
@@ -262,16 +310,14 @@ def test_setup_takes_the_default_build_on_a_gpu(checkout, machine, cpu_index):
 def test_setup_names_the_space_that_its_choice_of_torch_needs(checkout, machine, cpu_index):
     assert_one_line_error(machine(free=3), "3 GB free", "4 GB needed")
     assert_one_line_error(machine(gpu=True, free=7), "7 GB free", "8 GB needed")
-    assert_one_line_error(machine(free=3, TORCH_INDEX_URL="file:///mirror/cpu/"), "4 GB needed")
-    assert_one_line_error(machine(free=7, TORCH_INDEX_URL="file:///mirror/cu126"), "8 GB needed")
+    assert_one_line_error(machine(free=3, TORCH_INDEX_URL=f"{cpu_index[1]}/cpu/"), "4 GB needed")
+    assert_one_line_error(machine(free=7, TORCH_INDEX_URL=f"file://{cpu_index[0].parent}/cu126"), "8 GB needed")
     cpu_index_at(checkout, "http://127.0.0.1:9")
     assert_one_line_error(machine(free=7), "8 GB needed")
 
 
 def test_setup_leaves_a_torch_that_is_there(checkout, machine):
-    info = checkout / ".venv/lib/python3.11/site-packages/torch-2.13.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "RECORD").touch()
+    torch_is_there(checkout)
     done = machine(free=3)
     assert done.returncode == 0 and "does not answer" not in done.stdout
     assert "index-url" not in torch_line(checkout) and "uninstall" not in (checkout / "pip.log").read_text()
