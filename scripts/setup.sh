@@ -5,11 +5,11 @@
 #
 #   PYTHON=python3.12 bash scripts/setup.sh            # choose the interpreter
 #
-# Without a GPU (nvidia-smi lists none) torch is its CPU build, with one PyPI's, which is for CUDA. TORCH_INDEX_URL
-# chooses another build, also later, or a mirror of PyTorch's wheels:
+# If nvidia-smi lists a GPU, torch comes from PyPI, which has the CUDA build. If it lists none, torch is the CPU build.
+# TORCH_INDEX_URL chooses another build, now or later, or a mirror of PyTorch's wheels. .venv remembers it:
 #
-#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh      # a V100 needs cu126
-#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu bash scripts/setup.sh        # no CUDA in spite of a GPU
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh      # for a V100, or without a GPU here
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu bash scripts/setup.sh        # there is a GPU, do not use it
 set -euo pipefail
 shopt -s extglob
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
