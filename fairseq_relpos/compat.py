@@ -113,6 +113,7 @@ def read_checkpoints_safely():
 
     @replace(checkpoint_utils, "load_checkpoint_to_cpu")
     def read(stock, path, *args, **kwargs):
+        loading.refuse_packed(path)
         try:
             with _reading_of(path):
                 state = stock(path, *args, **kwargs)

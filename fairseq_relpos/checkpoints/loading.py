@@ -3,6 +3,7 @@
 import argparse
 import ast
 import collections
+import contextlib
 import logging
 import os
 import re
@@ -71,7 +72,8 @@ def trust_checkpoints():
 
 
 def trusted():
-    return _TRUST in os.environ
+    """Whether --trust-checkpoint was given, or torch's own variable says the same."""
+    return os.environ.get(_TRUST, "").lower() in ("1", "y", "yes", "true")
 
 
 def take_trust_flag(arguments):
@@ -90,6 +92,7 @@ def load_checkpoint(path):
     OSError for no file at all.
     """
     allow_fairseq_classes()
+    refuse_packed(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=not trusted())
     except MemoryError:
@@ -109,67 +112,85 @@ def load_checkpoint(path):
 def refuse_code_in_settings(path, state):
     """Some models of fairseq build themselves by ``eval`` of their settings, which are text such as
     "[(512, 3)] * 20". A text that Python can read is accepted where it is made of numbers, quoted text,
-    names, lists and + - * / alone, which run nothing. Any other is refused, by the name of its setting.
+    names, lists and + - * / alone, which run nothing. Any other is refused, by the name of its setting, and
+    so is whatever else than text, numbers and containers of them could hide one.
     """
-    if trusted() or not isinstance(state, dict):
+    if trusted():
         return
-    for name in ("args", "cfg"):
-        for setting, text in _texts(state.get(name), name):
-            if _may_run(text, setting.rsplit(".", 1)[-1]):
-                shown = text if len(text) <= 60 else text[:57] + type(text)(b"..." if isinstance(text, bytes) else "...")
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is a torch file but no fairseq checkpoint: it holds a {type(state).__name__}")
+    for top in ("args", "cfg"):
+        for setting, value, is_free in _values(state.get(top), top):
+            if not is_free and _may_run(value):
+                shown = repr(value)
                 raise ValueError(
-                    f"{path} has code in its setting {setting} ({shown!r}), which fairseq may run: not used, "
-                    "nothing was executed. Get the file from elsewhere, or, if you trust whoever made it, add "
-                    f"{TRUST_FLAG}"
+                    f"{path} has code in its setting {setting} ({shown if len(shown) <= 60 else shown[:57] + '...'}), which "
+                    "fairseq may run: not used, nothing was executed. Get the file from elsewhere, or, if you trust "
+                    f"whoever made it, add {TRUST_FLAG}"
                 )
 
 
-#: settings that nothing evaluates and that may look like code: names of files ("wiki(2)"), of languages
-#: and of sets ("de.tok")
+#: settings that nothing evaluates and that may look like code: names of files ("wiki(2)", "config.yaml"), of
+#: languages and of sets ("de.tok"), and of hydra's log
 _FREE_TEXT = re.compile(
-    r"(.*_)?(path|dir|logdir|file|json|model|checkpoint|codes|vocab|merges|dict|data|from|prefix|project)"
-    r"|gpt2_vocab_bpe|source_lang|target_lang|(train|valid|gen)_subset"
+    r"(.*_)?(path|dir|logdir|file|filename|json|yaml|npz|model|checkpoint|codes|vocab|merges|dict|dictionary|dict_specs"
+    r"|data|from|prefix|project|run_name|lexicon|stats)"
+    r"|gpt2_vocab_bpe|source_lang|target_lang|lang_pairs|(train|valid|gen)_subset|input|class"
 )
 #: OmegaConf's way to say "as that setting"
-_REFERENCE = re.compile(r"\$\{\.*([\w.]+)\}")
+_REFERENCE = re.compile(r"\$\{\.*(\w[\w.]*)\}")
+_HARMLESS = (type(None), bool, int, float, complex, torch.Tensor, torch.dtype, torch.device)
 
 
-def _texts(settings, name):
-    """(name, text) of every text in nested settings, bytes too, which eval takes as well."""
-    if OmegaConf.is_config(settings):
-        settings = OmegaConf.to_container(settings, resolve=False)
-    if isinstance(settings, argparse.Namespace):
-        settings = vars(settings)
-    if isinstance(settings, (list, tuple, set, frozenset, collections.deque)):
-        settings = dict(enumerate(settings))
-    if isinstance(settings, dict):
-        for key, value in settings.items():
-            yield from _texts(value, f"{name}.{key}")
-    elif isinstance(settings, (str, bytes, bytearray)):
-        yield name, settings
+def _values(settings, name):
+    """(name, value, whether nothing evaluates it) of what stands in nested settings, each object once."""
+    waiting, seen = [(settings, name, name)], set()
+    while waiting:
+        value, name, key = waiting.pop()
+        if OmegaConf.is_config(value):
+            value = OmegaConf.to_container(value, resolve=False, enum_to_str=True)
+        if isinstance(value, argparse.Namespace):
+            value = vars(value)
+        is_free = bool(_FREE_TEXT.fullmatch(key))
+        if isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
+            if (id(value), is_free) not in seen:
+                seen.add((id(value), is_free))
+                if isinstance(value, dict):
+                    waiting += [(value[k], f"{name}.{k}", str(k)) for k in value]
+                else:
+                    waiting += [(item, f"{name}.{number}", key) for number, item in enumerate(value)]
+        else:
+            yield name, value, is_free and isinstance(value, str)
 
 
-def _may_run(text, setting):
-    if not isinstance(text, str):
-        return True
-    if _FREE_TEXT.fullmatch(setting):
+#: characters of a text that is looked at
+LONGEST = 20_000
+
+
+def _may_run(value):
+    if isinstance(value, _HARMLESS) or isinstance(value, np.generic) and value.dtype.kind in "biufc":
         return False
-    if "${" in text:
+    if not isinstance(value, str):
+        return True  # bytes, which eval takes as well, and objects with settings of their own
+    if "${" in value:
         # what it stands for is looked at itself, unless it may be anything
-        reference = _REFERENCE.fullmatch(text)
-        return reference is None or bool(_FREE_TEXT.fullmatch(reference[1].rsplit(".", 1)[-1]))
+        reference = _REFERENCE.fullmatch(value)
+        names = reference[1].split(".") if reference else []
+        return not names or any(_FREE_TEXT.fullmatch(name) for name in names)
+    if len(value) > LONGEST:
+        return True
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text.strip(), mode="eval")
+            tree = ast.parse(value.strip(), mode="eval").body
+        return not _is_harmless(tree) or _repeats(tree) * sum(1 for _ in ast.walk(tree)) > MOST_REPEATED
     except SyntaxError:
         return False  # nor does eval come to run it
     except (ValueError, MemoryError, RecursionError):
         return True  # eval may go further
-    return not _is_harmless(tree.body) or _repeats(tree.body) > MOST_REPEATED
 
 
-#: times that "[...] * N" may repeat, all of one text together: a text must not fill the memory either
+#: parts of which "[...] * N" may make a list: a text must not fill the memory either
 MOST_REPEATED = 10**6
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
@@ -179,7 +200,7 @@ def _is_harmless(node):
     nothing, nor does "de-en"."""
     if isinstance(node, ast.Constant):
         # quoted text may be evaluated in its turn
-        return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value, ""))
+        return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value))
     if isinstance(node, ast.Name):
         return True
     if isinstance(node, (ast.List, ast.Tuple)):
@@ -196,23 +217,31 @@ def _is_harmless(node):
 
 
 def _repeats(node):
-    """The product of all whole numbers that are multiplied."""
-    total = 1
-    for found in ast.walk(node):
-        if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Mult):
-            for side in (found.left, found.right):
-                for part in _operands(side):
-                    total *= max(1, abs(part))
-    return total
-
-
-def _operands(node):
+    """At least how often the parts of an expression may be repeated by its multiplications."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _repeats(node.left) * _repeats(node.right)
+    if isinstance(node, ast.BinOp):
+        return _repeats(node.left) + _repeats(node.right)
     if isinstance(node, ast.UnaryOp):
-        yield from _operands(node.operand)
-    elif isinstance(node, ast.BinOp):
-        yield from (*_operands(node.left), *_operands(node.right))
-    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        yield int(node.value) if abs(node.value) < 1e300 else MOST_REPEATED
+        return _repeats(node.operand)
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return max(1, int(min(abs(node.value), MOST_REPEATED + 1)))
+    parts = node.values if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+    return max(1, sum(map(_repeats_within, parts)))
+
+
+def _repeats_within(node):
+    """A number that is multiplied with nothing repeats nothing."""
+    return 1 if isinstance(node, ast.Constant) else _repeats(node)
+
+
+def refuse_packed(path):
+    """Raises ValueError, one line, for a file with packed contents: torch never packs them, and a few bytes
+    could become more than the memory holds."""
+    with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{path} is no checkpoint as torch saves it ({member.filename} in it is packed): not read")
 
 
 def _what_is_wrong(path, error):

@@ -108,7 +108,8 @@ HOSTILE = [
     "print(open('was_executed', 'w'))", "breakpoint()", "torch.load('other.pt')", "open('was_executed', 'w').x",
     f"# a comment\n({RUN})", f"({RUN}) # a comment", f"{RUN!r}", f"[{RUN!r}]", f"{repr(repr(RUN))}",
     "torch.os.system", "C['echo x']", "C % 'x'", "C @ D", "C * 2", "2 ** 9 ** 9 ** 9", "1 << 10 ** 10",
-    "[0] * 10 ** 10", "[0] * 99999 * 99999", "'a' * 999999999", "[[0] * 9999] * 9999", "-" * 3000 + RUN,
+    "[0] * 10 ** 10", "[0] * 99999 * 99999", "'a' * 999999999", "[[0] * 9999] * 9999", "{'a': [0] * 9999999}", "[" + "0," * 2000 + "] * 1000000",
+    "1+" * 2000 + "1", "(" * 150 + RUN + ")" * 150, "0," * 20000, "${" + "." * 20000, "-" * 3000 + RUN,
     b"__import__('os').system('touch was_executed')", bytearray(RUN.encode()), "${task.data}", "${oc.env:HOME}",
     "${criterion.a}${criterion.b}", "${task.nothing:}", "x${task.seed}",
 ]  # fmt: skip
@@ -135,6 +136,62 @@ def test_a_setting_that_runs_something_is_refused(text, monkeypatch, tmp_path):
             loading.refuse_code_in_settings("x.pt", state)
         assert "\n" not in str(refusal.value)
     assert not os.listdir()
+
+
+def hidden(settings):
+    """Settings in whatever a file may hold that is no Namespace."""
+    from fairseq.logging import meters
+    from omegaconf import OmegaConf
+    from omegaconf.nodes import AnyNode
+
+    meter = meters.AverageMeter()
+    vars(meter).update(settings)
+    cycle = [RUN]
+    cycle.append(cycle)
+    yield {"model": {}, "args": meter}
+    yield {"model": {}, "args": Namespace(deep={"er": [meter]})}
+    yield {"model": {}, "cfg": {"model": {"conv_feature_layers": AnyNode(RUN)}}}
+    yield OmegaConf.create({"model": {}, "args": None, "cfg": {"model": dict(settings)}})
+    yield {"model": {}, "cfg": {"task": {"data": [RUN]}, "model": Namespace(conv_feature_layers=cycle)}}
+    shared = [RUN]  # first where nothing evaluates it, then where something does
+    yield {"model": {}, "cfg": {"task": {"data": shared}, "model": Namespace(conv_feature_layers=shared)}}
+
+
+@pytest.mark.parametrize("form", range(6))
+def test_no_object_hides_a_setting(form, tmp_path, monkeypatch):
+    from fairseq import checkpoint_utils
+
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    monkeypatch.chdir(tmp_path)
+    loading.allow_fairseq_classes()
+    state = list(hidden({"arch": "wav2vec2", "_name": "wav2vec2", "conv_feature_layers": RUN}))[form]
+    torch.save(state, "hostile.pt")
+    for read in (lambda: loading.load_checkpoint("hostile.pt"),
+                 lambda: checkpoint_utils.load_model_ensemble_and_task(["hostile.pt"])):  # fmt: skip
+        with pytest.raises(ValueError, match="hostile.pt (has code in|is a torch file but no fairseq|contains)") as refusal:
+            read()
+        assert "\n" not in str(refusal.value)
+    assert os.listdir() == ["hostile.pt"]
+
+
+def test_a_file_whose_contents_are_packed_is_not_read(tmp_path, monkeypatch):
+    import zipfile
+
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    torch.save({"model": {}, "args": None}, tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain:
+        with zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+            for member in plain.infolist():
+                packed.writestr(member.filename, plain.read(member))
+    with pytest.raises(ValueError, match="packed.pt is no checkpoint as torch saves it"):
+        loading.load_checkpoint(tmp_path / "packed.pt")
+    loading.load_checkpoint(tmp_path / "plain.pt")
+
+
+def test_protection_is_off_only_where_torch_says_so_too(monkeypatch):
+    for value, expected in (("0", False), ("", False), ("1", True), ("true", True)):
+        monkeypatch.setenv(loading._TRUST, value)
+        assert loading.trusted() is expected
 
 
 @pytest.mark.parametrize("setting", EVALUATED)
@@ -216,6 +273,17 @@ def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_pat
 ])  # fmt: skip
 def test_settings_that_are_no_code_are_read(text):
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(data=text, a=text if text[:11] != "transformer" else 1)})
+
+
+@pytest.mark.parametrize("settings", [
+    {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
+    {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
+    {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "512*2*2", "data": ["wmt14.en-fr.joined"]},
+    {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
+])  # fmt: skip
+def test_settings_of_real_checkpoints_are_read(settings, monkeypatch):
+    monkeypatch.delenv(loading._TRUST, raising=False)
+    loading.refuse_code_in_settings("x.pt", {"args": Namespace(**settings), "cfg": {"model": settings}})
 
 
 def test_every_default_of_the_installed_fairseq_is_read():
