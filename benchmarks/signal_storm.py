@@ -46,6 +46,7 @@ def main():
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell, and inherited
     with tempfile.TemporaryDirectory() as folder:
         row = storm(args, Path(folder))
     print(json.dumps(row, indent=2))

@@ -97,7 +97,8 @@ def override_self_attention(
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
-    refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
+    with named("--attention-backend"):
+        refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
     for layer in all_layers:
         if torch_compile:
             compile_around_attention(layer)

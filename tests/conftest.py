@@ -1,8 +1,13 @@
 import contextlib
 import os
+import signal
 
 # before torch: two test processes share the cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # started in the background of a shell: processes that tests send Ctrl-C to would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

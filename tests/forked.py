@@ -1,6 +1,7 @@
 """fairseq's commands in forked processes: they need no import, so that a run takes a second."""
 
 import importlib
+import contextlib
 import logging
 import os
 import socket
@@ -68,7 +69,8 @@ def _run(command, arguments, log, before, environment):
         traceback.print_exc()
         return 1
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
 
 
 def free_port():

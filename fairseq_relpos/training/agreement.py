@@ -61,7 +61,7 @@ def refuse_ranks_that_disagree():
     def compare_data(stock, self, *args, **kwargs):
         given = inspect.signature(stock).bind(self, *args, **kwargs)
         given.apply_defaults()
-        batches = stock(self, *args, **kwargs)
+        batches = together(lambda: stock(self, *args, **kwargs))
         if given.arguments["load_dataset"]:  # at the start, and for each shard
             refuse_differences(lambda: data(self.task))
         return batches

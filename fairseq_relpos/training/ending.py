@@ -2,7 +2,7 @@
 
 import gc
 import importlib
-import multiprocessing
+import logging
 import multiprocessing.util
 import os
 import queue
@@ -10,17 +10,20 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import torch
 
 from ..shims import replace
 
+logger = logging.getLogger(__name__)
+
 #: that a thread gets to finish the batch that it is reading
 SECONDS_FOR_A_BATCH = 30
 #: that the threads of the process groups get; ranks that have died may never answer them
 SECONDS_FOR_GROUPS = 10
-#: for threads of libraries, most of which only wait
-SECONDS_TO_LET_GO = 0.2
+#: for the threads of libraries together, most of which only wait
+SECONDS_TO_LET_GO = 0.3
 
 
 def end_threads_before_python_does():
@@ -34,11 +37,17 @@ def end_threads_before_python_does():
     """
     from fairseq.data.iterators import BufferedIterator
     from fairseq.distributed import utils
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
     @replace(BufferedIterator, "_create_consumer")
     def reader(stock, self):
         end_all_at_exit()
         return stock(self)
+
+    @replace(_MultiProcessingDataLoaderIter, "__init__")
+    def workers(stock, self, *args, **kwargs):
+        stock(self, *args, **kwargs)
+        loaders.update(self._workers)
 
     @replace(utils, "distributed_init")
     def groups(stock, cfg):
@@ -49,6 +58,10 @@ def end_threads_before_python_does():
 
 
 _process = None
+#: processes of data loaders; other children of a program are its own
+loaders = weakref.WeakSet()
+#: whether Python has begun to end
+has_begun = False
 
 
 def end_all_at_exit():
@@ -61,14 +74,17 @@ def end_all_at_exit():
 
 
 def end_all():
+    global has_begun
+    has_begun = True
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler takes killed loaders for an accident
     end_readers()
-    for process in multiprocessing.active_children():
-        if process.daemon:
+    for process in list(loaders):
+        if process._parent_pid == os.getpid() and process.is_alive():
             process.kill()
+    deadline = time.monotonic() + SECONDS_TO_LET_GO
     for thread in threading.enumerate():
         if thread.daemon and thread is not threading.current_thread():
-            thread.join(SECONDS_TO_LET_GO)
+            thread.join(max(0, deadline - time.monotonic()))
     end_groups()
 
 
@@ -95,9 +111,16 @@ def end_groups():
     In a thread of its own, because a group may still wait for a rank that has died.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        thread = threading.Thread(target=destroy_groups, daemon=True)
+        thread = threading.Thread(target=try_to_destroy_groups, daemon=True)
         thread.start()
         thread.join(SECONDS_FOR_GROUPS)
+
+
+def try_to_destroy_groups():
+    try:
+        destroy_groups()
+    except Exception as error:  # a rank that has died; what the command has to say it has said
+        logger.debug(f"process groups: {error}")
 
 
 def destroy_groups():

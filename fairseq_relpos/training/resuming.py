@@ -137,7 +137,10 @@ def read_a_checkpoint_together():
     def expect(stock, self, *args, **kwargs):
         due[:] = [True]
         try:
-            return stock(self, *args, **kwargs)
+            found = stock(self, *args, **kwargs)
+            if due:  # no file of this rank's, where each has one of its own
+                together(lambda: None)
+            return found
         finally:
             due.clear()
 
@@ -272,7 +275,8 @@ def go_on_with_the_loss_scaler():
     def load_counts(stock, self, state_dict, optimizer_overrides=None):
         stock(self, state_dict, optimizer_overrides)
         if self.scaler is not None:
-            vars(self.scaler).update(state_dict.get(SCALER, {}))
+            kept = state_dict.get(SCALER, {})
+            vars(self.scaler).update({name: kept[name] for name in COUNTS if name in kept})
 
     for kind in (FP16Optimizer, MemoryEfficientFP16Optimizer):
         replace(kind, "state_dict")(save_counts)
@@ -314,7 +318,8 @@ def keep_patience():
         kept = self.cfg.checkpoint
         if extra_state is not None and not kept.reset_meters and filename != kept.finetune_from_model:
             for command in commands_with("should_stop_early"):
-                vars(command.should_stop_early).update(extra_state.get("patience", {}))
+                before = extra_state.get("patience", {})
+                vars(command.should_stop_early).update({name: before[name] for name in names if name in before})
         return extra_state
 
 

@@ -9,7 +9,7 @@ import shutil
 import torch
 
 from .. import files
-from ..shims import replace
+from ..shims import commands_with, replace
 from .agreement import together
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,11 @@ def write_checkpoints_whole():
 
     @replace(checkpoint_utils, "save_checkpoint")
     def drop_a_needless_predecessor(stock, cfg, trainer, epoch_itr, val_loss):
-        saved = together(lambda: stock(cfg, trainer, epoch_itr, val_loss))
+        def save():
+            return stock(cfg, trainer, epoch_itr, val_loss)
+
+        # all ranks of fairseq-train come here; a loop of somebody's own may send one
+        saved = together(save) if commands_with("validate_and_save") else save()
         if saved is not None:
             if earlier and os.path.exists(earlier[0]) and earlier[0] != saved:
                 with contextlib.suppress(FileNotFoundError):

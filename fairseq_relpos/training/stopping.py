@@ -1,6 +1,7 @@
 """SIGTERM, Ctrl-C, and the signal that Slurm sends before it takes the nodes away: save, then end."""
 
 import contextlib
+import inspect
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ import torch
 import torch.utils.data
 
 from ..shims import commands_with, replace
-from .ending import end_all_at_exit
+from . import ending
 
 logger = logging.getLogger(__name__)
 
@@ -35,22 +36,26 @@ class Request:
     process = None
     #: what the signals did before
     handlers = {}
+    #: the training has ended, by an error or a signal
+    is_over = False
 
     def listen(self):
         if threading.current_thread() is not threading.main_thread():
             return  # Python programs that train in a thread keep their own signals
-        self.signal = self.time = None
+        self.signal, self.time, self.is_over = None, None, False
         if self.process != os.getpid():
             self.process = os.getpid()
-            self.handlers = {number: signal.signal(number, self.note) for number in SIGNALS}
-        end_all_at_exit()
+            # what was started in the background of a shell ignores Ctrl-C, and goes on doing so
+            heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self.handlers = {number: signal.signal(number, self.note) for number in heeded}
+        ending.end_all_at_exit()
         tell_the_launcher(BEGUN)
 
     def stop_listening(self):
         """A Python program goes on after its training, and its signals are its own again."""
-        if self.process == os.getpid():
+        if self.process == os.getpid() and threading.current_thread() is threading.main_thread():
             for number, handler in self.handlers.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
             self.process = None
 
     def note(self, number, frame):
@@ -59,14 +64,19 @@ class Request:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             return
+        if self.is_over and not ending.has_begun:  # a program that has gone on after it
+            self.stop_listening()
+            os.kill(os.getpid(), number)
+            return
+        self.signal = number
         if number == signal.SIGINT:
             now = time.monotonic()
             if self.time is None:
                 self.time = now
-                os.write(2, CTRL_C)  # a logger might be in the midst of a line
+                with contextlib.suppress(OSError):  # `| tee log` ends by the same Ctrl-C
+                    os.write(2, CTRL_C)  # a logger might be in the midst of a line
             elif now - self.time > SECONDS_BETWEEN_CTRL_C:
                 raise KeyboardInterrupt
-        self.signal = number
 
 
 CTRL_C = (
@@ -92,8 +102,12 @@ def save_and_end_on_a_signal():
 
     @replace(utils, "call_main")
     def give_signals_back(stock, *args, **kwargs):
-        result = stock(*args, **kwargs)
-        REQUEST.stop_listening()  # not after an error: a signal that comes twice must not change the exit code
+        try:
+            result = stock(*args, **kwargs)
+        except BaseException:
+            REQUEST.is_over = True  # not at once: a signal that comes twice must not change the exit code
+            raise
+        REQUEST.stop_listening()
         return result
 
     @replace(Trainer, "__init__")
@@ -108,9 +122,10 @@ def save_and_end_on_a_signal():
 
     @replace(torch.utils.data.DataLoader, "__init__")
     def keep_loaders_alive(stock, self, *args, **kwargs):
-        if REQUEST.process is not None and kwargs.get("worker_init_fn") is None:
-            kwargs["worker_init_fn"] = leave_signals_to_the_rank
-        stock(self, *args, **kwargs)
+        given = inspect.signature(stock).bind(self, *args, **kwargs)
+        if REQUEST.process is not None and given.arguments.get("worker_init_fn") is None:
+            given.arguments["worker_init_fn"] = leave_signals_to_the_rank
+        stock(*given.args, **given.kwargs)
 
     @replace(Trainer, "get_train_iterator")
     def remember_the_place_in_the_data(stock, self, *args, **kwargs):

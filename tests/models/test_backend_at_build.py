@@ -23,11 +23,12 @@ def error_of(call, *arguments, **settings):
 
 
 def in_a_pass(model, backend, *batch):
-    """The error of a model that was built with another backend."""
+    """The error of a model that was built with another backend, as building with this one says it."""
     for module in model.modules():
         if isinstance(module, RelPosMultiheadAttention):
             module.backend = select(backend)
-    return error_of(model, *batch)
+    error = error_of(model, *batch)
+    return error and f"--attention-backend: {error}"
 
 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
@@ -35,7 +36,7 @@ def test_a_backend_is_refused_at_build_exactly_where_a_pass_would_be(name):
     for backend in names():
         at_build = error_of(roberta, f"roberta_{name}", attention_backend=backend)
         assert at_build == in_a_pass(roberta(f"roberta_{name}"), backend, sentences()), backend
-        assert at_build is None or at_build.startswith(f"--attention-backend {backend}: "), at_build
+        assert at_build is None or at_build.startswith(f"--attention-backend: attention backend {backend}: "), at_build
     for backend in BACKENDS:
         at_build = error_of(transformer, f"transformer_{name}", attention_backend=backend)
         assert at_build == in_a_pass(transformer(f"transformer_{name}"), backend, *translation_batch()), backend
@@ -44,7 +45,7 @@ def test_a_backend_is_refused_at_build_exactly_where_a_pass_would_be(name):
 def test_what_only_some_layers_have_is_refused_too():
     line = error_of(roberta, "roberta_m4", attention_backend="sdpa", position_layers="3")
     assert line == (
-        "--attention-backend sdpa: positions depend on the content, which scaled_dot_product_attention "
+        "--attention-backend: attention backend sdpa: positions depend on the content, which scaled_dot_product_attention "
         "cannot add; use auto or eager or lean"
     )
     encoder_only = dict(position_stacks="encoder", attention_backend="sdpa")

@@ -323,3 +323,59 @@ def test_signals_are_a_python_programs_own_again_after_its_training(data, tmp_pa
     printed = train(arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation"),
                     tmp_path / "log", before=program)  # fmt: skip
     assert printed.splitlines()[-1] == '["the program\'s own"]'
+
+
+def test_ctrl_c_saves_where_what_reads_the_output_has_ended_by_it(data, tmp_path):
+    """fairseq-train ... 2>&1 | tee log"""
+    def arm():
+        from fairseq.tasks import FairseqTask
+
+        step = FairseqTask.optimizer_step
+
+        def optimizer_step(self, optimizer, model, update_num):
+            if update_num == 2:
+                read, write = os.pipe()
+                os.close(read)
+                os.dup2(write, 1)
+                os.dup2(write, 2)
+                os.kill(os.getpid(), signal.SIGINT)
+            return step(self, optimizer, model, update_num)
+
+        FairseqTask.optimizer_step = optimizer_step
+
+    command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
+    Run(command, tmp_path / "log", before=arm).wait()
+    assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 3
+
+
+def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
+    from fairseq_cli import train as command
+
+    def program():
+        main = command.cli_main
+
+        def cli_main():
+            with pytest.raises(SystemExit):
+                main()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("not ended")
+
+        command.cli_main = cli_main
+        signal_in_update(2, signal.SIGTERM)()
+
+    run = Run(arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation"), tmp_path / "log", before=program)
+    assert run.wait() == -signal.SIGTERM and "not ended" not in run.printed()
+
+
+def test_a_programs_own_processes_live_as_long_as_it_wants(data, tmp_path):
+    """A pool whose worker is killed while it waits for work would never end."""
+    from fairseq_relpos.training import ending
+
+    pool = multiprocessing.get_context("fork").Pool(1)
+    alive = pool._pool[0]
+    try:
+        ending.end_all()
+        assert alive.is_alive() and pool.apply(abs, (-1,)) == 1
+    finally:
+        ending.has_begun = False
+        pool.terminate()
