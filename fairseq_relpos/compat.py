@@ -313,8 +313,8 @@ def refuse_another_number_of_ranks():
         parsed = stock(parser, input_args, *args, **kwargs)
         given = " ".join(map(str, sys.argv if input_args is None else input_args))
         settings = parsed[0] if isinstance(parsed, tuple) else parsed
-        ranks = int(os.environ.get("WORLD_SIZE") or 1)
         if "--distributed-world-size" in given and all(name in os.environ for name in _TORCHRUN_VARIABLES):
+            ranks = int(os.environ["WORLD_SIZE"] or 1)
             if settings.distributed_world_size != ranks:
                 raise ValueError(
                     f"--distributed-world-size {settings.distributed_world_size}, but the launcher started "

@@ -19,12 +19,15 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBuilder
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.file_io import PathManager
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq_data import WORDS, masked_lm, translation, write_corpus
 
 from fairseq_relpos.cli import main as relpos
 from fairseq_relpos.models.roberta import RelPosRoberta
+from fairseq_relpos.wrong_input.data import check_files
+from fairseq_relpos.wrong_input.text import check_arguments
 
 USER_DIR = "fairseq_relpos"
 OFFICIAL_TUPE = Path(__file__).parent / "fixtures" / "golden" / "tupe_a"
@@ -350,6 +353,37 @@ def test_every_format_of_data_is_checked(impl, tmp_path):
     damage(tmp_path, "train.idx", lambda b: b[:-1])
     with pytest.raises(ValueError, match="train.idx is cut short or damaged"):
         load()
+
+
+def test_ids_of_words_that_a_task_adds_beside_mask_pass(tmp_path):
+    words = tmp_path / "dict.txt"
+    words.write_text("a 1\n")
+    for added, is_right in (("<mask>",), False), (("<sep>", "<mask>"), True):
+        dictionary = Dictionary.load(str(words))
+        for word in added:
+            dictionary.add_symbol(word)
+        written(str(tmp_path / "train"), "mmap", [4, 5])
+        if is_right:
+            assert len(data_utils.load_indexed_dataset(str(tmp_path / "train"), dictionary)) == 1
+            written(str(tmp_path / "train"), "mmap", [4, 7])
+        with pytest.raises(ValueError, match=f"the dictionary has {7 if is_right else 5} words"):
+            data_utils.load_indexed_dataset(str(tmp_path / "train"), dictionary)
+
+
+def test_a_file_that_only_fairseqs_path_manager_sees_is_there(monkeypatch, tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    written(str(tmp_path / "train"), "mmap", [4, 2])
+
+    def near(path):
+        return path.replace("far://", f"{tmp_path}/")
+
+    monkeypatch.setattr(PathManager, "exists", lambda path: os.path.exists(near(path)))
+    monkeypatch.setattr(PathManager, "isfile", lambda path: os.path.isfile(near(path)))
+    monkeypatch.setattr(PathManager, "get_local_path", near)
+    assert len(Dictionary.load("far://dict.txt")) == 5
+    check_files("far://train")
+    flags = ["--only-source", "--testpref", "text", "--srcdict", "far://dict.txt", "--destdir", str(tmp_path / "out")]
+    check_arguments(options.get_preprocessing_parser().parse_args(flags))
 
 
 def test_negative_ids_are_refused(tmp_path):

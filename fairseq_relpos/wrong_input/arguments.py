@@ -55,12 +55,17 @@ def in_words(parser, message):
     if choice:
         flag = choice[1].split("/")[0]
         value = choice[2].strip("'\"")
-        names = [str(name) for name in parser._option_string_actions[flag].choices]
-        return f"{flag} {value} is not known: {nearest(value, names)}"
+        action = parser._option_string_actions.get(flag)
+        if action is None:
+            return message  # of an argument without a flag
+        return f"{flag} {value} is not known: {nearest(value, [str(name) for name in action.choices])}"
     wrong = re.match(r"argument (\S+): invalid (\S+) value: (.*)", message)
     if wrong:
+        flag = wrong[1].split("/")[0]
         kind = {"int": "whole number", "float": "number"}.get(wrong[2], "value that it takes")
-        return f"{wrong[1].split('/')[0]}: {wrong[3]} is no {kind}"
+        if wrong[3] == "'???'":  # the default of a setting that has none
+            return f"a {kind} is missing: give {flag}"
+        return f"{flag}: {wrong[3]} is no {kind}"
     if message.startswith("unrecognized arguments: "):
         return unrecognized(parser, message.removeprefix("unrecognized arguments: "))
     return message

@@ -23,12 +23,13 @@ def explain_bad_dictionary():
     that does not say which file is meant.
     """
     from fairseq.data import Dictionary
+    from fairseq.file_io import PathManager
 
     @replace(Dictionary, "add_from_file")
     def check_dictionary(stock, self, file):
         if not isinstance(file, str):
             return stock(self, file)
-        if not os.path.exists(file):
+        if not PathManager.exists(file):
             folder, name = os.path.split(file)
             problem = f"has no {name}" if os.path.isdir(folder or ".") else "does not exist"
             raise MissingData(f"data directory {folder or '.'} {problem}")
@@ -38,7 +39,7 @@ def explain_bad_dictionary():
             if isinstance(error, OSError):
                 raise
             raise ValueError(
-                f"{file} is no dictionary of fairseq ({str(error).splitlines()[0]}): it is UTF-8 text with "
+                f"{file} is no dictionary of fairseq ({' '.join(str(error).split())}): it is UTF-8 text with "
                 "a line `WORD COUNT` for every word, as fairseq-preprocess writes it"
             ) from error
         self._relpos_words_of_file = len(self)
@@ -73,13 +74,16 @@ AGAIN = "copy the data folder again, or make it again with fairseq-preprocess"
 
 def check_files(path):
     """Raises ValueError, one line, for a .bin and .idx that cannot be read as the data they were."""
+    from fairseq.file_io import PathManager
+
     index, tokens = f"{path}.idx", f"{path}.bin"
-    there = [os.path.exists(index), os.path.exists(tokens)]
+    there = [PathManager.exists(index), PathManager.exists(tokens)]
     if not any(there):
         return  # a split that is not there has fairseq's own message
     if not all(there):
         here, gone = (index, tokens) if there[0] else (tokens, index)
         raise ValueError(f"{here} is there and {gone} is not: {AGAIN}")
+    index, tokens = PathManager.get_local_path(index), PathManager.get_local_path(tokens)
     with open(tokens, "rb"), open(index, "rb") as file:  # or says that it may not be read
         start = file.read(48)
     for magic, (header, check) in FORMATS.items():
@@ -174,8 +178,8 @@ def check_ids(path, dataset, dictionary):
     """Raises ValueError, one line, if the dictionary lacks an id of the data."""
     known = words = len(dictionary)
     read = getattr(dictionary, "_relpos_words_of_file", words)
-    if "<mask>" in dictionary and dictionary.index("<mask>") >= read:
-        known = read  # a task added <mask>, which no text has
+    if words == read + 1 and dictionary[read] == "<mask>":
+        known = read  # the task added <mask>, which no text has
     smallest, largest = _range_of_ids(path, dataset)
     if smallest < 0 or largest >= known:
         wrong = smallest if smallest < 0 else largest

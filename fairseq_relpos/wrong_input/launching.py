@@ -8,14 +8,22 @@ from ..shims import replace
 def name_the_wrong_variable():
     """WORLD_SIZE, RANK and the others that say how many ranks there are and where, are numbers that fit together.
 
-    All versions end in a traceback without the variable's name, or, with WORLD_SIZE=-1, train alone.
+    All versions end in a traceback without the variable's name, or, with WORLD_SIZE=-1, train alone. The commands
+    that generate or score text join no ranks, and may run beside any variables.
     """
     from fairseq import options
 
     @replace(options, "parse_args_and_arch")
-    def check(stock, *args, **kwargs):
-        check_variables()
-        return stock(*args, **kwargs)
+    def check(stock, parser, *args, **kwargs):
+        if not ALONE & parser._option_string_actions.keys():
+            check_variables()
+        return stock(parser, *args, **kwargs)
+
+
+#: flags of fairseq-generate and fairseq-interactive, and of fairseq-eval-lm, alone
+ALONE = {"--score-reference", "--output-word-probs"}
+#: torchrun's; without one of them the others are not read
+LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def check_variables():
@@ -30,7 +38,8 @@ def check_variables():
 
 def _number(name, lowest, highest=None):
     text = os.environ.get(name)
-    if text is None or (not text and name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")):
+    is_read = name not in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS") and all(other in os.environ for other in LAUNCHED)
+    if text is None or (not text and not is_read):
         return None
     if text.isdecimal() and lowest <= int(text) and (highest is None or int(text) <= highest):
         return int(text)

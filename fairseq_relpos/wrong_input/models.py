@@ -40,6 +40,8 @@ def what_the_task_needs(model, task):
     from ..models.sequence_encoder import SequenceEncoder
     from ..tasks.sequence_labels import SequenceLabelsTask
 
+    if not all(kind.__module__.split(".")[0] in ("fairseq", "fairseq_relpos") for kind in (model, type(task))):
+        return None  # a class of someone else may do anything
     if isinstance(task, SequenceLabelsTask) and not issubclass(model, SequenceEncoder):
         return "a model with one answer for a sequence, sequence_encoder_NAME"
     if isinstance(task, SentencePredictionTask):

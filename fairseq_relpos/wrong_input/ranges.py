@@ -10,16 +10,21 @@ LARGEST = 2**24
 #: that many seeds numpy has
 SEEDS = 2**32
 
-COUNTS = (
-    "batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple",
-    "save_interval", "validate_interval", "log_interval", "tokens_per_sample", "max_positions",
-    "max_source_positions", "max_target_positions", "beam", "nbest", "num_shards", "workers",
+#: sizes of layers and tables, for which memory is taken
+SIZES = (
+    "max_positions",
     *(f"{stack}_{what}" for stack in ("encoder", "decoder")
       for what in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")),
 )  # fmt: skip
+#: a large one means "never", or "no limit"
+COUNTS = (
+    "batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple",
+    "save_interval", "validate_interval", "log_interval", "tokens_per_sample", "max_source_positions",
+    "max_target_positions", "beam", "nbest", "num_shards", "update_freq",
+)  # fmt: skip
 FROM_ZERO = (
-    "max_update", "max_epoch", "num_workers", "warmup_updates", "save_interval_updates", "validate_interval_updates",
-    "adam_eps", "context_window", "prefix_size", "shard_id", "label_smoothing",
+    "max_update", "max_epoch", "num_workers", "warmup_updates", "validate_interval_updates", "adam_eps",
+    "context_window", "shard_id", "lr",
 )  # fmt: skip
 SHARES = (
     "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "pooler_dropout", "encoder_layerdrop",
@@ -29,11 +34,12 @@ SHARES = (
 #: name -> lowest and highest value, in the order in which they are looked at
 RANGES = {
     **dict.fromkeys(FROM_ZERO, (0, math.inf)),
-    **dict.fromkeys(COUNTS, (1, LARGEST)),
+    **dict.fromkeys(COUNTS, (1, math.inf)),
+    **dict.fromkeys(SIZES, (1, LARGEST)),
     **dict.fromkeys(SHARES, (0, 1)),
-    "max_tokens": (1, math.inf), "max_tokens_valid": (1, math.inf),
-    "seed": (0, SEEDS - 1), "lr": (0, math.inf), "update_freq": (1, math.inf), "clip_norm": (-math.inf, math.inf),
-}  # fmt: skip
+    "seed": (0, SEEDS - 1),
+    "clip_norm": (-math.inf, math.inf),
+}
 
 
 def refuse_impossible_numbers():

@@ -4,8 +4,9 @@ import codecs
 import contextlib
 import logging
 import os
+import re
 
-from ..shims import replace_main
+from ..shims import replace, replace_main
 
 
 def check_texts_before_they_are_binarised():
@@ -15,6 +16,16 @@ def check_texts_before_they_are_binarised():
     -1"), and leave half a data folder. An empty text is binarised with exit code 0, to data that
     no training can use, and so is one text as its own translation, where no language is named.
     """
+    from fairseq.data import Dictionary
+
+    @replace(Dictionary, "save")
+    def note(stock, self, file):
+        is_new = isinstance(file, str) and not os.path.exists(file)
+        try:
+            return stock(self, file)
+        finally:
+            if is_new and os.path.exists(file):
+                _dictionaries[os.path.abspath(file)] = _stamp(file)
 
     def check(stock, args):
         check_arguments(args)
@@ -26,10 +37,19 @@ def check_texts_before_they_are_binarised():
     replace_main("fairseq_cli.preprocess")(check)
 
 
+#: the dictionaries that this run has made, and what they were then
+_dictionaries = {}
+
+
+def _stamp(file):
+    status = os.stat(file)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 @contextlib.contextmanager
 def _all_or_nothing(args):
     """What a failed run has begun to write goes, for example on a full disk; what was there before stays,
-    and what another run writes beside it."""
+    and what another run writes beside it, such as another pair of languages."""
     folder = args.destdir
     before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
     # its log, on the same disk, would print a traceback for each line that finds no room
@@ -37,14 +57,33 @@ def _all_or_nothing(args):
     try:
         yield
     except BaseException:
-        own = ("dict.", *(f"{split}." for split in splits(args)))
+        own = own_names(args)
         for name in set(os.listdir(folder)) - before if os.path.isdir(folder) else ():
-            if name.startswith(own):
-                with contextlib.suppress(OSError):
-                    os.remove(os.path.join(folder, name))
+            path = os.path.abspath(os.path.join(folder, name))
+            with contextlib.suppress(OSError):
+                if own.fullmatch(name) or _dictionaries.get(path) == _stamp(path):
+                    os.remove(path)
         raise
     finally:
         logging.raiseExceptions = prints
+        _dictionaries.clear()
+
+
+def own_names(args):
+    """What the names of the files match that this run writes, without its dictionaries."""
+    pair = f"{args.source_lang}-{args.target_lang}"
+    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
+    stems, names = [], []
+    for split in () if args.dict_only else splits(args):
+        for language in languages:
+            stems.append(f"{split}.{pair}.{language}" if language else split)
+            names.append(f"{split}.{pair}.{language}" if language else f"{split}.{pair}")  # --dataset-impl raw
+    if args.align_suffix:
+        stems += [f"{split}.align" if args.only_source else f"{split}.align.{pair}" for split in ("train", "valid", "test")]
+    if args.alignfile:
+        names.append(f"alignment.{pair}.txt")
+    either = "|".join(map(re.escape, stems))
+    return re.compile("|".join([rf"(?:{either})(?:\.pt\d+)?\.(?:bin|idx)", *map(re.escape, names)]))
 
 
 def splits(args):
@@ -58,24 +97,28 @@ def splits(args):
 def check_arguments(args):
     """Raises ValueError, one line."""
     from fairseq import tasks
+    from fairseq.file_io import PathManager
 
     if not args.only_source and not (args.source_lang and args.target_lang):
         raise ValueError(
             "fairseq-preprocess: give --only-source for one text, or --source-lang and --target-lang "
             "for two that are translations of each other"
         )
-    if args.source_lang and args.source_lang == args.target_lang:
+    if not args.only_source and args.source_lang == args.target_lang:
         raise ValueError(
             f"--source-lang and --target-lang are both {args.source_lang}: one text is no translation of itself; give "
             "--only-source for one text"
         )
-    if args.dataset_impl == "huffman":
-        raise ValueError("--dataset-impl huffman is not written by fairseq-preprocess: leave the flag out")
+    if args.workers < 1:
+        raise ValueError(f"--workers {args.workers}: give 1 or more")
+    if args.dataset_impl == "huffman" or (args.dataset_impl == "fasta" and not args.dict_only):
+        raise ValueError(f"--dataset-impl {args.dataset_impl} is not written by fairseq-preprocess: leave the flag out")
     if args.joined_dictionary and args.srcdict and args.tgtdict:
         raise ValueError("--joined-dictionary is one for both sides: give --srcdict or --tgtdict, not both")
-    given = {"--srcdict": args.srcdict, "--tgtdict": args.tgtdict}
+    reads_tgtdict = not args.only_source or (args.joined_dictionary and not args.srcdict)
+    given = {"--srcdict": args.srcdict, "--tgtdict": args.tgtdict if reads_tgtdict else None}
     for flag, path in given.items():
-        if path and not os.path.isfile(path):
+        if path and not PathManager.isfile(path):
             raise ValueError(f"{flag} {path} is no file: give the dict.txt to use, or leave the flag out to make one")
         if path:
             tasks.get_task(args.task).load_dictionary(path)  # or says what is wrong with it

@@ -1,15 +1,19 @@
 """Numbers, overrides and launchers' variables that cannot be: one line each."""
 
+import argparse
 from argparse import Namespace
 
 import pytest
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, models, options
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationTask
 from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
 import fairseq_relpos
-from fairseq_relpos.wrong_input import text
+from fairseq_relpos.wrong_input import arguments, text
 from fairseq_relpos.wrong_input.launching import check_variables
+from fairseq_relpos.wrong_input.models import what_the_task_needs
 from fairseq_relpos.wrong_input.needed import check_languages, check_numbers_of_parts
 from fairseq_relpos.wrong_input.overrides import as_dict, check_overrides
 from fairseq_relpos.wrong_input.ranges import check_numbers
@@ -26,6 +30,18 @@ USER_DIR = fairseq_relpos.__path__[0]
 def test_a_number_that_the_flag_cannot_have_is_refused(name, value):
     with pytest.raises(ValueError, match=f"--{name.replace('_', '-')}"):
         check_numbers(Namespace(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ("save_interval", "validate_interval", "log_interval", "batch_size", "tokens_per_sample", "max_source_positions"),
+)
+def test_a_huge_number_that_means_never_passes(name):
+    check_numbers(Namespace(**{name: 10**10}))
+
+
+def test_minus_one_that_fairseq_takes_as_off_passes():
+    check_numbers(Namespace(save_interval_updates=-1, prefix_size=-1))
 
 
 def test_shares_of_the_same_tokens_are_one_at_most():
@@ -54,11 +70,19 @@ def of_the_parser(*more):
 @pytest.mark.parametrize(
     "flags, message",
     [(("--seed", -1), "--seed -1: give 0 or more"), (("--optimizer-overrides", "[1]"), "no dict"),
-     (("--lr-scheduler", "polynomial_decay"), "give --total-num-update")],
+     (("--lr-scheduler", "polynomial_decay"), "give --total-num-update"),
+     (("--lr-scheduler", "triangular"), "give --max-lr$")],
 )  # fmt: skip
 def test_a_command_that_is_given_one_ends_in_one_line(flags, message):
     with pytest.raises(SystemExit, match=f"fairseq_relpos: error: .*{message}"):
         of_the_parser(*flags)
+
+
+def test_a_wrong_positional_argument_keeps_its_message():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["a", "b"])
+    message = "argument kind: invalid choice: 'c' (choose from 'a', 'b')"
+    assert arguments.in_words(parser, message) == message
 
 
 @pytest.mark.parametrize("text", ("{", "abc", "[1]", "", "None", "{1: 2}", "{'a': print(1)}"))
@@ -84,6 +108,15 @@ def test_overrides_are_settings_of_the_checkpoint_or_flags_of_its_model():
         check_overrides({"encoder_layers": "x"}, settings())
 
 
+def test_a_task_or_model_of_a_user_is_not_judged():
+    class DecoderOnly(TranslationTask):
+        pass
+
+    language_model = models.ARCH_MODEL_REGISTRY["transformer_lm"]
+    assert what_the_task_needs(language_model, object.__new__(TranslationTask))
+    assert what_the_task_needs(language_model, object.__new__(DecoderOnly)) is None
+
+
 def test_overrides_of_a_program_are_its_own():
     cfg = settings()
     checkpoint_utils.overwrite_args_by_name(cfg, {"of_a_program": 1})
@@ -92,7 +125,7 @@ def test_overrides_of_a_program_are_its_own():
 
 @pytest.mark.parametrize(
     "name, value",
-    [("WORLD_SIZE", "abc"), ("WORLD_SIZE", "-1"), ("RANK", "2"), ("RANK", ""), ("LOCAL_RANK", "x"),
+    [("WORLD_SIZE", "abc"), ("WORLD_SIZE", "-1"), ("RANK", "2"), ("LOCAL_RANK", "x"),
      ("MASTER_PORT", "99999"), ("SLURM_STEP_NUM_TASKS", "x")],
 )  # fmt: skip
 def test_a_launchers_variable_that_is_no_such_number_is_named(monkeypatch, name, value):
@@ -105,16 +138,66 @@ def test_a_launchers_variable_that_is_no_such_number_is_named(monkeypatch, name,
         check_variables()
 
 
+def test_an_empty_variable_is_none_unless_the_launchers_are_read(monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "")
+    check_variables()
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    with pytest.raises(ValueError, match="the variable RANK is ''"):
+        check_variables()
+
+
+def test_generation_joins_no_ranks_whatever_the_variables_say(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "abc")
+    for interactive in (False, True):
+        parser = options.get_generation_parser(interactive)
+        assert options.parse_args_and_arch(parser, ["data", "--path", "x.pt"]).path == "x.pt"
 
 
 def test_a_preprocessing_that_fails_takes_back_what_it_has_written(tmp_path):
     (tmp_path / "valid.bin").write_text("of before")
-    args = Namespace(destdir=str(tmp_path), trainpref="text", validpref="a,b", testpref=None)
+    args = preprocessing("--only-source --trainpref text --validpref a,b", tmp_path)
     with pytest.raises(OSError), text._all_or_nothing(args):
-        for name in ("train.bin", "dict.txt", "valid1.idx", "test.bin"):
+        Dictionary().save(str(tmp_path / "dict.txt"))
+        for name in ("train.bin", "train.pt1.idx", "valid1.idx", "test.bin"):
             (tmp_path / name).write_text("half")
         raise OSError("no room")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["test.bin", "valid.bin"]
+
+
+def preprocessing(flags, folder):
+    return options.get_preprocessing_parser().parse_args([*flags.split(), "--destdir", str(folder)])
+
+
+def test_a_preprocessing_that_fails_leaves_what_another_writes_beside_it(tmp_path):
+    others = ["dict.de.txt", "dict.en.txt", "train.align.en-de.bin", "train.en-de.de.bin", "train.en-de.en.idx"]
+    own = ["alignment.en-fr.txt", "train.align.en-fr.idx", "train.en-fr.en.bin", "train.en-fr.fr.pt1.idx"]
+    flags = "-s en -t fr --trainpref text --align-suffix align --alignfile text.align"
+    with pytest.raises(OSError), text._all_or_nothing(preprocessing(flags, tmp_path)):
+        for language in ("en", "fr"):
+            Dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+        for name in (*others, *own):
+            (tmp_path / name).write_text("of another run" if name in others else "half")
+        raise OSError("no room")
+    assert sorted(path.name for path in tmp_path.iterdir()) == others
+
+
+def test_preprocess_takes_one_side_of_a_pair_and_reads_no_dictionary_of_the_other(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    flags = f"--only-source --testpref text --srcdict {tmp_path}/dict.txt"
+    text.check_arguments(preprocessing(f"{flags} -s en -t en", tmp_path / "out"))
+    text.check_arguments(preprocessing(f"{flags} -s en -t de --tgtdict gone.txt", tmp_path / "out"))
+    with pytest.raises(ValueError, match="both en"):
+        text.check_arguments(preprocessing(f"-s en -t en --testpref text --srcdict {tmp_path}/dict.txt", tmp_path / "out"))
+
+
+@pytest.mark.parametrize("flags", ("--workers 0", "--dataset-impl fasta"))
+def test_preprocess_refuses_what_it_cannot_do(flags, tmp_path):
+    with pytest.raises(ValueError, match=flags):
+        text.check_arguments(preprocessing(f"--only-source --trainpref text {flags}", tmp_path))
 
 
 def test_one_language_alone_has_to_be_that_of_the_data(tmp_path):
