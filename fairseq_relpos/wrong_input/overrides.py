@@ -3,10 +3,16 @@
 import argparse
 import ast
 import difflib
+import enum
+import logging
+import re
+import sys
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from ..shims import replace
+
+logger = logging.getLogger(__name__)
 
 EXAMPLE = {"model_overrides": "{'max_target_positions': 4000}", "optimizer_overrides": "{'lr': 0.001}"}
 
@@ -20,20 +26,20 @@ def refuse_overrides_without_effect():
     from fairseq import checkpoint_utils, options
     from fairseq.optim import FairseqOptimizer
 
-    asked = {}
+    command = Command({}, {})
 
     @replace(options, "parse_args_and_arch")
     def read(stock, parser, *args, **kwargs):
+        nonlocal command
         parsed = stock(parser, *args, **kwargs)
         settings = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
         given = {name: as_dict(name, settings[name]) for name in EXAMPLE if settings.get(name) is not None}
-        asked.clear()
-        asked.update(given.get("model_overrides", {}))
+        command = Command(given.get("model_overrides", {}), settings)
         return parsed
 
     @replace(checkpoint_utils, "overwrite_args_by_name")
     def check(stock, cfg, overrides):
-        check_overrides(asked, cfg)
+        command.check(cfg)
         return stock(cfg, overrides)
 
     @replace(FairseqOptimizer, "load_state_dict")
@@ -57,41 +63,146 @@ def as_dict(name, text):
     raise ValueError(f"--{name.replace('_', '-')} {text!r} is no dict of names and values, such as \"{EXAMPLE[name]}\"")
 
 
-def check_overrides(overrides, settings):
-    """Raises ValueError, one line, for a name that the settings of a checkpoint do not have, and that is no
-    flag of its model, and for a value of another kind."""
-    known = dict(_settings(settings))
+class Command:
+    """The overrides of a command, and the checkpoints that it loads one after the other."""
+
+    def __init__(self, overrides, settings):
+        self.overrides = overrides
+        self.settings = settings
+        self.unknown = None  # to all checkpoints so far
+        self.left = _checkpoints(settings)
+
+    def check(self, cfg):
+        """Raises ValueError, one line, for a value that cannot be meant, and, with the last checkpoint, for a
+        name that none of them can use. In doubt it warns."""
+        unknown = check_overrides(self.overrides, cfg, self.settings)
+        self.unknown = unknown if self.unknown is None else {k: v for k, v in self.unknown.items() if k in unknown}
+        self.left -= 1
+        for message in self.unknown.values():
+            if self.left <= 0:
+                raise ValueError(message)
+            logger.warning(f"{message}; another checkpoint may have it")
+
+
+def _checkpoints(settings):
+    """How many checkpoints a command with these settings loads."""
+    from fairseq import utils
+
+    path = settings.get("path")
+    several = len(utils.split_paths(path)) * (settings.get("checkpoint_shard_count") or 1) if path else 1
+    return several + bool(settings.get("lm_path"))
+
+
+def check_overrides(overrides, settings, of_the_command=()):
+    """{name: message} of the names that a checkpoint with these settings cannot use. Raises ValueError, one
+    line, for a value of another kind. Warns of what may have an effect and may not."""
+    known = {**_of_the_choices(overrides), **dict(_settings(settings))}
+    unknown = {}
     for name, value in overrides.items():
-        if name not in known:
+        if name in known:
+            _check_kind(name, known[name], value)
+        elif name not in of_the_command:
             near = difflib.get_close_matches(name, known, 3)
             nearest = f"; the nearest: {', '.join(near)}" if near else ""
-            raise ValueError(f"--model-overrides: the checkpoint has no setting {name!r}{nearest}")
-        before = known[name]
-        kinds = (int, float) if isinstance(before, float) else type(before)
-        if before is not None and value is not None and not isinstance(value, kinds):
-            raise ValueError(f"--model-overrides: {name} is {before!r} in the checkpoint: {value!r} is of another kind")
+            message = f"--model-overrides: the checkpoint has no setting {name!r}{nearest}"
+            if _may_be_read(name, near, settings):
+                logger.warning(f"{message}; it has an effect only if the code of the model reads it")
+            else:
+                unknown[name] = message
+    return unknown
+
+
+def _may_be_read(name, near, settings):
+    """Whether a model reads a setting that its checkpoint has not got, and that is no flag of it."""
+    model = settings.get("model")
+    if not _is_ours(model):
+        return True
+    if not isinstance(model, argparse.Namespace):
+        return False  # fairseq sets only the names that are there
+    return not near or _is_in_the_code(name)
+
+
+def _is_ours(model_settings):
+    """Whether the model is fairseq's or this package's, whose settings are known. None: there is no model."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
+    if model_settings is None:
+        return True
+    name = getattr(model_settings, "arch", None) or getattr(model_settings, "_name", None)
+    model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+    return model is not None and model.__module__.split(".")[0] in OURS
+
+
+OURS = ("fairseq", "fairseq_relpos")
+
+
+def _is_in_the_code(name):
+    """Whether a loaded module of fairseq or of this package has the name, as in getattr(args, name, False)."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    files = {
+        module.__file__ for key, module in list(sys.modules.items())
+        if key.split(".")[0] in OURS and (getattr(module, "__file__", None) or "").endswith(".py")
+    }  # fmt: skip
+    for file in files:
+        with open(file, encoding="utf-8") as code:
+            if word.search(code.read()):
+                return True
+    return False
+
+
+def _check_kind(name, before, value):
+    """A number may stand for a bool, and a tuple for a list; what fairseq reads from text may be given as it is."""
+    kind, other = _kind(before), _kind(value)
+    if None in (before, value) or kind is other:
+        return
+    message = f"--model-overrides: {name} is {before!r} in the checkpoint: {value!r} is of another kind"
+    if kind is str and other in (float, list):
+        logger.warning(message)
+    else:
+        raise ValueError(message)
+
+
+def _kind(value):
+    for kinds, kind in (((bool, int, float), float), ((list, tuple, ListConfig), list), ((str, enum.Enum), str)):
+        if isinstance(value, kinds):
+            return kind
+    return type(value)
+
+
+def _of_the_choices(overrides):
+    """{name: None} of the settings of parts that the overrides choose, such as {'bpe': 'sentencepiece'}."""
+    from fairseq.registry import REGISTRIES
+
+    names = {}
+    for kind, registry in REGISTRIES.items():
+        choice = overrides.get(kind)
+        if not isinstance(choice, str) or choice not in registry["registry"]:
+            continue
+        names.update(dict.fromkeys(_flags(registry["registry"][choice])))
+        names.update(dict.fromkeys(getattr(registry["dataclass_registry"].get(choice), "__dataclass_fields__", ())))
+    return names
 
 
 def _settings(settings):
     """(name, value) at any depth, as fairseq looks for the names, and (name, None) of the model's other
     flags, which a checkpoint of before them has not got."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
     for name in settings:
         value = settings[name] if not OmegaConf.is_missing(settings, name) else None
         if isinstance(value, DictConfig):
             yield name, None
             yield from _settings(value)
         elif isinstance(value, argparse.Namespace):
-            yield from dict.fromkeys(_flags(value)).items()
+            yield from dict.fromkeys(_flags(ARCH_MODEL_REGISTRY.get(getattr(value, "arch", None)))).items()
             yield from vars(value).items()
         else:
             yield name, value
 
 
-def _flags(model_settings):
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
+def _flags(part):
+    """The names that a class adds to the command line."""
     parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
-    model = ARCH_MODEL_REGISTRY.get(getattr(model_settings, "arch", None))
-    if model is not None:
-        model.add_args(parser)
+    if hasattr(part, "add_args"):
+        part.add_args(parser)
     return [action.dest for action in parser._actions]

@@ -1,6 +1,7 @@
 """Numbers, overrides and launchers' variables that cannot be: one line each."""
 
 import argparse
+import logging
 from argparse import Namespace
 
 import pytest
@@ -15,7 +16,7 @@ from fairseq_relpos.wrong_input import arguments, text
 from fairseq_relpos.wrong_input.launching import check_variables
 from fairseq_relpos.wrong_input.models import what_the_task_needs
 from fairseq_relpos.wrong_input.needed import check_languages, check_numbers_of_parts
-from fairseq_relpos.wrong_input.overrides import as_dict, check_overrides
+from fairseq_relpos.wrong_input.overrides import Command, as_dict, check_overrides
 from fairseq_relpos.wrong_input.ranges import check_numbers
 
 USER_DIR = fairseq_relpos.__path__[0]
@@ -103,9 +104,41 @@ def test_overrides_are_settings_of_the_checkpoint_or_flags_of_its_model():
     check_overrides({"encoder_layers": 3, "dropout": 0, "tokens_per_sample": 32, "task": {}}, settings())
     check_overrides({"unpad": True}, settings())  # a checkpoint of before that flag
     with pytest.raises(ValueError, match="no setting 'dropuot'; the nearest: dropout"):
-        check_overrides({"dropuot": 0.3}, settings())
+        Command({"dropuot": 0.3}, {}).check(settings())
     with pytest.raises(ValueError, match="encoder_layers is 2 in the checkpoint: 'x' is of another kind"):
         check_overrides({"encoder_layers": "x"}, settings())
+
+
+def test_overrides_of_kinds_and_names_that_fairseq_takes_pass(caplog):
+    cfg = settings()
+    cfg.task.update({"shuffle": True, "update_freq": [1], "seed": 1, "bpe": None})
+    Command({"shuffle": 0, "update_freq": (2,), "seed": 2.0, "dropout": True}, {}).check(cfg)
+    Command({"bpe": "sentencepiece", "sentencepiece_model": "m"}, {}).check(cfg)
+    Command({"beam": 4}, {"beam": 5}).check(cfg)
+    assert not caplog.records
+
+
+def test_a_name_that_only_another_checkpoint_of_the_command_has_passes():
+    other = settings()
+    other.task.another_name = 1
+    for first, second in ((settings(), other), (other, settings())):
+        command = Command({"another_name": 2}, {"path": "a.pt", "lm_path": "lm.pt"})
+        command.check(first)
+        command.check(second)
+    command = Command({"dropuot": 2}, {"path": "a.pt:b.pt"})
+    command.check(settings())
+    with pytest.raises(ValueError, match="'dropuot'"):
+        command.check(other)
+
+
+def test_a_name_that_only_the_code_of_the_model_knows_is_a_warning(caplog):
+    cfg = settings()
+    cfg.model.arch = "roberta_base"
+    caplog.set_level(logging.WARNING)
+    Command({"checkpoint_activations": True}, {}).check(cfg)  # by getattr alone
+    cfg.model.arch = "of_a_user"
+    Command({"dropuot": 0.3}, {}).check(cfg)
+    assert ["checkpoint_activations" in r.message or "dropuot" in r.message for r in caplog.records] == [True, True]
 
 
 def test_a_task_or_model_of_a_user_is_not_judged():
