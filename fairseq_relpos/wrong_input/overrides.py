@@ -5,6 +5,7 @@ import ast
 import difflib
 import enum
 import logging
+import os
 import re
 import sys
 
@@ -21,7 +22,8 @@ def refuse_overrides_without_effect():
     """--model-overrides is a dict of settings that the checkpoint has, each with a value of its kind.
 
     All versions leave out a name that the checkpoint does not know, without a word, so that a misspelt one
-    evaluates the model as it was; --optimizer-overrides the same. fairseq-validate and fairseq-eval-lm run the text as Python.
+    evaluates the model as it was; --optimizer-overrides the same. Where code of a model may read the name all the
+    same, by getattr, it is a warning. fairseq-validate and fairseq-eval-lm run the text as Python.
     """
     from fairseq import checkpoint_utils, options
     from fairseq.optim import FairseqOptimizer
@@ -93,7 +95,7 @@ def _checkpoints(settings):
     return several + bool(settings.get("lm_path"))
 
 
-def check_overrides(overrides, settings, of_the_command=()):
+def check_overrides(overrides, settings, of_the_command):
     """{name: message} of the names that a checkpoint with these settings cannot use. Raises ValueError, one
     line, for a value of another kind. Warns of what may have an effect and may not."""
     known = {**_of_the_choices(overrides), **dict(_settings(settings))}
@@ -105,21 +107,22 @@ def check_overrides(overrides, settings, of_the_command=()):
             near = difflib.get_close_matches(name, known, 3)
             nearest = f"; the nearest: {', '.join(near)}" if near else ""
             message = f"--model-overrides: the checkpoint has no setting {name!r}{nearest}"
-            if _may_be_read(name, near, settings):
+            if _may_be_read(name, near, settings, of_the_command.get("user_dir")):
                 logger.warning(f"{message}; it has an effect only if the code of the model reads it")
             else:
                 unknown[name] = message
     return unknown
 
 
-def _may_be_read(name, near, settings):
+def _may_be_read(name, near, settings, user_dir):
     """Whether a model reads a setting that its checkpoint has not got, and that is no flag of it."""
     model = settings.get("model")
     if not _is_ours(model):
         return True
     if not isinstance(model, argparse.Namespace):
         return False  # fairseq sets only the names that are there
-    return not near or _is_in_the_code(name)
+    is_of_a_user = user_dir and os.path.basename(os.path.abspath(user_dir)) not in OURS
+    return bool(is_of_a_user and not near) or _is_in_the_code(name)
 
 
 def _is_ours(model_settings):
@@ -138,7 +141,7 @@ OURS = ("fairseq", "fairseq_relpos")
 
 def _is_in_the_code(name):
     """Whether a loaded module of fairseq or of this package has the name, as in getattr(args, name, False)."""
-    word = re.compile(rf"\b{re.escape(name)}\b")
+    word = re.compile(rf"""(["']){re.escape(name)}\1|\b(args|cfg)\.{re.escape(name)}\b""")
     files = {
         module.__file__ for key, module in list(sys.modules.items())
         if key.split(".")[0] in OURS and (getattr(module, "__file__", None) or "").endswith(".py")

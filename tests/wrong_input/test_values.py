@@ -101,12 +101,12 @@ def settings():
 
 
 def test_overrides_are_settings_of_the_checkpoint_or_flags_of_its_model():
-    check_overrides({"encoder_layers": 3, "dropout": 0, "tokens_per_sample": 32, "task": {}}, settings())
-    check_overrides({"unpad": True}, settings())  # a checkpoint of before that flag
+    check_overrides({"encoder_layers": 3, "dropout": 0, "tokens_per_sample": 32, "task": {}}, settings(), {})
+    check_overrides({"unpad": True}, settings(), {})  # a checkpoint of before that flag
     with pytest.raises(ValueError, match="no setting 'dropuot'; the nearest: dropout"):
         Command({"dropuot": 0.3}, {}).check(settings())
     with pytest.raises(ValueError, match="encoder_layers is 2 in the checkpoint: 'x' is of another kind"):
-        check_overrides({"encoder_layers": "x"}, settings())
+        check_overrides({"encoder_layers": "x"}, settings(), {})
 
 
 def test_overrides_of_kinds_and_names_that_fairseq_takes_pass(caplog):
@@ -136,9 +136,16 @@ def test_a_name_that_only_the_code_of_the_model_knows_is_a_warning(caplog):
     cfg.model.arch = "roberta_base"
     caplog.set_level(logging.WARNING)
     Command({"checkpoint_activations": True}, {}).check(cfg)  # by getattr alone
+    Command({"nosuch": 1}, {"user_dir": "of/a_user"}).check(cfg)
     cfg.model.arch = "of_a_user"
     Command({"dropuot": 0.3}, {}).check(cfg)
-    assert ["checkpoint_activations" in r.message or "dropuot" in r.message for r in caplog.records] == [True, True]
+    assert [record.message.split("'")[1] for record in caplog.records] == ["checkpoint_activations", "nosuch", "dropuot"]
+
+
+@pytest.mark.parametrize("name", ("nosuch", "encoder_layrs"))
+def test_a_name_that_no_code_reads_is_refused(name):
+    with pytest.raises(ValueError, match=f"no setting '{name}'"):
+        Command({name: 1}, {"user_dir": USER_DIR}).check(settings())
 
 
 def test_a_task_or_model_of_a_user_is_not_judged():
