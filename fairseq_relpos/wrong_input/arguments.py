@@ -7,6 +7,7 @@ import os
 import re
 
 from ..shims import replace, replace_main
+from ..training.agreement import together
 
 
 def say_the_nearest_name():
@@ -140,7 +141,10 @@ def refuse_a_missing_file_to_start_from():
 
     @replace(checkpoint_utils, "load_checkpoint")
     def check(stock, cfg, trainer, **kwargs):
-        suffix = trainer.checkpoint_suffix or ""
+        together(lambda: check_files(cfg, trainer.checkpoint_suffix or ""))
+        return stock(cfg, trainer, **kwargs)
+
+    def check_files(cfg, suffix):
         last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
         if cfg.restore_file != "checkpoint_last.pt":
             restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
@@ -156,7 +160,6 @@ def refuse_a_missing_file_to_start_from():
                     )
                 if path is not None:
                     break
-        return stock(cfg, trainer, **kwargs)
 
 
 def check_restore_file(path, last, exists):
