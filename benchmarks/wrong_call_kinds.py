@@ -151,7 +151,7 @@ TRAINING_VALUES = {
     "--adam-betas": ("(", "abc", "0.9", "(0.9,)", "(2, 0.9)", "(0.9, 'x')", ""), "--adam-eps": (*NUMBER, "-1"),
     "--lr-scheduler": UNKNOWN, "--optimizer": UNKNOWN, "--criterion": UNKNOWN, "--task": UNKNOWN,
     "--arch": UNKNOWN, "--warmup-updates": (*NUMBER, "-3"), "--save-interval": COUNT, "--validate-interval": COUNT,
-    "--log-interval": COUNT, "--save-interval-updates": (*NUMBER, "-5"), "--keep-interval-updates": NUMBER,
+    "--log-interval": COUNT, "--save-interval-updates": NUMBER, "--keep-interval-updates": NUMBER,
     "--keep-last-epochs": NUMBER, "--log-format": UNKNOWN, "--train-subset": UNKNOWN, "--valid-subset": UNKNOWN,
     "--required-batch-size-multiple": COUNT, "--patience": NUMBER, "--ddp-backend": UNKNOWN,
     "--position-encoding": (*UNKNOWN, "t5,", "t5 t5", "T5"), "--attention-backend": UNKNOWN,
