@@ -34,6 +34,7 @@ def start(place, script, *arguments, **environment):
     return subprocess.Popen(
         ["bash", "-c", text, "run.sh", *arguments], cwd=place, env={**os.environ, **environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup ignores, and bash then, too
     )  # fmt: skip
 
 
