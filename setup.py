@@ -40,8 +40,7 @@ setup(
         "matplotlib>=3.7",
         "tqdm>=4.64",
     ],
-    extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "triton": TRITON, "test": TEST,
-                    "dev": DEV},
+    extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "triton": TRITON, "test": TEST, "dev": DEV},
     entry_points={"console_scripts": ["fairseq-relpos = fairseq_relpos.__main__:main"]},
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -54,11 +54,12 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rows = [row for length in args.lengths for row in measure(length, args)]
-    print(f"B={args.batch}, H={args.heads}, d={args.head_dim}, dropout {args.dropout}, "
-          f"{args.threads} thread(s): times plain attention, and its peak memory")
+    print(
+        f"B={args.batch}, H={args.heads}, d={args.head_dim}, dropout {args.dropout}, "
+        f"{args.threads} thread(s): times plain attention, and its peak memory"
+    )
     for row in rows:
-        print(f"T={row['length']:<5} {row['encoding']:16} {row['backend']:8} "
-              f"{row['ratio']:6.2f} {row['memory']:6.2f}")
+        print(f"T={row['length']:<5} {row['encoding']:16} {row['backend']:8} {row['ratio']:6.2f} {row['memory']:6.2f}")
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         result = {"benchmark": "attention", "machine": machine(), "settings": settings, "rows": rows}
@@ -68,7 +69,8 @@ def main():
 def measure(length, args):
     dims = Dims(args.heads * args.head_dim, args.heads, length)
     steps = {
-        (PLAIN, "-"): plain, ("sdpa", "-"): Fused(args.dropout),
+        (PLAIN, "-"): plain,
+        ("sdpa", "-"): Fused(args.dropout),
         ("sdpa + mask", "-"): Fused(args.dropout, torch.zeros(1, args.heads, length, length)),
         ("fairseq", "-"): Stock(dims, args.dropout),
     }
@@ -81,9 +83,7 @@ def measure(length, args):
             step = OneEncoding(name, dims, backend, args.dropout)
             if step.served():
                 steps[name, backend] = step
-    seconds = in_turns(
-        steps, args.rounds, lambda step: timed(step, dims, length, args), desc=f"T={length}"
-    )
+    seconds = in_turns(steps, args.rounds, lambda step: timed(step, dims, length, args), desc=f"T={length}")
     memory = {key: peak_memory(timed, step, dims, length, args) for key, step in steps.items()}
     baseline = PLAIN, "-"
     for name, backend in steps:
@@ -91,15 +91,18 @@ def measure(length, args):
         ratios = [x / y for x, y in zip(mine, seconds[baseline])]
         peak = memory[name, backend]
         yield {
-            "length": length, "encoding": name, "backend": backend,
-            "seconds": statistics.median(mine), "ratio": statistics.median(ratios),
-            "peak_mib": peak / 2**20, "memory": peak / memory[baseline],
+            "length": length,
+            "encoding": name,
+            "backend": backend,
+            "seconds": statistics.median(mine),
+            "ratio": statistics.median(ratios),
+            "peak_mib": peak / 2**20,
+            "memory": peak / memory[baseline],
         }
 
 
 def timed(step, dims, length, args):
-    q, k, v = (torch.randn(args.batch, dims.num_heads, length, dims.head_dim, requires_grad=True)
-               for _ in range(3))
+    q, k, v = (torch.randn(args.batch, dims.num_heads, length, dims.head_dim, requires_grad=True) for _ in range(3))
     clock = time.process_time if args.threads == 1 else time.perf_counter
     start = clock()
     step(q, k, v).sum().backward()
@@ -136,9 +139,7 @@ class Stock:
     """fairseq's own, on the values as its input [T, B, E]."""
 
     def __init__(self, dims, dropout):
-        self.attention = MultiheadAttention(
-            dims.embed_dim, dims.num_heads, dropout=dropout, self_attention=True
-        )
+        self.attention = MultiheadAttention(dims.embed_dim, dims.num_heads, dropout=dropout, self_attention=True)
 
     def __call__(self, q, k, v):
         x = v.permute(2, 0, 1, 3).flatten(2)

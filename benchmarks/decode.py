@@ -56,14 +56,20 @@ class Decoding:
         words = Dictionary()
         for word in range(args.vocabulary - 4):
             words.add_symbol(str(word))
-        settings = Namespace(arch=arch, max_source_positions=256, max_target_positions=256,
-                             share_decoder_input_output_embed=True, attention_backend=args.backend)
+        settings = Namespace(
+            arch=arch,
+            max_source_positions=256,
+            max_target_positions=256,
+            share_decoder_input_output_embed=True,
+            attention_backend=args.backend,
+        )
         ARCH_CONFIG_REGISTRY[arch](settings)
         torch.manual_seed(1)
         task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
         self.models = [ARCH_MODEL_REGISTRY[arch].build_model(settings, task).eval()]
-        self.generator = SequenceGenerator(self.models, words, beam_size=args.beam,
-                                           min_len=args.length, max_len_b=args.length)
+        self.generator = SequenceGenerator(
+            self.models, words, beam_size=args.beam, min_len=args.length, max_len_b=args.length
+        )
         torch.manual_seed(1)
         sources = torch.randint(4, args.vocabulary, (args.batch, args.source_length))
         sources[:, -1] = words.eos()
@@ -84,12 +90,14 @@ def report(seconds, args):
     rows = []
     for arch, times in seconds.items():
         ratios = [theirs / mine for mine, theirs in zip(times, seconds[STOCK])]
-        rows.append({
-            "arch": arch,
-            "tokens_per_second": tokens / statistics.median(times),
-            "ratio": statistics.median(ratios),
-            "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-        })
+        rows.append(
+            {
+                "arch": arch,
+                "tokens_per_second": tokens / statistics.median(times),
+                "ratio": statistics.median(ratios),
+                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+            }
+        )
     print("| architecture | tokens/s | times stock | quartiles |\n|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])

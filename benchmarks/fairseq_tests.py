@@ -6,8 +6,8 @@
 
 The tests are the clone's, the fairseq that they test is the installed one. With the plugin, pytest imports
 fairseq_relpos before it reads the tests. Files with a test that differs run once more, alone, for some
-tests draw random numbers and fail now and then. The exit code is 1 where a test passes without the plugin alone, and is none of those in which
-the plugin is stricter on purpose (STRICTER below, docs/troubleshooting.md).
+tests draw random numbers and fail now and then. The exit code is 1 where a test passes without the plugin
+alone, and is none of those in which the plugin is stricter on purpose (STRICTER below, docs/troubleshooting.md).
 """
 
 import argparse
@@ -126,9 +126,14 @@ def run(folder, piece, way, seconds):
     why = None
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, timeout=seconds,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            env=environment,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         why = None if report.exists() else f"ended with exit code {done.returncode}"
     except subprocess.TimeoutExpired:
         why = f"not done after {seconds:g} s"

@@ -46,26 +46,26 @@ def main():
         parser.exit(1, "gpu.py: the kernels' tests fail on this GPU: nothing was timed\n")
     rows = [row for length in args.lengths for row in measure(length, args)]
     for row in rows:
-        print("T={length:<5} {encoding:16} {backend:8} {ratio:6.2f} x time {memory:6.2f} x memory"
-              .format(**row))
+        print("T={length:<5} {encoding:16} {backend:8} {ratio:6.2f} x time {memory:6.2f} x memory".format(**row))
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         gpu = torch.cuda.get_device_name()
-        result = {"benchmark": "gpu", "machine": {**machine(), "gpu": gpu},
-                  "settings": settings, "rows": rows}
+        result = {"benchmark": "gpu", "machine": {**machine(), "gpu": gpu}, "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def measure(length, args):
     dims = Dims(args.heads * args.head_dim, args.heads, length)
     shape = max(1, args.tokens // length), args.heads, length, args.head_dim
-    q, k, v = (torch.randn(shape, device="cuda", dtype=getattr(torch, args.dtype),
-                           requires_grad=True) for _ in range(3))
+    q, k, v = (
+        torch.randn(shape, device="cuda", dtype=getattr(torch, args.dtype), requires_grad=True) for _ in range(3)
+    )
     stock = timed(lambda: F.scaled_dot_product_attention(q, k, v, dropout_p=args.dropout), args)
     for name in tqdm(args.encodings, desc=f"T={length}", unit="encoding"):
         encoding = build(name, dims).cuda()
         for backend in args.backends:
-            def attention():
+
+            def attention(encoding=encoding, backend=backend):
                 terms = encoding.terms(q, k, Positions.of(length, length, device="cuda"))
                 return select(backend)(terms, v, Mask(), args.dropout, False)[0]
 
@@ -73,8 +73,15 @@ def measure(length, args):
             if BACKENDS[backend]().refuses(terms, need_weights=False) is not None:
                 continue
             seconds, peak = timed(attention, args)
-            yield {"length": length, "encoding": name, "backend": backend, "seconds": seconds,
-                   "ratio": seconds / stock[0], "peak_mib": peak / 2**20, "memory": peak / stock[1]}
+            yield {
+                "length": length,
+                "encoding": name,
+                "backend": backend,
+                "seconds": seconds,
+                "ratio": seconds / stock[0],
+                "peak_mib": peak / 2**20,
+                "memory": peak / stock[1],
+            }
 
 
 def timed(attention, args):

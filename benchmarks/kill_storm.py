@@ -79,23 +79,76 @@ def storm(args, folder):
 def binarise(folder):
     """fairseq-preprocess over generated text."""
     text = generate(folder / "text.txt", megabytes=1)
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--nwordssrc", "2000",
-               "--trainpref", text, "--destdir", folder / "data"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_cli.preprocess",
+        "--only-source",
+        "--nwordssrc",
+        "2000",
+        "--trainpref",
+        text,
+        "--destdir",
+        folder / "data",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder / "data"
 
 
 def run(args, data, save_dir):
-    return Training([
-        data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--save-dir", save_dir, "--cpu",
-        "--task", "masked_lm", "--criterion", "masked_lm", "--arch", f"roberta_{args.encoding}",
-        "--sample-break-mode", "none", "--tokens-per-sample", 64, "--max-positions", 64,
-        "--encoder-layers", 2, "--encoder-embed-dim", 64, "--encoder-ffn-embed-dim", 128,
-        "--encoder-attention-heads", 4, "--optimizer", "adam", "--lr", 0.001, "--batch-size", 4,
-        "--num-workers", 0, "--seed", 1, "--disable-validation", "--max-update", args.updates,
-        "--save-interval-updates", args.save_every, "--keep-interval-updates", 1,
-        "--no-epoch-checkpoints", "--no-progress-bar", "--log-interval", 1000,
-    ], save_dir, args.save_every)  # fmt: skip
+    return Training(
+        [
+            data,
+            "--user-dir",
+            os.path.dirname(fairseq_relpos.__file__),
+            "--save-dir",
+            save_dir,
+            "--cpu",
+            "--task",
+            "masked_lm",
+            "--criterion",
+            "masked_lm",
+            "--arch",
+            f"roberta_{args.encoding}",
+            "--sample-break-mode",
+            "none",
+            "--tokens-per-sample",
+            64,
+            "--max-positions",
+            64,
+            "--encoder-layers",
+            2,
+            "--encoder-embed-dim",
+            64,
+            "--encoder-ffn-embed-dim",
+            128,
+            "--encoder-attention-heads",
+            4,
+            "--optimizer",
+            "adam",
+            "--lr",
+            0.001,
+            "--batch-size",
+            4,
+            "--num-workers",
+            0,
+            "--seed",
+            1,
+            "--disable-validation",
+            "--max-update",
+            args.updates,
+            "--save-interval-updates",
+            args.save_every,
+            "--keep-interval-updates",
+            1,
+            "--no-epoch-checkpoints",
+            "--no-progress-bar",
+            "--log-interval",
+            1000,
+        ],
+        save_dir,
+        args.save_every,
+    )
 
 
 class Training:

@@ -36,25 +36,39 @@ def main():
     parser.add_argument("--text", nargs="+", metavar="FILE", help="this instead")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--tupe-compat", action="store_true")
-    parser.add_argument("--folder", type=Path, help="where there is room for 4 times the text (default: a temporary one)")
+    parser.add_argument(
+        "--folder", type=Path, help="where there is room for 4 times the text (default: a temporary one)"
+    )
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        texts = [Path(text).resolve() for text in args.text or []] or [generate(Path(folder, "text.txt"), args.megabytes)]
+        texts = [Path(text).resolve() for text in args.text or []] or [
+            generate(Path(folder, "text.txt"), args.megabytes)
+        ]
         size = sum(text.stat().st_size for text in texts)
         row = measure(Path(folder), texts, args)
-    row |= {"megabytes": size / 1e6, "per_minute_and_core": size / 1e6 / (row["cpu_seconds"] / 60),
-            "per_minute": size / 1e6 / (row["seconds"] / 60)}  # fmt: skip
+    row |= {
+        "megabytes": size / 1e6,
+        "per_minute_and_core": size / 1e6 / (row["cpu_seconds"] / 60),
+        "per_minute": size / 1e6 / (row["seconds"] / 60),
+    }
     report(row, args)
 
 
 def generate(path, megabytes):
     """The same text on every machine."""
     chance = random.Random(1)
-    letters, weights = "etaoinshrdlcumwfgypbvkxjqz", [12, 9, 8, 8, 7, 7, 6, 6, 6, 4, 4, 3, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, .2, .2, .1, .1]
-    words = list(dict.fromkeys("".join(chance.choices(letters, weights, k=2 + min(12, int(chance.expovariate(0.25)))))
-                               for _ in range(WORDS)))  # fmt: skip
+    letters, weights = (
+        "etaoinshrdlcumwfgypbvkxjqz",
+        [12, 9, 8, 8, 7, 7, 6, 6, 6, 4, 4, 3, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 0.2, 0.2, 0.1, 0.1],
+    )
+    words = list(
+        dict.fromkeys(
+            "".join(chance.choices(letters, weights, k=2 + min(12, int(chance.expovariate(0.25)))))
+            for _ in range(WORDS)
+        )
+    )
     cumulated, total = [], 0
     for rank in range(len(words)):
         total += 1 / (rank + 3)
@@ -86,7 +100,7 @@ def measure(folder, texts, args):
     process = subprocess.Popen(
         ["bash", RECIPE / "prepare.sh", "--out", folder / "out", "--workers", str(args.workers), *flags, *texts],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     memory = Memory(process.pid)
     memory.start()
     if process.wait():
@@ -136,8 +150,10 @@ def value(pid, file, name):
 
 
 def report(row, args):
-    print(f"{row['megabytes']:,.0f} MB of raw text, {args.workers} worker(s): "
-          f"{row['per_minute_and_core']:.0f} MB a minute and core (CPU time), {row['per_minute']:.0f} MB a minute (clock)")
+    print(
+        f"{row['megabytes']:,.0f} MB of raw text, {args.workers} worker(s): "
+        f"{row['per_minute_and_core']:.0f} MB a minute and core (CPU time), {row['per_minute']:.0f} MB a minute (clock)"
+    )
     print(f"peak memory: {row['process_megabytes']:,.0f} MB in one process, {row['all_megabytes']:,.0f} MB in all")
     if args.json:
         from machine import machine

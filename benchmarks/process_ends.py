@@ -60,10 +60,21 @@ def measure(folder, runs):
 def translations(folder, runs):
     """A model is made first, on one rank."""
     data = binarise_translation(folder / "translation")
-    train = translation(data, folder / "model", "fairseq_relpos", "--max-update", 1, "--disable-validation",
-                        arch="transformer_t5")  # fmt: skip
-    generate = [str(data), "--user-dir", "fairseq_relpos", "--path", f"{folder}/model/checkpoint_last.pt", "--cpu",
-                "--batch-size", "4", "--required-batch-size-multiple", "1"]  # fmt: skip
+    train = translation(
+        data, folder / "model", "fairseq_relpos", "--max-update", 1, "--disable-validation", arch="transformer_t5"
+    )
+    generate = [
+        str(data),
+        "--user-dir",
+        "fairseq_relpos",
+        "--path",
+        f"{folder}/model/checkpoint_last.pt",
+        "--cpu",
+        "--batch-size",
+        "4",
+        "--required-batch-size-multiple",
+        "1",
+    ]
     return {
         "a translation model": {"command": "train", "arguments": train, "runs": 1, "ranks": 1},
         "generation": {"command": "generate", "arguments": generate, "runs": runs, "ranks": 2},

@@ -70,8 +70,7 @@ def main():
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         versions = {name: importlib.metadata.version(name) for name in ("transformers", "x-transformers")}
-        result = {"benchmark": "public_code", "machine": {**machine(), **versions},
-                  "settings": settings, "rows": rows}
+        result = {"benchmark": "public_code", "machine": {**machine(), **versions}, "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
@@ -94,8 +93,11 @@ def measure(length, args):
     for name in modules:
         ratios = [x / y for x, y in zip(taken[name], taken[STOCK])]
         yield {
-            "length": length, "encoding": name, "seconds": statistics.median(taken[name]),
-            "ratio": statistics.median(ratios), "peak_mib": memory[name] / 2**20,
+            "length": length,
+            "encoding": name,
+            "seconds": statistics.median(taken[name]),
+            "ratio": statistics.median(ratios),
+            "peak_mib": memory[name] / 2**20,
             "memory": memory[name] / memory[STOCK],
         }
 
@@ -103,9 +105,7 @@ def measure(length, args):
 class Stock(nn.Module):
     def __init__(self, dims, dropout):
         super().__init__()
-        self.attention = MultiheadAttention(
-            dims.embed_dim, dims.num_heads, dropout=dropout, self_attention=True
-        )
+        self.attention = MultiheadAttention(dims.embed_dim, dims.num_heads, dropout=dropout, self_attention=True)
 
     def forward(self, x_BTE):
         x = x_BTE.transpose(0, 1)
@@ -129,11 +129,13 @@ def public_modules(dims, dropout):
     heads, scale = dims.num_heads, dims.head_dim**0.5
     for flash in (False, True):
         how = "flash" if flash else "eager"
-        yield f"x-transformers: t5, {how}", XTransformers(
-            dims, dropout, flash, x_transformers.RelativePositionBias(scale=scale, heads=heads)
+        yield (
+            f"x-transformers: t5, {how}",
+            XTransformers(dims, dropout, flash, x_transformers.RelativePositionBias(scale=scale, heads=heads)),
         )
-        yield f"x-transformers: alibi, {how}", XTransformers(
-            dims, dropout, flash, x_transformers.AlibiPositionalBias(heads=heads, total_heads=heads)
+        yield (
+            f"x-transformers: alibi, {how}",
+            XTransformers(dims, dropout, flash, x_transformers.AlibiPositionalBias(heads=heads, total_heads=heads)),
         )
 
 
@@ -141,7 +143,10 @@ class T5(nn.Module):
     def __init__(self, dims, dropout, implementation):
         super().__init__()
         config = transformers.T5Config(
-            d_model=dims.embed_dim, d_kv=dims.head_dim, num_heads=dims.num_heads, dropout_rate=dropout,
+            d_model=dims.embed_dim,
+            d_kv=dims.head_dim,
+            num_heads=dims.num_heads,
+            dropout_rate=dropout,
             attn_implementation=implementation,
         )
         self.attention = T5Attention(config, has_relative_attention_bias=True)
@@ -154,8 +159,11 @@ class Conformer(nn.Module):
     def __init__(self, dims, dropout, implementation):
         super().__init__()
         config = transformers.Wav2Vec2ConformerConfig(
-            hidden_size=dims.embed_dim, num_attention_heads=dims.num_heads, attention_dropout=dropout,
-            position_embeddings_type="relative", max_source_positions=dims.max_len,
+            hidden_size=dims.embed_dim,
+            num_attention_heads=dims.num_heads,
+            attention_dropout=dropout,
+            position_embeddings_type="relative",
+            max_source_positions=dims.max_len,
             attn_implementation=implementation,
         )
         self.attention = Wav2Vec2ConformerSelfAttention(config)
@@ -169,9 +177,13 @@ class Deberta(nn.Module):
     def __init__(self, dims, dropout):
         super().__init__()
         config = transformers.DebertaV2Config(
-            hidden_size=dims.embed_dim, num_attention_heads=dims.num_heads, hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=dropout, relative_attention=True,
-            max_relative_positions=dims.max_len, pos_att_type=["c2p", "p2c"],
+            hidden_size=dims.embed_dim,
+            num_attention_heads=dims.num_heads,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=dropout,
+            relative_attention=True,
+            max_relative_positions=dims.max_len,
+            pos_att_type=["c2p", "p2c"],
         )
         self.attention = DisentangledSelfAttention(config)
         self.out_proj = nn.Linear(dims.embed_dim, dims.embed_dim)

@@ -1,6 +1,6 @@
 """Write benchmarks/RESULTS.md from the JSON files in benchmarks/results/.
 
-    python benchmarks/report.py
+python benchmarks/report.py
 """
 
 import json
@@ -28,13 +28,21 @@ def section(path):
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     if len(result["settings"].get("lengths", [])) >= PLOTTED:
         table += ["", f"![time and memory against T]({plot(path.stem, result['rows']).name})"]
-    return "\n".join([
-        f"## {path.stem}", "", title, "", *table, "",
-        f"`{command(path, result)}`", "",
-        f"{machine.get('gpu') or machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
-        f"{machine['fairseq']}, {others}fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
-        "",
-    ])
+    return "\n".join(
+        [
+            f"## {path.stem}",
+            "",
+            title,
+            "",
+            *table,
+            "",
+            f"`{command(path, result)}`",
+            "",
+            f"{machine.get('gpu') or machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
+            f"{machine['fairseq']}, {others}fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
+            "",
+        ]
+    )
 
 
 def plot(stem, rows):
@@ -49,11 +57,19 @@ def plot(stem, rows):
         lines = by_line([row for row in rows if row["backend"] in (backend, "-")], DRAWN)
         colours = figures.line_colours(len(lines))
         for panel, value in ((time, lambda row: row["ratio"]), (memory, lambda row: row["peak_mib"] - floor)):
-            drawn = [("no positions", plain, "black"),
-                     *((mine[0]["encoding"], mine, colour) for mine, colour in zip(lines, colours))]
-            for label, mine, colour in drawn:
-                panel.plot([row["length"] for row in mine], [value(row) for row in mine], color=colour,
-                           marker="o", markersize=4, linestyle="--" if mine is plain else "-")
+            drawn = [
+                ("no positions", plain, "black"),
+                *((mine[0]["encoding"], mine, colour) for mine, colour in zip(lines, colours)),
+            ]
+            for _label, mine, colour in drawn:
+                panel.plot(
+                    [row["length"] for row in mine],
+                    [value(row) for row in mine],
+                    color=colour,
+                    marker="o",
+                    markersize=4,
+                    linestyle="--" if mine is plain else "-",
+                )
             panel.set(xscale="log", xlabel="T (tokens)", ylim=(0, None))
             panel.set_xticks(sorted({row["length"] for row in rows}))
             panel.xaxis.set_major_formatter("{x:.0f}")
@@ -120,15 +136,10 @@ def decode(settings, rows):
         f"{settings['length']}, attention backend {settings['backend']}, {settings['threads']} "
         f"thread(s), {settings['rounds']} rounds, CPU time. `{rows[0]['arch']}` is stock fairseq."
     )
-    table = [
-        "| architecture | tokens a second | times stock's speed | quartiles |",
-        "|---|---:|---:|---|",
-    ]
+    table = ["| architecture | tokens a second | times stock's speed | quartiles |", "|---|---:|---:|---|"]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        table.append(
-            f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles} |"
-        )
+        table.append(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles} |")
     return title, table
 
 
@@ -186,7 +197,8 @@ def prepare(settings, rows):
         f"{settings['workers']} worker(s){', --tupe-compat' if 'tupe_compat' in settings else ''}."
     )
     table = [
-        "| raw text (MB) | MB a minute and core (CPU time) | MB a minute (clock) | peak memory of a process (MB) | of all (MB) |",
+        "| raw text (MB) | MB a minute and core (CPU time) | MB a minute (clock) | "
+        "peak memory of a process (MB) | of all (MB) |",
         "|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
@@ -220,12 +232,16 @@ def fairseq_tests(settings, rows):
 
 def wrong_calls(settings, rows):
     title = (
-        f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). Refused: in one line, "
+        f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). "
+        f"Refused: in one line, "
         "nothing left behind, no code of a file run. No harm: the result of the whole file, or damage that nothing in "
         "the file can show. A finding is anything else."
     )
     table = ["| kind | calls | refused | no harm | findings |", "|---|---:|---:|---:|---:|"]
-    total = {"kind": "all", **{key: sum(row[key] for row in rows) for key in ("calls", "refused", "no_harm", "findings")}}
+    total = {
+        "kind": "all",
+        **{key: sum(row[key] for row in rows) for key in ("calls", "refused", "no_harm", "findings")},
+    }
     for row in (*rows, total):
         table.append(f"| {row['kind']} | {row['calls']} | {row['refused']} | {row['no_harm']} | {row['findings']} |")
     return title, table
@@ -233,15 +249,19 @@ def wrong_calls(settings, rows):
 
 def process_ends(settings, rows):
     title = (
-        f"How commands end, {settings['runs']} runs of each kind, with threads of gloo late by 50 ms and the end of Python by 150 "
+        f"How commands end, {settings['runs']} runs of each kind, with threads of gloo late by 50 ms "
+        f"and the end of Python by 150 "
         "ms. A rank alone ends while a batch is read ahead that takes 0.7 s. Nothing is to end otherwise than with its "
         "exit code (75: stopped by a signal and saved), or with a thread of a process group."
     )
-    table = ["| kind | ranks | processes | exit code | another exit code | with a group's thread |",
-             "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
+    table = [
+        "| kind | ranks | processes | exit code | another exit code | with a group's thread |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
     for row in rows:
         table.append(
-            f"| {row['kind']} | {row['ranks']} | {row['processes']} | {row['expected']} | {row['other']} | {row['with_threads']} |"
+            f"| {row['kind']} | {row['ranks']} | {row['processes']} | {row['expected']} | "
+            f"{row['other']} | {row['with_threads']} |"
         )
     return title, table
 
@@ -250,7 +270,8 @@ def signal_storm(settings, rows):
     (row,) = rows
     title = (
         f"A translation model (transformer_tupe_r, 2 + 2 layers x 32, CPU), {settings['updates']} updates, that got "
-        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and went on after each, against one left alone; then "
+        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and went on after each, "
+        f"against one left alone; then "
         f"{settings['generations']} translations broken off and made again."
     )
     codes = sorted({kill["exit_code"] for kill in row["each"]})
@@ -258,9 +279,12 @@ def signal_storm(settings, rows):
         "| signals | exit codes | updates lost | files left | weights | validation losses | translations |",
         "|---:|---|---:|---:|---|---|---|",
         f"| {len(row['each'])} | {', '.join(map(str, codes))} | {row['updates_lost']} | {row['leftovers']} | "
-        + " | ".join("equal to the last bit" if row[key] else "DIFFERENT"
-                     for key in ("bitwise_equal", "validations_equal", "translations_equal")) + " |",
-    ]  # fmt: skip
+        + " | ".join(
+            "equal to the last bit" if row[key] else "DIFFERENT"
+            for key in ("bitwise_equal", "validations_equal", "translations_equal")
+        )
+        + " |",
+    ]
     return title, table
 
 

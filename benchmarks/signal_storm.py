@@ -33,8 +33,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 KINDS = ("at any moment", "in a validation", "while saving")
 #: saved; interrupted with nothing to save; ended by a signal before fairseq-train listens
 EXIT_CODES = {75, 130, -signal.SIGTERM, -signal.SIGUSR1, -signal.SIGINT}
-SIZES = [f"--{stack}-{what}={size}" for stack in ("encoder", "decoder") for what, size in
-         (("layers", 2), ("embed-dim", 32), ("ffn-embed-dim", 64), ("attention-heads", 4))]  # fmt: skip
+SIZES = [
+    f"--{stack}-{what}={size}"
+    for stack in ("encoder", "decoder")
+    for what, size in (("layers", 2), ("embed-dim", 32), ("ffn-embed-dim", 64), ("attention-heads", 4))
+]
 
 
 def main():
@@ -96,8 +99,20 @@ def storm(args, folder):
 
 def generations(args, folder, data, model, chance):
     """Broken off at random, and then left alone: the translations are the same."""
-    arguments = [data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--path", model, "--cpu",
-                 "--gen-subset", "train", "--batch-size", 16, "--required-batch-size-multiple", 1]  # fmt: skip
+    arguments = [
+        data,
+        "--user-dir",
+        os.path.dirname(fairseq_relpos.__file__),
+        "--path",
+        model,
+        "--cpu",
+        "--gen-subset",
+        "train",
+        "--batch-size",
+        16,
+        "--required-batch-size-multiple",
+        1,
+    ]
 
     def translated(command):
         return sorted(line for line in command.printed().splitlines() if re.match(r"[SHDP]-\d", line))
@@ -114,7 +129,11 @@ def generations(args, folder, data, model, chance):
             sys.exit(f"signal_storm: error: a translation ended with {codes[-1]}:\n{command.printed()[-3000:]}")
     again = Command("generate", arguments, folder / "generate.log")
     again.end_well()
-    return {"translations_equal": translated(again) == expected, "translations": len(expected), "generation_codes": codes}
+    return {
+        "translations_equal": translated(again) == expected,
+        "translations": len(expected),
+        "generation_codes": codes,
+    }
 
 
 def validations(printed):
@@ -127,22 +146,69 @@ def binarise(folder):
     for split, chosen in {"train": lines[100:1100], "valid": lines[:100]}.items():
         (folder / f"{split}.a").write_text("".join(f"{' '.join(words)}\n" for words in chosen), encoding="utf-8")
         (folder / f"{split}.b").write_text("".join(f"{' '.join(words[::-1])}\n" for words in chosen), encoding="utf-8")
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--source-lang", "a", "--target-lang", "b",
-               "--nwordssrc", "1000", "--joined-dictionary", "--trainpref", folder / "train", "--validpref",
-               folder / "valid", "--destdir", folder / "data"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_cli.preprocess",
+        "--source-lang",
+        "a",
+        "--target-lang",
+        "b",
+        "--nwordssrc",
+        "1000",
+        "--joined-dictionary",
+        "--trainpref",
+        folder / "train",
+        "--validpref",
+        folder / "valid",
+        "--destdir",
+        folder / "data",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder / "data"
 
 
 def training(args, data, save_dir):
     return [
-        data, "--user-dir", os.path.dirname(fairseq_relpos.__file__), "--save-dir", save_dir, "--cpu", "--seed", 1,
-        "--arch", "transformer_tupe_r", *SIZES, "--share-all-embeddings", "--criterion", "cross_entropy",
-        "--optimizer", "adam", "--lr", 0.001, "--max-tokens", 256, "--required-batch-size-multiple", 1,
-        "--max-update", args.updates, "--validate-interval-updates", 12, "--save-interval-updates", 12,
-        "--keep-interval-updates", 1, "--no-epoch-checkpoints", "--num-workers", 1, "--no-progress-bar",
-        "--log-format", "simple", "--log-interval", 1000,
-    ]  # fmt: skip
+        data,
+        "--user-dir",
+        os.path.dirname(fairseq_relpos.__file__),
+        "--save-dir",
+        save_dir,
+        "--cpu",
+        "--seed",
+        1,
+        "--arch",
+        "transformer_tupe_r",
+        *SIZES,
+        "--share-all-embeddings",
+        "--criterion",
+        "cross_entropy",
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.001,
+        "--max-tokens",
+        256,
+        "--required-batch-size-multiple",
+        1,
+        "--max-update",
+        args.updates,
+        "--validate-interval-updates",
+        12,
+        "--save-interval-updates",
+        12,
+        "--keep-interval-updates",
+        1,
+        "--no-epoch-checkpoints",
+        "--num-workers",
+        1,
+        "--no-progress-bar",
+        "--log-format",
+        "simple",
+        "--log-interval",
+        1000,
+    ]
 
 
 class Command:
@@ -152,9 +218,11 @@ class Command:
         self.log = log
         with open(log, "wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"fairseq_cli.{name}", *map(str, arguments)], stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", f"fairseq_cli.{name}", *map(str, arguments)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def printed(self):
         return self.log.read_text(errors="replace")

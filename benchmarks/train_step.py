@@ -59,8 +59,13 @@ def main():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--torch-compile", action="store_true", help="with this flag of the plugin")
     parser.add_argument("--unpad", action="store_true", help="with this flag of the plugin")
-    parser.add_argument("--padding", type=float, default=0.0, metavar="SHARE",
-                        help="of the positions of a masked-LM batch that are pads, at most 0.5 (default: 0)")
+    parser.add_argument(
+        "--padding",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of the positions of a masked-LM batch that are pads, at most 0.5 (default: 0)",
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
@@ -112,11 +117,20 @@ class TrainingStep:
             self.symbols.add_symbol(str(word))
         self.symbols.add_symbol("<mask>")
         settings = Namespace(
-            arch=arch, dropout=args.dropout, attention_dropout=args.dropout,
-            attention_backend=args.backend, torch_compile=args.torch_compile, unpad=args.unpad, max_positions=args.length,
-            max_source_positions=args.length, max_target_positions=args.length,
-            encoder_layerdrop=0.0, quant_noise_pq=0, quant_noise_pq_block_size=8,
-            quant_noise_scalar=0, share_decoder_input_output_embed=True,
+            arch=arch,
+            dropout=args.dropout,
+            attention_dropout=args.dropout,
+            attention_backend=args.backend,
+            torch_compile=args.torch_compile,
+            unpad=args.unpad,
+            max_positions=args.length,
+            max_source_positions=args.length,
+            max_target_positions=args.length,
+            encoder_layerdrop=0.0,
+            quant_noise_pq=0,
+            quant_noise_pq_block_size=8,
+            quant_noise_scalar=0,
+            share_decoder_input_output_embed=True,
         )
         for stack in ("encoder", "decoder"):
             setattr(settings, f"{stack}_layers", args.layers)
@@ -201,26 +215,33 @@ def report(seconds, memory, ideal_seconds, args):
     rows = []
     for arch, times in seconds.items():
         ratios = [mine / theirs for mine, theirs in zip(times, stock)]
-        rows.append({
-            "arch": arch,
-            "seconds": statistics.median(times),
-            "ratio": statistics.median(ratios),
-            "tokens_per_second": tokens / statistics.median(times),
-            "mfu": ideal_seconds / statistics.median(times),
-            "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-            "peak_mib": memory[arch] / 2**20,
-            "memory": memory[arch] / memory[args.stock],
-        })
+        rows.append(
+            {
+                "arch": arch,
+                "seconds": statistics.median(times),
+                "ratio": statistics.median(ratios),
+                "tokens_per_second": tokens / statistics.median(times),
+                "mfu": ideal_seconds / statistics.median(times),
+                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+                "peak_mib": memory[arch] / 2**20,
+                "memory": memory[arch] / memory[args.stock],
+            }
+        )
     pads = f", {args.padding:.0%} of them pads" if args.padding else ""
-    print(f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-          f"tokens{pads}, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
-          f"{args.threads} thread(s)")
+    print(
+        f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
+        f"tokens{pads}, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
+        f"{args.threads} thread(s)"
+    )
     print("| architecture | step (s) | tokens/s | MFU | times stock | quartiles | peak memory, times stock |")
     print("|---|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        print(f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | "
-              f"{between} | {row['memory']:.2f} |")
+        print(
+            f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | "
+            f"{row['mfu']:.2f} | {row['ratio']:.3f} | "
+            f"{between} | {row['memory']:.2f} |"
+        )
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None and v is not False}
         gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}

@@ -76,12 +76,25 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
         rows = []
-        for number, call, done, finding in judged(args.only or range(args.calls), args.seed, folder, args.jobs, args.keep):
-            rows.append({"call": number, "kind": call.kind, "base": call.base, "what": call.what,
-                         "finding": finding, **done.shown()})  # fmt: skip
+        for number, call, done, finding in judged(
+            args.only or range(args.calls), args.seed, folder, args.jobs, args.keep
+        ):
+            rows.append(
+                {
+                    "call": number,
+                    "kind": call.kind,
+                    "base": call.base,
+                    "what": call.what,
+                    "finding": finding,
+                    **done.shown(),
+                }
+            )
             if finding or args.only:
-                print(f"{number} [{call.kind}] {call.base}: {call.what}\n    {finding or 'fine'}\n"
-                      f"    {rows[-1]['command']}\n    exit code {done.code}: {done.last_line()}", flush=True)
+                print(
+                    f"{number} [{call.kind}] {call.base}: {call.what}\n    {finding or 'fine'}\n"
+                    f"    {rows[-1]['command']}\n    exit code {done.code}: {done.last_line()}",
+                    flush=True,
+                )
             if args.only:
                 print(done.printed, done.errors, sep="\n")
     rows.sort(key=lambda row: row["call"])
@@ -90,11 +103,19 @@ def main():
     for kind in kinds:
         print(f"{kind['kind']:20} {kind['calls']:5}  {kind['refused']:7}  {kind['no_harm']:21}  {kind['findings']:8}")
     findings = [row for row in rows if row["finding"]]
-    print(f"{len(rows)} calls, {len(findings)} findings; again: python benchmarks/wrong_calls.py --seed {args.seed} --only N")
+    print(
+        f"{len(rows)} calls, {len(findings)} findings; "
+        f"again: python benchmarks/wrong_calls.py --seed {args.seed} --only N"
+    )
     if args.json:
         settings = {"calls": len(rows), "seed": args.seed}
-        result = {"benchmark": "wrong_calls", "machine": machine(), "settings": settings, "rows": kinds,
-                  "findings": findings}  # fmt: skip
+        result = {
+            "benchmark": "wrong_calls",
+            "machine": machine(),
+            "settings": settings,
+            "rows": kinds,
+            "findings": findings,
+        }
         args.json.write_text(json.dumps(result, indent=2) + "\n")
     return 1 if findings else 0
 
@@ -121,11 +142,15 @@ def summary(rows):
     for row in rows:
         kinds[row["kind"]].append(row)
     return [
-        {"kind": kind, "calls": len(of_kind), "refused": sum(row["code"] != 0 and not row["finding"] for row in of_kind),
-         "no_harm": sum(row["code"] == 0 and not row["finding"] for row in of_kind),
-         "findings": sum(bool(row["finding"]) for row in of_kind)}
+        {
+            "kind": kind,
+            "calls": len(of_kind),
+            "refused": sum(row["code"] != 0 and not row["finding"] for row in of_kind),
+            "no_harm": sum(row["code"] == 0 and not row["finding"] for row in of_kind),
+            "findings": sum(bool(row["finding"]) for row in of_kind),
+        }
         for kind, of_kind in kinds.items()
-    ]  # fmt: skip
+    ]
 
 
 # what is called
@@ -138,7 +163,7 @@ def import_all():
     import tensorboard  # noqa: F401
 
     matplotlib.use("agg")
-    for name, (module, _) in cli.COMMANDS.items():
+    for module, _ in cli.COMMANDS.values():
         importlib.import_module(module)
 
 
@@ -150,10 +175,13 @@ def average_checkpoints():
 
 
 COMMANDS = {
-    **{f"fairseq-{name.replace('_', '-')}": getattr(fairseq_cli, name).cli_main
-       for name in ("train", "validate", "generate", "interactive", "preprocess", "eval_lm")},
-    "fairseq-relpos": cli.main, "average_checkpoints.py": average_checkpoints,
-}  # fmt: skip
+    **{
+        f"fairseq-{name.replace('_', '-')}": getattr(fairseq_cli, name).cli_main
+        for name in ("train", "validate", "generate", "interactive", "preprocess", "eval_lm")
+    },
+    "fairseq-relpos": cli.main,
+    "average_checkpoints.py": average_checkpoints,
+}
 
 
 def prepare(folder):
@@ -171,8 +199,12 @@ def prepare(folder):
         (whole / f"text/{split}.b").write_text("".join(f"{' '.join(line[::-1])}\n" for line in lines))
     for call in PREPARATION:
         succeed(call, Running(call, whole, folder / "preparation").wait())
-    for name, source in (("lm.pt", "run/checkpoint_last.pt"), ("lm2.pt", "run/checkpoint_1_2.pt"),
-                         ("mt.pt", "mt_run/checkpoint_last.pt"), ("clm.pt", "clm_run/checkpoint_last.pt")):  # fmt: skip
+    for name, source in (
+        ("lm.pt", "run/checkpoint_last.pt"),
+        ("lm2.pt", "run/checkpoint_1_2.pt"),
+        ("mt.pt", "mt_run/checkpoint_last.pt"),
+        ("clm.pt", "clm_run/checkpoint_last.pt"),
+    ):
         shutil.copy(whole / source, whole / name)
     for name in ("mt_run", "clm_run"):
         shutil.rmtree(whole / name)
@@ -235,8 +267,11 @@ class Running:
     def _child(self):
         os.setsid()
         os.chdir(self.folder)
-        for number, end, flags in ((0, ".in", os.O_RDONLY), (1, ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-                                   (2, ".err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)):  # fmt: skip
+        for number, end, flags in (
+            (0, ".in", os.O_RDONLY),
+            (1, ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+            (2, ".err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        ):
             os.dup2(os.open(self.output.with_suffix(end), flags, 0o644), number)
         sys.stdin = open(0, encoding="utf-8", closefd=False)
         sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
@@ -326,7 +361,9 @@ class Done:
 
     def __init__(self, process):
         self.call, self.folder, self.code = process.call, process.folder, process.code
-        self.printed, self.errors = (process.output.with_suffix(end).read_text(errors="replace") for end in (".out", ".err"))
+        self.printed, self.errors = (
+            process.output.with_suffix(end).read_text(errors="replace") for end in (".out", ".err")
+        )
         after = contents(self.folder)
         self.canary = "canary" in after
         self.new = sorted(after.keys() - process.before.keys())
@@ -403,7 +440,7 @@ def judge(call, done, expected):
     half = [name for name in done.new if HALF.search(name)]
     if done.code != 0:
         half += [name for name in done.new if name not in half and not LOG.search(name)]
-        half += [name for name in done.changed]
+        half += list(done.changed)
     if half:
         problems.append(f"left behind: {' '.join(half[:4])}")
     return "; ".join(problems)

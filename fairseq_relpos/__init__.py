@@ -23,7 +23,8 @@ def _register_with_fairseq():
         from .criterions import sequence_labels  # noqa: F401
         from .models import roberta, sequence_encoder, transformer  # noqa: F401
         from .optim import torch_adamw  # noqa: F401
-        from .tasks import sequence_labels as sequences, tupe_data, whole_words  # noqa: F401
+        from .tasks import sequence_labels as sequences  # noqa: F401
+        from .tasks import tupe_data, whole_words  # noqa: F401
     except Exception:
         # doctor is there to say what is wrong with a fairseq that does not import
         if not _asked_for_a_diagnosis():

@@ -40,7 +40,7 @@ def _as_it_is(layer, *args, **kwargs):
     return type(layer).forward(layer, *args, **kwargs)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _compiled():
     # here and not above: it makes torch import its compiler, which takes a second
     for name in ("forward", "_get_input_buffer"):

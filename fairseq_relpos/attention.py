@@ -1,7 +1,5 @@
 """The one attention module: project, cache, positions, mask, backend, out-project."""
 
-from typing import Dict, Optional, Tuple
-
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
@@ -21,9 +19,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
     function in training and for its own code when decoding.
     """
 
-    def attach(
-        self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool
-    ):
+    def attach(self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool):
         """encoding: the layer part, or a joined encoding whose layers share nothing."""
         self.position_encoding = encoding
         self.backend = backend
@@ -35,16 +31,16 @@ class RelPosMultiheadAttention(MultiheadAttention):
     def forward(
         self,
         query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        key_padding_mask: Optional[Tensor] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
-        attn_mask: Optional[Tensor] = None,
+        attn_mask: Tensor | None = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """fairseq's arguments and results: query [T, B, E] in, [T, B, E] and the weights
         out, [B, T, S] averaged over the heads or [H, B, T, S] with need_head_weights."""
         if before_softmax or static_kv:
@@ -57,16 +53,10 @@ class RelPosMultiheadAttention(MultiheadAttention):
         v_BHSD = self.split_heads(self.spread(self.v_proj(query)))
         padding_BS = key_padding_mask
         if incremental_state is not None:
-            k_BHSD, v_BHSD, padding_BS = self.extend_cache(
-                k_BHSD, v_BHSD, padding_BS, incremental_state
-            )
+            k_BHSD, v_BHSD, padding_BS = self.extend_cache(k_BHSD, v_BHSD, padding_BS, incremental_state)
         terms = self.position_encoding.terms(q_BHTD, k_BHSD, self.positions(q_BHTD, k_BHSD))
         out_BHTD, weights_BHTS = self.backend(
-            terms,
-            v_BHSD,
-            self.mask(padding_BS, attn_mask),
-            self.dropout_p(),
-            need_weights or need_head_weights,
+            terms, v_BHSD, self.mask(padding_BS, attn_mask), self.dropout_p(), need_weights or need_head_weights
         )
         out = self.out_proj(self.pack(out_BHTD.permute(2, 0, 1, 3).flatten(2)))
         if weights_BHTS is None:
@@ -75,7 +65,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
         return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
 
     #: the places of a packed query's tokens, while --unpad runs the layer
-    real_tokens: Optional[RealTokens] = None
+    real_tokens: RealTokens | None = None
 
     def spread(self, x: Tensor) -> Tensor:
         return x if self.real_tokens is None else self.real_tokens.spread(x)

@@ -26,18 +26,7 @@ from omegaconf.errors import MissingMandatoryValue
 
 from .checkpoints.fitting import what_does_not_fit
 from .shims import replace, replace_main
-from .training import (
-    agreement,
-    ending,
-    gradients,
-    joining,
-    nonfinite,
-    precision,
-    resuming,
-    saving,
-    stopping,
-    watching,
-)
+from .training import agreement, ending, gradients, joining, nonfinite, precision, resuming, saving, stopping, watching
 from .wrong_input import arguments, data, first_batch, launching, models, needed, overrides, ranges, text
 
 logger = logging.getLogger(__name__)
@@ -375,8 +364,7 @@ def refuse_asynchronous_writing_without_iopath():
         wanted = cfg.checkpoint.write_checkpoints_asynchronously
         if wanted and importlib.util.find_spec("iopath") is None:
             raise ValueError(
-                "--write-checkpoints-asynchronously needs iopath: `pip install iopath`, "
-                "or leave the flag out"
+                "--write-checkpoints-asynchronously needs iopath: `pip install iopath`, or leave the flag out"
             )
         return stock(cfg, main, **kwargs)
 
@@ -569,7 +557,10 @@ def _how_many_are_too_long(indices, kept, dataset, max_positions):
 def _what_keeps_long_samples(task, max_positions):
     mode = str(getattr(getattr(task, "cfg", None), "sample_break_mode", "none"))
     if mode != "none":
-        return f"--sample-break-mode {mode} cuts no line; --sample-break-mode none cuts all text into equal blocks and keeps it"
+        return (
+            f"--sample-break-mode {mode} cuts no line; --sample-break-mode none cuts all text into equal blocks "
+            "and keeps it"
+        )
     if isinstance(max_positions, (tuple, list)):
         return "--max-source-positions and --max-target-positions of a training make room for them"
     return "--max-positions of a training makes room for them"
@@ -702,8 +693,7 @@ def _message_for_the_user(error):
     outermost = str(error)
     while error is not None:
         modules = [
-            frame.f_globals.get("__name__", "").split(".")[0]
-            for frame, _ in traceback.walk_tb(error.__traceback__)
+            frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)
         ]
         raised_in = modules[-1] if modules else None
         if isinstance(error, ValueError) and raised_in == __package__:
@@ -718,7 +708,11 @@ def _message_for_the_user(error):
             return f"--{error.key.replace('_', '-')} is not given: something else that is given needs it"
         if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
             return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
-        if raised_in in _FAIRSEQ and isinstance(error, (ValueError, AssertionError)) and _NAMES_A_FLAG.search(str(error)):
+        if (
+            raised_in in _FAIRSEQ
+            and isinstance(error, (ValueError, AssertionError))
+            and _NAMES_A_FLAG.search(str(error))
+        ):
             return str(error)
         error = error.__cause__ or error.__context__
     return outermost if outermost.startswith(_OTHER_MODEL) else None
@@ -759,9 +753,7 @@ def silence_meaningless_warnings():
     """
     logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     for message, module, _reason in MEANINGLESS_WARNINGS:
-        warnings.filterwarnings(
-            "ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module)
-        )
+        warnings.filterwarnings("ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module))
 
 
 SHIMS = (

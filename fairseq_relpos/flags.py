@@ -6,7 +6,7 @@ their way to the layers.
 """
 
 import contextlib
-from typing import Dict, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 
@@ -30,7 +30,7 @@ def named(flag: str):
         raise ValueError(f"{flag}: {error}") from None
 
 
-def hparams(text: str) -> Dict[str, str]:
+def hparams(text: str) -> dict[str, str]:
     """--position-hparams of a model that has one stack."""
     with named("--position-hparams"):
         return parse_hparams(text)
@@ -48,8 +48,7 @@ def add_flags(parser, stacks: Sequence[str] = ()):
     parser.add_argument(
         "--position-encoding",
         metavar="NAME",
-        help=f"position encoding, instead of the architecture's{of_each}: "
-        + " ".join(sorted(ENCODINGS)),
+        help=f"position encoding, instead of the architecture's{of_each}: " + " ".join(sorted(ENCODINGS)),
     )
     parser.add_argument(
         "--position-hparams",
@@ -58,14 +57,10 @@ def add_flags(parser, stacks: Sequence[str] = ()):
         + ("; decoder.B=2 is for one stack alone" if stacks else ""),
     )
     parser.add_argument(
-        "--position-layers",
-        metavar="L",
-        help="layers that see positions: all, first, or numbers from 1 such as 1,2,5",
+        "--position-layers", metavar="L", help="layers that see positions: all, first, or numbers from 1 such as 1,2,5"
     )
     parser.add_argument(
-        "--attention-backend",
-        metavar="NAME",
-        help=f"how attention is computed: {' '.join(backend_names())}",
+        "--attention-backend", metavar="NAME", help=f"how attention is computed: {' '.join(backend_names())}"
     )
     parser.add_argument(
         "--torch-compile",
@@ -119,7 +114,7 @@ def set_bias_interval(args):
         raise ValueError(f"--log-position-bias-interval {given}: a number of updates, 0 for never")
 
 
-def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> Tuple[str, ...]:
+def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> tuple[str, ...]:
     """--position-stacks as names, in the order of ``stacks``."""
     chosen = text.split(",")
     if not set(chosen) <= set(stacks) or len(set(chosen)) < len(chosen):
@@ -130,28 +125,24 @@ def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> Tuple[str, ...]:
     return tuple(stack for stack in stacks if stack in chosen)
 
 
-def encodings_of(
-    text: str, chosen: Sequence[str], default: Optional[str] = None
-) -> Dict[str, str]:
+def encodings_of(text: str, chosen: Sequence[str], default: str | None = None) -> dict[str, str]:
     """--position-encoding, "t5" or "encoder=t5,decoder=alibi", as the encoding of each chosen
     stack; one that is not mentioned has the architecture's."""
     if "=" not in text:
         find(text)
-        return {stack: text for stack in chosen}
+        return dict.fromkeys(chosen, text)
     names = {}
     for item in text.split(","):
         stack, sign, name = item.partition("=")
         if not (sign and name) or stack in names:
-            raise ValueError(
-                f"--position-encoding {text!r} is neither NAME nor encoder=NAME,decoder=NAME"
-            )
+            raise ValueError(f"--position-encoding {text!r} is neither NAME nor encoder=NAME,decoder=NAME")
         _refuse_other_stacks(f"--position-encoding {item}", stack, chosen)
         find(name)
         names[stack] = name
     return {stack: names.get(stack, default) for stack in chosen}
 
 
-def hparams_of(text: str, chosen: Sequence[str]) -> Dict[str, Dict[str, str]]:
+def hparams_of(text: str, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
     """--position-hparams, "a=1 encoder.b=2", as those of each chosen stack: a is for all of
     them, and for one stack encoder.a wins over a."""
     common, own = {}, {stack: {} for stack in chosen}
@@ -165,7 +156,7 @@ def hparams_of(text: str, chosen: Sequence[str]) -> Dict[str, Dict[str, str]]:
     return {stack: {**common, **mine} for stack, mine in own.items()}
 
 
-def hparams_text(hparams: Dict[str, str]) -> str:
+def hparams_text(hparams: dict[str, str]) -> str:
     """The resolved hyperparameters of each stack as one --position-hparams."""
     return " ".join(f"{stack}.{item}" for stack, text in hparams.items() for item in text.split())
 

@@ -55,8 +55,18 @@ class Compiled:
         batch, heads, tgt_len, width = q_BHTD.shape
         src_len = k_BHSD.size(2)
         out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
-        Compiled.call("forward", q_BHTD.contiguous(), k_BHSD.contiguous(), gate_HLD.contiguous(),
-                      out, batch * heads, gate_HLD.size(0), tgt_len, src_len, width)
+        Compiled.call(
+            "forward",
+            q_BHTD.contiguous(),
+            k_BHSD.contiguous(),
+            gate_HLD.contiguous(),
+            out,
+            batch * heads,
+            gate_HLD.size(0),
+            tgt_len,
+            src_len,
+            width,
+        )
         return out
 
     @staticmethod
@@ -69,17 +79,33 @@ class Compiled:
         parts = max(1, min(Compiled.PARTS, q[..., 0].numel() // gate[..., 0].numel()))
         grad_q, grad_k = torch.zeros_like(q), torch.zeros_like(k)
         grad_gate = gate.new_zeros(parts, *gate.shape)
-        Compiled.call("backward", q, k, gate, grad_BHTS.contiguous(), grad_q, grad_k, grad_gate,
-                      pairs, tables, q.size(2), k.size(2), q.size(3), parts)
+        Compiled.call(
+            "backward",
+            q,
+            k,
+            gate,
+            grad_BHTS.contiguous(),
+            grad_q,
+            grad_k,
+            grad_gate,
+            pairs,
+            tables,
+            q.size(2),
+            k.size(2),
+            q.size(3),
+            parts,
+        )
         return grad_q[..., :width], grad_k[..., :width], grad_gate.sum(0)[..., :width]
 
     @staticmethod
     def call(name, *arguments):
         function = getattr(compiled.library(), f"{name}_{Compiled.NAMES[arguments[0].dtype]}")
-        function(*(
-            ctypes.c_void_p(x.data_ptr()) if torch.is_tensor(x) else ctypes.c_int64(x)
-            for x in (*arguments, torch.get_num_threads())
-        ))
+        function(
+            *(
+                ctypes.c_void_p(x.data_ptr()) if torch.is_tensor(x) else ctypes.c_int64(x)
+                for x in (*arguments, torch.get_num_threads())
+            )
+        )
 
 
 class Looped:

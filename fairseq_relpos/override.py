@@ -10,7 +10,6 @@ stock architecture, and each encoding keeps its own initialisation.
 import contextlib
 import logging
 from functools import partial
-from typing import List, Optional
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
@@ -37,19 +36,19 @@ def override_self_attention(
     max_len: int,
     layers: str = "all",
     backend: str = "auto",
-    has_cls: Optional[bool] = None,
+    has_cls: bool | None = None,
     checkpoint_activations: bool = False,
     offload_activations: bool = False,
     torch_compile: bool = False,
     unpad: bool = False,
-    device: Optional[torch.device] = None,
+    device: torch.device | None = None,
     length_flag: str = "--max-positions",
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
     hparams: as in ``build``. layers: all, first, or numbers from 1 such as "1,2,5"; the
-    others see content only. max_len: n in tokens, which the user gave by length_flag. checkpoint_activations: recompute each
-    layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
+    others see content only. max_len: n in tokens, which the user gave by length_flag. checkpoint_activations:
+    recompute each layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     torch_compile: compile what is around the attention, for training.
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
@@ -62,12 +61,7 @@ def override_self_attention(
     refuse_what_positions_cannot_serve(all_layers)
     attention = all_layers[0].self_attn
     dims = Dims(
-        attention.embed_dim,
-        attention.num_heads,
-        max_len,
-        causal,
-        padding_idx=stack.padding_idx,
-        has_cls=has_cls,
+        attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
     with named("--attention-backend"):
         chosen_backend = select(backend)
@@ -76,10 +70,7 @@ def override_self_attention(
         with named("--position-hparams"):
             encoding = build_layer_part(name, dims, **hparams)
         stack_part = no_stack_part(dims) if encoding.per_layer else encoding.make_stack()
-        parts = [
-            layer_part(name, hparams, dims, number, chosen)
-            for number in range(1, len(all_layers) + 1)
-        ]
+        parts = [layer_part(name, hparams, dims, number, chosen) for number in range(1, len(all_layers) + 1)]
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
@@ -91,9 +82,7 @@ def override_self_attention(
     stack.embed_positions = stack_part
     for layer, part in zip(all_layers, parts):
         layer.self_attn.__class__ = RelPosMultiheadAttention
-        layer.self_attn.attach(
-            part.to(next(layer.parameters())), chosen_backend, stack_part.current_pass, causal
-        )
+        layer.self_attn.attach(part.to(next(layer.parameters())), chosen_backend, stack_part.current_pass, causal)
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
@@ -109,18 +98,18 @@ def override_self_attention(
     return encoding
 
 
-def layers_of(stack) -> List[nn.Module]:
+def layers_of(stack) -> list[nn.Module]:
     """All of them: iterating over a LayerDropModuleList would drop some."""
     return [stack.layers[number] for number in range(len(stack.layers))]
 
 
-def kind_of(stock_positions) -> Optional[str]:
+def kind_of(stock_positions) -> str | None:
     """What fairseq has built: "learned", "sinusoidal" or None."""
     kinds = {LearnedPositionalEmbedding: "learned", SinusoidalPositionalEmbedding: "sinusoidal"}
     return kinds.get(type(stock_positions))
 
 
-def parse_layers(text: str, count: int) -> List[int]:
+def parse_layers(text: str, count: int) -> list[int]:
     """ "all", "first" or "1,2,5" -> layer numbers from 1."""
     if text == "all":
         return list(range(1, count + 1))
@@ -132,8 +121,7 @@ def parse_layers(text: str, count: int) -> List[int]:
         numbers = []
     if not numbers or numbers[0] < 1 or numbers[-1] > count:
         raise ValueError(
-            f"--position-layers {text!r} is not all, first, or numbers from 1 to {count} with "
-            "commas between"
+            f"--position-layers {text!r} is not all, first, or numbers from 1 to {count} with commas between"
         )
     return numbers
 
@@ -171,9 +159,7 @@ def refuse_what_positions_cannot_serve(layers):
         if getattr(attention, "use_xformers", False):
             raise ValueError("xformers (--...-xformers-att-config) replaces the attention itself; leave it out")
         if attention.bias_k is not None or attention.add_zero_attn:
-            raise ValueError(
-                "add_bias_kv and add_zero_attn add keys that have no position; leave them out"
-            )
+            raise ValueError("add_bias_kv and add_zero_attn add keys that have no position; leave them out")
         if not attention.self_attention:
             raise ValueError("--cross-self-attention mixes two sequences of positions; leave it out")
 

@@ -8,7 +8,8 @@ A *relative position* is always j - i, key minus query: positive to the right.
 A *slot* is a column of the padded batch, a *token position* counts real tokens.
 """
 
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -39,15 +40,13 @@ class Positions:
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
         #: what one generation keeps from step to step; None in a full pass
-        self.memory: Optional[dict] = memory
+        self.memory: dict | None = memory
         self._padding_BS = padding_BS
-        self._left_padded: Optional[bool] = None
-        self._real_tokens: Optional[RealTokens] = None
+        self._left_padded: bool | None = None
+        self._real_tokens: RealTokens | None = None
 
     @classmethod
-    def of(
-        cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None
-    ) -> "Positions":
+    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None) -> "Positions":
         """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
         None leaves it to the encoding (a non-causal stack has one). ``memory``: a dict that
         lives as long as one generation."""
@@ -82,9 +81,7 @@ class Positions:
         and slots differ. Costs a look at the data, so only absolute terms ask."""
         if self._left_padded is None:
             padding_BS = self._padding_BS
-            self._left_padded = padding_BS is not None and bool(
-                (padding_BS[:, :-1] & ~padding_BS[:, 1:]).any()
-            )
+            self._left_padded = padding_BS is not None and bool((padding_BS[:, :-1] & ~padding_BS[:, 1:]).any())
         return self._left_padded
 
     def key_BS(self) -> torch.Tensor:
@@ -98,7 +95,7 @@ class Positions:
         """Token positions of the queries, [1|B, T]."""
         return self.key_BS()[:, self.src_len - self.tgt_len :]
 
-    def cls_BS(self) -> Optional[torch.Tensor]:
+    def cls_BS(self) -> torch.Tensor | None:
         """True at the first real token; None where that is slot 0 of every sentence."""
         if not self.left_padded:
             return None
@@ -126,7 +123,7 @@ class CurrentPass:
     """
 
     def __init__(self):
-        self.positions: Optional[Positions] = None
+        self.positions: Positions | None = None
 
     def __deepcopy__(self, memo):
         memo[id(self)] = copy = CurrentPass()

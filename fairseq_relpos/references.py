@@ -4,7 +4,6 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Tuple
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 
@@ -19,7 +18,7 @@ class Paper:
     kind: str
     title: str
     #: (family name, given names) of each
-    authors: Tuple[Tuple[str, str], ...]
+    authors: tuple[tuple[str, str], ...]
     year: int
     #: where it can be read
     url: str
@@ -27,7 +26,7 @@ class Paper:
     #: journal or proceedings; "" of a preprint
     venue: str
     #: abbreviation -> what it stands for
-    names: Dict[str, str]
+    names: dict[str, str]
 
     @property
     def citation(self) -> str:
@@ -41,7 +40,7 @@ class Paper:
         return ", ".join(f"{given} {family}" for family, given in self.authors)
 
 
-def read(text: str) -> Dict[str, Paper]:
+def read(text: str) -> dict[str, Paper]:
     """Key -> paper, of the part of BibTeX that references.bib is written in: one field a line, each
     in braces and with a comma after it."""
     rest = re.sub(r"(?m)^%.*\n", "", text).lstrip()
@@ -78,11 +77,11 @@ def paper(key, kind, fields) -> Paper:
 
 
 @functools.lru_cache(maxsize=1)
-def bibliography() -> Dict[str, Paper]:
+def bibliography() -> dict[str, Paper]:
     return read(BIBLIOGRAPHY.read_text(encoding="utf-8"))
 
 
-def papers_of(encoding) -> Tuple[Paper, ...]:
+def papers_of(encoding) -> tuple[Paper, ...]:
     """Those that a class of encodings names in ``register``: its own first."""
     unknown = [key for key in encoding.papers if key not in bibliography()]
     if unknown:

@@ -54,8 +54,7 @@ class LogBuckets:
             raise ValueError(f"num_buckets={self.num_buckets}: at least 2 are needed")
         if not self.causal and self.num_buckets % 2:
             raise ValueError(
-                f"num_buckets={self.num_buckets}: a bidirectional stack needs an even number, "
-                "half for each side"
+                f"num_buckets={self.num_buckets}: a bidirectional stack needs an even number, half for each side"
             )
         if self.max_distance <= self._per_side // 2:
             raise ValueError(
@@ -84,7 +83,7 @@ def _borders_on(device, buckets: int, max_distance: int):
         return torch.tensor(_log_borders(buckets, max_distance), device=device)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _log_borders(buckets: int, max_distance: int):
     """The smallest distance of each bucket but the first."""
     exact = buckets // 2
@@ -162,8 +161,7 @@ class QueryMinusKey:
         check_clip_distance(self.k)
         if self.buckets and (self.buckets < 4 or self.k <= self.buckets // 2 + 1):
             raise ValueError(
-                f"buckets={self.buckets}: 0 (none), or at least 4 with max_distance={self.k} "
-                "more than half of it"
+                f"buckets={self.buckets}: 0 (none), or at least 4 with max_distance={self.k} more than half of it"
             )
 
     @property
@@ -179,9 +177,9 @@ class QueryMinusKey:
         if self.buckets:
             middle = self.buckets // 2
             far = x.abs().clamp(min=middle).double()
-            log_bucket = middle + torch.ceil(
-                torch.log(far / middle) / math.log((self.k - 1) / middle) * (middle - 1)
-            ).long()
+            log_bucket = (
+                middle + torch.ceil(torch.log(far / middle) / math.log((self.k - 1) / middle) * (middle - 1)).long()
+            )
             x = torch.where(x.abs() <= middle, x, x.sign() * log_bucket)
         return x.clamp(-self.span, self.span - 1) + self.span
 

@@ -64,11 +64,12 @@ def check_signature(stack_part, state_dict, prefix, *unused):
     state_dict[key] = expected.clone()
 
 
-@functools.lru_cache(maxsize=None)  # fairseq's EMA loads one at every update
+@functools.cache  # fairseq's EMA loads one at every update
 def say_that_there_is_none(expected: str):
     logger.info(
         "checkpoint without a position-encoding signature (stock fairseq, or learned "
-        "positions): loaded as %s where the weights fit", expected,
+        "positions): loaded as %s where the weights fit",
+        expected,
     )
 
 

@@ -13,8 +13,8 @@ in use, ``by_pair`` spreads what no query or key meets over [T, S], ``logits`` d
 left for each sentence. ``Terms.part`` takes some sentences and heads out of any of them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Callable, Optional
 
 import torch
 
@@ -24,8 +24,15 @@ Rows = Callable[[torch.Tensor], torch.Tensor]
 
 EVERY = slice(None)
 # which axes of a tensor count sentences and heads, where these are not its first two
-AXES = {"gate": (None, 0), "gain": (None, 0), "A": (None, 0), "C": (None, 0),
-        "bias_row": (None, 0), "reset": (None, 1), "cls_BS": (0, None)}
+AXES = {
+    "gate": (None, 0),
+    "gain": (None, 0),
+    "A": (None, 0),
+    "C": (None, 0),
+    "bias_row": (None, 0),
+    "reset": (None, 1),
+    "cls_BS": (0, None),
+}
 
 
 @dataclass
@@ -38,11 +45,11 @@ class Bias:
     it is not slot 0 of every sentence.
     """
 
-    rows: Optional[Rows] = None
-    bias_row: Optional[torch.Tensor] = None
-    bias: Optional[torch.Tensor] = None
-    reset: Optional[torch.Tensor] = None
-    cls_BS: Optional[torch.Tensor] = None
+    rows: Rows | None = None
+    bias_row: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    reset: torch.Tensor | None = None
+    cls_BS: torch.Tensor | None = None
 
     def dense(self, tgt_len: int, src_len: int) -> "Bias":
         """The same bias as one tensor [1|B, H, T, S]."""
@@ -72,20 +79,20 @@ class Terms:
     q_BHTD: torch.Tensor
     k_BHSD: torch.Tensor
     scale: float
-    rows: Optional[Rows] = None
-    C_rows: Optional[Rows] = None
-    gate: Optional[torch.Tensor] = None
-    gain: Optional[torch.Tensor] = None
-    A: Optional[torch.Tensor] = None
-    C: Optional[torch.Tensor] = None
+    rows: Rows | None = None
+    C_rows: Rows | None = None
+    gate: torch.Tensor | None = None
+    gain: torch.Tensor | None = None
+    A: torch.Tensor | None = None
+    C: torch.Tensor | None = None
     product: bool = False
-    bias_row: Optional[torch.Tensor] = None
-    bias: Optional[torch.Tensor] = None
-    reset: Optional[torch.Tensor] = None
-    cls_BS: Optional[torch.Tensor] = None
+    bias_row: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    reset: torch.Tensor | None = None
+    cls_BS: torch.Tensor | None = None
 
     @classmethod
-    def with_bias(cls, q_BHTD, k_BHSD, scale, bias: Optional[Bias]) -> "Terms":
+    def with_bias(cls, q_BHTD, k_BHSD, scale, bias: Bias | None) -> "Terms":
         """Content s q.k plus a content-free part."""
         return cls(q_BHTD, k_BHSD, scale, **(vars(bias) if bias is not None else {}))
 
@@ -100,11 +107,9 @@ class Terms:
 
     def part(self, sentences=EVERY, heads=EVERY) -> "Terms":
         """Some sentences and some heads; what all of them share stays as it is."""
-        return replace(self, **{
-            name: part(name, x, sentences, heads) for name, x in self.tensors().items()
-        })
+        return replace(self, **{name: part(name, x, sentences, heads) for name, x in self.tensors().items()})
 
-    def dense_bias(self) -> Optional[torch.Tensor]:
+    def dense_bias(self) -> torch.Tensor | None:
         """All positions of a content-free method as one [1|B, H, T, S] tensor."""
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
@@ -121,12 +126,17 @@ def by_offset(t: Terms) -> Terms:
     """Every table in full precision and in the order of the offsets; no row numbers left.
     q and k stay what they are."""
     lengths = t.q_BHTD.size(2), t.k_BHSD.size(2)
-    rows = dict(gate=t.rows, gain=t.rows, A=t.rows, C=t.C_rows or t.rows, bias_row=t.rows)
-    return replace(t, rows=None, C_rows=None, **{
-        name: over_offsets(full_precision(x), rows.get(name), *lengths)
-        for name, x in t.tensors().items()
-        if name not in ("q_BHTD", "k_BHSD")
-    })
+    rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows, "bias_row": t.rows}
+    return replace(
+        t,
+        rows=None,
+        C_rows=None,
+        **{
+            name: over_offsets(full_precision(x), rows.get(name), *lengths)
+            for name, x in t.tensors().items()
+            if name not in ("q_BHTD", "k_BHSD")
+        },
+    )
 
 
 def by_pair(t: Terms) -> Terms:

@@ -67,9 +67,7 @@ def _forward(layer, x_TBE, encoder_padding_mask, *args, **kwargs):
     attention = layer.self_attn
     attention.real_tokens = attention.current_pass.positions.real_tokens()
     try:
-        x_N1E = layer.forward_of_all(
-            attention.real_tokens.pack(x_TBE), encoder_padding_mask, *args, **kwargs
-        )
+        x_N1E = layer.forward_of_all(attention.real_tokens.pack(x_TBE), encoder_padding_mask, *args, **kwargs)
         return attention.real_tokens.spread(x_N1E)
     finally:
         attention.real_tokens = None

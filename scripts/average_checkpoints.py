@@ -90,15 +90,12 @@ def refuse_another_model(sums, weights, first, path):
     different += [key for key in weights if key in sums and weights[key].shape != sums[key].shape]
     if different:
         raise ValueError(
-            f"{first} and {path} are no checkpoints of one model: {different[0]} is not in both, or "
-            "has another shape"
+            f"{first} and {path} are no checkpoints of one model: {different[0]} is not in both, or has another shape"
         )
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", metavar="OUT")
     parser.add_argument("paths", nargs="+", metavar="CHECKPOINT", help="files, or one folder of a run")
     choice = parser.add_mutually_exclusive_group()
@@ -111,9 +108,7 @@ def main():
         choose, count = (last, args.last) if args.last is not None else (best, args.best)
         if count is not None:
             if count < 1 or len(paths) != 1:
-                raise ValueError(
-                    f"--{choose.__name__} {count} {' '.join(paths)}: give a number from 1 and one folder"
-                )
+                raise ValueError(f"--{choose.__name__} {count} {' '.join(paths)}: give a number from 1 and one folder")
             paths = choose(paths[0], count)
         folder = Path(args.out).parent
         if not folder.is_dir() or Path(args.out).is_dir():

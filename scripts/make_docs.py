@@ -17,14 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count  # noqa: E402
-from fairseq_relpos.encodings import (  # noqa: E402
-    ENCODINGS,
-    Dims,
-    accepted_values,
-    build,
-    hyperparameters,
-    to_text,
-)
+from fairseq_relpos.encodings import ENCODINGS, Dims, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
@@ -52,8 +45,11 @@ FIGURES = [
     ("prior_at5.png", "`at5` as initialised: each head's bias, a prior over positions (AT5 Figure 4)."),
     ("buckets.png", "Buckets of `t5`, and what `at5` has in their place (AT5 Figure 3)."),
     ("prior_matrix.png", "The fixed matrix R of `transformer_xl` and of `gcdf` (GCDF Figure 2)."),
-    ("distance.png", "How far apart R keeps i and i + k: under `gcdf` it falls with i and grows "
-     "with k, ever less (LFHC/GCDF Figures 5 and 6)."),
+    (
+        "distance.png",
+        "How far apart R keeps i and i + k: under `gcdf` it falls with i and grows "
+        "with k, ever less (LFHC/GCDF Figures 5 and 6).",
+    ),
     ("tupe_r_bias.png", "What a small `tupe_r` has learned: the bias of each head for all pairs."),
     ("tupe_r_attention.png", "Where its heads look in a sentence."),
 ]
@@ -77,8 +73,12 @@ def table():
 def abbreviations():
     """What the names in the column "source" stand for, a sentence for README."""
     used = {key for cls in ENCODINGS.values() for key in cls.papers}
-    names = [f"{name}: {meaning}" for paper in bibliography().values() if paper.key in used
-             for name, meaning in paper.names.items()]
+    names = [
+        f"{name}: {meaning}"
+        for paper in bibliography().values()
+        if paper.key in used
+        for name, meaning in paper.names.items()
+    ]
     return "\n".join(textwrap.wrap("; ".join(names) + ".", 98, break_on_hyphens=False))
 
 
@@ -180,8 +180,7 @@ def main():
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
         ROOT / "CITATION.cff": citation(),
     }
-    stale = [path for path, text in wanted.items()
-             if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is out of date: run python scripts/make_docs.py")

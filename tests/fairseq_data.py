@@ -28,20 +28,47 @@ def binarise(folder, train=64, valid=24):
     (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")
     texts = ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
     data = folder / "bin"
-    fairseq_ok("preprocess", "--only-source", "--srcdict", folder / "dict.txt", *texts,
-               "--destdir", data)  # fmt: skip
+    fairseq_ok("preprocess", "--only-source", "--srcdict", folder / "dict.txt", *texts, "--destdir", data)
     return data
 
 
 def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
     """Arguments of fairseq-train for a two-layer masked LM on the CPU."""
     arguments = [
-        data, "--user-dir", user_dir, "--save-dir", save_dir, "--cpu", "--seed", 1,
-        "--task", "masked_lm", "--sample-break-mode", "eos", "--tokens-per-sample", 16,
-        "--arch", arch, *SMALL_ROBERTA, "--max-positions", 16, "--criterion", "masked_lm",
-        "--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--num-workers", 0,
-        "--no-progress-bar", "--log-format", "simple", *more,
-    ]  # fmt: skip
+        data,
+        "--user-dir",
+        user_dir,
+        "--save-dir",
+        save_dir,
+        "--cpu",
+        "--seed",
+        1,
+        "--task",
+        "masked_lm",
+        "--sample-break-mode",
+        "eos",
+        "--tokens-per-sample",
+        16,
+        "--arch",
+        arch,
+        *SMALL_ROBERTA,
+        "--max-positions",
+        16,
+        "--criterion",
+        "masked_lm",
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.01,
+        "--batch-size",
+        4,
+        "--num-workers",
+        0,
+        "--no-progress-bar",
+        "--log-format",
+        "simple",
+        *more,
+    ]
     return [str(argument) for argument in arguments]
 
 
@@ -57,22 +84,61 @@ def binarise_translation(folder, words=WORDS, test=11):
         (folder / f"{split}.b").write_text("\n".join(reversals) + "\n", encoding="utf-8")
         prefixes += [f"--{split}pref", folder / split]
     data = folder / "bin"
-    fairseq_ok("preprocess", "--source-lang", "a", "--target-lang", "b", *prefixes, "--destdir",
-               data, "--srcdict", folder / "dict.txt", "--joined-dictionary")  # fmt: skip
+    fairseq_ok(
+        "preprocess",
+        "--source-lang",
+        "a",
+        "--target-lang",
+        "b",
+        *prefixes,
+        "--destdir",
+        data,
+        "--srcdict",
+        folder / "dict.txt",
+        "--joined-dictionary",
+    )
     return data
 
 
 def translation(data, save_dir, user_dir, *more, arch):
     """Arguments of fairseq-train for a two-layer translation model on the CPU."""
-    sizes = [f"--{stack}-{what}={size}" for stack in ("encoder", "decoder") for what, size in
-             (("layers", 2), ("embed-dim", 16), ("ffn-embed-dim", 32), ("attention-heads", 2))]
+    sizes = [
+        f"--{stack}-{what}={size}"
+        for stack in ("encoder", "decoder")
+        for what, size in (("layers", 2), ("embed-dim", 16), ("ffn-embed-dim", 32), ("attention-heads", 2))
+    ]
     arguments = [
-        data, "--user-dir", user_dir, "--save-dir", save_dir, "--cpu", "--seed", 1, "--arch", arch,
-        *sizes, "--max-source-positions", 20, "--max-target-positions", 20,
-        "--share-all-embeddings", "--criterion", "label_smoothed_cross_entropy", "--optimizer",
-        "adam", "--lr", 0.01, "--batch-size", 8, "--num-workers", 0, "--no-progress-bar",
-        "--log-format", "simple", *more,
-    ]  # fmt: skip
+        data,
+        "--user-dir",
+        user_dir,
+        "--save-dir",
+        save_dir,
+        "--cpu",
+        "--seed",
+        1,
+        "--arch",
+        arch,
+        *sizes,
+        "--max-source-positions",
+        20,
+        "--max-target-positions",
+        20,
+        "--share-all-embeddings",
+        "--criterion",
+        "label_smoothed_cross_entropy",
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.01,
+        "--batch-size",
+        8,
+        "--num-workers",
+        0,
+        "--no-progress-bar",
+        "--log-format",
+        "simple",
+        *more,
+    ]
     return [str(argument) for argument in arguments]
 
 
@@ -87,7 +153,13 @@ def fairseq(command, *arguments, launcher=(), cwd=None, given=None, **environmen
     done = subprocess.run(
         [sys.executable, *launcher, "-m", f"fairseq_cli.{command}", *map(str, arguments)],
         # a process that aborts says where each of its threads was
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1", **environment},
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONFAULTHANDLER": "1",
+            **environment,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         input=given,

@@ -1,7 +1,7 @@
 """fairseq's commands in forked processes: they need no import, so that a run takes a second."""
 
-import importlib
 import contextlib
+import importlib
 import logging
 import os
 import socket
@@ -89,9 +89,13 @@ def ranks(count, arguments, folder, before=None, start=None, **environment):
             arguments,
             folder / f"rank{rank}.log",
             before=None if before is None else (lambda rank=rank: before(rank)),
-            MASTER_ADDR="127.0.0.1", MASTER_PORT=port, WORLD_SIZE=count, RANK=rank,
-            LOCAL_RANK=rank, **environment,
-        )  # fmt: skip
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+            WORLD_SIZE=count,
+            RANK=rank,
+            LOCAL_RANK=rank,
+            **environment,
+        )
         for rank in (range(count) if start is None else start)
     ]
 

@@ -82,7 +82,7 @@ def logits_in_loops(t):
                     i = src_len - tgt_len + row
                     q, k = t.q_BHTD[b, h, row], t.k_BHSD[b, h, j]
 
-                    def pick(table, rows):
+                    def pick(table, rows, h=h, i=i, j=j):
                         return table[h % table.size(0), int(rows(torch.tensor(j - i)))]
 
                     content = t.scale * (q @ k)

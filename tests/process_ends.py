@@ -2,11 +2,12 @@
 
     python tests/process_ends.py TRIALS.json
 
-A trial is {"command": "train", "arguments": [...], "runs": 50, "ranks": 2, "signal": "SIGTERM", "slow_batches": false}.
-Each rank is a fork that imports nothing, runs the command and ends as Python does. For each trial a line of JSON is
-printed: exit codes and how often, the native threads that were alive at the end, and the last lines of output.
-{run} in an argument is another number in each run. signal: to the first rank in its second update. slow_batches: reading
-a batch takes most of a second in torch, without Python's lock. In all of them the threads of gloo are late (LATE_MS).
+A trial is {"command": "train", "arguments": [...], "runs": 50, "ranks": 2, "signal": "SIGTERM",
+"slow_batches": false}. Each rank is a fork that imports nothing, runs the command and ends as Python does.
+For each trial a line of JSON is printed: exit codes and how often, the native threads that were alive at the
+end, and the last lines of output. {run} in an argument is another number in each run. signal: to the first
+rank in its second update. slow_batches: reading a batch takes most of a second in torch, without Python's
+lock. In all of them the threads of gloo are late (LATE_MS).
 """
 
 import atexit
@@ -35,8 +36,21 @@ def preload(folder):
     """The library that makes gloo's threads late, compiled."""
     library = Path(folder) / "late_threads.so"
     source = Path(__file__).parent / "training" / "late_threads.c"
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", library, source, "-Wl,--no-as-needed", "-lstdc++",
-                    "-ldl"], check=True)
+    subprocess.run(
+        [
+            os.environ.get("CC", "cc"),
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-o",
+            library,
+            source,
+            "-Wl,--no-as-needed",
+            "-lstdc++",
+            "-ldl",
+        ],
+        check=True,
+    )
     return library
 
 
@@ -119,8 +133,13 @@ def join(run, rank, trial, output):
     sys.argv = [f"fairseq-{trial['command']}", *arguments]
     if trial["ranks"] > 1:
         port = 20000 + (os.getppid() * 61 + zlib.crc32(run.encode())) % 10000
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(trial["ranks"]),
-                          RANK=str(rank), LOCAL_RANK=str(rank))  # fmt: skip
+        os.environ.update(
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            WORLD_SIZE=str(trial["ranks"]),
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+        )
     if trial.get("slow_batches"):
         slow_batches()
     if trial.get("signal") and rank == 0:

@@ -9,17 +9,17 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 
-SIZES = dict(
-    encoder_layers=3,
-    encoder_embed_dim=24,
-    encoder_ffn_embed_dim=48,
-    encoder_attention_heads=3,
-    max_positions=32,
-    encoder_layerdrop=0.0,
-    quant_noise_pq=0,
-    quant_noise_pq_block_size=8,
-    quant_noise_scalar=0,
-)
+SIZES = {
+    "encoder_layers": 3,
+    "encoder_embed_dim": 24,
+    "encoder_ffn_embed_dim": 48,
+    "encoder_attention_heads": 3,
+    "max_positions": 32,
+    "encoder_layerdrop": 0.0,
+    "quant_noise_pq": 0,
+    "quant_noise_pq_block_size": 8,
+    "quant_noise_scalar": 0,
+}
 
 
 def dictionary(words=40):
@@ -39,16 +39,16 @@ def roberta(arch, seed=1, **settings):
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
-TRANSFORMER_SIZES = dict(
-    encoder_layers=2,
-    encoder_embed_dim=24,
-    encoder_ffn_embed_dim=48,
-    encoder_attention_heads=3,
-    decoder_layers=2,
-    decoder_attention_heads=3,
-    max_source_positions=32,
-    max_target_positions=32,
-)
+TRANSFORMER_SIZES = {
+    "encoder_layers": 2,
+    "encoder_embed_dim": 24,
+    "encoder_ffn_embed_dim": 48,
+    "encoder_attention_heads": 3,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 3,
+    "max_source_positions": 32,
+    "max_target_positions": 32,
+}
 
 
 def transformer(arch, seed=1, **settings):

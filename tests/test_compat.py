@@ -1,8 +1,8 @@
 """fairseq_relpos.compat: fairseq's own commands do on today's stack what they say."""
 
 import argparse
-import io
 import importlib.util
+import io
 import os
 import re
 import subprocess
@@ -49,9 +49,7 @@ def one_rank(folder, data):
     more = ["--update-freq", 2, "--max-update", 6, "--save-interval-updates", 4]
     printed = fairseq_ok("train", *masked_lm(data, save_dir, USER_DIR, *more))
     return types.SimpleNamespace(
-        printed=printed,
-        after_4=save_dir / "checkpoint_1_4.pt",
-        after_6=save_dir / "checkpoint_last.pt",
+        printed=printed, after_4=save_dir / "checkpoint_1_4.pt", after_6=save_dir / "checkpoint_last.pt"
     )
 
 
@@ -263,7 +261,7 @@ def test_reason_is_found_behind_fairseqs_own_error(data, tmp_path):
         try:
             load_checkpoint(data / "dict.txt")
         except Exception:
-            raise Exception("Cannot load model parameters from checkpoint")
+            raise Exception("Cannot load model parameters from checkpoint")  # noqa: B904 - as fairseq does
 
     with pytest.raises(SystemExit, match="error: .*dict.txt is no checkpoint"):
         distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
@@ -303,8 +301,22 @@ def test_nothing_is_reported_where_nothing_is_lost(in_bf16, validated):
 
 def short_positions(data, save_dir, mode, *more):
     """Arguments of a training whose positions some lines of the corpus do not fit."""
-    return masked_lm(data, save_dir, USER_DIR, "--sample-break-mode", mode, "--tokens-per-sample", 10,
-                     "--max-positions", 10, "--required-batch-size-multiple", 1, "--max-update", 2, *more)
+    return masked_lm(
+        data,
+        save_dir,
+        USER_DIR,
+        "--sample-break-mode",
+        mode,
+        "--tokens-per-sample",
+        10,
+        "--max-positions",
+        10,
+        "--required-batch-size-multiple",
+        1,
+        "--max-update",
+        2,
+        *more,
+    )
 
 
 def test_training_says_once_which_share_of_the_text_is_too_long_and_goes_on(data, tmp_path):
@@ -320,12 +332,23 @@ def test_training_says_once_which_share_of_the_text_is_too_long_and_goes_on(data
     assert "LEFT OUT" not in printed
 
 
-@pytest.mark.parametrize("positions, ignore, what", [
-    (10, False, r"Size of sample #\d+ is invalid \(=\d+\) since max_positions=10, skip .*; "
-                "--sample-break-mode complete cuts no line; --sample-break-mode none cuts all"),
-    (2, True, r"(\d+) of \1 samples are longer than the 2 positions of the model, 100.0 % of the "
-              "tokens; .*nothing would be left: --sample-break-mode complete cuts no line"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "positions, ignore, what",
+    [
+        (
+            10,
+            False,
+            r"Size of sample #\d+ is invalid \(=\d+\) since max_positions=10, skip .*; "
+            "--sample-break-mode complete cuts no line; --sample-break-mode none cuts all",
+        ),
+        (
+            2,
+            True,
+            r"(\d+) of \1 samples are longer than the 2 positions of the model, 100.0 % of the "
+            "tokens; .*nothing would be left: --sample-break-mode complete cuts no line",
+        ),
+    ],
+)
 def test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left(data, positions, ignore, what):
     task = tasks.setup_task(configuration(*short_positions(data, "unused", "complete")).task)
     task.load_dataset("valid")
@@ -336,20 +359,21 @@ def test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left(d
 
 def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
     sides = [[4, 30, 5, 12], [4, 5, 6, 20]]
-    pairs = LanguagePairDataset(*(value for lengths in sides for value in (
-        [torch.ones(length) for length in lengths], lengths, Dictionary())))  # fmt: skip
+    pairs = LanguagePairDataset(
+        *(value for lengths in sides for value in ([torch.ones(length) for length in lengths], lengths, Dictionary()))
+    )
     kept = FairseqTask(None).filter_indices_by_size(np.arange(4), pairs, (16, 16), True)
     assert list(kept) == [0, 2]
-    assert ("LEFT OUT: 2 of 4 samples are longer than the (16, 16) positions of the model, 83.3 % of the "
-            "tokens; the longest has 30 tokens; --max-source-positions and --max-target-positions") in caplog.text
+    assert (
+        "LEFT OUT: 2 of 4 samples are longer than the (16, 16) positions of the model, 83.3 % of the "
+        "tokens; the longest has 30 tokens; --max-source-positions and --max-target-positions"
+    ) in caplog.text
 
 
 def test_a_set_that_would_be_lost_whole_is_an_error():
     sizes = np.full(5, 3)
     with pytest.raises(ValueError, match="5 of 5 samples are LEFT OUT: .*-multiple 1 to use all"):
-        data_utils.batch_by_size(
-            range(5), lambda i: sizes[i], max_sentences=8, required_batch_size_multiple=8
-        )
+        data_utils.batch_by_size(range(5), lambda i: sizes[i], max_sentences=8, required_batch_size_multiple=8)
 
 
 # Number formats and data formats
@@ -393,14 +417,10 @@ def test_two_ranks_equal_one_rank_with_two_batches_an_update(folder, data, one_r
     save_dir = folder / "two"
     arguments = masked_lm(data, save_dir, USER_DIR)
     fairseq_ok("train", *arguments, "--max-update", 4, launcher=torchrun(2))
-    torch.testing.assert_close(
-        weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_4), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_4), rtol=0, atol=1e-6)
     resumed = fairseq_ok("train", *arguments, "--max-update", 6, launcher=torchrun(2))
     assert "@ 4 updates" in resumed
-    torch.testing.assert_close(
-        weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_6), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_6), rtol=0, atol=1e-6)
 
 
 def test_validation_on_two_ranks_equals_one_rank(data, one_rank, validated):
@@ -500,8 +520,12 @@ def test_importing_the_plugin_leaves_logging_as_it_was():
         "assert 'fairseq.tasks' in sys.modules\n"
         "assert before == (logging.getLogger().level, logging.getLogger().handlers)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(USER_DIR.parent)})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(USER_DIR.parent)},
+    )
     assert done.returncode == 0 and "INFO" not in done.stderr, done.stderr
 
 

@@ -20,8 +20,9 @@ def data(tmp_path_factory):
 
 def train(data, save_dir, arch, *more, **options):
     """fairseq-train with dropout on, so that random draws have to be the same too."""
-    arguments = masked_lm(data, save_dir, USER_DIR, "--arch", arch, "--dropout", 0.1,
-                          "--required-batch-size-multiple", 1, *more)
+    arguments = masked_lm(
+        data, save_dir, USER_DIR, "--arch", arch, "--dropout", 0.1, "--required-batch-size-multiple", 1, *more
+    )
     return fairseq_ok("train", *arguments, **options)
 
 
@@ -43,8 +44,16 @@ def trained(data, tmp_path_factory):
     """Each kind trained for 8 updates without interruption, a checkpoint after 4."""
     folder = tmp_path_factory.mktemp("trained")
     for name in KINDS:
-        train(data, folder / name, f"roberta_{name}", "--max-update", 8,
-              "--save-interval-updates", 4, "--disable-validation")
+        train(
+            data,
+            folder / name,
+            f"roberta_{name}",
+            "--max-update",
+            8,
+            "--save-interval-updates",
+            4,
+            "--disable-validation",
+        )
     return folder
 
 
@@ -58,11 +67,28 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data, trained, tmp_path, name
 
 
 def validation_loss(data, checkpoint):
-    log = fairseq_ok("validate", data, "--user-dir", USER_DIR, "--task", "masked_lm", "--path",
-                     checkpoint, "--cpu", "--batch-size", 4, "--required-batch-size-multiple", 1,
-                     "--log-format", "json", "--num-workers", 0)
-    return [json.loads(line[line.index("{"):])["valid_loss"] for line in log.splitlines()
-            if '"valid_loss"' in line][-1]
+    log = fairseq_ok(
+        "validate",
+        data,
+        "--user-dir",
+        USER_DIR,
+        "--task",
+        "masked_lm",
+        "--path",
+        checkpoint,
+        "--cpu",
+        "--batch-size",
+        4,
+        "--required-batch-size-multiple",
+        1,
+        "--log-format",
+        "json",
+        "--num-workers",
+        0,
+    )
+    return [json.loads(line[line.index("{") :])["valid_loss"] for line in log.splitlines() if '"valid_loss"' in line][
+        -1
+    ]
 
 
 def test_validation_uses_the_same_masks_every_time(data, trained):
@@ -78,9 +104,9 @@ def test_the_checkpoint_holds_name_and_resolved_hyperparameters(trained):
     assert "num_buckets=32 max_distance=128" in model.position_hparams
 
 
-@pytest.mark.parametrize("arch, flags", [
-    ("roberta_t5", ()), ("roberta_tupe_r", ("--position-hparams", "cls_reset=paper")),
-])
+@pytest.mark.parametrize(
+    "arch, flags", [("roberta_t5", ()), ("roberta_tupe_r", ("--position-hparams", "cls_reset=paper"))]
+)
 def test_resuming_with_another_encoding_is_refused(data, trained, tmp_path, arch, flags):
     (tmp_path / "run").mkdir()
     last = trained / "tupe_r" / "checkpoint_last.pt"
@@ -94,13 +120,16 @@ def test_resuming_with_another_encoding_is_refused(data, trained, tmp_path, arch
     assert copy.read_bytes() == last.read_bytes(), "the refused run touched the checkpoint"
 
 
-@pytest.mark.parametrize("flags, what", [
-    (("--arch", "roberta_t5", "--position-hparams", "bucket=3"), "t5 has no bucket; it accepts"),
-    (("--arch", "roberta_t5", "--position-encoding", "t6"), "unknown position encoding 't6'"),
-    (("--arch", "roberta_tupe_a", "--tokens-per-sample", "64"), "--tokens-per-sample 64 exceeds"),
-    (("--arch", "roberta_tupe_a", "--ddp-backend", "fully_sharded"), "fully_sharded"),
-    (("--arch", "roberta_t5", "--encoder-attention-heads", "3"), "cannot be divided into 3"),
-])
+@pytest.mark.parametrize(
+    "flags, what",
+    [
+        (("--arch", "roberta_t5", "--position-hparams", "bucket=3"), "t5 has no bucket; it accepts"),
+        (("--arch", "roberta_t5", "--position-encoding", "t6"), "unknown position encoding 't6'"),
+        (("--arch", "roberta_tupe_a", "--tokens-per-sample", "64"), "--tokens-per-sample 64 exceeds"),
+        (("--arch", "roberta_tupe_a", "--ddp-backend", "fully_sharded"), "fully_sharded"),
+        (("--arch", "roberta_t5", "--encoder-attention-heads", "3"), "cannot be divided into 3"),
+    ],
+)
 def test_wrong_flags_end_in_one_line_before_training(data, tmp_path, flags, what):
     done = fairseq("train", *masked_lm(data, tmp_path, USER_DIR, *flags))
     assert done.returncode != 0 and "Traceback" not in done.stdout, done.stdout
@@ -112,13 +141,11 @@ def test_two_ranks_with_checkpointed_activations_equal_one_rank_with_twice_the_b
     common = ("--max-update", 4, "--disable-validation", "--dropout", 0, "--checkpoint-activations")
     train(data, tmp_path / "one", "roberta_tupe_r", *common, "--update-freq", 2)
     train(data, tmp_path / "two", "roberta_tupe_r", *common, launcher=torchrun(2))
-    assert_same_weights(tmp_path / "one" / "checkpoint_last.pt",
-                        tmp_path / "two" / "checkpoint_last.pt", atol=1e-6)
+    assert_same_weights(tmp_path / "one" / "checkpoint_last.pt", tmp_path / "two" / "checkpoint_last.pt", atol=1e-6)
 
 
 def test_bf16_trains_every_kind_of_position(data, tmp_path):
-    train(data, tmp_path, "roberta_tupe_r", "--bf16", "--max-update", 3, "--disable-validation",
-          "--store-ema")
+    train(data, tmp_path, "roberta_tupe_r", "--bf16", "--max-update", 3, "--disable-validation", "--store-ema")
     assert all(value.isfinite().all() for value in weights(tmp_path / "checkpoint_last.pt").values())
 
 
@@ -138,8 +165,7 @@ def first_batches(data, arch, count=4):
         iterator = task.get_batch_iterator(
             task.dataset(split), max_sentences=4, required_batch_size_multiple=1, seed=1
         ).next_epoch_itr(shuffle=split == "train")
-        batches += [(b["net_input"]["src_tokens"], b["target"])
-                    for _, b in zip(range(count), iterator)]
+        batches += [(b["net_input"]["src_tokens"], b["target"]) for _, b in zip(range(count), iterator)]
     return batches
 
 

@@ -12,12 +12,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SMALLER = {
-    "vocab_size": 60, "tokens-per-sample": 32, "max-positions": 32, "max-source-positions": 64,
-    "max-target-positions": 64, "encoder-embed-dim": 16, "encoder-ffn-embed-dim": 32,
-    "encoder-attention-heads": 2, "decoder-embed-dim": 16, "decoder-ffn-embed-dim": 32,
-    "decoder-attention-heads": 2, "warmup-updates": 2, "total-num-update": 8, "max-update": 8,
-    "max-tokens": 512, "beam": 2,
-}  # fmt: skip
+    "vocab_size": 60,
+    "tokens-per-sample": 32,
+    "max-positions": 32,
+    "max-source-positions": 64,
+    "max-target-positions": 64,
+    "encoder-embed-dim": 16,
+    "encoder-ffn-embed-dim": 32,
+    "encoder-attention-heads": 2,
+    "decoder-embed-dim": 16,
+    "decoder-ffn-embed-dim": 32,
+    "decoder-attention-heads": 2,
+    "warmup-updates": 2,
+    "total-num-update": 8,
+    "max-update": 8,
+    "max-tokens": 512,
+    "beam": 2,
+}
 WORDS = "one of the first things to know is that this small model has never seen a large text".split()
 SENTENCES = {"train": 120, "valid": 21, "test": 11}
 
@@ -42,10 +53,19 @@ def shrunk(block):
 def pasted(command, folder):
     """What the command prints where each of its lines succeeds."""
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-             "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+    )
     assert done.returncode == 0, done.stdout
     assert "LEFT OUT" not in done.stdout
     return done.stdout

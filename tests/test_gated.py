@@ -19,8 +19,12 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 def problem(tgt_len, src_len, tables, width, dtype=torch.float32, batch=2, heads=3):
     """q, k, gate and the gradient of the result."""
-    shapes = [(batch, heads, tgt_len, width), (batch, heads, src_len, width),
-              (tables, tgt_len + src_len - 1, width), (batch, heads, tgt_len, src_len)]
+    shapes = [
+        (batch, heads, tgt_len, width),
+        (batch, heads, src_len, width),
+        (tables, tgt_len + src_len - 1, width),
+        (batch, heads, tgt_len, src_len),
+    ]
     return [torch.randn(shape, dtype=dtype) for shape in shapes]
 
 
@@ -90,8 +94,9 @@ def test_half_precision_and_mixed_types_go_by_loops():
     q, k, gate, _ = problem(5, 7, 1, 4)
     exact = gated(q, k, gate)
     assert gated(q.bfloat16(), k.bfloat16(), gate.bfloat16()).dtype == torch.bfloat16
-    torch.testing.assert_close(exact, torch.einsum(
-        "bhtd,bhsd,tsd->bhts", q, k, gate[0][torch.arange(7) - torch.arange(5)[:, None] + 4]))
+    torch.testing.assert_close(
+        exact, torch.einsum("bhtd,bhsd,tsd->bhts", q, k, gate[0][torch.arange(7) - torch.arange(5)[:, None] + 4])
+    )
 
 
 # --- machines that cannot compile ---
@@ -110,8 +115,14 @@ print(gated.form(q, k, gate).__name__, compiled.attempt()[1])
 def computes(**environ):
     """(form and where the library lies, the log lines about it) of a process of its own."""
     clean = {k: v for k, v in os.environ.items() if k != "FAIRSEQ_RELPOS_COMPILE"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env={**clean, **environ}, check=True,
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**clean, **environ},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     logged = [x for x in done.stderr.splitlines() if x.startswith("fairseq_relpos.compiled: ")]
     return done.stdout.strip(), logged
 

@@ -72,8 +72,11 @@ def test_backends_and_attention_name_no_encoding():
 
     for part in ("backends", "attention", "terms", "positions"):
         for file in files_of(part):
-            strings = {node.value for node in ast.walk(ast.parse(file.read_text()))
-                       if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            strings = {
+                node.value
+                for node in ast.walk(ast.parse(file.read_text()))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
             assert not strings & set(ENCODINGS), file
 
 
@@ -89,8 +92,7 @@ def test_without_fairseq_the_encodings_and_the_list_work(tmp_path):
         "sys.exit(main(['list']))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          env=environment)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "tupe_r" in done.stdout
 
@@ -100,6 +102,7 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}"}
-    done = subprocess.run([sys.executable, "-c", "import fairseq_relpos"], capture_output=True,
-                          text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", "import fairseq_relpos"], capture_output=True, text=True, env=environment
+    )
     assert done.returncode != 0 and "broken on purpose" in done.stderr

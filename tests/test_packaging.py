@@ -58,8 +58,7 @@ def test_every_folder_with_code_is_a_package_that_gets_installed(arguments):
 
 def test_what_the_code_reads_is_installed_with_it(arguments):
     patterns = arguments["package_data"][""]
-    files = [p for p in (ROOT / "fairseq_relpos").rglob("*")
-             if p.is_file() and p.suffix not in (".py", ".pyc")]
+    files = [p for p in (ROOT / "fairseq_relpos").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")]
     assert ROOT / "fairseq_relpos/gated.cpp" in files
     assert not [p for p in files if not any(p.match(pattern) for pattern in patterns)]
 
@@ -151,9 +150,7 @@ def test_setup_passes_over_a_newer_python_that_does_not_run(checkout):
 
 def test_setup_names_the_missing_venv_module(checkout):
     python = python_that(checkout, '[[ "$*" != *ensurepip* ]] || exit 1')
-    assert_one_line_error(
-        setup_sh(checkout, PYTHON=str(python)), "apt-get install python3.", "-venv"
-    )
+    assert_one_line_error(setup_sh(checkout, PYTHON=str(python)), "apt-get install python3.", "-venv")
 
 
 def test_setup_names_the_missing_compiler(checkout):
@@ -223,7 +220,9 @@ def cpu_index(checkout, tmp_path_factory):
 
 def torch_line(checkout):
     """What pip was asked about torch."""
-    (line,) = [x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r"install .*\btorch(==\S+)?$", x)]
+    (line,) = [
+        x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r"install .*\btorch(==\S+)?$", x)
+    ]
     return line
 
 
@@ -270,8 +269,12 @@ def test_setup_asks_a_remembered_index_again_only_for_a_torch_that_is_not_there(
 
     pins = checkout / "constraints.txt"
     pins.write_text(pins.read_text().replace(f"torch=={TORCH}", "torch==2.99.0"))
-    assert_one_line_error(machine(), "http://127.0.0.1:9/whl/cu126, which .venv was made with, does not answer",
-                          "set TORCH_INDEX_URL", f"remove {source}")
+    assert_one_line_error(
+        machine(),
+        "http://127.0.0.1:9/whl/cu126, which .venv was made with, does not answer",
+        "set TORCH_INDEX_URL",
+        f"remove {source}",
+    )
 
 
 def test_setup_chooses_the_build_again_when_the_torch_that_is_there_is_an_old_one(checkout, machine, cpu_index):
@@ -281,10 +284,13 @@ def test_setup_chooses_the_build_again_when_the_torch_that_is_there_is_an_old_on
 
 
 def test_setup_says_why_the_other_torch_cannot_be_removed(checkout, machine, cpu_index):
-    program(checkout / ".venv/bin/python", f"""
+    program(
+        checkout / ".venv/bin/python",
+        f"""
         [[ "$*" != *uninstall* ]] || {{ echo "no permission"; exit 2; }}
         [[ "$*" != *pip* ]] || exit 0
-        exec "{sys.executable}" "$@" """)
+        exec "{sys.executable}" "$@" """,
+    )
     done = machine(TORCH_INDEX_URL=f"{cpu_index[1]}/cpu")
     assert done.returncode == 1 and "no permission" in done.stderr and "run this again" in done.stderr
 
@@ -337,9 +343,7 @@ def test_setup_refuses_an_environment_that_was_made_in_another_folder(checkout):
 
 def test_setup_returns_at_once_until_something_it_reads_changes(checkout):
     program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
-    stamp = (
-        "cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum > .venv/setup.stamp"
-    )
+    stamp = "cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum > .venv/setup.stamp"
     subprocess.run(stamp, shell=True, check=True, cwd=checkout)
     done = setup_sh(checkout, CXX="no-such-compiler")
     assert done.returncode == 0 and "ready" in done.stdout

@@ -18,7 +18,7 @@ def collect():
 
 
 def test_prose_is_kept_and_joined_and_the_rest_of_a_docstring_is_not(collect):
-    docstring = '''Opens the ``file`` that is named and returns
+    docstring = """Opens the ``file`` that is named and returns
         an object of :class:`~io.File`, which has to be closed.
 
         Args:
@@ -29,7 +29,7 @@ def test_prose_is_kept_and_joined_and_the_rest_of_a_docstring_is_not(collect):
         -----  ------  ---- table of all the values it takes.
 
         Short line.
-        '''
+        """
     assert list(collect["prose"](docstring)) == [
         "Opens the file that is named and returns an object of io.File, which has to be closed."
     ]
@@ -46,8 +46,10 @@ def test_modules_are_read_and_not_imported(collect, tmp_path):
 def collected(folder, *files):
     return subprocess.run(
         [sys.executable, COLLECT, folder / "train.txt", folder / "valid.txt", *files],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_files_are_split_without_losing_a_paragraph(tmp_path):
@@ -87,8 +89,11 @@ def test_text_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_path, n
 def test_wrong_arguments_are_one_line_before_anything_is_installed(tmp_path, arguments, message):
     done = subprocess.run(
         ["bash", ROOT / "scripts" / "quickstart.sh", *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -102,7 +107,10 @@ def test_a_folder_made_from_other_text_is_not_mixed_with_this_one(tmp_path):
     (tmp_path / "out" / "text" / "source.txt").write_text("other.txt\n")
     done = subprocess.run(
         ["bash", ROOT / "scripts" / "quickstart.sh", "--text", "mine.txt", "--out", "out"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert done.returncode == 1
     assert "was made from other.txt" in done.stderr

@@ -56,12 +56,15 @@ def test_citation_and_readme_have_the_papers_of_the_bibliography():
 ENTRY = "@misc{{a2030b,\n  author = {{Bee, Ann}},\n  title = {{T}},\n  year = {{2030}},\n{0}}}\n"
 
 
-@pytest.mark.parametrize("text, what", [
-    (ENTRY.format(""), "a2030b has no url"),
-    (ENTRY.format("  url = {u},\n") * 2, "a2030b stands there twice"),
-    (ENTRY.format('  url = "u",\n'), "cannot be read from here: '@misc{a2030b,'"),
-    ("nonsense", "cannot be read from here: 'nonsense'"),
-])
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        (ENTRY.format(""), "a2030b has no url"),
+        (ENTRY.format("  url = {u},\n") * 2, "a2030b stands there twice"),
+        (ENTRY.format('  url = "u",\n'), "cannot be read from here: '@misc{a2030b,'"),
+        ("nonsense", "cannot be read from here: 'nonsense'"),
+    ],
+)
 def test_a_bibliography_that_cannot_be_read_is_refused(text, what):
     with pytest.raises(ValueError, match=re.escape(what)):
         read(text)

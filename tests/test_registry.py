@@ -118,8 +118,13 @@ def test_each_encoding_meets_its_papers_equation_in_loops():
     named = set()
     for file in (Path(__file__).parent / "encodings").glob("test_*.py"):
         body = ast.parse(file.read_text(encoding="utf-8")).body
-        tables = {target.id: node for node in body if isinstance(node, ast.Assign)
-                  for target in node.targets if isinstance(target, ast.Name)}
+        tables = {
+            target.id: node
+            for node in body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         for test in body:
             if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
                 continue
@@ -192,7 +197,7 @@ def test_saved_weights_restore_the_same_logits(name):
 def test_resolved_hyperparameters_rebuild_the_same_encoding(name):
     encoding = build(name, dims())
     text = {key: to_text(value) for key, value in encoding.hparams.items()}
-    again = build(name, dims(max_len=99), **{k: v for k, v in text.items()})
+    again = build(name, dims(max_len=99), **dict(text.items()))
     assert again.signature == encoding.signature
 
 
@@ -276,8 +281,7 @@ def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
 def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
     std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
     q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16() for _ in range(3))
-    plain = [(x @ y.mT * 8**-0.5).softmax(-1) @ z
-             for x, y, z in ((q, k, v), (q.double(), k.double(), v.double()))]
+    plain = [(x @ y.mT * 8**-0.5).softmax(-1) @ z for x, y, z in ((q, k, v), (q.double(), k.double(), v.double()))]
     encoding = scale_up(build(name, dims(max_len=63)), 0.3).bfloat16()
 
     def output(dtype):
@@ -293,12 +297,15 @@ def test_an_unknown_name_lists_the_known_ones():
         build("tupe_x", dims())
 
 
-@pytest.mark.parametrize("given, what", [
-    ({"nonsense": 1}, "t5 has no nonsense; it accepts num_buckets=32 max_distance=128"),
-    ({"num_buckets": "many"}, "num_buckets=many of t5 is not an integer"),
-    ({"num_buckets": 31}, "needs an even number"),
-    ({"per_layer": "perhaps"}, "per_layer=perhaps of t5 is not True or False"),
-])
+@pytest.mark.parametrize(
+    "given, what",
+    [
+        ({"nonsense": 1}, "t5 has no nonsense; it accepts num_buckets=32 max_distance=128"),
+        ({"num_buckets": "many"}, "num_buckets=many of t5 is not an integer"),
+        ({"num_buckets": 31}, "needs an even number"),
+        ({"per_layer": "perhaps"}, "per_layer=perhaps of t5 is not True or False"),
+    ],
+)
 def test_a_wrong_hyperparameter_says_what_is_accepted(given, what):
     with pytest.raises(ValueError, match=what):
         build("t5", dims(), **given)
@@ -327,7 +334,9 @@ def test_sizes_count_from_one(name, value):
 
 def test_the_library_names_no_flags_of_fairseq():
     wrong = [
-        lambda: select("flash"), lambda: parse_hparams("a"), lambda: parse_hparams("a=1 a=2"),
+        lambda: select("flash"),
+        lambda: parse_hparams("a"),
+        lambda: parse_hparams("a=1 a=2"),
         lambda: build("deberta", dims(), share_att_key=True).logits(*random_qk(dims(), 5, 5), Positions.of(5, 5)),
         lambda: build("sinusoidal", Dims(2, 1, 8)),
     ]

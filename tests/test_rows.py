@@ -50,6 +50,4 @@ def test_impossible_settings_are_refused(make, what):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_smallest_settings_work(causal):
-    assert LogBuckets(2, 9, causal)(torch.tensor([-8, 0, 8])).tolist() == (
-        [1, 0, 0] if causal else [0, 0, 1]
-    )
+    assert LogBuckets(2, 9, causal)(torch.tensor([-8, 0, 8])).tolist() == ([1, 0, 0] if causal else [0, 0, 1])

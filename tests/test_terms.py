@@ -28,8 +28,12 @@ CASES = {
     "bias_row": {"bias_row": table(ROWS)},
     "bias_row reset": {"bias_row": table(ROWS), "reset": torch.randn(2, H, dtype=torch.float64)},
     "everything": {
-        "A": table(ROWS, D), "C": table(ROWS, D), "gate": table(ROWS, D), "gain": table(ROWS),
-        "bias_row": table(ROWS), "reset": torch.randn(2, H, dtype=torch.float64),
+        "A": table(ROWS, D),
+        "C": table(ROWS, D),
+        "gate": table(ROWS, D),
+        "gain": table(ROWS),
+        "bias_row": table(ROWS),
+        "reset": torch.randn(2, H, dtype=torch.float64),
     },
 }
 
@@ -83,9 +87,7 @@ def test_logits_are_float32_under_half_precision_and_autocast(dtype):
     terms = make_terms("A x C", 7, 7)
     for name in ("q_BHTD", "k_BHSD", "A", "C"):
         setattr(terms, name, getattr(terms, name).to(dtype))
-    exact = evaluate(Terms(**{
-        name: x.double() if torch.is_tensor(x) else x for name, x in vars(terms).items()
-    }))
+    exact = evaluate(Terms(**{name: x.double() if torch.is_tensor(x) else x for name, x in vars(terms).items()}))
     with torch.autocast("cpu", torch.bfloat16):
         found = evaluate(terms)
     assert found.dtype == torch.float32
@@ -109,8 +111,10 @@ class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
 @pytest.mark.parametrize("case", CASES)
 def test_no_tensor_has_time_twice_and_the_head_dimension(case):
     length, width = 20, 64
-    wide = {k: torch.randn(*v.shape[:2], *([width] * (v.dim() == 3))) if torch.is_tensor(v) else v
-            for k, v in CASES[case].items()}
+    wide = {
+        k: torch.randn(*v.shape[:2], *([width] * (v.dim() == 3))) if torch.is_tensor(v) else v
+        for k, v in CASES[case].items()
+    }
     q = torch.randn(B, H, length, width, requires_grad=True)
     with LargestTensor() as largest:
         evaluate(Terms(q, q, 0.3, rows=ROWS, **wide)).sum().backward()

@@ -4,14 +4,7 @@ import re
 
 import pytest
 import torch
-from fairseq_data import (
-    WORDS,
-    binarise,
-    binarise_translation,
-    fairseq,
-    fairseq_ok,
-    translation,
-)
+from fairseq_data import WORDS, binarise, binarise_translation, fairseq, fairseq_ok, translation
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
@@ -32,24 +25,54 @@ def data(folder):
 @pytest.fixture(scope="module")
 def checkpoints(folder, data):
     """t5 in both stacks; and tupe_a and m4m in bf16, recomputed and offloaded layers."""
-    fairseq_ok("train", *translation(data, folder / "t5", USER_DIR, "--max-update", 30, *ALL,
-                                     arch="transformer_t5"))
-    fairseq_ok("train", *translation(
-        data, folder / "two", USER_DIR, "--max-update", 10, *ALL, "--position-encoding",
-        "encoder=tupe_a,decoder=m4m", "--position-hparams", "encoder.cls=first", "--bf16",
-        "--offload-activations", "--store-ema", "--encoder-layerdrop", 0.2, arch="transformer_none",
-    ))
+    fairseq_ok("train", *translation(data, folder / "t5", USER_DIR, "--max-update", 30, *ALL, arch="transformer_t5"))
+    fairseq_ok(
+        "train",
+        *translation(
+            data,
+            folder / "two",
+            USER_DIR,
+            "--max-update",
+            10,
+            *ALL,
+            "--position-encoding",
+            "encoder=tupe_a,decoder=m4m",
+            "--position-hparams",
+            "encoder.cls=first",
+            "--bf16",
+            "--offload-activations",
+            "--store-ema",
+            "--encoder-layerdrop",
+            0.2,
+            arch="transformer_none",
+        ),
+    )
     return folder / "t5" / "checkpoint_last.pt", folder / "two" / "checkpoint_last.pt"
 
 
 def generate(data, path, *more):
-    return fairseq("generate", data, "--user-dir", USER_DIR, "--path", path, "--cpu", "--beam", 2,
-                   "--num-workers", 0, "--batch-size", 8, *more)
+    return fairseq(
+        "generate",
+        data,
+        "--user-dir",
+        USER_DIR,
+        "--path",
+        path,
+        "--cpu",
+        "--beam",
+        2,
+        "--num-workers",
+        0,
+        "--batch-size",
+        8,
+        *more,
+    )
 
 
 def interactive(data, path, given, *more, **environment):
-    return fairseq("interactive", data, "--user-dir", USER_DIR, "--path", path, "--cpu",
-                   *more, given=given, **environment)
+    return fairseq(
+        "interactive", data, "--user-dir", USER_DIR, "--path", path, "--cpu", *more, given=given, **environment
+    )
 
 
 def assert_one_line(done, *what):
@@ -110,23 +133,39 @@ def test_a_source_longer_than_the_positions_is_an_error_or_skipped_with_a_count(
 
 def test_a_dictionary_that_is_not_the_checkpoints_is_named(checkpoints, tmp_path):
     other = binarise_translation(tmp_path, words=[*WORDS, "one", "two", "three", "four", "five"])
-    assert_one_line(generate(other, checkpoints[0]), "trained with a dictionary of 44 words",
-                    "the data's has 49")
+    assert_one_line(generate(other, checkpoints[0]), "trained with a dictionary of 44 words", "the data's has 49")
 
 
-@pytest.mark.parametrize("flags, what", [
-    (("--arch", "transformer_alibi"), "the checkpoint's encoder was trained with [pe:t5|"),
-    (("--arch", "transformer_t5", "--position-stacks", "encoder"),
-     "the checkpoint's decoder was trained with [pe:t5|"),
-    (("--arch", "transformer_t5", "--decoder-layers", "1"), "the checkpoint is not of this model: "
-     "it has besides decoder.layers.1."),
-    (("--arch", "transformer_t5", "--position-hparams", "decodr.num_buckets=8"), "'decodr' is no stack"),
-])
-def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(
-    data, checkpoints, tmp_path, flags, what
-):
-    done = fairseq("train", *translation(data, tmp_path / "run", USER_DIR, "--restore-file",
-                                         checkpoints[0], "--max-update", 40, *flags, arch="transformer_t5"))
+@pytest.mark.parametrize(
+    "flags, what",
+    [
+        (("--arch", "transformer_alibi"), "the checkpoint's encoder was trained with [pe:t5|"),
+        (
+            ("--arch", "transformer_t5", "--position-stacks", "encoder"),
+            "the checkpoint's decoder was trained with [pe:t5|",
+        ),
+        (
+            ("--arch", "transformer_t5", "--decoder-layers", "1"),
+            "the checkpoint is not of this model: it has besides decoder.layers.1.",
+        ),
+        (("--arch", "transformer_t5", "--position-hparams", "decodr.num_buckets=8"), "'decodr' is no stack"),
+    ],
+)
+def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(data, checkpoints, tmp_path, flags, what):
+    done = fairseq(
+        "train",
+        *translation(
+            data,
+            tmp_path / "run",
+            USER_DIR,
+            "--restore-file",
+            checkpoints[0],
+            "--max-update",
+            40,
+            *flags,
+            arch="transformer_t5",
+        ),
+    )
     assert_one_line(done, what)
     assert not list(tmp_path.glob("run/*.pt"))
 
@@ -134,12 +173,44 @@ def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(
 def test_eval_lm_evaluates_something_or_says_so(tmp_path):
     data = binarise(tmp_path / "corpus")
     flags = (data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0)
-    fairseq_ok("train", *flags, "--save-dir", tmp_path / "lm", "--task", "language_modeling",
-               "--arch", "transformer_lm", "--decoder-layers", 1, "--decoder-embed-dim", 16,
-               "--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2, "--optimizer", "adam",
-               "--lr", 0.01, "--batch-size", 8, "--tokens-per-sample", 16, "--max-update", 4)
-    evaluate = ("eval_lm", *flags, "--path", tmp_path / "lm" / "checkpoint_last.pt", "--gen-subset",
-                "valid", "--batch-size", 4)
+    fairseq_ok(
+        "train",
+        *flags,
+        "--save-dir",
+        tmp_path / "lm",
+        "--task",
+        "language_modeling",
+        "--arch",
+        "transformer_lm",
+        "--decoder-layers",
+        1,
+        "--decoder-embed-dim",
+        16,
+        "--decoder-ffn-embed-dim",
+        32,
+        "--decoder-attention-heads",
+        2,
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.01,
+        "--batch-size",
+        8,
+        "--tokens-per-sample",
+        16,
+        "--max-update",
+        4,
+    )
+    evaluate = (
+        "eval_lm",
+        *flags,
+        "--path",
+        tmp_path / "lm" / "checkpoint_last.pt",
+        "--gen-subset",
+        "valid",
+        "--batch-size",
+        4,
+    )
     # blocks of 1024 tokens: none fits; of 17: the last one does, and would be all that is evaluated
     for length in (1024, 17):
         done = fairseq(*evaluate, "--tokens-per-sample", length)

@@ -74,9 +74,17 @@ def texts(folder):
 @pytest.fixture(scope="module")
 def data(texts, dictionary):
     done = preprocess(
-        texts / "log", "--only-source", "--trainpref", texts / "train.a", "--validpref", texts / "valid.a",
-        "--srcdict", dictionary, "--destdir", texts / "data",
-    )  # fmt: skip
+        texts / "log",
+        "--only-source",
+        "--trainpref",
+        texts / "train.a",
+        "--validpref",
+        texts / "valid.a",
+        "--srcdict",
+        dictionary,
+        "--destdir",
+        texts / "data",
+    )
     assert done[0] == 0, done
     return texts / "data"
 
@@ -84,10 +92,23 @@ def data(texts, dictionary):
 @pytest.fixture(scope="module")
 def pairs(texts, dictionary):
     done = preprocess(
-        texts / "log", "--source-lang", "a", "--target-lang", "b", "--trainpref", texts / "train", "--validpref",
-        texts / "valid", "--testpref", texts / "valid", "--srcdict", dictionary, "--joined-dictionary", "--destdir",
+        texts / "log",
+        "--source-lang",
+        "a",
+        "--target-lang",
+        "b",
+        "--trainpref",
+        texts / "train",
+        "--validpref",
+        texts / "valid",
+        "--testpref",
+        texts / "valid",
+        "--srcdict",
+        dictionary,
+        "--joined-dictionary",
+        "--destdir",
         texts / "pairs",
-    )  # fmt: skip
+    )
     assert done[0] == 0, done
     return texts / "pairs"
 
@@ -411,8 +432,11 @@ def test_a_checkpoint_of_another_dictionary_is_refused_also_of_a_stock_model(dat
 
 
 def test_a_file_that_is_no_dictionary_is_named(tmp_path):
-    for content, problem in ((b"a b c\n", "Incorrect dictionary format"), (b"sch\xf6n 1\n", "encoding"),
-                             (b"a 1\na 1\n", "Duplicate word")):  # fmt: skip
+    for content, problem in (
+        (b"a b c\n", "Incorrect dictionary format"),
+        (b"sch\xf6n 1\n", "encoding"),
+        (b"a 1\na 1\n", "Duplicate word"),
+    ):
         (tmp_path / "dict.txt").write_bytes(content)
         with pytest.raises(ValueError, match=f"dict.txt is no dictionary of fairseq .*{problem}"):
             Dictionary.load(str(tmp_path / "dict.txt"))
@@ -461,9 +485,11 @@ def test_preprocess_refuses_what_is_no_text_before_it_writes_anything(given, wha
     before = sorted(os.listdir(wrong))
     here = os.path.abspath(USER_DIR)
     process = forked.Run(
-        ["--user-dir", here, *given.split(), "--destdir", "out"], wrong.parent / "preprocess.log",
-        before=lambda: os.chdir(wrong), command="preprocess",
-    )  # fmt: skip
+        ["--user-dir", here, *given.split(), "--destdir", "out"],
+        wrong.parent / "preprocess.log",
+        before=lambda: os.chdir(wrong),
+        command="preprocess",
+    )
     assert_one_line((process.wait(), process.printed().strip().splitlines()), what)
     assert sorted(os.listdir(wrong)) == before
 

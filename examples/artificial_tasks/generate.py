@@ -116,14 +116,10 @@ def chain_likelihood_accuracy(samples):
     """How often the more likely chain is the right one: no classifier of process50 does better."""
 
     def log_likelihood(states, leave):
-        return sum(
-            np.log(leave[int(a)] if a != b else 1 - leave[int(a)])
-            for a, b in zip(states, states[1:])
-        )
+        return sum(np.log(leave[int(a)] if a != b else 1 - leave[int(a)]) for a, b in zip(states, states[1:]))
 
     right = [
-        (log_likelihood(states, CHAINS[1]) > log_likelihood(states, CHAINS[0])) == label
-        for states, label in samples
+        (log_likelihood(states, CHAINS[1]) > log_likelihood(states, CHAINS[0])) == label for states, label in samples
     ]
     return float(np.mean(right))
 
@@ -138,11 +134,7 @@ def main():
     rng = random.Random(f"{args.task} {args.seed}")
     count = TRAIN[args.task]
     samples = different(GENERATORS[args.task], rng, count + VALID + TEST)
-    splits = {
-        "train": samples[:count],
-        "valid": samples[count : count + VALID],
-        "test": samples[count + VALID :],
-    }
+    splits = {"train": samples[:count], "valid": samples[count : count + VALID], "test": samples[count + VALID :]}
     args.out.mkdir(parents=True, exist_ok=True)
     for split, part in splits.items():
         write(args.out / f"{split}.npz", part, SYMBOLS.get(args.task, ""))

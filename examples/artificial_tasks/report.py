@@ -35,10 +35,9 @@ def main(runs_folder, data, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
-    paper = table(results, [name for name in PAPER], TASKS, beside_the_paper)
+    paper = table(results, list(PAPER), TASKS, beside_the_paper)
     others = sorted({name for name, _ in results} - set(PAPER))
-    shown = {task: title for task, title in TASKS.items()
-             if any((name, task) in results for name in others)}
+    shown = {task: title for task, title in TASKS.items() if any((name, task) in results for name in others)}
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
@@ -77,7 +76,7 @@ def mean_and_deviation(runs):
 
 def table(results, encodings, tasks, cells):
     head, rows = ["encoding"], []
-    for task, title in tasks.items():
+    for title in tasks.values():
         head += [title, *cells.more_columns]
     for encoding in encodings:
         row = [encoding]
@@ -112,8 +111,10 @@ def best_possible(data):
 
 def rates_tried(runs_folder):
     """By task, of the seeds that there are."""
-    tried = {task: sorted({run.name.split("-lr")[1] for run in runs_folder.glob(f"{task}/*-lr*")}, key=float)
-             for task in TASKS}  # fmt: skip
+    tried = {
+        task: sorted({run.name.split("-lr")[1] for run in runs_folder.glob(f"{task}/*-lr*")}, key=float)
+        for task in TASKS
+    }
     return ", ".join(f"{' and '.join(rates)} ({task})" for task, rates in tried.items() if rates)
 
 
@@ -140,11 +141,25 @@ def plot(results, path):
     for panel, task in zip(panels, tasks):
         for place, name in enumerate(names):
             runs = results.get((name, task), [])
-            panel.plot([run["test"] for run in runs], [place] * len(runs), "o", ms=4, alpha=0.7,
-                       color="tab:blue", label="a seed" if place == 0 else None)
+            panel.plot(
+                [run["test"] for run in runs],
+                [place] * len(runs),
+                "o",
+                ms=4,
+                alpha=0.7,
+                color="tab:blue",
+                label="a seed" if place == 0 else None,
+            )
             if name in PAPER:
-                panel.plot(PAPER[name][list(TASKS).index(task)], place, "|", ms=11, mew=2,
-                           color="tab:red", label="paper" if name == "at5" else None)
+                panel.plot(
+                    PAPER[name][list(TASKS).index(task)],
+                    place,
+                    "|",
+                    ms=11,
+                    mew=2,
+                    color="tab:red",
+                    label="paper" if name == "at5" else None,
+                )
         panel.set_yticks(range(len(names)), names if panel is panels[0] else [""] * len(names))
         panel.set(title=TASKS[task], xlabel="test accuracy", ylim=(-0.7, len(names) - 0.3))
         panel.grid(axis="both", alpha=0.3)

@@ -1,7 +1,7 @@
 """Results of single runs.
 
-    result.py write RUN                      # the logs in RUN -> RUN/result.json
-    result.py better PREFIX RATE...   # which of PREFIX-lrRATE did better on held-out data
+result.py write RUN                      # the logs in RUN -> RUN/result.json
+result.py better PREFIX RATE...   # which of PREFIX-lrRATE did better on held-out data
 """
 
 import json
@@ -26,12 +26,7 @@ def write(run):
     test = [float(e["test_accuracy"]) for e in entries(run / "test.log") if "test_accuracy" in e]
     # of equal ones fairseq keeps the weights of the last
     best, epoch = max((float(accuracy), int(epoch)) for accuracy, epoch in valid)
-    result = {
-        "valid": best,
-        "best_epoch": epoch,
-        "epochs": max(int(epoch) for _, epoch in valid),
-        "test": test[-1],
-    }
+    result = {"valid": best, "best_epoch": epoch, "epochs": max(int(epoch) for _, epoch in valid), "test": test[-1]}
     temporary = run / "result.json.tmp"
     temporary.write_text(json.dumps(result) + "\n")
     os.replace(temporary, run / "result.json")

@@ -72,7 +72,7 @@ def fetch(list_path, folder, offline, names, schemes=None):
     for (source, missing), place in zip(needed, archives):
         scheme = scheme_of(place, schemes)
         if scheme:
-            schemes[scheme](place[len(scheme):], missing, folder, source)
+            schemes[scheme](place[len(scheme) :], missing, folder, source)
             continue
         if not Path(place).exists():
             place = downloaded(source, place, folder)
@@ -120,8 +120,10 @@ def located(source, folder, offline, schemes):
         if source.archive != "-" and place.is_file():
             return str(place)
     if offline:
-        fail(f"--offline {offline}: neither {' and '.join(source.provides)} (also .xz, .gz) nor "
-             f"{source.archive if source.archive != '-' else 'another form of them'} is in it")  # fmt: skip
+        fail(
+            f"--offline {offline}: neither {' and '.join(source.provides)} (also .xz, .gz) nor "
+            f"{source.archive if source.archive != '-' else 'another form of them'} is in it"
+        )
     reasons = []
     for address in source.addresses:
         if scheme_of(address, schemes):

@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 
 VALID_SHARE = 25
-ENOUGH_BYTES = 12_000_000      # more would only take longer to read
+ENOUGH_BYTES = 12_000_000  # more would only take longer to read
 SKIPPED_FOLDERS = {"test", "tests", "testing", "idlelib", "lib2to3", "_vendor", "__pycache__"}
-SHORTEST_PARAGRAPH = 8         # words
-SECTION = 20                   # paragraphs of a user's text that stay together
+SHORTEST_PARAGRAPH = 8  # words
+SECTION = 20  # paragraphs of a user's text that stay together
 
 WORD = re.compile(r"[A-Za-z][a-z]*(?:['-][a-z]+)*[.,;:?!)]*")
 MARKUP = re.compile(r":\w+:`~?([^`<]*?)(?:\s*<[^`]*>)?`_?|``?([^`]*)``?_{0,2}|\*\*?([^*\s][^*]*)\*\*?")
@@ -41,8 +41,10 @@ def main(train, valid, *files):
                 target.write(section)
                 size += len(section)
     if number < 1:
-        sys.exit(f"collect_text: error: {size} characters of text in {', '.join(files) or 'the docstrings'} "
-                 f"are too few to train and validate on: give more than {SECTION} paragraphs with --text")
+        sys.exit(
+            f"collect_text: error: {size} characters of text in {', '.join(files) or 'the docstrings'} "
+            f"are too few to train and validate on: give more than {SECTION} paragraphs with --text"
+        )
     for path in (train, valid):
         os.replace(f"{path}.tmp", path)
     print(f"{size / 1e6:.1f} MB of text in {number + 1:,} sections")

@@ -1,6 +1,6 @@
 """The text and the vocabularies of downloads.txt, from the network or from a folder:
 
-    python fetch.py LIST FOLDER OFFLINE FILE...      -> FOLDER/FILE, for every FILE
+python fetch.py LIST FOLDER OFFLINE FILE...      -> FOLDER/FILE, for every FILE
 """
 
 import sys

@@ -24,7 +24,7 @@ def main(checkpoint, data, *texts):
     ).eval()
     for text in texts:
         print(text)
-        for filled, probability, word in roberta.fill_mask(text, topk=CANDIDATES):
+        for _, probability, word in roberta.fill_mask(text, topk=CANDIDATES):
             print(f"  {100 * probability:5.1f} %  {word.strip()}")
 
 

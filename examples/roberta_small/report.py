@@ -42,7 +42,10 @@ def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
         bags_of_words=bags_of_words(runs, gaps),
         runs_table=runs_table(runs, runs_folder),
         command=Path(runs_folder, runs[0].name, "trained").read_text().strip(),
-        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "encoding (with the flags that it needs) and seed"),
+        alike=how_alike(
+            [path.joinpath("trained").read_text() for path in finished],
+            "encoding (with the flags that it needs) and seed",
+        ),
         first=runs[0].name,
         sources=Path(data, "sources.txt").read_text().strip(),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[runs[0].name].items()),
@@ -103,13 +106,21 @@ def losses_table(runs, gaps, names, baseline):
     rows = []
     for encoding in dict.fromkeys(run.encoding for run in runs):
         group = [run for run in runs if run.encoding == encoding]
-        row = [encoding, " ".join(str(run.seed) for run in group),
-               " ".join(sorted({f"{run.updates:,}" for run in group}))]
+        row = [
+            encoding,
+            " ".join(str(run.seed) for run in group),
+            " ".join(sorted({f"{run.updates:,}" for run in group})),
+        ]
         for split in splits:
-            paired = [loss_of(run, split) - loss_of(reference[run.seed], split)
-                      for run in group if run.seed in reference and encoding != baseline]
-            row += [losses.with_deviation([loss_of(run, split) for run in group]),
-                    losses.with_deviation(paired, sign="+") if paired else "-"]
+            paired = [
+                loss_of(run, split) - loss_of(reference[run.seed], split)
+                for run in group
+                if run.seed in reference and encoding != baseline
+            ]
+            row += [
+                losses.with_deviation([loss_of(run, split) for run in group]),
+                losses.with_deviation(paired, sign="+") if paired else "-",
+            ]
         rows.append(row)
     return losses.markdown(head, rows)
 
@@ -131,8 +142,7 @@ def gaps_table(runs, gaps, names):
 
 def bags_of_words(runs, gaps):
     """Which runs have not begun to use order, and what that means for the first table."""
-    unused = [run.name for run in runs
-              if max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values()) < USED]
+    unused = [run.name for run in runs if max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values()) < USED]
     if not unused:
         return "Every run uses it, so the losses above compare the encodings."
     return (
@@ -148,10 +158,14 @@ def order_in_words(runs, gaps):
         gap = max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values())
         name = f"  {run.encoding}, seed {run.seed},"
         if gap >= USED:
-            lines.append(f"{name} uses the order of the words: permuted text costs it {gap:.2f} nats a masked token more")
+            lines.append(
+                f"{name} uses the order of the words: permuted text costs it {gap:.2f} nats a masked token more"
+            )
         else:
-            lines.append(f"{name} does not use the order yet (gap {signed(gap)}): it fills masks from a bag of words, and "
-                         "only more updates would show what its positions are worth")  # fmt: skip
+            lines.append(
+                f"{name} does not use the order yet (gap {signed(gap)}): it fills masks from a bag of words, and "
+                "only more updates would show what its positions are worth"
+            )
     return "\n".join(lines)
 
 
@@ -161,8 +175,13 @@ def signed(nats):
 
 def runs_table(runs, runs_folder):
     rows = [
-        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:,.0f}", tokens_per_second(run),
-         Path(runs_folder, run.name, "commit.txt").read_text().strip()]
+        [
+            run.name,
+            f"{run.parameters:,}",
+            f"{run.seconds / 60:,.0f}",
+            tokens_per_second(run),
+            Path(runs_folder, run.name, "commit.txt").read_text().strip(),
+        ]
         for run in runs
     ]
     return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
@@ -175,11 +194,11 @@ def tokens_per_second(run):
 
 COMMANDS = {
     "roberta_small": "bash examples/roberta_small/prepare.sh data-bin/roberta_small --train FILE... --valid FILE...\n"
-                     "bash examples/roberta_small/compare.sh",
+    "bash examples/roberta_small/compare.sh",
     "roberta_pretraining": "bash examples/roberta_pretraining/prepare.sh FILE...\n"
-                           "bash examples/roberta_pretraining/run.sh train ENCODING\n"
-                           "bash examples/roberta_pretraining/run.sh validate ENCODING",
-}  # fmt: skip
+    "bash examples/roberta_pretraining/run.sh train ENCODING\n"
+    "bash examples/roberta_pretraining/run.sh validate ENCODING",
+}
 
 RESULTS = """# Results of examples/{recipe}
 

@@ -52,8 +52,10 @@ def lines_of(path):
                 try:
                     yield line.rstrip(b"\r\n").decode("utf-8")
                 except UnicodeDecodeError as error:
-                    fail(f"{path}, line {number}: not UTF-8 ({error.reason}); convert it, for "
-                         "example with iconv -f latin1 -t utf-8")  # fmt: skip
+                    fail(
+                        f"{path}, line {number}: not UTF-8 ({error.reason}); convert it, for "
+                        "example with iconv -f latin1 -t utf-8"
+                    )
     except (OSError, EOFError, lzma.LZMAError) as error:
         fail(f"{path} cannot be read: {error}")
 
@@ -79,8 +81,10 @@ def unpack(out, languages, *prefixes):
             paths = [find(prefix, language) for language in languages]
             counts = [copy(path, file) for path, file in zip(paths, files)]
             if len(set(counts)) != 1:
-                fail(f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line N of "
-                     "one has to be the translation of line N of the other")  # fmt: skip
+                fail(
+                    f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: line N of "
+                    "one has to be the translation of line N of the other"
+                )
             total += counts[0]
     print(f"{os.path.basename(out)}: {total:,} pairs")
 
@@ -112,8 +116,10 @@ def vocabulary(work, size, normalization, coverage, sentences, languages):
             minloglevel=2,
         )
     except RuntimeError as error:
-        fail(f"no vocabulary of {size} pieces from the training text: give more text or set a "
-             f"smaller VOCAB_SIZE ({str(error).strip().splitlines()[-1]})")  # fmt: skip
+        fail(
+            f"no vocabulary of {size} pieces from the training text: give more text or set a "
+            f"smaller VOCAB_SIZE ({str(error).strip().splitlines()[-1]})"
+        )
     with whole_file(f"{work}/spm.model") as part:
         Path(part).write_bytes(model.getvalue())
 
@@ -131,8 +137,9 @@ def drawn(paths, count):
 def dictionary(work, threshold, *groups):
     """For each group of languages the pieces that its training text uses: what
     fairseq-preprocess would count, but for characters that the model lacks."""
-    import fairseq_relpos  # noqa: F401  before fairseq, whose log lines it keeps off the screen
     from fairseq.data import Dictionary
+
+    import fairseq_relpos  # noqa: F401  before fairseq, whose log lines it keeps off the screen
 
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{work}/spm.model")
     for group in groups:

@@ -9,7 +9,8 @@ from datetime import date
 from pathlib import Path
 
 from fairseq_relpos.files import whole_file
-from fairseq_relpos.reports import translation, translation_report as tables
+from fairseq_relpos.reports import translation
+from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.machine import cpu_name, versions
 from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
 
@@ -24,8 +25,10 @@ def main(folder, *values):
     for log in sorted(runs_folder.glob("*/train.log")):
         (finished if is_finished(log.parent, settings) else missing).append(log.parent)
     if not finished:
-        sys.exit(f"report: error: no run in {runs_folder} has come to its end with these settings and this "
-                 "text: run.sh train, generate and score first, or compare.sh")  # fmt: skip
+        sys.exit(
+            f"report: error: no run in {runs_folder} has come to its end with these settings and this "
+            "text: run.sh train, generate and score first, or compare.sh"
+        )
     runs = [evaluated(path, tests, settings) for path in finished]
     tell_variants_apart([run.run for run in runs])
     runs.sort(key=order_of(settings))
@@ -35,8 +38,7 @@ def main(folder, *values):
     tables.plot_losses(runs, Path(folder, LOSSES))
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     scores = "\n\n".join(
-        f"### {test.name} ({len(test.sources):,} sentences)\n"
-        + tables.scores_table(runs, test, settings["BASELINE"])
+        f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, settings["BASELINE"])
         for test in tests.values()
     )
     training = tables.training_table(runs)
@@ -44,20 +46,26 @@ def main(folder, *values):
         **settings,
         scores=scores,
         training=training,
-        signatures="\n".join(f"- {name}: {'; '.join(f'`{t}`' if '|' in t else t for t in texts)}"
-                             for name, texts in tables.signatures(runs).items()),
+        signatures="\n".join(
+            f"- {name}: {'; '.join(f'`{t}`' if '|' in t else t for t in texts)}"
+            for name, texts in tables.signatures(runs).items()
+        ),
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
-        alike=how_alike([path.joinpath("trained").read_text() for path in finished], "encoding (with the flags that it needs) and seed"),
+        alike=how_alike(
+            [path.joinpath("trained").read_text() for path in finished],
+            "encoding (with the flags that it needs) and seed",
+        ),
         first=runs[0].run.name,
         command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
         commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),
         missing=f"\nNot finished with these settings, so not here: {', '.join(path.name for path in missing)}.\n"
-        if missing else "",
+        if missing
+        else "",
         cpu=cpu_name(),
         versions=versions("torch", "fairseq-fixed", "sentencepiece", "sacrebleu", "sacremoses"),
         today=date.today().isoformat(),
-    )  # fmt: skip
+    )
     with whole_file(Path(folder, "RESULTS.md")) as part:
         Path(part).write_text(text, encoding="utf-8")
     print(f"{scores}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
@@ -82,8 +90,10 @@ def test_sets(data, settings):
             if settings["TEXT"] == "tokenised":
                 text = translation.Text.of(sides[language, split], settings[language], tokenised=True)
                 sides[language, split] = text.raw
-    return {split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split], settings["TARGET"])
-            for split, name in names.items()}  # fmt: skip
+    return {
+        split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split], settings["TARGET"])
+        for split, name in names.items()
+    }
 
 
 def is_finished(run, settings):
@@ -107,8 +117,10 @@ def evaluated(path, tests, settings):
         found.scores[tests[split].name] = [translation.Score(**score) for score in scores]
     for test in tests.values():
         if len(found.translations.get(test.name, [])) != len(test.sources):
-            sys.exit(f"report: error: {path} has not translated all of {test.name}: run.sh generate and "
-                     "score again, or set DATA to what it was trained with")  # fmt: skip
+            sys.exit(
+                f"report: error: {path} has not translated all of {test.name}: run.sh generate and "
+                "score again, or set DATA to what it was trained with"
+            )
     return found
 
 

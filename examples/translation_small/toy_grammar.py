@@ -21,7 +21,7 @@ import os
 import random
 import sys
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import Optional
 
 # English singular and plural, gender, German singular and plural
 PEOPLE = [
@@ -91,16 +91,28 @@ TENSES = {
     "can": ("can", "can", "kann", "können", "infinitive"),
 }
 
-THE = {"nom": dict(m="der", f="die", n="das", p="die"), "acc": dict(m="den", f="die", n="das", p="die"),
-       "dat": dict(m="dem", f="der", n="dem", p="den")}  # fmt: skip
-A = {"nom": dict(m="ein", f="eine", n="ein"), "acc": dict(m="einen", f="eine", n="ein"),
-     "dat": dict(m="einem", f="einer", n="einem")}  # fmt: skip
+THE = {
+    "nom": {"m": "der", "f": "die", "n": "das", "p": "die"},
+    "acc": {"m": "den", "f": "die", "n": "das", "p": "die"},
+    "dat": {"m": "dem", "f": "der", "n": "dem", "p": "den"},
+}
+A = {
+    "nom": {"m": "ein", "f": "eine", "n": "ein"},
+    "acc": {"m": "einen", "f": "eine", "n": "ein"},
+    "dat": {"m": "einem", "f": "einer", "n": "einem"},
+}
 # endings of an adjective after the article, after a, and after neither (plural)
-AFTER_THE = {"nom": dict(m="e", f="e", n="e", p="en"), "acc": dict(m="en", f="e", n="e", p="en"),
-             "dat": dict(m="en", f="en", n="en", p="en")}  # fmt: skip
-AFTER_A = {"nom": dict(m="er", f="e", n="es"), "acc": dict(m="en", f="e", n="es"),
-           "dat": dict(m="en", f="en", n="en")}  # fmt: skip
-BARE = {"nom": dict(p="e"), "acc": dict(p="e"), "dat": dict(p="en")}
+AFTER_THE = {
+    "nom": {"m": "e", "f": "e", "n": "e", "p": "en"},
+    "acc": {"m": "en", "f": "e", "n": "e", "p": "en"},
+    "dat": {"m": "en", "f": "en", "n": "en", "p": "en"},
+}
+AFTER_A = {
+    "nom": {"m": "er", "f": "e", "n": "es"},
+    "acc": {"m": "en", "f": "e", "n": "es"},
+    "dat": {"m": "en", "f": "en", "n": "en"},
+}
+BARE = {"nom": {"p": "e"}, "acc": {"p": "e"}, "dat": {"p": "en"}}
 
 
 @dataclass
@@ -110,7 +122,7 @@ class Noun:
     word: tuple
     plural: bool = False
     definite: bool = True
-    adjective: Optional[tuple] = None
+    adjective: tuple | None = None
     relative: Optional["Clause"] = None
 
     def english(self):
@@ -146,12 +158,12 @@ class Noun:
 class Clause:
     """Subject None: of a relative clause, whose noun is the subject."""
 
-    subject: Optional[Noun]
+    subject: Noun | None
     verb: tuple
-    objects: List[Noun] = field(default_factory=list)
+    objects: list[Noun] = field(default_factory=list)
     tense: str = "present"
     plural: bool = False
-    adverb: Optional[tuple] = None
+    adverb: tuple | None = None
     #: the adverb comes first
     fronted: bool = False
     #: what is known, believed or said
@@ -210,8 +222,8 @@ class Clause:
 @dataclass
 class Sentence:
     main: Clause
-    conjunction: Optional[tuple] = None
-    side: Optional[Clause] = None
+    conjunction: tuple | None = None
+    side: Clause | None = None
     #: the side clause comes first
     fronted: bool = False
 

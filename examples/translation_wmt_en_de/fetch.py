@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
-from fetching import fail, fetch, write, whole_file
+from fetching import fail, fetch, whole_file, write
 
 
 def test_set(name, files, folder, source):
@@ -41,8 +41,7 @@ def tokenise(folder, languages, *texts):
         truecase = MosesTruecaser(load_from=f"{folder}/truecase-model.{language}").truecase
         for text in missing:
             with open(f"{folder}/{text}.{language}", encoding="utf-8", newline="\n") as file:
-                tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True)
-                          for line in file]  # fmt: skip
+                tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True) for line in file]
             with whole_file(Path(folder, "tokenised", f"{text}.{language}")) as part:
                 lines = [truecase(line, return_str=True) + "\n" for line in tokens]
                 Path(part).write_text("".join(lines), encoding="utf-8")

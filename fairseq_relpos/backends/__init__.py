@@ -30,9 +30,7 @@ class Strict(Backend):
         reason = self.backend.refuses(terms, False, device)
         if reason is not None:
             able = [n for n, b in BACKENDS.items() if b().refuses(terms, False, device) is None]
-            raise ValueError(
-                f"attention backend {self.name}: {reason}; use {' or '.join(['auto', *able])}"
-            )
+            raise ValueError(f"attention backend {self.name}: {reason}; use {' or '.join(['auto', *able])}")
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         self.check(terms)
@@ -147,9 +145,7 @@ def select(name: str) -> Backend:
     if name == "auto":
         return Auto()
     if name not in BACKENDS:
-        raise ValueError(
-            f"attention backend {name!r} is not known; choose from {' '.join(names())}"
-        )
+        raise ValueError(f"attention backend {name!r} is not known; choose from {' '.join(names())}")
     return Strict(BACKENDS[name]())
 
 

@@ -1,7 +1,6 @@
 """What every backend shares: the mask of one attention call, and the interface."""
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 import torch
 
@@ -15,11 +14,11 @@ class Mask:
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
     [B * H, T, S]."""
 
-    padding_BS: Optional[torch.Tensor] = None
+    padding_BS: torch.Tensor | None = None
     causal: bool = False
-    extra: Optional[torch.Tensor] = None
+    extra: torch.Tensor | None = None
 
-    def additive(self, terms: Terms, dtype) -> Optional[torch.Tensor]:
+    def additive(self, terms: Terms, dtype) -> torch.Tensor | None:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
         nothing is hidden. Finite, so that a row without any key is no NaN, and half of the
         smallest number, so that it stays finite when a bias joins it in half precision."""
@@ -34,9 +33,7 @@ class Mask:
         if self.extra is not None:
             extra = self.extra
             if extra.dtype in (torch.bool, torch.uint8):
-                extra = torch.zeros(extra.shape, dtype=dtype, device=device).masked_fill_(
-                    extra.bool(), lowest
-                )
+                extra = torch.zeros(extra.shape, dtype=dtype, device=device).masked_fill_(extra.bool(), lowest)
             extra = extra.to(dtype).clamp(min=lowest)
             if extra.dim() == 3 and extra.size(0) == batch * heads:
                 extra = extra.view(batch, heads, tgt_len, src_len)
@@ -61,7 +58,7 @@ class Backend:
 
     name: str
 
-    def refuses(self, terms: Terms, need_weights: bool, device: Optional[torch.device] = None) -> Optional[str]:
+    def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
         """Why this backend cannot serve the call; None if it can. device: where the call will
         be made, if not where the terms are."""
         return None
@@ -75,7 +72,7 @@ class Backend:
 
     def __call__(
         self, terms: Terms, v_BHSD, mask: Mask, dropout_p: float, need_weights: bool
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Output [B, H, T, D] in v's dtype, and the weights [B, H, T, S] in float32 where
         they are asked for. dropout_p is 0 outside training."""
         raise NotImplementedError

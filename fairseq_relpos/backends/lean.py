@@ -72,9 +72,7 @@ def slices(q_BHTD, src_len):
     batch, heads, tgt_len, _ = q_BHTD.shape
     room = SLICE_ON_CPU if q_BHTD.device.type == "cpu" else SLICE
     pairs = max(1, room // (tgt_len * src_len))
-    return [
-        (chosen, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))
-    ]
+    return [(chosen, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))]
 
 
 def groups(count, size):
@@ -153,8 +151,7 @@ class _Attention(torch.autograd.Function):
                 shared = by_pair(mine)
             learned = [name for name, x in shared.tensors().items() if x.requires_grad]
             # what by_pair has made is summed over the sentences, and then goes back through it
-            spread = {name: x for name in learned
-                      if (x := getattr(shared, name)) is not getattr(mine, name)}
+            spread = {name: x for name in learned if (x := getattr(shared, name)) is not getattr(mine, name)}
             sums = _Gradients(spread)
             for sentences in sentence_groups:
                 piece = leaves(shared.part(sentences), dict.fromkeys(learned, True))
@@ -184,11 +181,12 @@ class _Attention(torch.autograd.Function):
                         else:
                             grads.add(name, gradient, sentences, heads)
             if spread:
-                below = {name: x for name, x in mine.tensors().items()
-                         if x.requires_grad and (name in spread or name not in learned)}
-                found = torch.autograd.grad(
-                    list(spread.values()), list(below.values()), [sums.of[x] for x in spread]
-                )
+                below = {
+                    name: x
+                    for name, x in mine.tensors().items()
+                    if x.requires_grad and (name in spread or name not in learned)
+                }
+                found = torch.autograd.grad(list(spread.values()), list(below.values()), [sums.of[x] for x in spread])
                 for name, gradient in zip(below, found):
                     grads.add(name, gradient, heads=heads)
         return None, *(grads.of.get(name) for name in call.names)
@@ -214,10 +212,9 @@ class _Gradients:
 
 def leaves(terms, needed):
     """The same tensors as leaves of a graph of their own, learned where needed."""
-    return replace(terms, **{
-        name: x.detach().requires_grad_(needed.get(name, False))
-        for name, x in terms.tensors().items()
-    })
+    return replace(
+        terms, **{name: x.detach().requires_grad_(needed.get(name, False)) for name, x in terms.tensors().items()}
+    )
 
 
 def softmax(e_BHTS, hidden, sentences, heads):

@@ -1,7 +1,6 @@
 """Whether kernels that a machine compiles for itself compute what they should there."""
 
 from dataclasses import replace
-from typing import Optional
 
 import torch
 
@@ -11,9 +10,7 @@ from .base import Backend, Mask
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 
 
-def difference(
-    backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask, dropout_p: float
-) -> Optional[str]:
+def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask, dropout_p: float) -> str | None:
     """What of this call, without dropout, backend computes otherwise than reference or fails to
     compute; None if all agrees: the output, and the gradient of everything that is learned.
     Their dropout masks differ, so with dropout backend only has to compute finite numbers."""

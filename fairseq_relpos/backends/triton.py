@@ -2,9 +2,8 @@
 
 import os
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Optional, Tuple
 
 import torch
 
@@ -44,17 +43,18 @@ class Triton(Backend):
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
-        terms = by_offset(
-            replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype))
-        )
+        terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype)))
         out_BHTD = _Attention.apply(
-            Settings.of(terms, mask, dropout_p), terms.q_BHTD, terms.k_BHSD, v_BHSD,
+            Settings.of(terms, mask, dropout_p),
+            terms.q_BHTD,
+            terms.k_BHSD,
+            v_BHSD,
             *(getattr(terms, name) for name in POSITIONS),
         )
         return out_BHTD, None
 
 
-def why_not_here(device: torch.device) -> Optional[str]:
+def why_not_here(device: torch.device) -> str | None:
     """Why the kernels do not run on this device; None if they do."""
     installed = triton_version()
     if installed is None:
@@ -73,8 +73,8 @@ def why_not_here(device: torch.device) -> Optional[str]:
     return None
 
 
-@lru_cache(maxsize=None)
-def triton_version() -> Optional[Tuple[int, int]]:
+@cache
+def triton_version() -> tuple[int, int] | None:
     """Major and minor version; None where Triton is not installed."""
     for name in ("triton", "pytorch-triton"):  # of releases, and of torch's nightly builds
         try:
@@ -85,7 +85,7 @@ def triton_version() -> Optional[Tuple[int, int]]:
     return None
 
 
-def why_not_these(terms: Terms) -> Optional[str]:
+def why_not_these(terms: Terms) -> str | None:
     """Why the kernels do not compute these terms; None if they do."""
     if terms.gate is not None and terms.reset is not None:
         return "a gate on q.k and a reset at [CLS], which needs q.k without the gate as well"
@@ -107,12 +107,12 @@ class Settings:
     scale: float
     product: bool
     causal: bool
-    padding_BS: Optional[torch.Tensor]
-    extra: Optional[torch.Tensor]
-    cls_BS: Optional[torch.Tensor]
+    padding_BS: torch.Tensor | None
+    extra: torch.Tensor | None
+    cls_BS: torch.Tensor | None
     dropout: float
-    seed: Optional[int]
-    tiles: Tuple[int, int]
+    seed: int | None
+    tiles: tuple[int, int]
 
     @classmethod
     def of(cls, terms: Terms, mask: Mask, dropout_p: float) -> "Settings":
@@ -120,9 +120,7 @@ class Settings:
         if terms.reset is None:
             cls_BS = None
         elif cls_BS is None:  # slot 0
-            cls_BS = torch.zeros(
-                1, terms.k_BHSD.size(2), dtype=torch.int8, device=terms.k_BHSD.device
-            )
+            cls_BS = torch.zeros(1, terms.k_BHSD.size(2), dtype=torch.int8, device=terms.k_BHSD.device)
             cls_BS[:, 0] = 1
         return cls(
             terms.scale,
@@ -217,8 +215,7 @@ class Launch:
             x_BHND = x_BHND.contiguous()
         batch, head, row, _ = x_BHND.stride()
         return self.kernels.Rows(
-            x_BHND, batch if x_BHND.size(0) > 1 else 0, head if x_BHND.size(1) > 1 else 0, row,
-            x_BHND.size(3),
+            x_BHND, batch if x_BHND.size(0) > 1 else 0, head if x_BHND.size(1) > 1 else 0, row, x_BHND.size(3)
         )
 
     def plane(self, x):
@@ -243,9 +240,7 @@ class Launch:
 
     def empty(self, *shape, like=None, zeros=False):
         dtype = torch.float32 if like is None else like.dtype
-        return (torch.zeros if zeros else torch.empty)(
-            shape, dtype=dtype, device=self.inputs["q"].device
-        )
+        return (torch.zeros if zeros else torch.empty)(shape, dtype=dtype, device=self.inputs["q"].device)
 
     def empty_like(self, name):
         """For the gradient of q, k or v, laid out as these where ``rows`` reads them as they are."""
@@ -259,8 +254,7 @@ class Launch:
         out = self.empty(self.tgt_len, self.batch, self.heads, self.values, like=v)
         out = out.permute(1, 2, 0, 3)
         peak, total = (self.empty(self.batch, self.heads, self.tgt_len) for _ in range(2))
-        self.launch(self.kernels.forward, [self.blocks(self.tgt_len)],
-                    *map(self.rows, (q, k, v, out)), peak, total)
+        self.launch(self.kernels.forward, [self.blocks(self.tgt_len)], *map(self.rows, (q, k, v, out)), peak, total)
         return out, peak, total
 
     def backward(self, grad_out, peak, total, delta, needed):
@@ -291,8 +285,7 @@ class Launch:
         if "reset" in needs:
             grads["reset"] = self.empty(2, self.batch, blocks, self.heads)
         dq = self.empty_like("q")
-        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq),
-                    *grads.values())
+        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq), *grads.values())
         for name in needs & {"bias_row", "gain"}:
             grads[name] = grads[name].sum((0, 1))
         if "reset" in needs:
@@ -303,8 +296,7 @@ class Launch:
         if not needs & {"k", "v"}:
             return {}
         grads = {name: self.empty_like(name) for name in "kv"}
-        self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common,
-                    *map(self.rows, grads.values()))
+        self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common, *map(self.rows, grads.values()))
         return grads
 
     def backward_bias(self, common, needs):
@@ -315,8 +307,7 @@ class Launch:
         # heads may share the bias: then these are summed
         grad = self.empty(owners, self.heads, self.tgt_len, self.src_len, like=bias)
         tiles = self.blocks(self.tgt_len) * self.blocks(self.src_len)
-        self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad),
-                    self.batch // owners)
+        self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad), self.batch // owners)
         return {"bias": grad}
 
     def backward_tables(self, common, needs):
@@ -327,13 +318,18 @@ class Launch:
         parts = min(self.batch, -(-PROGRAMS // (blocks * self.heads)))
         for name in needs & tables.keys():
             tables[name] = self.empty(parts, self.heads, self.length, self.width)
-        self.launch(self.kernels.backward_tables, [blocks, parts], *common,
-                    *(x if x is None else self.rows(x) for x in tables.values()),
-                    self.batch, -(-self.batch // parts))
+        self.launch(
+            self.kernels.backward_tables,
+            [blocks, parts],
+            *common,
+            *(x if x is None else self.rows(x) for x in tables.values()),
+            self.batch,
+            -(-self.batch // parts),
+        )
         return {name: x.sum(0) for name, x in tables.items() if x is not None}
 
 
-def tile_sizes(terms: Terms) -> Tuple[int, int]:
+def tile_sizes(terms: Terms) -> tuple[int, int]:
     """Queries, and keys, of a tile in forward and in backward: what the compiler keeps in
     registers for sm80."""
     half = terms.q_BHTD.dtype.itemsize == 2

@@ -327,8 +327,7 @@ def first_query(call, s0, M: tl.constexpr):
 
 
 @triton.jit
-def forward(q, k, v, out, peak, total, call,
-            M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def forward(q, k, v, out, peak, total, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
     """Program (block of queries, head, sentence): out, and the rows' maxima and sums."""
     t0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = t0 + tl.arange(0, M)
@@ -357,8 +356,23 @@ def forward(q, k, v, out, peak, total, call,
 
 
 @triton.jit
-def backward_queries(q, k, v, dout, peak, total, delta, dq, dbias, dgain, dreset, call,
-                     M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def backward_queries(
+    q,
+    k,
+    v,
+    dout,
+    peak,
+    total,
+    delta,
+    dq,
+    dbias,
+    dgain,
+    dreset,
+    call,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+):
     """Program (block of queries, head, sentence): dq; where asked for, its share of d bias_l and
     d gain_l, a row of [B, blocks, H, L], and of d reset, a place of [2, B, blocks, H]."""
     block, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -429,8 +443,7 @@ def store_offset_sums(call, sums, share, first, carry, tile, M: tl.constexpr):
 
 
 @triton.jit
-def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call,
-                  M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
     """Program (block of keys, head, sentence): dk and dv."""
     s0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     s = s0 + tl.arange(0, M)
@@ -460,8 +473,9 @@ def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call,
 
 
 @triton.jit
-def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
-                  M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def backward_bias(
+    q, k, v, dout, peak, total, delta, dbias, batch, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr
+):
     """Program (tile of queries and keys, head, sentence of the bias): its tile of d bias_ij,
     over the batch that shares it (all sentences or one)."""
     blocks = tl.cdiv(call.src_len, M)
@@ -479,19 +493,33 @@ def backward_bias(q, k, v, dout, peak, total, delta, dbias, batch, call,
             rows = row_statistics(call, peak, total, delta, b, h, t)
             qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
             _, _, dbias_, _, _, _, _ = gradients(
-                call, b, h, t[:, None], s[None, :], qk, qa, kc,
-                dot(call, dout_MD, tl.trans(v_MD)), rows
+                call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
             )
             sum_MM += dbias_
-    at = (own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head
-          + t[:, None] * dbias.row + s[None, :])
+    at = own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head + t[:, None] * dbias.row + s[None, :]
     inside = is_inside(call, t[:, None], s[None, :])
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, dgate, batch, chunk, call,
-                    M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def backward_tables(
+    q,
+    k,
+    v,
+    dout,
+    peak,
+    total,
+    delta,
+    dA,
+    dC,
+    dgate,
+    batch,
+    chunk,
+    call,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+):
     """Program (block of offsets, head, chunk of sentences): their rows of dA, dC and d gate.
 
     The tile's columns are offsets here, not keys. Its queries run backwards, from t0 + M - 1,
@@ -535,9 +563,7 @@ def backward_tables(q, k, v, dout, peak, total, delta, dA, dC, dgate, batch, chu
             dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
             dout_v = skewed(dot(call, dout_MD, tl.trans(v_band)), M)
             rows = row_statistics(call, peak, total, delta, b, h, t)
-            _, _, _, _, dqk, dqa, dkc = gradients(
-                call, b, h, t[:, None], s, qk, qa, kc, dout_v, rows
-            )
+            _, _, _, _, dqk, dqa, dkc = gradients(call, b, h, t[:, None], s, qk, qa, kc, dout_v, rows)
             if dA is not None:
                 dA_MD += dot_gradient(call, tl.trans(dqa), q_MD)
             if dC is not None:

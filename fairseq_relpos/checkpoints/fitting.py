@@ -19,7 +19,10 @@ class FittingModel:
 #: special symbols that its dict.txt does not list (tasks/tupe_data.py)
 OFFICIAL_TUPE = 3
 #: torch's list of what differs
-_SIZE = r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\d, ]*)\]\) from checkpoint, the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
+_SIZE = (
+    r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\d, ]*)\]\) from checkpoint, "
+    r"the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
+)
 
 #: tables with a row for each absolute position: learned's and TUPE's
 _POSITIONS = (".embed_positions.weight", ".embed_positions.p")
@@ -47,7 +50,7 @@ def what_does_not_fit(message: str, model=None) -> str:
                 return positions_end(part.hard_limit + int(theirs[0]) - int(ours[0]), part, key)
     differences = [f"{key} is [{theirs}] in it and [{ours}] here" for key, theirs, ours in sizes]
     for what, label in (("Missing", "it lacks"), ("Unexpected", "it has besides")):
-        keys = re.search(rf'{what} key\(s\) in state_dict: (.*?)\. *(\n|$)', message)
+        keys = re.search(rf"{what} key\(s\) in state_dict: (.*?)\. *(\n|$)", message)
         if keys:
             names = re.findall(r'"([^"]+)"', keys[1])
             differences.append(f"{label} {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""))
@@ -62,7 +65,9 @@ def positions_end(end, part, key):
     """A trained model's absolute positions are as many as they are."""
     longer = (
         " and no longer input; a longer one needs a model that was trained with more positions, or with "
-        "a relative encoding" if end < part.hard_limit else ""
+        "a relative encoding"
+        if end < part.hard_limit
+        else ""
     )
     return (
         f"the checkpoint's absolute positions end at {end}, {part.hard_limit} are asked for ({key}): use "

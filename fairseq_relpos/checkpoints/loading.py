@@ -124,7 +124,8 @@ def refuse_code_in_settings(path, state):
             if not is_free and _may_run(value):
                 shown = repr(value)
                 raise ValueError(
-                    f"{path} has code in its setting {setting} ({shown if len(shown) <= 60 else shown[:57] + '...'}), which "
+                    f"{path} has code in its setting {setting} "
+                    f"({shown if len(shown) <= 60 else shown[:57] + '...'}), which "
                     "fairseq may run: not used, nothing was executed. Get the file from elsewhere, or, if you trust "
                     f"whoever made it, add {TRUST_FLAG}"
                 )
@@ -241,7 +242,9 @@ def refuse_packed(path):
     with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{path} is no checkpoint as torch saves it ({member.filename} in it is packed): not read")
+                raise ValueError(
+                    f"{path} is no checkpoint as torch saves it ({member.filename} in it is packed): not read"
+                )
 
 
 def _what_is_wrong(path, error):

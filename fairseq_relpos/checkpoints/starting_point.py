@@ -23,9 +23,7 @@ def check_paths(source, target):
     if os.path.isdir(target):
         raise ValueError(f"{target} is a folder: give the name of the file to write, a .pt file")
     if os.path.exists(target) and os.path.samefile(source, target):
-        raise ValueError(
-            f"{target} is the checkpoint to read, which is kept: give OUT another name"
-        )
+        raise ValueError(f"{target} is the checkpoint to read, which is kept: give OUT another name")
 
 
 def build_roberta(args, vocabulary_size, seed):

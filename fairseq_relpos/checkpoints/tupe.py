@@ -5,7 +5,6 @@ import io
 import os
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import List, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -51,8 +50,8 @@ class Imported:
 
     arch: str
     parameters: int
-    fresh: List[str]
-    dict_path: Optional[str]
+    fresh: list[str]
+    dict_path: str | None
 
 
 def import_tupe(in_path, out_path, dict_path=None) -> Imported:
@@ -161,8 +160,7 @@ def refuse_untied_embeddings(weights, path):
     output = weights.get("decoder.lm_head.weight")
     if output is not None and not torch.equal(output, weights[f"{STACK}embed_tokens.weight"]):
         raise ValueError(
-            f"{path}: decoder.lm_head.weight and embed_tokens.weight differ; in the official code "
-            "they are one"
+            f"{path}: decoder.lm_head.weight and embed_tokens.weight differ; in the official code they are one"
         )
 
 

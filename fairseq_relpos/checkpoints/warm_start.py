@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Dict, Tuple
 
 import torch
 from fairseq import checkpoint_utils
@@ -17,15 +16,12 @@ from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save
 
 #: the second before fairseq 0.10
-EMBEDDINGS = (
-    "encoder.sentence_encoder.embed_tokens.weight",
-    "decoder.sentence_encoder.embed_tokens.weight",
-)
+EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
 
 #: settings that say how large a model is, as fairseq names them
 SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
 
-Shapes = Dict[str, Tuple[int, ...]]
+Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass
@@ -114,9 +110,7 @@ def common_tables(old, model):
 def refuse_unknown_arch(arch):
     if ARCH_MODEL_REGISTRY.get(arch) is not RelPosRoberta:
         known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is RelPosRoberta)
-        raise ValueError(
-            f"--arch {arch} is none of this package's RoBERTa models: {' '.join(known)}"
-        )
+        raise ValueError(f"--arch {arch} is none of this package's RoBERTa models: {' '.join(known)}")
 
 
 def read(path):
@@ -127,10 +121,7 @@ def read(path):
 
 def refuse_other_checkpoints(path, state):
     if "decoder.sentence_encoder.pos.weight" in state["model"]:
-        raise ValueError(
-            f"{path} is a checkpoint of the official TUPE code: first use "
-            "`fairseq-relpos import-tupe`"
-        )
+        raise ValueError(f"{path} is a checkpoint of the official TUPE code: first use `fairseq-relpos import-tupe`")
     if not any(key in state["model"] for key in EMBEDDINGS):
         raise ValueError(f"{path} is no RoBERTa checkpoint: it has no {EMBEDDINGS[0]}")
     if not (state.get("args") or (state.get("cfg") or {}).get("model")):

@@ -15,15 +15,9 @@ COMMANDS = {
     "params": ("fairseq_relpos.cli.params", "parameters that each encoding adds to a model"),
     "path": ("fairseq_relpos.cli.path", "the folder to give to --user-dir"),
     "doctor": ("fairseq_relpos.cli.doctor", "what works on this machine, what does not, what to do"),
-    "import-tupe": (
-        "fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*",
-    ),
-    "warm-start": (
-        "fairseq_relpos.cli.warm_start", "start any encoding from a trained RoBERTa",
-    ),
-    "order-gap": (
-        "fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens",
-    ),
+    "import-tupe": ("fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*"),
+    "warm-start": ("fairseq_relpos.cli.warm_start", "start any encoding from a trained RoBERTa"),
+    "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 
@@ -73,9 +67,7 @@ def run(argv) -> int:
         from ..checkpoints.loading import take_trust_flag
 
         argv = take_trust_flag(argv)
-    parser = Parser(
-        prog="fairseq-relpos", description="Position encodings for fairseq."
-    )
+    parser = Parser(prog="fairseq-relpos", description="Position encodings for fairseq.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (_, summary) in COMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)

@@ -1,7 +1,6 @@
 """The architectures of each model family, for commands that work without fairseq."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 from ..encodings import ENCODINGS, Dims
 
@@ -19,7 +18,7 @@ class Size:
 class Stack:
     causal: bool
     #: None: [CLS] is there if the stack is not causal
-    has_cls: Optional[bool] = None
+    has_cls: bool | None = None
 
 
 ENCODER_ALONE = [Stack(causal=False)]
@@ -55,8 +54,7 @@ def find_architecture(arch):
             if arch == f"{family}_{name}{ending}" and name in ENCODINGS:
                 return name, stacks, size
     raise ValueError(
-        f"--arch {arch} is not {' or '.join(architectures_of('NAME'))} with one of: "
-        + " ".join(sorted(ENCODINGS))
+        f"--arch {arch} is not {' or '.join(architectures_of('NAME'))} with one of: " + " ".join(sorted(ENCODINGS))
     )
 
 

@@ -74,7 +74,7 @@ def installed_version(distribution):
 
 def check_python():
     version = sys.version.split()[0]
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - somebody may run it with an older one
         return Check("python", "FAIL", version, "use Python 3.10 or newer")
     return Check("python", "ok", f"{version} ({sys.executable})")
 
@@ -194,9 +194,7 @@ def check_hydra():
         _, error = attempt_import(module)
         if version is None or error:
             wrong.append(name)
-            found.append(
-                f"{name} not installed" if version is None else f"{name} {one_line(error)}"
-            )
+            found.append(f"{name} not installed" if version is None else f"{name} {one_line(error)}")
         else:
             found.append(f"{name} {version}")
             if pins.get(name, version) != version:
@@ -293,9 +291,7 @@ def check_gpu():
     if not_served:
         # CUDA 12.8 and later builds of torch leave out everything before sm_75, V100s among them.
         source = "cu126" if min(not_served) < (7, 5) else "cu128 or newer"
-        advice = (
-            f"install torch from https://download.pytorch.org/whl/{source}, or train with --cpu"
-        )
+        advice = f"install torch from https://download.pytorch.org/whl/{source}, or train with --cpu"
         lacking = ", ".join(f"sm_{major}{minor}" for major, minor in sorted(set(not_served)))
         return Check("GPU", "FAIL", f"{found}: this torch has no kernels for {lacking}", advice)
     return Check("GPU", "ok", found)
@@ -346,7 +342,8 @@ def gpu_for_triton():
 def check_triton():
     if find_spec("triton") is None:
         return Check(
-            "triton", "warn" if gpu_for_triton() else "ok",
+            "triton",
+            "warn" if gpu_for_triton() else "ok",
             "not installed: only --attention-backend triton and auto on GPUs from sm80 on use it",
             "pip install triton" if gpu_for_triton() else "",
         )
@@ -364,7 +361,7 @@ def check_compiler():
         advice = "apt-get install g++, or set CXX (building fairseq and triton's kernels need it)"
         return Check("compiler", "warn", f"no '{compiler}'", advice)
     if not header.exists():
-        version = "%d.%d" % sys.version_info[:2]
+        version = "{}.{}".format(*sys.version_info[:2])
         return Check("compiler", "warn", f"no {header}", f"apt-get install python{version}-dev")
     return Check("compiler", "ok", f"{shutil.which(compiler)}, {header}")
 

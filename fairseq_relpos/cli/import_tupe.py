@@ -22,7 +22,5 @@ def run(args):
     if done.dict_path:
         print(f"{done.dict_path}: use it in place of the official dict.txt, with the same data")
     else:
-        print(
-            "no dict.txt: with --dict you get one from which stock fairseq makes the official ids"
-        )
+        print("no dict.txt: with --dict you get one from which stock fairseq makes the official ids")
     return 0

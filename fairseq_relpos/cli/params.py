@@ -30,17 +30,20 @@ def add_arguments(parser):
         help="such as roberta_tupe_r_large or transformer_t5_wmt_en_de; without it, "
         "roberta_NAME and roberta_NAME_large for every encoding",
     )
-    parser.add_argument("--max-positions", type=int, default=512, metavar="N",
-                        help="longest sequence in tokens (default: 512)")
+    parser.add_argument(
+        "--max-positions", type=int, default=512, metavar="N", help="longest sequence in tokens (default: 512)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args):
     if args.max_positions < 2:
         raise ValueError(f"--max-positions {args.max_positions}: a length in tokens, 2 or more")
-    archs = [args.arch] if args.arch else [
-        f"roberta_{name}{ending}" for ending in ("", "_large") for name in sorted(ENCODINGS)
-    ]
+    archs = (
+        [args.arch]
+        if args.arch
+        else [f"roberta_{name}{ending}" for ending in ("", "_large") for name in sorted(ENCODINGS)]
+    )
     counts = {arch: count(arch, args.max_positions) for arch in archs}
     if args.json:
         print(json.dumps(counts, indent=2))

@@ -19,8 +19,12 @@ def add_arguments(parser):
     for name, (module, summary) in KINDS.items():
         kind = kinds.add_parser(name, help=summary, description=summary)
         module.add_arguments(kind)
-        kind.add_argument("--output", default=f"{name}.png", metavar="FILE",
-                          help=f"picture to write, {endings} (default: %(default)s)")
+        kind.add_argument(
+            "--output",
+            default=f"{name}.png",
+            metavar="FILE",
+            help=f"picture to write, {endings} (default: %(default)s)",
+        )
         kind.set_defaults(run_kind=module.run)
 
 

@@ -18,7 +18,7 @@ def run(args):
     for line in explanation(cls).splitlines():
         print(f"  {line}".rstrip())
     print_papers(papers_of(cls))
-    print("\nHyperparameters (--position-hparams \"name=value ...\"):")
+    print('\nHyperparameters (--position-hparams "name=value ..."):')
     resolved = build(args.name, BERT_BASE).hparams
     for name, parameter in hyperparameters(cls).items():
         default, at_base = to_text(parameter.default), to_text(resolved[name])

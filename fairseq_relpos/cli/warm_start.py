@@ -10,12 +10,8 @@ def add_arguments(parser):
 
     parser.add_argument("input", metavar="IN", help="RoBERTa checkpoint of fairseq or this package")
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
-    parser.add_argument(
-        "--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)"
-    )
+    parser.add_argument("--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's")
+    parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     flags.add_flags(parser)
 
 

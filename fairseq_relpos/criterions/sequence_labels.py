@@ -11,9 +11,7 @@ from fairseq.logging import metrics
 
 @dataclass
 class SequenceLabelsCriterionConfig(FairseqDataclass):
-    tolerance: float = field(
-        default=0.04, metadata={"help": "a number is right if it is this close to its label"}
-    )
+    tolerance: float = field(default=0.04, metadata={"help": "a number is right if it is this close to its label"})
 
 
 @register_criterion("sequence_labels", dataclass=SequenceLabelsCriterionConfig)
@@ -37,13 +35,17 @@ class SequenceLabelsCriterion(FairseqCriterion):
             loss = F.cross_entropy(output_BV, target_B, reduction="sum")
             right = output_BV.argmax(-1) == target_B
         count = len(target_B)
-        return loss, count, {
-            "loss": loss.detach(),
-            "right": right.sum(),
-            "ntokens": sample["ntokens"],
-            "nsentences": count,
-            "sample_size": count,
-        }
+        return (
+            loss,
+            count,
+            {
+                "loss": loss.detach(),
+                "right": right.sum(),
+                "ntokens": sample["ntokens"],
+                "nsentences": count,
+                "sample_size": count,
+            },
+        )
 
     @staticmethod
     def reduce_metrics(logging_outputs):

@@ -1,7 +1,7 @@
 """AT5: a scalar bias with a learned bucket function (Wu et al. 2021)."""
 
 import math
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,12 +23,8 @@ class PerHeadMLP(nn.Module):
     def __init__(self, num_heads, hidden, activation, dropout):
         super().__init__()
         sizes = [1, *hidden, 1]
-        self.weights = nn.ParameterList(
-            glorot(num_heads, fan_in, fan_out) for fan_in, fan_out in zip(sizes, sizes[1:])
-        )
-        self.biases = nn.ParameterList(
-            nn.Parameter(torch.zeros(num_heads, fan_out)) for fan_out in sizes[1:]
-        )
+        self.weights = nn.ParameterList(glorot(num_heads, fan_in, fan_out) for fan_in, fan_out in zip(sizes, sizes[1:]))
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(num_heads, fan_out)) for fan_out in sizes[1:])
         self.activation = {"relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[activation]
         self.dropout = nn.Dropout(dropout)
 
@@ -58,9 +54,7 @@ class AdaptiveBias(StackPart):
         self.gamma = nn.ParameterDict(
             {s: nn.Parameter(torch.empty(dims.num_heads).uniform_(*gamma_range)) for s in sides}
         )
-        self.mlp = nn.ModuleDict(
-            {s: PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout) for s in sides}
-        )
+        self.mlp = nn.ModuleDict({s: PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout) for s in sides})
 
     def share(self, pos):
         if self.length != "input":
@@ -68,10 +62,11 @@ class AdaptiveBias(StackPart):
         reach = pos.src_len - 1
         per_sentence = [self.bias_row(reach, n) for n in pos.real_lengths_B().tolist()]
         rows = Clipped(max(reach, 1))
-        return Bias(bias=torch.stack([
-            toeplitz(over_offsets(row_HR, rows, pos.tgt_len, pos.src_len), pos.tgt_len)
-            for row_HR in per_sentence
-        ]))
+        return Bias(
+            bias=torch.stack(
+                [toeplitz(over_offsets(row_HR, rows, pos.tgt_len, pos.src_len), pos.tgt_len) for row_HR in per_sentence]
+            )
+        )
 
     def bias(self, length):
         rows = Clipped(max(length - 1, 1))
@@ -194,7 +189,7 @@ class AT5NoBuckets(PositionEncoding):
     def __init__(
         self,
         dims,
-        max_distance: Optional[int] = None,
+        max_distance: int | None = None,
         hidden: tuple = (32, 4),
         activation: Activation = "relu",
         mlp_dropout: float = 0.0,

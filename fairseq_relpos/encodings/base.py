@@ -4,7 +4,7 @@ import inspect
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Dict, Literal, Optional, Tuple, Type, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from ..positions import CurrentPass, Positions
 from ..terms import Bias, Terms, evaluate
 
 #: name -> class of every encoding
-ENCODINGS: Dict[str, Type["PositionEncoding"]] = {}
+ENCODINGS: dict[str, type["PositionEncoding"]] = {}
 
 #: where a generation keeps what does not change, in fairseq's incremental_state
 MEMORY = "fairseq_relpos"
@@ -37,7 +37,7 @@ class Dims:
     causal: bool = False
     layer: int = 1
     padding_idx: int = 1
-    has_cls: Optional[bool] = None
+    has_cls: bool | None = None
 
     def __post_init__(self):
         for name in ("embed_dim", "num_heads", "max_len", "layer"):
@@ -64,7 +64,7 @@ class StackPart(nn.Module):
     """
 
     #: longest sequence that has an absolute position of its own; None: any length
-    hard_limit: Optional[int] = None
+    hard_limit: int | None = None
 
     #: how its user says what the longest sequence is; a model of fairseq has a flag
     length_option = "max_len"
@@ -80,7 +80,7 @@ class StackPart(nn.Module):
         #: fairseq adds the result unseen in encoders, where "nothing" must be 0
         self.nothing_to_add = None if dims.causal else 0
 
-    def embed(self, tokens_BT, pos: Optional[Positions] = None) -> Optional[torch.Tensor]:
+    def embed(self, tokens_BT, pos: Positions | None = None) -> torch.Tensor | None:
         """What is added to the token embeddings, [B, T, E] or None. pos: of a decoding step
         only the newest token, [B, 1, E]."""
         return None
@@ -141,11 +141,11 @@ class PositionEncoding(nn.Module):
     name: str
 
     #: keys of the papers behind it in references.bib
-    papers: Tuple[str, ...] = ()
+    papers: tuple[str, ...] = ()
 
     #: "learned" or "sinusoidal" where this is fairseq's own position embedding: outputs and
     #: files are stock's, without a signature, in a stack that fairseq builds with it
-    stock_positions: Optional[str] = None
+    stock_positions: str | None = None
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -153,13 +153,13 @@ class PositionEncoding(nn.Module):
         #: s, which belongs to the paper: TUPE has 1/sqrt(2d), DeBERTa 1/sqrt(3d)
         self.scale = dims.head_dim**-0.5
         #: a joined encoding owns its stack part; in a model the fairseq stack does
-        self.stack: Optional[StackPart] = None
+        self.stack: StackPart | None = None
         #: True where the first token is treated as [CLS]
         self.reads_cls = False
         #: True moves the stack part into each layer
         self.per_layer = False
         #: the hyperparameters in force, with every default resolved
-        self.hparams: Dict[str, Any] = {}
+        self.hparams: dict[str, Any] = {}
         self._input_part_is_known = False
 
     def make_stack(self) -> StackPart:
@@ -173,9 +173,9 @@ class PositionEncoding(nn.Module):
         """Record what a default that depends on the dimensions became."""
         self._resolved = hparams
 
-    _resolved: Dict[str, Any] = {}
+    _resolved: dict[str, Any] = {}
 
-    def embed(self, tokens_BT) -> Optional[torch.Tensor]:
+    def embed(self, tokens_BT) -> torch.Tensor | None:
         """What joins the token embeddings, [B, T, E] or None."""
         self._input_part_is_known = True
         return self.stack.embed(tokens_BT)
@@ -258,15 +258,13 @@ def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
     return encoding
 
 
-def find(name: str) -> Type[PositionEncoding]:
+def find(name: str) -> type[PositionEncoding]:
     if name not in ENCODINGS:
-        raise ValueError(
-            f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}"
-        )
+        raise ValueError(f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}")
     return ENCODINGS[name]
 
 
-def hyperparameters(cls) -> Dict[str, inspect.Parameter]:
+def hyperparameters(cls) -> dict[str, inspect.Parameter]:
     """Name -> parameter with type and default, as the constructor declares them. A
     trailing underscore, for Python's own words, is not part of the name."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
@@ -277,15 +275,14 @@ def _python_name(cls, key):
     return hyperparameters(cls)[key].name
 
 
-def parse_hparams(text: str) -> Dict[str, str]:
+def parse_hparams(text: str) -> dict[str, str]:
     """ "a=1 b=2" -> {"a": "1", "b": "2"}"""
     pairs = {}
     for item in (text or "").split():
         key, sign, value = item.partition("=")
         if not (key and sign and value):
             raise ValueError(
-                f"hyperparameter {item!r} is not of the form name=value "
-                '(for example "max_distance=128 num_buckets=32")'
+                f'hyperparameter {item!r} is not of the form name=value (for example "max_distance=128 num_buckets=32")'
             )
         if key in pairs:
             raise ValueError(f"hyperparameter {key} is given twice")
@@ -311,9 +308,7 @@ def _convert(name, key, value, kind):
             return _READERS[kind][1](value)
         except (ValueError, TypeError):
             pass
-    raise ValueError(
-        f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}"
-    )
+    raise ValueError(f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}")
 
 
 def accepted_values(kind) -> str:
@@ -352,7 +347,7 @@ def _read_optional_int(value):
 _READERS = {
     bool: ("True or False", _read_bool),
     int: ("an integer", _read_int),
-    Optional[int]: ("an integer", _read_optional_int),
+    int | None: ("an integer", _read_optional_int),
     float: ("a finite number", _read_float),
     str: ("text", str),
     tuple: ("integers with commas between, such as 32,4", _read_ints),

@@ -1,6 +1,6 @@
 """DeBERTa's disentangled attention (He et al. 2021), and M4M's form of it."""
 
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -59,7 +59,7 @@ class DeBERTa(PositionEncoding):
     def __init__(
         self,
         dims,
-        max_distance: Optional[int] = None,
+        max_distance: int | None = None,
         att: Literal["c2p,p2c", "c2p", "p2c"] = "c2p,p2c",
         buckets: int = 0,
         norm_table: bool = False,
@@ -123,10 +123,7 @@ class DeBERTa(PositionEncoding):
 
     def project(self, table, linear):
         if linear is None:
-            raise ValueError(
-                "share_att_key=True of deberta reads the layer's own "
-                "projections, which only a model has"
-            )
+            raise ValueError("share_att_key=True of deberta reads the layer's own projections, which only a model has")
         bias = None if linear.bias is None else full_precision(linear.bias)
         rows = F.linear(table, full_precision(linear.weight), bias)
         heads = 1 if self.m4m else self.dims.num_heads

@@ -9,7 +9,6 @@ from ..rows import Clipped
 from ..terms import Bias
 from .base import PositionEncoding, StackPart, full_precision, register
 
-
 #: psi of the pair (0, 0) at least
 TINY = 1e-6
 
@@ -57,9 +56,7 @@ class NormalisedDistanceBias(StackPart):
         if not self.dims.causal:
             x = torch.cat([x, offset.sign()[..., None]], -1)
         hidden = F.linear(x, full_precision(self.inner.weight), full_precision(self.inner.bias))
-        return F.linear(
-            hidden.relu(), full_precision(self.outer.weight), full_precision(self.outer.bias)
-        )
+        return F.linear(hidden.relu(), full_precision(self.outer.weight), full_precision(self.outer.bias))
 
 
 @register("fire", "li2024fire")

@@ -1,7 +1,5 @@
 """Huang et al. 2020's methods 1 to 4: scalars and vectors that meet query and key."""
 
-from typing import Optional
-
 import torch
 from torch import nn
 
@@ -69,8 +67,7 @@ class QueryAndKeyRows(UnclippedTable):
 
     def terms(self, q_BHTD, k_BHSD, pos):
         a_HRD = self.per_head()
-        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=a_HRD, C=a_HRD,
-                     product=self.product)
+        return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=a_HRD, C=a_HRD, product=self.product)
 
 
 @register("m4", "huang2020relative")
@@ -101,7 +98,7 @@ class M4Reset(QueryAndKeyRows):
     def __init__(
         self,
         dims,
-        max_distance: Optional[int] = None,
+        max_distance: int | None = None,
         heads: Heads = "shared",
         scale_factor: float = 1.0,
         cls: Cls = "auto",

@@ -34,12 +34,7 @@ class RoPE(PositionEncoding):
         # slots will do: padding to the left shifts query and key alike
         cos, sin = pos.remember(self, lambda length: self.rotation(length, k_BHSD.device))
         queries, keys = slice(pos.src_len - pos.tgt_len, pos.src_len), slice(pos.src_len)
-        return Terms(
-            rotate(q_BHTD, cos[queries], sin[queries]),
-            rotate(k_BHSD, cos[keys], sin[keys]),
-            self.scale,
-        )
-
+        return Terms(rotate(q_BHTD, cos[queries], sin[queries]), rotate(k_BHSD, cos[keys], sin[keys]), self.scale)
 
     def rotation(self, length, device):
         """For at least so many positions: few different tables, which stay on the device."""

@@ -1,6 +1,6 @@
 """T5's scalar biases, and BERT-R."""
 
-from typing import Literal, Optional
+from typing import Literal
 
 from ..rows import Clipped, LogBuckets
 from ..terms import Bias
@@ -78,7 +78,7 @@ class T5NoBuckets(ScalarBias):
     def __init__(
         self,
         dims,
-        max_distance: Optional[int] = None,
+        max_distance: int | None = None,
         heads: Literal["each", "shared"] = "each",
         scale: Literal["sqrt", "none"] = "sqrt",
         scale_bias: bool = False,

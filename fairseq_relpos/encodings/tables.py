@@ -1,6 +1,6 @@
 """What the encodings with a table of their own in each layer have in common."""
 
-from typing import Literal, Optional
+from typing import Literal
 
 from torch import nn
 
@@ -45,13 +45,7 @@ class UnclippedTable(LayerTable):
 
     row_type = Clipped
 
-    def __init__(
-        self,
-        dims,
-        max_distance: Optional[int] = None,
-        heads: Heads = "shared",
-        scale_factor: float = 1.0,
-    ):
+    def __init__(self, dims, max_distance: int | None = None, heads: Heads = "shared", scale_factor: float = 1.0):
         k = unclipped(dims, max_distance)
         super().__init__(dims, self.row_type(k), heads, scale_factor)
         self.resolve(max_distance=k)
@@ -63,7 +57,7 @@ class FactorTable(UnclippedTable):
     def __init__(
         self,
         dims,
-        max_distance: Optional[int] = None,
+        max_distance: int | None = None,
         heads: Heads = "shared",
         scale_factor: float = 1.0,
         init: Init = "normal",

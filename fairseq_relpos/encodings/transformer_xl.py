@@ -1,7 +1,7 @@
 """Prior encodings of the distance, projected: Transformer-XL, and GCDF."""
 
 import functools
-from typing import Callable
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -81,10 +81,7 @@ class ProjectedPrior(PositionEncoding):
     def terms(self, q_BHTD, k_BHSD, pos):
         u, v = map(full_precision, (self.u, self.v) if self.untie else self.shared(pos))
         rows, A, bias_row = pos.remember(self, lambda length: self.projected(length, v - u))
-        return Terms(
-            q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale,
-            rows=rows, A=A, bias_row=bias_row,
-        )
+        return Terms(q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale, rows=rows, A=A, bias_row=bias_row)
 
     def projected(self, length, difference_HD):
         """W R as a table A, and its product with v - u."""

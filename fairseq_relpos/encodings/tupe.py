@@ -1,7 +1,7 @@
 """TUPE: positions and words correlated apart, [CLS] untied (Ke et al. 2021)."""
 
 import logging
-from typing import Literal, Optional
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,14 +9,7 @@ from torch import nn
 
 from ..rows import LogBuckets
 from ..terms import Bias, Terms
-from .base import (
-    INIT_STD,
-    PositionEncoding,
-    StackPart,
-    full_precision,
-    normal_table,
-    register,
-)
+from .base import INIT_STD, PositionEncoding, StackPart, full_precision, normal_table, register
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +71,9 @@ class UntiedPositions(ProjectedPositions):
         super().__init__(dims, extra=1 if projected else 0)
         self.scale = scale
         self.untied = untied
-        self.buckets: Optional[LogBuckets] = buckets
+        self.buckets: LogBuckets | None = buckets
         self.bias_at_cls = untied and cls_reset == "code" and buckets is not None
-        self.theta = (
-            nn.Parameter(torch.zeros(2, dims.num_heads)) if untied and not projected else None
-        )
+        self.theta = nn.Parameter(torch.zeros(2, dims.num_heads)) if untied and not projected else None
         if buckets is not None:
             self.b = normal_table(buckets.count + self.bias_at_cls, dims.num_heads)
 
@@ -114,8 +105,7 @@ class UntiedPositions(ProjectedPositions):
 class Untied(PositionEncoding):
     """What the TUPE variants share. A tied one, and any stack without [CLS], has no reset."""
 
-    def __init__(self, dims, buckets=None, cls="auto", cls_reset="code", theta="projected",
-                 untied=True):
+    def __init__(self, dims, buckets=None, cls="auto", cls_reset="code", theta="projected", untied=True):
         super().__init__(dims)
         self.scale = (2 * dims.head_dim) ** -0.5
         has_cls = not dims.causal and (dims.has_cls or cls == "first")

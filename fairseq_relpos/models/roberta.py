@@ -67,14 +67,13 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     check_first_token = None
 
-    def forward(self, src_tokens, features_only=False, return_all_hiddens=False,
-                classification_head_name=None, **kwargs):
+    def forward(
+        self, src_tokens, features_only=False, return_all_hiddens=False, classification_head_name=None, **kwargs
+    ):
         if self.check_first_token is not None:
             unmasked = features_only or classification_head_name is not None
             self.check_first_token(src_tokens, unmasked)
-        return super().forward(
-            src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
-        )
+        return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
 
 
 def check_tokens_per_sample(args, hard_limit):

@@ -42,9 +42,7 @@ class SequenceEncoder(BaseFairseqModel):
         parser.add_argument("--attention-dropout", type=float, metavar="P")
         parser.add_argument("--activation-fn", choices=["relu", "gelu"])
         parser.add_argument("--max-source-positions", type=int, metavar="T")
-        parser.add_argument(
-            "--pooling", choices=POOLING, help="which output vectors the answer is read from"
-        )
+        parser.add_argument("--pooling", choices=POOLING, help="which output vectors the answer is read from")
         flags.add_flags(parser)
 
     @classmethod
@@ -55,9 +53,7 @@ class SequenceEncoder(BaseFairseqModel):
         embed_tokens = nn.Embedding(len(dictionary), args.encoder_embed_dim, dictionary.pad())
         nn.init.normal_(embed_tokens.weight, std=args.encoder_embed_dim**-0.5)
         nn.init.zeros_(embed_tokens.weight[dictionary.pad()])
-        encoder = TransformerEncoderBase(
-            TransformerConfig.from_namespace(args), dictionary, embed_tokens
-        )
+        encoder = TransformerEncoderBase(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
         encoding = override_self_attention(
             encoder,
             args.position_encoding,

@@ -2,11 +2,7 @@
 
 import copy
 
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, List
+from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -17,7 +17,7 @@ class TorchAdamWConfig(FairseqDataclass):
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas for Adam optimizer"})
     adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
     weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
-    lr: List[float] = II("optimization.lr")
+    lr: list[float] = II("optimization.lr")
 
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
@@ -64,9 +64,7 @@ class TorchAdamW(FairseqOptimizer):
             # where the fused and the foreach kernel look for it
             device = parameter.device if here["fused"] else "cpu"
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
-        self._optimizer.updates = max(
-            (int(state["step"]) for state in self._optimizer.state.values()), default=0
-        )
+        self._optimizer.updates = max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
 
 
 def steps_of_parameters(state_dict):

@@ -4,7 +4,6 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List
 
 import torch
 
@@ -20,17 +19,18 @@ LARGEST_INCHES = 120
 
 def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
-    parser.add_argument("--text", required=True,
-                        help="what the model reads; <mask> stands for a hidden word")
-    parser.add_argument("--target", metavar="TEXT",
-                        help="for --stack decoder of a translation model: its output so far")
-    parser.add_argument("--data", metavar="DIR",
-                        help="folder with the dictionary (default: the one it was trained on)")
-    parser.add_argument("--sentencepiece-model", metavar="FILE",
-                        help=f"default: {' or '.join(SENTENCEPIECE_MODELS)} in the data folder; without "
-                             "one the text is split at spaces")
-    parser.add_argument("--stack", choices=STACKS,
-                        help="whose self-attention (default: the encoder's if there is one)")
+    parser.add_argument("--text", required=True, help="what the model reads; <mask> stands for a hidden word")
+    parser.add_argument(
+        "--target", metavar="TEXT", help="for --stack decoder of a translation model: its output so far"
+    )
+    parser.add_argument("--data", metavar="DIR", help="folder with the dictionary (default: the one it was trained on)")
+    parser.add_argument(
+        "--sentencepiece-model",
+        metavar="FILE",
+        help=f"default: {' or '.join(SENTENCEPIECE_MODELS)} in the data folder; without "
+        "one the text is split at spaces",
+    )
+    parser.add_argument("--stack", choices=STACKS, help="whose self-attention (default: the encoder's if there is one)")
     parser.add_argument("--layers", default="all", metavar="1,2,..", help="default: all")
     parser.add_argument("--heads", default="all", metavar="1,2,..", help="default: all")
 
@@ -58,8 +58,8 @@ class Tokens:
     the dictionary has not got."""
 
     ids_1T: torch.Tensor
-    labels: List[str]
-    unknown: List[str]
+    labels: list[str]
+    unknown: list[str]
 
 
 def read(model, task, which, text, target, pieces_of):
@@ -71,8 +71,14 @@ def read(model, task, which, text, target, pieces_of):
         has_cls = isinstance(encoder.embed_positions, StackPart) and encoder.embed_positions.dims.has_cls
         if getattr(model, "project_values", None) is not None:
             raise ValueError("this model reads vectors of numbers, no symbols, so there is no text to show")
-        source = tokens("--text", text, task.source_dictionary, pieces_of,
-                        [begin] if has_cls else [], [end] if getattr(model, "reads_end", True) else [])
+        source = tokens(
+            "--text",
+            text,
+            task.source_dictionary,
+            pieces_of,
+            [begin] if has_cls else [],
+            [end] if getattr(model, "reads_end", True) else [],
+        )
         if which == "encoder":
             return source, {}
         if target is None:
@@ -140,14 +146,16 @@ def attention_weights(stack, ids_1T, **others) -> torch.Tensor:
     with ExitStack() as hooks:
         for layer in stack.layers:
             attention = layer.self_attn
-            for hook in (attention.register_forward_pre_hook(ask, with_kwargs=True),
-                         attention.register_forward_hook(keep)):
+            for hook in (
+                attention.register_forward_pre_hook(ask, with_kwargs=True),
+                attention.register_forward_hook(keep),
+            ):
                 hooks.callback(hook.remove)
         stack(ids_1T, **others)
     return torch.stack(per_layer)
 
 
-def numbers(flag, text, count) -> List[int]:
+def numbers(flag, text, count) -> list[int]:
     """ "all" or "1,2" -> indices from 0."""
     if text == "all":
         return list(range(count))
@@ -167,19 +175,19 @@ def plot(weights_NHTT, labels, layers, heads, title, path) -> Path:
             f"{len(layers)} layers x {len(heads)} heads x {len(labels)} tokens make too large a "
             "picture: choose some with --layers and --heads, or give less text"
         )
-    figure, panels = new_figure(len(heads), len(layers), width=side, height=side,
-                                sharex=True, sharey=True)
+    figure, panels = new_figure(len(heads), len(layers), width=side, height=side, sharex=True, sharey=True)
     chosen = [(layer, head) for layer in layers for head in heads]
     largest = max(weights_NHTT[layer, head].max().item() for layer, head in chosen)
     for panel, (layer, head) in zip(panels, chosen):
-        picture = panel.imshow(weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest,
-                               interpolation="nearest")
+        picture = panel.imshow(
+            weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest, interpolation="nearest"
+        )
         panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
         # a $ in a text is no formula
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
         panel.tick_params(axis="x", rotation=90)
-    for panel in panels[-len(heads):]:
+    for panel in panels[-len(heads) :]:
         panel.set_xlabel("key j")
     for panel in panels[:: len(heads)]:
         panel.set_ylabel("query i")

@@ -15,10 +15,8 @@ HEADS_A_ROW = 4
 def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     add_unread_data(parser)
-    parser.add_argument("--length", type=int, metavar="T",
-                        help="draw T positions (default: as many as in training)")
-    parser.add_argument("--stack", choices=STACKS,
-                        help="whose bias (default: the encoder's if there is one)")
+    parser.add_argument("--length", type=int, metavar="T", help="draw T positions (default: as many as in training)")
+    parser.add_argument("--stack", choices=STACKS, help="whose bias (default: the encoder's if there is one)")
 
 
 def run(args):
@@ -38,8 +36,10 @@ def run(args):
     state = f"after {updates:,} updates" if updates else "as it starts, before any update"
     path = plot(biases, f"{name} {state}", args.output)
     for title, bias_HTS in biases.items():
-        print(f"{title or name}: {bias_HTS.size(0)} heads x {length} x {length} tokens, "
-              f"{bias_HTS.min():.2f} to {bias_HTS.max():.2f} (added to the logits)")
+        print(
+            f"{title or name}: {bias_HTS.size(0)} heads x {length} x {length} tokens, "
+            f"{bias_HTS.min():.2f} to {bias_HTS.max():.2f} (added to the logits)"
+        )
     print(f"plot: {path}")
 
 
@@ -94,8 +94,7 @@ def plot(biases, model, path) -> Path:
     maps = [(title, head, bias_HTS[head]) for title, bias_HTS in biases.items() for head in range(heads)]
     figure, panels = new_figure(columns, rows=-(-len(maps) // columns), width=3.4, height=3.1)
     for panel, (title, head, bias_TS) in zip(panels, maps):
-        picture = panel.imshow(bias_TS.numpy(), cmap=HEAT, vmin=-strongest, vmax=strongest,
-                               interpolation="nearest")
+        picture = panel.imshow(bias_TS.numpy(), cmap=HEAT, vmin=-strongest, vmax=strongest, interpolation="nearest")
         panel.locator_params(integer=True)
         panel.set_title(f"{title}, head {head + 1}" if title else f"head {head + 1}")
         panel.set_xlabel("key position j (tokens)")

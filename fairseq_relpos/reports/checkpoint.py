@@ -86,8 +86,10 @@ def choose_stack(model, wanted=None):
 def refuse_stock_stack(stack, name, path):
     """--position-stacks can leave one to fairseq."""
     if not isinstance(stack.embed_positions, StackPart):
-        raise ValueError(f"the {name} of {path} is stock fairseq, without a position encoding of this package: "
-                         "choose the other with --stack")  # fmt: skip
+        raise ValueError(
+            f"the {name} of {path} is stock fairseq, without a position encoding of this package: "
+            "choose the other with --stack"
+        )
 
 
 def encoding_name(settings, path):

@@ -18,8 +18,9 @@ PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_dista
 
 
 def add_reach(parser, default):
-    parser.add_argument("--reach", type=int, default=default, metavar="K",
-                        help="largest distance in tokens (default: %(default)s)")
+    parser.add_argument(
+        "--reach", type=int, default=default, metavar="K", help="largest distance in tokens (default: %(default)s)"
+    )
 
 
 def check_at_least(smallest, flag, value, what):
@@ -32,13 +33,15 @@ class Curve:
 
     @staticmethod
     def add_arguments(parser):
-        parser.add_argument("what", metavar="NAME|CHECKPOINT",
-                            help="an encoding as it is initialised, or a trained model")
+        parser.add_argument(
+            "what", metavar="NAME|CHECKPOINT", help="an encoding as it is initialised, or a trained model"
+        )
         parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
         add_unread_data(parser)
         parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
-        parser.add_argument("--layer", type=int, metavar="N",
-                            help="of a CHECKPOINT, from 1 (default: the first that has positions)")
+        parser.add_argument(
+            "--layer", type=int, metavar="N", help="of a CHECKPOINT, from 1 (default: the first that has positions)"
+        )
         parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: %(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
         add_reach(parser, 64)
@@ -143,8 +146,7 @@ class PriorMatrix:
 
     @staticmethod
     def add_arguments(parser):
-        parser.add_argument("--dim", type=int, default=256, metavar="E",
-                            help="of the model (default: %(default)s)")
+        parser.add_argument("--dim", type=int, default=256, metavar="E", help="of the model (default: %(default)s)")
         add_reach(parser, 128)
 
     @staticmethod
@@ -158,8 +160,9 @@ class PriorMatrix:
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
             matrix = prior(args.reach, args.dim).flip(0)
-            picture = panel.imshow(matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto",
-                                   extent=(1, args.dim, args.reach, -args.reach))
+            picture = panel.imshow(
+                matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto", extent=(1, args.dim, args.reach, -args.reach)
+            )
             panel.set_title(name if name != "gcdf" else "gcdf, lambda = 1")
             panel.set_xlabel("dimension c")
             panel.set_ylabel("i - j (tokens)")

@@ -22,16 +22,14 @@ SHARE = plt.get_cmap("Blues", 127)
 def new_figure(columns=1, rows=1, width=4.6, height=3.6, **grid):
     """A figure and its panels in one list; width and height of a panel in inches."""
     figure, panels = plt.subplots(
-        rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained",
-        **grid,
+        rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained", **grid
     )
     return figure, list(panels.flat)
 
 
 def line_colours(count):
     """Told apart by colour-blind readers too, up to ten."""
-    return [plt.get_cmap("tab10" if count <= 10 else "turbo")(i if count <= 10 else i / count)
-            for i in range(count)]
+    return [plt.get_cmap("tab10" if count <= 10 else "turbo")(i if count <= 10 else i / count) for i in range(count)]
 
 
 def picture_path(path) -> Path:
@@ -47,7 +45,8 @@ def save(figure, path) -> Path:
     path = picture_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as part, matplotlib.rc_context({"svg.hashsalt": "fairseq_relpos"}):
-        figure.savefig(part, format=path.suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight",
-                       metadata=FORMATS[path.suffix])
+        figure.savefig(
+            part, format=path.suffix[1:], dpi=DOTS_PER_INCH, bbox_inches="tight", metadata=FORMATS[path.suffix]
+        )
     plt.close(figure)
     return path

@@ -1,17 +1,17 @@
 """``fairseq-relpos plot loss``: losses of several runs as a table and a picture."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import List, Optional, Sequence
 
 from .training_log import NATS, Run, read_run, tell_variants_apart
 
 
 def add_arguments(parser):
-    parser.add_argument("runs", nargs="+", metavar="RUN",
-                        help="run folder with a train.log, or a log file of fairseq-train")
-    parser.add_argument("--baseline", metavar="ENCODING",
-                        help="print differences from this encoding, seed by seed")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folder with a train.log, or a log file of fairseq-train"
+    )
+    parser.add_argument("--baseline", metavar="ENCODING", help="print differences from this encoding, seed by seed")
 
 
 def run(args):
@@ -21,16 +21,16 @@ def run(args):
     print(f"\nplot: {plot(runs, args.output)}")
 
 
-def in_nats(runs: List[Run]) -> bool:
+def in_nats(runs: list[Run]) -> bool:
     """A criterion of the plugin has squared errors, too."""
     return all(run.unit == NATS for run in runs)
 
 
-def splits_of(runs: List[Run]) -> List[str]:
+def splits_of(runs: list[Run]) -> list[str]:
     return sorted({split for run in runs for split in run.valid})
 
 
-def table(runs: List[Run], baseline: Optional[str] = None) -> str:
+def table(runs: list[Run], baseline: str | None = None) -> str:
     """Markdown: one row an encoding, seeds averaged, at the last validation that all of the
     encoding's seeds have reached."""
     encodings = list(dict.fromkeys(run.encoding for run in runs))
@@ -56,8 +56,7 @@ def table(runs: List[Run], baseline: Optional[str] = None) -> str:
 
 
 def last_common_update(runs, splits):
-    common = set.intersection(*(set(run.valid.get(split, {})) for run in runs for split in splits)) \
-        if splits else set()
+    common = set.intersection(*(set(run.valid.get(split, {})) for run in runs for split in splits)) if splits else set()
     return max(common, default=None)
 
 
@@ -85,7 +84,7 @@ def markdown(head, rows) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def plot(runs: List[Run], path, names=None) -> Path:
+def plot(runs: list[Run], path, names=None) -> Path:
     """Validation losses (a point each) over training losses (thin), one panel a split.
     names: split -> title."""
     from .figures import line_colours, new_figure, save
@@ -104,22 +103,26 @@ def plot(runs: List[Run], path, names=None) -> Path:
             points = run.valid.get(split, {})
             label = run.encoding if run.encoding not in named else None
             named.add(run.encoding)
-            panel.plot(list(points), list(points.values()), color=colour, marker="o", markersize=3,
-                       label=label)
+            panel.plot(list(points), list(points.values()), color=colour, marker="o", markersize=3, label=label)
         panel.set_title((names or {}).get(split, split))
         panel.set_xlabel("updates")
         panel.set_ylabel("loss (nats per predicted token)" if in_nats(runs) else "loss of the criterion")
         panel.set_ylim(*visible_losses(runs))
     # beside the panels, where no curve is
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", title="thin: training",
-                  title_fontsize="small")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside right upper",
+        title="thin: training",
+        title_fontsize="small",
+    )
     return save(figure, path)
 
 
 def visible_losses(runs):
     """Leaves the fall of the first updates, in which all runs are alike, out of the picture."""
-    train = [loss for run in runs for update, loss in run.train.items()
-             if update >= 0.05 * max(run.max_updates, run.updates)]
+    train = [
+        loss for run in runs for update, loss in run.train.items() if update >= 0.05 * max(run.max_updates, run.updates)
+    ]
     valid = [loss for run in runs for losses in run.valid.values() for loss in losses.values()]
     low, high = min(train + valid), max(train + valid)
     return low - 0.05 * (high - low), high + 0.05 * (high - low)

@@ -40,19 +40,26 @@ def add_arguments(parser):
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     parser.add_argument("data", metavar="DATA", help="folder that fairseq-preprocess wrote")
     parser.add_argument("--split", default="valid", metavar="A,B", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1,
-                        help="of masks and permutations, whatever the training's (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of masks and permutations, whatever the training's (default: %(default)s)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the numbers here, too")
 
 
 def run(args):
     gaps = measure(args.checkpoint, args.data, args.split.split(","), args.seed)
-    head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens",
-            "digest"]
+    head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens", "digest"]
     rows = [
         # + 0.0: a gap of -0.00001 is shown as +0.0000
-        [g.split, f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{round(g.gap, 4) + 0.0:+.4f}", f"{g.blocks:,}",
-         f"{g.masked_tokens:,}", g.digest]
+        [
+            g.split,
+            f"{g.loss:.4f}",
+            f"{g.permuted:.4f}",
+            f"{round(g.gap, 4) + 0.0:+.4f}",
+            f"{g.blocks:,}",
+            f"{g.masked_tokens:,}",
+            g.digest,
+        ]
         for g in gaps
     ]
     print(markdown(head, rows))
@@ -87,9 +94,7 @@ def gap_of_split(model, task, criterion, split, seed):
     expected = len(task.dataset(split))
     if blocks != expected:
         raise RuntimeError(f"{split}: {blocks} of {expected} blocks were evaluated")
-    return OrderGap(
-        split, totals["plain"] / masked, totals["permuted"] / masked, blocks, masked, f"{digest:08x}"
-    )
+    return OrderGap(split, totals["plain"] / masked, totals["permuted"] / masked, blocks, masked, f"{digest:08x}")
 
 
 def every_sample(model, task, split):

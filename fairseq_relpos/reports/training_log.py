@@ -4,9 +4,9 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
@@ -14,8 +14,18 @@ NATS = math.log(2)
 LOG_NAME = "train.log"
 
 #: flags that belong to a run or to its encoding, not to what a comparison keeps equal
-OF_A_RUN = {"arch", "position-encoding", "position-hparams", "position-layers", "left-pad-source", "seed",
-            "save-dir", "log-file", "distributed-world-size", "finetune-from-model"}  # fmt: skip
+OF_A_RUN = {
+    "arch",
+    "position-encoding",
+    "position-hparams",
+    "position-layers",
+    "left-pad-source",
+    "seed",
+    "save-dir",
+    "log-file",
+    "distributed-world-size",
+    "finetune-from-model",
+}
 
 
 @dataclass
@@ -27,18 +37,18 @@ class Run:
     seed: int
     #: what was given of --position-hparams and --position-layers
     variant: str = ""
-    parameters: Optional[int] = None
+    parameters: int | None = None
     #: that losses of the log are multiplied by
     unit: float = NATS
     #: --max-update of the last start
     max_updates: int = 0
-    train: Dict[int, float] = field(default_factory=dict)
+    train: dict[int, float] = field(default_factory=dict)
     #: split -> losses
-    valid: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    valid: dict[str, dict[int, float]] = field(default_factory=dict)
     #: split -> losses without label smoothing, where the criterion has it
-    valid_nll: Dict[str, Dict[int, float]] = field(default_factory=dict)
+    valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
     #: target tokens, by number of updates
-    tokens_per_second: Dict[int, float] = field(default_factory=dict)
+    tokens_per_second: dict[int, float] = field(default_factory=dict)
     #: of the whole run, also where it was resumed; validation included
     seconds: float = 0
     #: of the last lines: what is going on now
@@ -54,14 +64,15 @@ def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ())
     runs = [flags_of(command) for command in commands]
     flags = sorted(set().union(*runs) - OF_A_RUN - {*also})
     values = {flag: sorted({run.get(flag, "not given") for run in runs}) for flag in flags}
-    others = [f"`--{flag}` ({', '.join(v or 'given' for v in found)})" for flag, found in values.items()
-              if len(found) > 1]  # fmt: skip
+    others = [
+        f"`--{flag}` ({', '.join(v or 'given' for v in found)})" for flag, found in values.items() if len(found) > 1
+    ]
     if others:
         return f"**The runs differ in more than {differ_in}**: {', '.join(others)}."
     return f"All runs differ in {differ_in} alone."
 
 
-def flags_of(command: str) -> Dict[str, str]:
+def flags_of(command: str) -> dict[str, str]:
     """flag -> its value or values, as a shell would read them; and the data, which stand before
     --user-dir. What stands before these belongs to a launcher."""
     words = shlex.split(command)
@@ -117,7 +128,7 @@ def read_settings(run, line):
     run.variant = " ".join(given)
 
 
-def tell_variants_apart(runs: List[Run]):
+def tell_variants_apart(runs: list[Run]):
     """Runs of one encoding with other hyperparameters or layers are no seeds of one another: their
     ``encoding`` says what they were given. Two runs of the same with one seed are a ValueError."""
     variants = {}

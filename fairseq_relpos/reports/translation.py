@@ -4,23 +4,23 @@ sacreBLEU computes every score, sacremoses every token of a tokenised one.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 #: what multi-bleu.perl computes, from text that has tokens already
-_MULTI_BLEU = dict(tokenize="none", smooth_method="none", force=True)
+_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none", "force": True}
 
 
 @dataclass
 class Text:
     """The same sentences as raw text and as Moses tokens, one string each."""
 
-    raw: List[str]
-    tokens: List[str]
+    raw: list[str]
+    tokens: list[str]
     language: str
 
     @classmethod
@@ -34,7 +34,7 @@ class Text:
         return cls(lines, [split(line, escape=False, return_str=True) for line in lines], language)
 
 
-def read_lines(path) -> List[str]:
+def read_lines(path) -> list[str]:
     with open(path, encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") for line in file]
 
@@ -56,23 +56,31 @@ class Score:
     name: str
     value: float
     #: sacreBLEU's own, word for word; None: not one of sacreBLEU's
-    signature: Optional[str]
+    signature: str | None
     meaning: str
 
 
-def scores(hypotheses: Text, references: Text) -> List[Score]:
+def scores(hypotheses: Text, references: Text) -> list[Score]:
     """Every convention, each by its name. All are comparable only with themselves."""
     compounds = split_compounds(hypotheses.tokens), split_compounds(references.tokens)
     table = [
         ("BLEU", bleu(references.language), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
         ("chrF", CHRF(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
-        ("multi-bleu", BLEU(**_MULTI_BLEU), hypotheses.tokens, references.tokens,
-         "multi-bleu.perl on Moses tokens"),
-        ("multi-bleu -lc", BLEU(**_MULTI_BLEU, lowercase=True), hypotheses.tokens, references.tokens,
-         "multi-bleu.perl -lc on Moses tokens, what the scripts of AT5 ran"),
-        ("compound-split", BLEU(**_MULTI_BLEU), *compounds,
-         "multi-bleu.perl with compounds split at hyphens, as in tensor2tensor and scaling-nmt"),
-    ]  # fmt: skip
+        ("multi-bleu", BLEU(**_MULTI_BLEU), hypotheses.tokens, references.tokens, "multi-bleu.perl on Moses tokens"),
+        (
+            "multi-bleu -lc",
+            BLEU(**_MULTI_BLEU, lowercase=True),
+            hypotheses.tokens,
+            references.tokens,
+            "multi-bleu.perl -lc on Moses tokens, what the scripts of AT5 ran",
+        ),
+        (
+            "compound-split",
+            BLEU(**_MULTI_BLEU),
+            *compounds,
+            "multi-bleu.perl with compounds split at hyphens, as in tensor2tensor and scaling-nmt",
+        ),
+    ]
     found = []
     for name, metric, ours, theirs, meaning in table:
         result = metric.corpus_score(ours, [theirs])
@@ -83,15 +91,15 @@ def scores(hypotheses: Text, references: Text) -> List[Score]:
     return found
 
 
-def split_compounds(lines: Sequence[str]) -> List[str]:
+def split_compounds(lines: Sequence[str]) -> list[str]:
     """well-known -> well ##AT##-##AT## known; a hyphen may be a token already (well @-@ known)."""
     return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line.replace(" @-@ ", "-")) for line in lines]
 
 
-def best_hypotheses(generated, count: int) -> List[str]:
+def best_hypotheses(generated, count: int) -> list[str]:
     """The translations in what fairseq-generate or fairseq-interactive printed, in the order of
     the source, which has ``count`` sentences. Raises ValueError if one is missing."""
-    found: Dict[int, str] = {}
+    found: dict[int, str] = {}
     for line in generated:
         if line.startswith("H-"):
             number, _, text = line.rstrip("\n").split("\t", 2)
@@ -112,18 +120,18 @@ class Bucket:
     """Sentences whose sources have ``low`` to ``high`` words; high None: any number."""
 
     low: int
-    high: Optional[int]
+    high: int | None
     sentences: int
-    bleu: Optional[float] = None
+    bleu: float | None = None
     #: words of the translations for one of the references
-    length_ratio: Optional[float] = None
+    length_ratio: float | None = None
 
     @property
     def label(self) -> str:
         return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}-"
 
 
-def by_length(sources, hypotheses, references, language: str, edges: Sequence[int]) -> List[Bucket]:
+def by_length(sources, hypotheses, references, language: str, edges: Sequence[int]) -> list[Bucket]:
     """BLEU by the number of words in the source. edges: the longest of each bucket but the last."""
     lengths = [len(source.split()) for source in sources]
     buckets = []
@@ -137,9 +145,7 @@ def by_length(sources, hypotheses, references, language: str, edges: Sequence[in
     return buckets
 
 
-def p_values(
-    baseline: Sequence[str], systems: Dict[str, Sequence[str]], references, language: str
-) -> Dict[str, float]:
+def p_values(baseline: Sequence[str], systems: dict[str, Sequence[str]], references, language: str) -> dict[str, float]:
     """Of sacreBLEU's paired bootstrap on BLEU: how likely a difference this large is without one."""
     named = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
     _, found = PairedTest(named, {"BLEU": bleu(language, references=[list(references)])}, None, test_type="bs")()

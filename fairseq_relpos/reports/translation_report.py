@@ -1,9 +1,9 @@
 """Tables and pictures of translation runs that differ in encoding and seed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
-from typing import Dict, List, Sequence
 
 from .losses import markdown, with_deviation
 from .training_log import Run
@@ -15,8 +15,8 @@ class Evaluated:
     """A run, and by test set what it translated and how that was scored."""
 
     run: Run
-    translations: Dict[str, List[str]] = field(default_factory=dict)
-    scores: Dict[str, List[Score]] = field(default_factory=dict)
+    translations: dict[str, list[str]] = field(default_factory=dict)
+    scores: dict[str, list[Score]] = field(default_factory=dict)
 
     def score(self, test, name) -> float:
         return next(score.value for score in self.scores[test] if score.name == name)
@@ -27,17 +27,17 @@ class TestSet:
     """Raw text, line by line."""
 
     name: str
-    sources: List[str]
-    references: List[str]
+    sources: list[str]
+    references: list[str]
     #: of the references
     language: str
 
 
-def encodings_of(runs: Sequence[Evaluated]) -> List[str]:
+def encodings_of(runs: Sequence[Evaluated]) -> list[str]:
     return list(dict.fromkeys(run.run.encoding for run in runs))
 
 
-def of_encoding(runs: Sequence[Evaluated], encoding: str) -> List[Evaluated]:
+def of_encoding(runs: Sequence[Evaluated], encoding: str) -> list[Evaluated]:
     return [run for run in runs if run.run.encoding == encoding]
 
 
@@ -52,28 +52,33 @@ def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str) -> str
         group = of_encoding(runs, encoding)
         paired = [run for run in group if run.run.seed in by_seed and encoding != baseline]
         differences = [run.score(test.name, "BLEU") - by_seed[run.run.seed].score(test.name, "BLEU") for run in paired]
-        rows.append([
-            encoding,
-            " ".join(str(run.run.seed) for run in group),
-            with_deviation([run.score(test.name, "BLEU") for run in group], digits=1),
-            with_deviation(differences, digits=1, sign="+") if differences else "-",
-            ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
-            *(with_deviation([run.score(test.name, name) for run in group], digits=1) for name in names[1:]),
-        ])  # fmt: skip
+        rows.append(
+            [
+                encoding,
+                " ".join(str(run.run.seed) for run in group),
+                with_deviation([run.score(test.name, "BLEU") for run in group], digits=1),
+                with_deviation(differences, digits=1, sign="+") if differences else "-",
+                ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
+                *(with_deviation([run.score(test.name, name) for run in group], digits=1) for name in names[1:]),
+            ]
+        )
     return markdown(head, rows)
 
 
-def p_of_seed(runs, test: TestSet, baseline: Evaluated) -> Dict[str, float]:
-    others = {run.run.encoding: run.translations[test.name] for run in runs
-              if run.run.seed == baseline.run.seed and run is not baseline}  # fmt: skip
+def p_of_seed(runs, test: TestSet, baseline: Evaluated) -> dict[str, float]:
+    others = {
+        run.run.encoding: run.translations[test.name]
+        for run in runs
+        if run.run.seed == baseline.run.seed and run is not baseline
+    }
     if not others:
         return {}
     return p_values(baseline.translations[test.name], others, test.references, test.language)
 
 
-def signatures(runs: Sequence[Evaluated]) -> Dict[str, List[str]]:
+def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
     """name of a score -> what it is, and the signatures under which it was computed."""
-    found: Dict[str, List[str]] = {}
+    found: dict[str, list[str]] = {}
     for run in runs:
         for scores in run.scores.values():
             for score in scores:
@@ -91,22 +96,24 @@ def training_table(runs: Sequence[Evaluated]) -> str:
         group = [run.run for run in of_encoding(runs, encoding)]
         losses = [valid_loss(run)[max(valid_loss(run))] for run in group if valid_loss(run)]
         speeds = [median(run.tokens_per_second.values()) for run in group if run.tokens_per_second]
-        rows.append([
-            encoding,
-            " ".join(sorted({f"{run.parameters:,}" for run in group})),
-            " ".join(sorted({f"{run.updates:,}" for run in group})),
-            with_deviation(losses) if losses else "-",
-            f"{mean(speeds):,.0f}" if speeds else "-",
-            f"{mean(run.seconds for run in group) / 60:.0f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                encoding,
+                " ".join(sorted({f"{run.parameters:,}" for run in group})),
+                " ".join(sorted({f"{run.updates:,}" for run in group})),
+                with_deviation(losses) if losses else "-",
+                f"{mean(speeds):,.0f}" if speeds else "-",
+                f"{mean(run.seconds for run in group) / 60:.0f}",
+            ]
+        )
     return markdown(head, rows)
 
 
-def valid_loss(run: Run) -> Dict[int, float]:
+def valid_loss(run: Run) -> dict[int, float]:
     return run.valid_nll.get("valid", {})
 
 
-def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> Dict[str, List[List[Bucket]]]:
+def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> dict[str, list[list[Bucket]]]:
     """encoding -> for each of its runs the buckets."""
     return {
         encoding: [
@@ -117,7 +124,7 @@ def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> Dict[str, Lis
     }
 
 
-def length_table(found: Dict[str, List[List[Bucket]]]) -> str:
+def length_table(found: dict[str, list[list[Bucket]]]) -> str:
     """Markdown: BLEU and, in brackets, the length of the translations for one of the references;
     means over the seeds."""
     filled = [i for i, bucket in enumerate(next(iter(found.values()))[0]) if bucket.sentences]
@@ -127,8 +134,7 @@ def length_table(found: Dict[str, List[List[Bucket]]]) -> str:
         head.append(f"{bucket.label} words ({bucket.sentences:,})")
     rows = []
     for encoding, runs in found.items():
-        cells = [f"{mean(b[i].bleu for b in runs):.1f} ({mean(b[i].length_ratio for b in runs):.2f})"
-                 for i in filled]  # fmt: skip
+        cells = [f"{mean(b[i].bleu for b in runs):.1f} ({mean(b[i].length_ratio for b in runs):.2f})" for i in filled]
         rows.append([encoding, *cells])
     return markdown(head, rows)
 
@@ -142,15 +148,20 @@ def plot_losses(runs: Sequence[Evaluated], path) -> Path:
     for encoding, colour in zip(encodings, line_colours(len(encodings))):
         for number, run in enumerate(of_encoding(runs, encoding)):
             losses = valid_loss(run.run)
-            panel.plot(list(losses), list(losses.values()), color=colour, linewidth=1.2,
-                       label=encoding if number == 0 else None)  # fmt: skip
+            panel.plot(
+                list(losses),
+                list(losses.values()),
+                color=colour,
+                linewidth=1.2,
+                label=encoding if number == 0 else None,
+            )
     panel.set_xlabel("updates")
     panel.set_ylabel("validation loss (nats a target token)")
     panel.legend(fontsize="small", ncols=2)
     return save(figure, path)
 
 
-def plot_lengths(by_test: Dict[str, Dict[str, List[List[Bucket]]]], path) -> Path:
+def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path) -> Path:
     """BLEU against the length of the source, a panel a test set; means over the seeds."""
     from .figures import line_colours, new_figure, save
 
@@ -158,8 +169,15 @@ def plot_lengths(by_test: Dict[str, Dict[str, List[List[Bucket]]]], path) -> Pat
     for panel, (test, found) in zip(panels, by_test.items()):
         for (encoding, runs), colour in zip(found.items(), line_colours(len(found))):
             filled = [i for i, bucket in enumerate(runs[0]) if bucket.sentences]
-            panel.plot([runs[0][i].label for i in filled], [mean(b[i].bleu for b in runs) for i in filled],
-                       color=colour, marker="o", markersize=3, linewidth=1.2, label=encoding)  # fmt: skip
+            panel.plot(
+                [runs[0][i].label for i in filled],
+                [mean(b[i].bleu for b in runs) for i in filled],
+                color=colour,
+                marker="o",
+                markersize=3,
+                linewidth=1.2,
+                label=encoding,
+            )
         panel.set_title(test)
         panel.set_xlabel("words in the source")
         panel.set_ylabel("BLEU")

@@ -24,10 +24,12 @@ UNKNOWN = 1
 
 
 def add_arguments(parser):
-    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path,
-                        help="run folder in which a train.log is being written")
-    parser.add_argument("--until-exit", nargs="+", metavar="PID", type=int, required=True,
-                        help="stop when these processes have ended")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", type=Path, help="run folder in which a train.log is being written"
+    )
+    parser.add_argument(
+        "--until-exit", nargs="+", metavar="PID", type=int, required=True, help="stop when these processes have ended"
+    )
 
 
 def run(args):
@@ -76,8 +78,14 @@ def losses(run):
 class Bars:
     def __init__(self, runs):
         self.bars = [
-            tqdm(total=UNKNOWN, position=i, desc=f"{folder.name:>16}", unit=" updates", leave=True,
-                 bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}, {remaining} left {postfix}")
+            tqdm(
+                total=UNKNOWN,
+                position=i,
+                desc=f"{folder.name:>16}",
+                unit=" updates",
+                leave=True,
+                bar_format="{desc} {bar:24} {n_fmt}/{total_fmt} {elapsed}, {remaining} left {postfix}",
+            )
             for i, folder in enumerate(runs)
         ]
 

@@ -180,8 +180,7 @@ def check(arrays, path):
         known.add_symbol(symbol)
     if lengths.min() < 1 or lengths.sum() != len(inputs):
         raise ValueError(
-            f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to "
-            f"{lengths.sum()}"
+            f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to {lengths.sum()}"
         )
     for name, x, most in (("inputs", inputs, 2), ("labels", labels, 1)):
         floats = x.dtype.kind == "f"
@@ -194,8 +193,7 @@ def check(arrays, path):
         raise ValueError(f"{path} has floats in one row: vectors of numbers are of shape (sum of lengths, C)")
     if inputs.ndim == 1 and not 0 <= inputs.min() <= inputs.max() < len(arrays["symbols"]):
         raise ValueError(
-            f"{path} has symbols {inputs.min()} to {inputs.max()}, but names for "
-            f"{len(arrays['symbols'])} of them"
+            f"{path} has symbols {inputs.min()} to {inputs.max()}, but names for {len(arrays['symbols'])} of them"
         )
     if labels.dtype.kind in "iu" and labels.min() < 0:
         raise ValueError(f"{path} has the label {labels.min()}: classes count from 0")

@@ -16,10 +16,23 @@ from ..shims import replace
 
 #: settings in which the ranks of one run may differ: who they are, and paths of their machines
 OF_ONE_RANK = {
-    "distributed_rank", "distributed_init_method", "device_id", "local_rank", "nprocs_per_node",
-    "distributed_num_procs", "data", "user_dir", "save_dir", "log_file", "tensorboard_logdir",
-    "restore_file", "finetune_from_model", "plasma_path", "data_buffer_size", "num_workers",
-}  # fmt: skip
+    "distributed_rank",
+    "distributed_init_method",
+    "device_id",
+    "local_rank",
+    "nprocs_per_node",
+    "distributed_num_procs",
+    "data",
+    "user_dir",
+    "save_dir",
+    "log_file",
+    "tensorboard_logdir",
+    "restore_file",
+    "finetune_from_model",
+    "plasma_path",
+    "data_buffer_size",
+    "num_workers",
+}
 SHOWN = 3
 
 

@@ -81,11 +81,7 @@ def open_store(host, port, served, rank, seconds, who="rank"):
         try:
             made.append(
                 TCPStore(
-                    host,
-                    port,
-                    is_master=is_master,
-                    timeout=datetime.timedelta(seconds=left),
-                    wait_for_workers=False,
+                    host, port, is_master=is_master, timeout=datetime.timedelta(seconds=left), wait_for_workers=False
                 )
             )
         except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
@@ -175,8 +171,7 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
         if given_up:
             raise ValueError(given_up)
         joined = [_read(store, f"joined/{other}") for other in others]
-        came = [other for other in others if joined[other] and (
-            not all(joined) or store.check([f"{name}/{other}"]))]  # fmt: skip
+        came = [other for other in others if joined[other] and (not all(joined) or store.check([f"{name}/{other}"]))]
         hosts = sorted({joined[other].split(" ", 1)[1] for other in came})
         missing = [str(other) for other in others if other not in came]
         error = (

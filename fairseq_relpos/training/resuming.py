@@ -114,8 +114,7 @@ def checkpoints_in(folder):
     if not os.path.isdir(folder):
         return []
     names = sorted(os.listdir(folder))
-    return [os.path.join(folder, name) for name in names
-            if name.startswith("checkpoint") and name.endswith(".pt")]
+    return [os.path.join(folder, name) for name in names if name.startswith("checkpoint") and name.endswith(".pt")]
 
 
 def updates_of(path):

@@ -179,8 +179,10 @@ def leave_signals_to_the_rank(worker):
 def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
     """In place of fairseq-train's validate_and_save, which it calls after every update."""
     trainer._relpos_validating = {
-        "epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch, "updates": trainer.get_num_updates(),
-    }  # fmt: skip
+        "epoch": epoch_itr.epoch,
+        "end_of_epoch": end_of_epoch,
+        "updates": trainer.get_num_updates(),
+    }
     asked = trainer._relpos_asked = _asked_on_any_rank(trainer)
     result = stock(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     if asked:
@@ -207,9 +209,7 @@ def make_the_validation_that_was_due(trainer, extra_state):
     logger.info(f"the validation after {trainer.get_num_updates():,} updates, which a signal kept from being made")
     epoch_itr = trainer._relpos_epoch_itr
     place = trainer._relpos_epoch_itr = SimpleNamespace(
-        epoch=due["epoch"],
-        end_of_epoch=lambda: due["end_of_epoch"],
-        state_dict=lambda: extra_state["train_iterator"],
+        epoch=due["epoch"], end_of_epoch=lambda: due["end_of_epoch"], state_dict=lambda: extra_state["train_iterator"]
     )
     trainer._relpos_validating = due
     losses = commands[0].validate(cfg, trainer, trainer.task, place, cfg.dataset.valid_subset.split(","))

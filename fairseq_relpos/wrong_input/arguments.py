@@ -93,7 +93,10 @@ def nearest(value, names):
     near = difflib.get_close_matches(value, names, 5)
     if near:
         return f"the nearest of {len(names)} names: {', '.join(near)}"
-    return f"none of the {len(names)} names is like it; `fairseq-relpos list` has the encodings, for roberta_NAME and transformer_NAME"
+    return (
+        f"none of the {len(names)} names is like it; `fairseq-relpos list` has the encodings, for roberta_NAME and "
+        "transformer_NAME"
+    )
 
 
 def require_what_has_no_default():

@@ -154,9 +154,7 @@ def _check_huffman(index, tokens, start):
 def _check_tokens(index, tokens, count, expected):
     size = os.path.getsize(tokens)
     if count == 0 and size == 0:
-        raise ValueError(
-            f"{tokens[:-4]} holds no sentences: the text that fairseq-preprocess was given is empty"
-        )
+        raise ValueError(f"{tokens[:-4]} holds no sentences: the text that fairseq-preprocess was given is empty")
     if size < expected:
         raise _cut_short(tokens, expected)
     if size > expected:

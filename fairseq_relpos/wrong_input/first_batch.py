@@ -47,5 +47,6 @@ def _explain_the_metric(stock, cfg, *args, **kwargs):
         if error.args != (metric,):
             raise
         raise ValueError(
-            f"--best-checkpoint-metric {metric}: the validation has no such number; its line in the log names those it has"
+            f"--best-checkpoint-metric {metric}: the validation has no such number; "
+            f"its line in the log names those it has"
         ) from None

@@ -45,6 +45,7 @@ def _number(name, lowest, highest=None):
         return int(text)
     up_to = "or more" if highest is None else f"to {highest}"
     raise ValueError(
-        f"the variable {name} is {text!r} and not a whole number, {lowest} {up_to}: a launcher such as torchrun sets it; "
+        f"the variable {name} is {text!r} and not a whole number, {lowest} {up_to}: "
+        f"a launcher such as torchrun sets it; "
         "for one process alone unset it and WORLD_SIZE"
     )

@@ -36,7 +36,8 @@ def check_numbers_of_parts(settings):
     tokenizers = REGISTRIES["tokenizer"]["registry"]
     if settings.get("eval_bleu") and settings.get("eval_bleu_detok") not in tokenizers:
         raise ValueError(
-            f"--eval-bleu-detok {settings.get('eval_bleu_detok')} is not known: choose from {', '.join(sorted(tokenizers))}"
+            f"--eval-bleu-detok {settings.get('eval_bleu_detok')} is not known: "
+            f"choose from {', '.join(sorted(tokenizers))}"
         )
 
 

@@ -62,7 +62,7 @@ def as_dict(name, text):
             return value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass  # what it is instead is all the same
-    raise ValueError(f"--{name.replace('_', '-')} {text!r} is no dict of names and values, such as \"{EXAMPLE[name]}\"")
+    raise ValueError(f'--{name.replace("_", "-")} {text!r} is no dict of names and values, such as "{EXAMPLE[name]}"')
 
 
 class Command:
@@ -143,9 +143,10 @@ def _is_in_the_code(name):
     """Whether a loaded module of fairseq or of this package has the name, as in getattr(args, name, False)."""
     word = re.compile(rf"""(["']){re.escape(name)}\1|\b(args|cfg)\.{re.escape(name)}\b""")
     files = {
-        module.__file__ for key, module in list(sys.modules.items())
+        module.__file__
+        for key, module in list(sys.modules.items())
         if key.split(".")[0] in OURS and (getattr(module, "__file__", None) or "").endswith(".py")
-    }  # fmt: skip
+    }
     for file in files:
         with open(file, encoding="utf-8") as code:
             if word.search(code.read()):

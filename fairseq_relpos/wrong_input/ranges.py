@@ -13,23 +13,54 @@ SEEDS = 2**32
 #: sizes of layers and tables, for which memory is taken
 SIZES = (
     "max_positions",
-    *(f"{stack}_{what}" for stack in ("encoder", "decoder")
-      for what in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")),
-)  # fmt: skip
+    *(
+        f"{stack}_{what}"
+        for stack in ("encoder", "decoder")
+        for what in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+    ),
+)
 #: a large one means "never", or "no limit"
 COUNTS = (
-    "batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple",
-    "save_interval", "validate_interval", "log_interval", "tokens_per_sample", "max_source_positions",
-    "max_target_positions", "beam", "nbest", "num_shards", "update_freq",
-)  # fmt: skip
+    "batch_size",
+    "batch_size_valid",
+    "max_tokens",
+    "max_tokens_valid",
+    "required_batch_size_multiple",
+    "save_interval",
+    "validate_interval",
+    "log_interval",
+    "tokens_per_sample",
+    "max_source_positions",
+    "max_target_positions",
+    "beam",
+    "nbest",
+    "num_shards",
+    "update_freq",
+)
 FROM_ZERO = (
-    "max_update", "max_epoch", "num_workers", "warmup_updates", "validate_interval_updates", "adam_eps",
-    "context_window", "shard_id", "lr",
-)  # fmt: skip
+    "max_update",
+    "max_epoch",
+    "num_workers",
+    "warmup_updates",
+    "validate_interval_updates",
+    "adam_eps",
+    "context_window",
+    "shard_id",
+    "lr",
+)
 SHARES = (
-    "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "pooler_dropout", "encoder_layerdrop",
-    "decoder_layerdrop", "mask_prob", "leave_unmasked_prob", "random_token_prob", "label_smoothing",
-)  # fmt: skip
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "relu_dropout",
+    "pooler_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "mask_prob",
+    "leave_unmasked_prob",
+    "random_token_prob",
+    "label_smoothing",
+)
 
 #: name -> lowest and highest value, in the order in which they are looked at
 RANGES = {

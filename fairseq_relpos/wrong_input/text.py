@@ -79,7 +79,9 @@ def own_names(args):
             stems.append(f"{split}.{pair}.{language}" if language else split)
             names.append(f"{split}.{pair}.{language}" if language else f"{split}.{pair}")  # --dataset-impl raw
     if args.align_suffix:
-        stems += [f"{split}.align" if args.only_source else f"{split}.align.{pair}" for split in ("train", "valid", "test")]
+        stems += [
+            f"{split}.align" if args.only_source else f"{split}.align.{pair}" for split in ("train", "valid", "test")
+        ]
     if args.alignfile:
         names.append(f"alignment.{pair}.txt")
     either = "|".join(map(re.escape, stems))
@@ -127,9 +129,7 @@ def check_arguments(args):
         if has_one:
             continue
         if os.path.exists(beside):
-            raise ValueError(
-                f"{beside} is there already: use it with {flag} {beside}, or give another --destdir"
-            )
+            raise ValueError(f"{beside} is there already: use it with {flag} {beside}, or give another --destdir")
         if not args.trainpref:
             raise ValueError(f"fairseq-preprocess makes the dictionary of --trainpref: give it, or {flag}")
 

@@ -26,21 +26,24 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
     return auto.choose(terms, Mask(), dropout_p, need_weights)[0].name
 
 
-@pytest.mark.parametrize("name, tgt_len, src_len, dropout_p, expected", [
-    ("none", 300, 300, 0.0, "sdpa"),
-    ("none", 300, 300, 0.1, "sdpa"),
-    ("alibi", 300, 300, 0.0, "sdpa"),
-    ("alibi", 300, 300, 0.1, "lean"),
-    ("alibi", 30, 30, 0.1, "eager"),
-    ("t5", 30, 30, 0.0, "eager"),
-    ("t5", 300, 300, 0.0, "lean"),
-    ("t5", 1, 300, 0.1, "sdpa"),
-    ("shaw", 1, 300, 0.1, "eager"),
-    ("shaw", 30, 30, 0.0, "eager"),
-    ("shaw", 300, 300, 0.1, "lean"),
-    ("shaw", 100, 900, 0.1, "lean"),
-    ("m3", 30, 30, 0.1, "eager"),
-])
+@pytest.mark.parametrize(
+    "name, tgt_len, src_len, dropout_p, expected",
+    [
+        ("none", 300, 300, 0.0, "sdpa"),
+        ("none", 300, 300, 0.1, "sdpa"),
+        ("alibi", 300, 300, 0.0, "sdpa"),
+        ("alibi", 300, 300, 0.1, "lean"),
+        ("alibi", 30, 30, 0.1, "eager"),
+        ("t5", 30, 30, 0.0, "eager"),
+        ("t5", 300, 300, 0.0, "lean"),
+        ("t5", 1, 300, 0.1, "sdpa"),
+        ("shaw", 1, 300, 0.1, "eager"),
+        ("shaw", 30, 30, 0.0, "eager"),
+        ("shaw", 300, 300, 0.1, "lean"),
+        ("shaw", 100, 900, 0.1, "lean"),
+        ("m3", 30, 30, 0.1, "eager"),
+    ],
+)
 def test_training_on_a_cpu(name, tgt_len, src_len, dropout_p, expected):
     assert call(name, tgt_len, src_len, dropout_p) == expected
 
@@ -51,9 +54,9 @@ def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):
     assert call("m3", 300, 300) == "eager"
 
 
-@pytest.mark.parametrize("name, length, expected", [
-    ("t5", 300, "sdpa"), ("tupe_r", 30, "sdpa"), ("m4m", 300, "lean"), ("m4m", 30, "eager"),
-])
+@pytest.mark.parametrize(
+    "name, length, expected", [("t5", 300, "sdpa"), ("tupe_r", 30, "sdpa"), ("m4m", 300, "lean"), ("m4m", 30, "eager")]
+)
 def test_without_gradients(name, length, expected):
     with torch.no_grad():
         assert call(name, length, length) == expected
@@ -102,8 +105,9 @@ def test_a_long_learned_bias_stays_one_value_an_offset():
 def test_sdpa_leaves_a_causal_mask_alone_to_the_kernel(monkeypatch):
     seen = []
     sdpa = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention",
-                        lambda *a, **k: seen.append(k) or sdpa(*a, **k))
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: seen.append(k) or sdpa(*a, **k)
+    )
     q, k = random_qk(Dims(8, 2, 7), 7, 7, dtype=torch.float32)
     terms = build("none", Dims(8, 2, 7)).terms(q, k, Positions.of(7, 7))
     mask = Mask(causal=True)

@@ -22,8 +22,7 @@ def room(request, monkeypatch):
 
 def random_terms(case, dtype=torch.float64, learned=True):
     """Terms of a form, and its tensors: operands first."""
-    tables = {name: x.to(dtype).clone() if torch.is_tensor(x) else x
-              for name, x in CASES[case].items()}
+    tables = {name: x.to(dtype).clone() if torch.is_tensor(x) else x for name, x in CASES[case].items()}
     q, k, v = (torch.randn(B, H, T, D, dtype=dtype) for _ in range(3))
     tensors = [q, k, v, *(x for x in tables.values() if torch.is_tensor(x))]
     for x in tensors:
@@ -49,7 +48,8 @@ def check(found, expected, tolerance=1e-11):
 
 
 @pytest.mark.parametrize(
-    "mask", [Mask(), Mask(padding()), Mask(padding().flip(1), causal=True)],
+    "mask",
+    [Mask(), Mask(padding()), Mask(padding().flip(1), causal=True)],
     ids=["all seen", "padding", "rows without a key"],
 )
 @pytest.mark.parametrize("case", CASES)
@@ -86,8 +86,13 @@ def test_gradcheck(case):
     names = [name for name, x in terms.tensors().items()]
 
     def output(v, *tensors):
-        return LEAN(Terms(scale=0.3, rows=ROWS, product=terms.product, **dict(zip(names, tensors))),
-                    v, Mask(padding()), 0.0, False)[0]
+        return LEAN(
+            Terms(scale=0.3, rows=ROWS, product=terms.product, **dict(zip(names, tensors))),
+            v,
+            Mask(padding()),
+            0.0,
+            False,
+        )[0]
 
     assert torch.autograd.gradcheck(output, (v, *terms.tensors().values()))
 
@@ -167,9 +172,7 @@ def test_nothing_of_the_size_of_the_logits_is_kept_or_made(name, monkeypatch):
     q, k, v = (torch.randn(4, heads, length, 4, requires_grad=True) for _ in range(3))
     saved = []
     with LargestTensor() as largest:
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda x: saved.append(x.numel()) or x, lambda x: x
-        ):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
             terms = encoding.terms(q, k, Positions.of(length, length))
             out, _ = LEAN(terms, v, Mask(), 0.1, False)
         out.sum().backward()
@@ -186,6 +189,7 @@ def test_unwritten_memory_never_shows(case, monkeypatch, room):
         def made(*args, **kwargs):
             x = make(*args, **kwargs)
             return x.fill_(float("nan") if x.is_floating_point() else 77)
+
         return made
 
     monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
@@ -243,9 +247,7 @@ def test_a_batch_of_one_and_queries_at_the_end():
     terms, v, _ = random_terms("everything", learned=False)
     few = Terms(**{**vars(terms), "q_BHTD": terms.q_BHTD[:1, :, -3:], "k_BHSD": terms.k_BHSD[:1]})
     few.q_BHTD.requires_grad_()
-    found, expected = (
-        results(b(few, v[:1], Mask(), 0.0, False)[0], [few.q_BHTD]) for b in (LEAN, EAGER)
-    )
+    found, expected = (results(b(few, v[:1], Mask(), 0.0, False)[0], [few.q_BHTD]) for b in (LEAN, EAGER))
     check(found, expected)
 
 

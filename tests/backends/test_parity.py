@@ -37,9 +37,7 @@ def attention(backend, encoding, lengths, padding, causal, extra, dtype):
         padding_BS[1, : src_len // 2] = True
     mask = Mask(padding_BS, causal, torch.randn(lengths, dtype=dtype) if extra else None)
     encoding.zero_grad()
-    out, _ = select(backend)(
-        encoding.terms(q, k, Positions.of(*lengths, padding_BS)), v, mask, 0.0, False
-    )
+    out, _ = select(backend)(encoding.terms(q, k, Positions.of(*lengths, padding_BS)), v, mask, 0.0, False)
     # a pad to the left sees no key at all: every backend makes a mean of all values, and torch's
     # fused ones have no gradient for it. No loss reads it.
     seen_BT = ~padding_BS[:, src_len - lengths[0] :]
@@ -60,9 +58,7 @@ def test_outputs_and_gradients_are_eagers(name, backend, dtype):
         if BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(2, 2)), False):
             return  # tests/test_registry.py reads the reason
         call = (encoding, lengths, padding, causal, extra, dtype)
-        for found, expected in zip(
-            attention(backend, *call), attention("eager", *call), strict=True
-        ):
+        for found, expected in zip(attention(backend, *call), attention("eager", *call), strict=True):
             size = max(1, expected.abs().max())
             assert (found - expected).abs().max() <= tolerance * size, (lengths, padding, causal)
 

@@ -59,12 +59,15 @@ def fails(out):
     raise RuntimeError("ptxas: out of registers\nand more")
 
 
-@pytest.mark.parametrize("change, reason", [
-    (lambda out: 1.5 * out, "its output is off by 0.5 of itself"),
-    (lambda out: out * torch.nan, "its output is off by nan of itself"),
-    (WrongGradient.apply, "is off by 0.5 of itself"),
-    (fails, "RuntimeError: ptxas: out of registers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda out: 1.5 * out, "its output is off by 0.5 of itself"),
+        (lambda out: out * torch.nan, "its output is off by nan of itself"),
+        (WrongGradient.apply, "is off by 0.5 of itself"),
+        (fails, "RuntimeError: ptxas: out of registers"),
+    ],
+)
 def test_kernels_that_do_not_agree_are_left_alone_aloud(change, reason, caplog):
     kernels = Kernels(change)
     auto = AutoOnAGPU(kernels)
@@ -99,6 +102,7 @@ def test_an_evaluation_compares_outputs_alone(name, mode):
 
 def test_a_lack_of_memory_is_no_verdict():
     """The call goes on without triton, and the next of its kind is a trial again."""
+
     def no_room(out):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -122,7 +126,9 @@ def test_each_kind_of_call_is_tried_once():
     auto(*terms_and_v(length=7), Mask(), 0.0, False)
     assert kernels.calls == 4
     for other in (
-        (terms, v, Mask(causal=True), 0.0), (*terms_and_v("m4m"), Mask(), 0.0), (*terms_and_v(length=20), Mask(), 0.0)
+        (terms, v, Mask(causal=True), 0.0),
+        (*terms_and_v("m4m"), Mask(), 0.0),
+        (*terms_and_v(length=20), Mask(), 0.0),
     ):
         before = kernels.calls
         auto(*other, False)

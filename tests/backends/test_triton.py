@@ -74,16 +74,21 @@ FORMS = {
     "key rows of their own": lambda B, T, S: {"C": vectors(1, OTHER_ROWS), "C_rows": OTHER_ROWS},
     "gate": lambda B, T, S: {"gate": vectors(1)},
     "gate of each head, all but a reset": lambda B, T, S: {
-        "gate": vectors(), "A": vectors(), "C": vectors(), "gain": table(1, ROWS.count),
+        "gate": vectors(),
+        "A": vectors(),
+        "C": vectors(),
+        "gain": table(1, ROWS.count),
         "bias_row": table(H, ROWS.count),
     },
     "sum of all": lambda B, T, S: {
-        "A": vectors(1), "C": vectors(), "gain": table(H, ROWS.count), "reset": table(2, H),
-        "bias_row": table(H, ROWS.count), "bias": table(B, H, T, S),
+        "A": vectors(1),
+        "C": vectors(),
+        "gain": table(H, ROWS.count),
+        "reset": table(2, H),
+        "bias_row": table(H, ROWS.count),
+        "bias": table(B, H, T, S),
     },
-    "product": lambda B, T, S: {
-        "A": vectors(1), "C": vectors(1), "gain": table(1, ROWS.count), "product": True,
-    },
+    "product": lambda B, T, S: {"A": vectors(1), "C": vectors(1), "gain": table(1, ROWS.count), "product": True},
 }
 
 
@@ -166,10 +171,15 @@ def test_operands_may_lie_in_memory_as_they_like():
     assert_equal(*results, tolerance=0)
 
 
-@pytest.mark.parametrize("form, lengths", [
-    *((form, (n, n)) for form in ("sum of all", "product") for n in (1, 7)),
-    ("sum of all", (1, 7)), ("sum of all", (63, 63)), ("query rows", (63, 63)),
-])
+@pytest.mark.parametrize(
+    "form, lengths",
+    [
+        *((form, (n, n)) for form in ("sum of all", "product") for n in (1, 7)),
+        ("sum of all", (1, 7)),
+        ("sum of all", (63, 63)),
+        ("query rows", (63, 63)),
+    ],
+)
 def test_odd_lengths(form, lengths):
     assert_equals_eager(*make(form, *lengths))
 
@@ -205,11 +215,15 @@ def test_a_cls_that_is_not_in_slot_0():
     assert_equals_eager(terms, v)
 
 
-@pytest.mark.parametrize("extra", [
-    torch.rand(7, 7) < 0.3,
-    torch.randn(7, 7).masked_fill(torch.rand(7, 7) < 0.3, float("-inf")),
-    torch.randn(2 * H, 7, 7),
-], ids=["hidden", "added", "for each head"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        torch.rand(7, 7) < 0.3,
+        torch.randn(7, 7).masked_fill(torch.rand(7, 7) < 0.3, float("-inf")),
+        torch.randn(2 * H, 7, 7),
+    ],
+    ids=["hidden", "added", "for each head"],
+)
 def test_any_other_mask(extra):
     assert_equals_eager(*make("bias of an offset", 7, 7, batch=2), Mask(extra=extra.to(DEVICE)))
 
@@ -292,8 +306,7 @@ def test_dropout_keeps_independently_and_as_often_as_asked():
 def test_the_same_seed_gives_the_same_bits():
     terms, v = make("sum of all", 7, 40)
     first, second, other = (
-        (torch.manual_seed(seed), outcome(Triton(), terms, v, dropout_p=0.2))[1]
-        for seed in (3, 3, 4)
+        (torch.manual_seed(seed), outcome(Triton(), terms, v, dropout_p=0.2))[1] for seed in (3, 3, 4)
     )
     assert all(first[name].equal(second[name]) for name in first)
     assert not any(first[name].equal(other[name]) for name in first)

@@ -8,9 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 # not importorskip: how Triton is first imported decides whether this process interprets kernels
-pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None, reason="Triton is not installed (pip install triton)"
-)
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (pip install triton)")
 
 #: shared memory of a program on the smallest GPUs from sm80 on
 KIB = 99
@@ -60,25 +58,26 @@ ALWAYS = {"forward", "backward_queries", "backward_keys"}
 
 
 # each value of a column with some value of every other; the whole table is for no suite
-@pytest.mark.parametrize("capability, dtype, width, form, padding, causal, queries", [
-    (80, "float16", 64, "everything", "padded", "causal", 512),
-    (80, "float32", 128, "everything", "padded", "full", 512),
-    (80, "float32", 128, "bias", "padded", "full", 512),
-    (80, "float32", 64, "product", "unpadded", "full", 512),
-    (80, "bfloat16", 128, "rows", "unpadded", "causal", 512),
-    (80, "bfloat16", 64, "gate", "padded", "full", 512),
-    (90, "bfloat16", 64, "bias_row", "unpadded", "full", 512),
-    (90, "float16", 64, "bias", "padded", "full", 1),
-])
+@pytest.mark.parametrize(
+    "capability, dtype, width, form, padding, causal, queries",
+    [
+        (80, "float16", 64, "everything", "padded", "causal", 512),
+        (80, "float32", 128, "everything", "padded", "full", 512),
+        (80, "float32", 128, "bias", "padded", "full", 512),
+        (80, "float32", 64, "product", "unpadded", "full", 512),
+        (80, "bfloat16", 128, "rows", "unpadded", "causal", 512),
+        (80, "bfloat16", 64, "gate", "padded", "full", 512),
+        (90, "bfloat16", 64, "bias_row", "unpadded", "full", 512),
+        (90, "float16", 64, "bias", "padded", "full", 1),
+    ],
+)
 def test_every_kernel_compiles_and_fits_into_shared_memory(
     tmp_path, capability, dtype, width, form, padding, causal, queries
 ):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path),
-                   "TRITON_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
     arguments = [str(x) for x in (capability, dtype, width, form, padding, causal, queries)]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True,
-                          env=environment)
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     shared = dict(line.split() for line in done.stdout.splitlines())
     assert shared.keys() >= ALWAYS

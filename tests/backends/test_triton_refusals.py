@@ -25,13 +25,15 @@ def interpreter(monkeypatch):
     monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
 
 
-@pytest.mark.parametrize("call, reason", [
-    ({"dtype": torch.float64}, "float64"),
-    ({"dtype": torch.bfloat16}, "cannot multiply bfloat16"),
-    ({"width": 129}, "129 entries, its kernels take 128"),
-    ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)},
-     "a gate on q.k and a reset"),
-])
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        ({"dtype": torch.float64}, "float64"),
+        ({"dtype": torch.bfloat16}, "cannot multiply bfloat16"),
+        ({"width": 129}, "129 entries, its kernels take 128"),
+        ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)}, "a gate on q.k and a reset"),
+    ],
+)
 def test_terms_it_cannot_compute(call, reason, interpreter):
     terms, v = make(**call)
     with pytest.raises(ValueError, match=f"triton: .*{reason}.*; use auto or .*eager") as error:
@@ -61,10 +63,10 @@ def test_another_kind_of_device(monkeypatch):
     assert "not on mps" in triton.why_not_here(torch.device("mps"))
 
 
-@pytest.mark.parametrize("version, reason", [
-    (None, "Triton is not installed"),
-    ((3, 1), "its kernels need Triton 3.3 or newer, this is 3.1"),
-])
+@pytest.mark.parametrize(
+    "version, reason",
+    [(None, "Triton is not installed"), ((3, 1), "its kernels need Triton 3.3 or newer, this is 3.1")],
+)
 def test_no_triton_or_an_old_one(version, reason, monkeypatch):
     monkeypatch.setattr(triton, "triton_version", lambda: version)
     terms, _ = make()

@@ -23,9 +23,7 @@ from fairseq_relpos.checkpoints.starting_point import build_roberta, save
 from fairseq_relpos.models.roberta import RelPosRoberta
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SENTENCES = [
-    f"the {a} cat sat on the {b} mat" for a in ("old", "grey", "thin") for b in ("red", "flat")
-]
+SENTENCES = [f"the {a} cat sat on the {b} mat" for a in ("old", "grey", "thin") for b in ("red", "flat")]
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +33,17 @@ def folder(tmp_path_factory):
     pieces = train_sentencepiece(folder)
     (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
     args = Namespace(
-        arch="roberta_tupe_r", task="masked_lm", criterion="masked_lm", data="elsewhere", tokens_per_sample=32,
-        max_positions=32, encoder_layers=2, encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=2,
-    )  # fmt: skip
+        arch="roberta_tupe_r",
+        task="masked_lm",
+        criterion="masked_lm",
+        data="elsewhere",
+        tokens_per_sample=32,
+        max_positions=32,
+        encoder_layers=2,
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=32,
+        encoder_attention_heads=2,
+    )
     model = build_roberta(args, len(Dictionary.load(str(folder / "dict.txt"))) + 1, seed=1)
     cfg = convert_namespace_to_omegaconf(args)
     save(str(folder / "checkpoint.pt"), cfg, cfg.model, model)
@@ -47,9 +53,12 @@ def folder(tmp_path_factory):
 def train_sentencepiece(folder):
     prefix = folder / "sentencepiece.bpe"
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), vocab_size=40, hard_vocab_limit=False,
+        sentence_iterator=iter(SENTENCES),
+        model_prefix=str(prefix),
+        vocab_size=40,
+        hard_vocab_limit=False,
         minloglevel=2,
-    )  # fmt: skip
+    )
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
     return [processor.id_to_piece(i) for i in range(3, len(processor))]
 
@@ -159,7 +168,5 @@ def test_fairseqs_own_class_loads_it_with_user_dir(folder, tmp_path):
         "print(type(r.model).__name__, len(r.fill_mask('the <mask> mat')))"
     )
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["RelPosRoberta 5"], done.stderr

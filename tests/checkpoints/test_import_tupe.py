@@ -43,9 +43,7 @@ def imported(request, tmp_path_factory):
     for part in ("input0", "label"):  # where sentence_prediction looks
         (folder / part).mkdir()
         shutil.copy(folder / "dict.txt", folder / part)
-    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(folder / "out.pt")], {"data": str(folder)}
-    )
+    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(folder / "out.pt")], {"data": str(folder)})
     return SimpleNamespace(
         name=request.param,
         report=report,
@@ -145,11 +143,7 @@ def official_name(name):
         ("embed_positions.u_k", "pos_k_linear"),
         ("layernorm_embedding", "emb_layer_norm"),
         (".sentence_encoder.layer_norm", ".sentence_encoder.emb_out_layer_norm"),
-        *(
-            (f"{part}_proj.{kind}", f"in_proj_{kind}")
-            for part in "qkv"
-            for kind in ("weight", "bias")
-        ),
+        *((f"{part}_proj.{kind}", f"in_proj_{kind}") for part in "qkv" for kind in ("weight", "bias")),
     ):
         name = name.replace(ours, theirs)
     return name
@@ -183,14 +177,10 @@ def test_settings_are_saved_complete(imported):
     model = imported.cfg.model
     name = "tupe_a" if imported.name == "tupe_a" else "tupe_r"
     assert (model.arch, model.position_encoding) == (f"roberta_{name}", name)
-    assert set(model.position_hparams.split()) == {
-        f"{k}={p.default}" for k, p in hyperparameters(find(name)).items()
-    }
+    assert set(model.position_hparams.split()) == {f"{k}={p.default}" for k, p in hyperparameters(find(name)).items()}
     assert (model.max_positions, model.pooler_dropout, model.layernorm_embedding) == (40, 0.1, True)
     assert imported.cfg.criterion._name == imported.cfg.task._name
-    assert imported.cfg.task.shorten_method == (
-        "truncate" if imported.name == "tupe_r_cls" else "none"
-    )
+    assert imported.cfg.task.shorten_method == ("truncate" if imported.name == "tupe_r_cls" else "none")
     assert not hasattr(model, "load_checkpoint_heads")
 
 
@@ -207,25 +197,30 @@ def test_fairseq_validates_and_fine_tunes_on_officially_binarised_data(tmp_path)
     for kind in ("bin", "idx"):
         shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
     import_tupe(official("tupe_r"), str(data / "tupe.pt"), DICT)
-    where = [
-        data,
-        "--user-dir",
-        USER_DIR,
-        "--cpu",
-        "--task",
-        "masked_lm",
-        "--criterion",
-        "masked_lm",
-    ]
+    where = [data, "--user-dir", USER_DIR, "--cpu", "--task", "masked_lm", "--criterion", "masked_lm"]
     where += ["--required-batch-size-multiple", 1, "--batch-size", 8, "--num-workers", 0]
     printed = fairseq_ok("validate", *where, "--path", data / "tupe.pt")
     assert "valid on 'valid' subset | loss" in printed
     sizes = "--encoder-layers 3 --encoder-embed-dim 48 --encoder-ffn-embed-dim 96 --encoder-attention-heads 4"
     printed = fairseq_ok(
-        "train", *where, "--arch", "roberta_tupe_r", *sizes.split(), "--tokens-per-sample", 40,
-        "--restore-file", data / "tupe.pt", "--optimizer", "adam", "--lr", "1e-4", "--max-update", 2,
-        "--save-dir", tmp_path / "run",
-    )  # fmt: skip
+        "train",
+        *where,
+        "--arch",
+        "roberta_tupe_r",
+        *sizes.split(),
+        "--tokens-per-sample",
+        40,
+        "--restore-file",
+        data / "tupe.pt",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "1e-4",
+        "--max-update",
+        2,
+        "--save-dir",
+        tmp_path / "run",
+    )
     assert "tupe.pt (epoch 1 @ 0 updates)" in printed
     assert (tmp_path / "run" / "checkpoint_last.pt").exists()
 
@@ -252,10 +247,34 @@ def test_officially_binarised_data_are_read_as_they_are(tmp_path):
         shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
     sizes = "--encoder-layers 3 --encoder-embed-dim 48 --encoder-ffn-embed-dim 96 --encoder-attention-heads 4"
     printed = fairseq_ok(
-        "train", data, "--user-dir", USER_DIR, "--cpu", "--task", "tupe_masked_lm", "--criterion", "masked_lm",
-        "--arch", "roberta_tupe_r", *sizes.split(), "--tokens-per-sample", 40, "--batch-size", 8, "--num-workers", 0,
-        "--restore-file", tmp_path / "tupe.pt", "--optimizer", "adam", "--lr", "1e-4", "--max-update", 1, "--no-save",
-    )  # fmt: skip
+        "train",
+        data,
+        "--user-dir",
+        USER_DIR,
+        "--cpu",
+        "--task",
+        "tupe_masked_lm",
+        "--criterion",
+        "masked_lm",
+        "--arch",
+        "roberta_tupe_r",
+        *sizes.split(),
+        "--tokens-per-sample",
+        40,
+        "--batch-size",
+        8,
+        "--num-workers",
+        0,
+        "--restore-file",
+        tmp_path / "tupe.pt",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "1e-4",
+        "--max-update",
+        1,
+        "--no-save",
+    )
     assert "tupe.pt (epoch 1 @ 0 updates)" in printed and "valid on 'valid' subset | loss" in printed
     # the dictionary that import-tupe has written is the same to them
     shutil.copy(tmp_path / "dict.txt", data / "dict.txt")
@@ -285,10 +304,7 @@ def test_a_missing_language_model_head_is_initialised_and_named(tmp_path, capsys
 
     source = changed(tmp_path / "in.pt", drop_head)
     assert main(["import-tupe", source, str(tmp_path / "out.pt")]) == 0
-    assert (
-        "initialised afresh: encoder.lm_head.bias encoder.lm_head.dense.weight"
-        in capsys.readouterr().out
-    )
+    assert "initialised afresh: encoder.lm_head.bias encoder.lm_head.dense.weight" in capsys.readouterr().out
     model = load_checkpoint(str(tmp_path / "out.pt"))["model"]
     embedding = load_checkpoint(source)["model"]["decoder.sentence_encoder.embed_tokens.weight"]
     assert torch.equal(model["encoder.lm_head.weight"], embedding)
@@ -360,14 +376,8 @@ def untie(state):
 
 
 BAD_CHECKPOINTS = {
-    "cut short": (
-        lambda p: p.write_bytes(Path(official("tupe_r")).read_bytes()[:200_000]),
-        "is cut short or damaged",
-    ),
-    "legacy, cut short": (
-        lambda p: p.write_bytes(Path(official("tupe_a")).read_bytes()[:200_000]),
-        "is cut short",
-    ),
+    "cut short": (lambda p: p.write_bytes(Path(official("tupe_r")).read_bytes()[:200_000]), "is cut short or damaged"),
+    "legacy, cut short": (lambda p: p.write_bytes(Path(official("tupe_a")).read_bytes()[:200_000]), "is cut short"),
     "text": (lambda p: p.write_text("no checkpoint"), "is no checkpoint"),
     "empty": (lambda p: p.touch(), "is cut short"),
     "missing": (lambda p: None, "does not exist"),
@@ -376,18 +386,9 @@ BAD_CHECKPOINTS = {
     "stock": (stock_checkpoint, "is no checkpoint of the official TUPE code"),
     "hostile": (lambda p: torch.save({"model": {}, "args": Path}, p), "nothing was executed"),
     "no args": (lambda p: changed(p, lambda s: s.pop("args")), "not its args"),
-    "no heads": (
-        lambda p: changed(p, lambda s: delattr(s["args"], "encoder_attention_heads")),
-        "how many heads",
-    ),
-    "lacks a tensor": (
-        lambda p: changed(p, lambda s: s["model"].pop(LAYER + "fc2.bias")),
-        "layers.0.fc2.bias",
-    ),
-    "has one more": (
-        lambda p: changed(p, lambda s: s["model"].update(x=torch.zeros(1))),
-        "['x'] besides",
-    ),
+    "no heads": (lambda p: changed(p, lambda s: delattr(s["args"], "encoder_attention_heads")), "how many heads"),
+    "lacks a tensor": (lambda p: changed(p, lambda s: s["model"].pop(LAYER + "fc2.bias")), "layers.0.fc2.bias"),
+    "has one more": (lambda p: changed(p, lambda s: s["model"].update(x=torch.zeros(1))), "['x'] besides"),
     "untied": (lambda p: changed(p, untie), "in the official code they are one"),
     "heads of another model": (
         lambda p: changed(p, lambda s: vars(s["args"]).update(encoder_attention_heads=6)),
@@ -402,10 +403,7 @@ def test_a_bad_checkpoint_is_one_line_and_writes_nothing(case, tmp_path, capsys)
     make, message = BAD_CHECKPOINTS[case]
     make(tmp_path / "in.pt")
     before = sorted(tmp_path.iterdir())
-    assert (
-        main(["import-tupe", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "--dict", DICT])
-        == 1
-    )
+    assert main(["import-tupe", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "--dict", DICT]) == 1
     line = one_line(capsys)
     assert message in line and str(tmp_path / "in.pt") in line
     assert sorted(tmp_path.iterdir()) == before

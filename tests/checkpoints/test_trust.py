@@ -34,13 +34,16 @@ def data(tmp_path_factory):
     return binarise(tmp_path_factory.mktemp("trust"))
 
 
-@pytest.mark.parametrize("command", [
-    ["import-tupe", "hostile.pt", "out.pt"],
-    ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
-    ["order-gap", "hostile.pt", "DATA"],
-    ["plot", "bias", "hostile.pt"],
-    ["plot", "attention", "hostile.pt", "--text", "w1"],
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["import-tupe", "hostile.pt", "out.pt"],
+        ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
+        ["order-gap", "hostile.pt", "DATA"],
+        ["plot", "bias", "hostile.pt"],
+        ["plot", "attention", "hostile.pt", "--text", "w1"],
+    ],
+)
 def test_our_commands_do_not_run_what_is_in_a_file(hostile, data, command, capsys):
     assert main([str(data) if word == "DATA" else word for word in command]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
@@ -53,10 +56,32 @@ FAIRSEQ = {
     "eval_lm": ["--task", "language_modeling", "--path", "hostile.pt"],
     "generate": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
     "interactive": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
-    "train": ["--restore-file", "hostile.pt", "--task", "masked_lm", "--arch", "roberta_t5", "--criterion",
-              "masked_lm", "--encoder-layers", "1", "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim",
-              "8", "--encoder-attention-heads", "2", "--optimizer", "adam", "--lr", "1", "--batch-size", "2",
-              "--save-dir", "save"],
+    "train": [
+        "--restore-file",
+        "hostile.pt",
+        "--task",
+        "masked_lm",
+        "--arch",
+        "roberta_t5",
+        "--criterion",
+        "masked_lm",
+        "--encoder-layers",
+        "1",
+        "--encoder-embed-dim",
+        "8",
+        "--encoder-ffn-embed-dim",
+        "8",
+        "--encoder-attention-heads",
+        "2",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "1",
+        "--batch-size",
+        "2",
+        "--save-dir",
+        "save",
+    ],
 }
 
 
@@ -68,18 +93,32 @@ def test_fairseqs_commands_do_not_run_what_is_in_a_file(hostile, data, command, 
         Path(f"dict.{side}.txt").write_bytes((data / "dict.txt").read_bytes())
     folder = "." if "translation" in FAIRSEQ[command] else str(data)
     module = importlib.import_module(f"fairseq_cli.{command}")
-    monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir",
-                                      str(ROOT / "fairseq_relpos"), *FAIRSEQ[command]])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [f"fairseq-{command}", folder, "--cpu", "--user-dir", str(ROOT / "fairseq_relpos"), *FAIRSEQ[command]],
+    )
     with pytest.raises((SystemExit, ValueError), match="hostile.pt contains exec, which has no place"):
         module.cli_main()
     assert not os.path.exists("was_executed")
 
 
-@pytest.mark.parametrize("settings", [
-    {"args": Namespace(arch="fconv", encoder_layers="__import__('pathlib').Path('was_executed').touch()")},
-    {"args": None, "cfg": {"model": Namespace(_name="transformer_lm", arch="transformer_lm", adaptive_softmax_cutoff=(
-        "[open('was_executed', 'w')]"))}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"args": Namespace(arch="fconv", encoder_layers="__import__('pathlib').Path('was_executed').touch()")},
+        {
+            "args": None,
+            "cfg": {
+                "model": Namespace(
+                    _name="transformer_lm",
+                    arch="transformer_lm",
+                    adaptive_softmax_cutoff=("[open('was_executed', 'w')]"),
+                )
+            },
+        },
+    ],
+)
 def test_code_in_a_setting_is_not_run(tmp_path, monkeypatch, settings):
     """fairseq evaluates some settings of the model that a file names."""
     from fairseq import checkpoint_utils
@@ -97,34 +136,136 @@ def test_code_in_a_setting_is_not_run(tmp_path, monkeypatch, settings):
 RUN = "__import__('pathlib').Path('was_executed').touch()"
 #: what eval runs, in each form that Python has for it, with names that are in its reach
 HOSTILE = [
-    RUN, f" {RUN}", f"\n{RUN}", f"({RUN},)", f"[{RUN}]", f"{{'a': {RUN}}}", f"{{{RUN}: 1}}", f"{{{RUN}}}", f"-{RUN}",
-    f"[(512, 3)] * 2 + [{RUN}]", f"1 if {RUN} else 2", f"{RUN} or 1", f"1 and {RUN}", f"not {RUN}", f"1 < {RUN}",
-    f"[*{RUN}]", f"{{**{RUN}}}", f"lambda: {RUN}", f"(lambda: {RUN})()", f"(x := {RUN})", f'f"{{{RUN}}}"',
-    f"[{RUN} for _ in 'a']", f"{{{RUN} for _ in 'a'}}", f"{{1: {RUN} for _ in 'a'}}", f"list({RUN} for _ in 'a')",
-    f"[1 for _ in 'a' if {RUN}]", f"{RUN}[0]", f"[1][{RUN}]", f"[1][{RUN}:]", f"{RUN}.x", f"(yield {RUN})", f"await {RUN}",
-    f"'{{0}}'.format({RUN})", f'f"{{1!r:{{{RUN}}}}}"', f"1 + {RUN}", f"'a' % {RUN}", f"{RUN} @ 1", f"~{RUN}",
-    f"[C[{RUN!r}] for C.__class_getitem__ in [eval]]", f"[C[{RUN!r}] for C.__class_getitem__ in [torch.os.system]]",
-    f"[0 for C.x in [{RUN}]]", f"exec({RUN!r})", f"eval({RUN!r})", f"[eval][0]({RUN!r})", f"eval.__call__({RUN!r})",
-    "print(open('was_executed', 'w'))", "breakpoint()", "torch.load('other.pt')", "open('was_executed', 'w').x",
-    f"# a comment\n({RUN})", f"({RUN}) # a comment", f"{RUN!r}", f"[{RUN!r}]", f"{repr(repr(RUN))}",
-    "torch.os.system", "C['echo x']", "C % 'x'", "C @ D", "C * 2", "2 ** 9 ** 9 ** 9", "1 << 10 ** 10",
-    "[0] * 10 ** 10", "[0] * 99999 * 99999", "'a' * 999999999", "[[0] * 9999] * 9999", "{'a': [0] * 9999999}", "[" + "0," * 2000 + "] * 1000000",
-    "1+" * 2000 + "1", "(" * 150 + RUN + ")" * 150, "0," * 20000, "${" + "." * 20000, "-" * 3000 + RUN,
-    b"__import__('os').system('touch was_executed')", bytearray(RUN.encode()), "${task.data}", "${oc.env:HOME}",
-    "${criterion.a}${criterion.b}", "${task.nothing:}", "x${task.seed}",
-]  # fmt: skip
+    RUN,
+    f" {RUN}",
+    f"\n{RUN}",
+    f"({RUN},)",
+    f"[{RUN}]",
+    f"{{'a': {RUN}}}",
+    f"{{{RUN}: 1}}",
+    f"{{{RUN}}}",
+    f"-{RUN}",
+    f"[(512, 3)] * 2 + [{RUN}]",
+    f"1 if {RUN} else 2",
+    f"{RUN} or 1",
+    f"1 and {RUN}",
+    f"not {RUN}",
+    f"1 < {RUN}",
+    f"[*{RUN}]",
+    f"{{**{RUN}}}",
+    f"lambda: {RUN}",
+    f"(lambda: {RUN})()",
+    f"(x := {RUN})",
+    f'f"{{{RUN}}}"',
+    f"[{RUN} for _ in 'a']",
+    f"{{{RUN} for _ in 'a'}}",
+    f"{{1: {RUN} for _ in 'a'}}",
+    f"list({RUN} for _ in 'a')",
+    f"[1 for _ in 'a' if {RUN}]",
+    f"{RUN}[0]",
+    f"[1][{RUN}]",
+    f"[1][{RUN}:]",
+    f"{RUN}.x",
+    f"(yield {RUN})",
+    f"await {RUN}",
+    f"'{{0}}'.format({RUN})",
+    f'f"{{1!r:{{{RUN}}}}}"',
+    f"1 + {RUN}",
+    f"'a' % {RUN}",
+    f"{RUN} @ 1",
+    f"~{RUN}",
+    f"[C[{RUN!r}] for C.__class_getitem__ in [eval]]",
+    f"[C[{RUN!r}] for C.__class_getitem__ in [torch.os.system]]",
+    f"[0 for C.x in [{RUN}]]",
+    f"exec({RUN!r})",
+    f"eval({RUN!r})",
+    f"[eval][0]({RUN!r})",
+    f"eval.__call__({RUN!r})",
+    "print(open('was_executed', 'w'))",
+    "breakpoint()",
+    "torch.load('other.pt')",
+    "open('was_executed', 'w').x",
+    f"# a comment\n({RUN})",
+    f"({RUN}) # a comment",
+    f"{RUN!r}",
+    f"[{RUN!r}]",
+    f"{repr(repr(RUN))}",
+    "torch.os.system",
+    "C['echo x']",
+    "C % 'x'",
+    "C @ D",
+    "C * 2",
+    "2 ** 9 ** 9 ** 9",
+    "1 << 10 ** 10",
+    "[0] * 10 ** 10",
+    "[0] * 99999 * 99999",
+    "'a' * 999999999",
+    "[[0] * 9999] * 9999",
+    "{'a': [0] * 9999999}",
+    "[" + "0," * 2000 + "] * 1000000",
+    "1+" * 2000 + "1",
+    "(" * 150 + RUN + ")" * 150,
+    "0," * 20000,
+    "${" + "." * 20000,
+    "-" * 3000 + RUN,
+    b"__import__('os').system('touch was_executed')",
+    bytearray(RUN.encode()),
+    "${task.data}",
+    "${oc.env:HOME}",
+    "${criterion.a}${criterion.b}",
+    "${task.nothing:}",
+    "x${task.seed}",
+]
 #: settings that fairseq evaluates, or passes on to what does
 EVALUATED = [
-    "adam_betas", "adamax_betas", "adafactor_eps", "lamb_betas", "adaptive_softmax_cutoff", "adaptive_input_cutoff",
-    "character_filters", "conv_feature_layers", "conv_aggregator_layers", "encoder_layers", "decoder_layers",
-    "encoder_attention", "decoder_attention", "self_attention", "project_input", "gated_attention", "downsample",
-    "pretrained", "wer_args", "feature_encoder_spec", "vggblock_enc_config", "transformer_enc_config",
-    "transformer_dec_config", "conv_dec_config", "conv_enc_config", "transformer_context", "transformer_sampling",
-    "encoder_xformers_att_config", "decoder_xformers_att_config", "pipeline_balance", "pipeline_devices",
-    "pipeline_encoder_balance", "pipeline_encoder_devices", "pipeline_decoder_balance", "pipeline_decoder_devices", "encoder_kernel_size_list", "decoder_kernel_size_list",
-    "model_overrides", "optimizer_overrides", "lr", "update_freq", "sampling_weights", "manual_lr", "latent_temp",
-    "input_layers", "conv_layers", "eval_bleu_args",
-]  # fmt: skip
+    "adam_betas",
+    "adamax_betas",
+    "adafactor_eps",
+    "lamb_betas",
+    "adaptive_softmax_cutoff",
+    "adaptive_input_cutoff",
+    "character_filters",
+    "conv_feature_layers",
+    "conv_aggregator_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention",
+    "decoder_attention",
+    "self_attention",
+    "project_input",
+    "gated_attention",
+    "downsample",
+    "pretrained",
+    "wer_args",
+    "feature_encoder_spec",
+    "vggblock_enc_config",
+    "transformer_enc_config",
+    "transformer_dec_config",
+    "conv_dec_config",
+    "conv_enc_config",
+    "transformer_context",
+    "transformer_sampling",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+    "pipeline_balance",
+    "pipeline_devices",
+    "pipeline_encoder_balance",
+    "pipeline_encoder_devices",
+    "pipeline_decoder_balance",
+    "pipeline_decoder_devices",
+    "encoder_kernel_size_list",
+    "decoder_kernel_size_list",
+    "model_overrides",
+    "optimizer_overrides",
+    "lr",
+    "update_freq",
+    "sampling_weights",
+    "manual_lr",
+    "latent_temp",
+    "input_layers",
+    "conv_layers",
+    "eval_bleu_args",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -166,9 +307,13 @@ def test_no_object_hides_a_setting(form, tmp_path, monkeypatch):
     loading.allow_fairseq_classes()
     state = list(hidden({"arch": "wav2vec2", "_name": "wav2vec2", "conv_feature_layers": RUN}))[form]
     torch.save(state, "hostile.pt")
-    for read in (lambda: loading.load_checkpoint("hostile.pt"),
-                 lambda: checkpoint_utils.load_model_ensemble_and_task(["hostile.pt"])):  # fmt: skip
-        with pytest.raises(ValueError, match="hostile.pt (has code in|is a torch file but no fairseq|contains)") as refusal:
+    for read in (
+        lambda: loading.load_checkpoint("hostile.pt"),
+        lambda: checkpoint_utils.load_model_ensemble_and_task(["hostile.pt"]),
+    ):
+        with pytest.raises(
+            ValueError, match="hostile.pt (has code in|is a torch file but no fairseq|contains)"
+        ) as refusal:
             read()
         assert "\n" not in str(refusal.value)
     assert os.listdir() == ["hostile.pt"]
@@ -216,8 +361,22 @@ def test_no_evaluation_in_the_installed_fairseq_is_forgotten():
     assert found <= set(EVALUATED)
 
 
-@pytest.mark.parametrize("command", ["validate", "generate", "train", "hub", "finetune", "warm-start", "import-tupe",
-                                     "order-gap", "plot", "average", "ema"])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        "validate",
+        "generate",
+        "train",
+        "hub",
+        "finetune",
+        "warm-start",
+        "import-tupe",
+        "order-gap",
+        "plot",
+        "average",
+        "ema",
+    ],
+)
 def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_path, monkeypatch, capsys):
     import importlib
 
@@ -258,29 +417,57 @@ def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_pat
             arguments[0] = "--finetune-from-model"
         folder = "." if "translation" in arguments else str(data)
         module = importlib.import_module(f"fairseq_cli.{'train' if command == 'finetune' else command}")
-        monkeypatch.setattr(sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir",
-                                          str(ROOT / "fairseq_relpos"), *arguments])  # fmt: skip
+        monkeypatch.setattr(
+            sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir", str(ROOT / "fairseq_relpos"), *arguments]
+        )
         with pytest.raises((SystemExit, ValueError), match=expected):
             module.cli_main()
     assert not os.path.exists("was_executed") and not os.path.exists("out.pt")
 
 
-@pytest.mark.parametrize("text", [
-    "[(512, 3)] * 20 + [(1024, 1)]", "(0.9, 0.98)", "/data (copy)/bin", "gelu", "1e-4", '{"beam": 4, "lenpen": 0.6}',
-    "[(512, 5)] + [(128, 1, 0), (128, 5, 0), (512, 1, 3)] * 3 + [(1024, 1, 0)] * 6", "20000,60000", "-1", "", "${common.seed}",
-    "${optimization.lr}", "encoder,decoder", "en-de,en-fr", "valid,valid1", "True", "None", "???", "num_buckets=32 heads=each",
-    "encoder=t5,decoder=alibi", "encoder.max_distance=511", '{"target_lang": "de"}', "transformer.wmt19.en-de", "13a", "@@ ",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[(512, 3)] * 20 + [(1024, 1)]",
+        "(0.9, 0.98)",
+        "/data (copy)/bin",
+        "gelu",
+        "1e-4",
+        '{"beam": 4, "lenpen": 0.6}',
+        "[(512, 5)] + [(128, 1, 0), (128, 5, 0), (512, 1, 3)] * 3 + [(1024, 1, 0)] * 6",
+        "20000,60000",
+        "-1",
+        "",
+        "${common.seed}",
+        "${optimization.lr}",
+        "encoder,decoder",
+        "en-de,en-fr",
+        "valid,valid1",
+        "True",
+        "None",
+        "???",
+        "num_buckets=32 heads=each",
+        "encoder=t5,decoder=alibi",
+        "encoder.max_distance=511",
+        '{"target_lang": "de"}',
+        "transformer.wmt19.en-de",
+        "13a",
+        "@@ ",
+    ],
+)
 def test_settings_that_are_no_code_are_read(text):
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(data=text, a=text if text[:11] != "transformer" else 1)})
 
 
-@pytest.mark.parametrize("settings", [
-    {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
-    {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
-    {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "512*2*2", "data": ["wmt14.en-fr.joined"]},
-    {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
+        {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
+        {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "512*2*2", "data": ["wmt14.en-fr.joined"]},
+        {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
+    ],
+)
 def test_settings_of_real_checkpoints_are_read(settings, monkeypatch):
     monkeypatch.delenv(loading._TRUST, raising=False)
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(**settings), "cfg": {"model": settings}})
@@ -306,7 +493,9 @@ def test_every_default_of_the_installed_fairseq_is_read():
 
 
 def test_names_of_files_are_no_code():
-    loading.refuse_code_in_settings("x.pt", {"cfg": {"checkpoint": {"save_dir": "runs/tupe(2)"}, "task": {"data": "wiki (1)"}}})
+    loading.refuse_code_in_settings(
+        "x.pt", {"cfg": {"checkpoint": {"save_dir": "runs/tupe(2)"}, "task": {"data": "wiki (1)"}}}
+    )
 
 
 def test_reading_protects_its_own_thread_alone(monkeypatch, tmp_path):

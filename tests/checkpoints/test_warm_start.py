@@ -32,9 +32,7 @@ POSITIONS = "encoder.sentence_encoder.embed_positions."
 
 def trained(arch, path, seed=1, head=False, **settings):
     """A checkpoint as fairseq-train of today leaves it behind, with all weights moved."""
-    model = roberta(
-        arch, seed, task="masked_lm", criterion="masked_lm", data="elsewhere", **settings
-    )
+    model = roberta(arch, seed, task="masked_lm", criterion="masked_lm", data="elsewhere", **settings)
     if head:
         model.register_classification_head("mood", num_classes=3)
     with torch.no_grad():
@@ -44,18 +42,11 @@ def trained(arch, path, seed=1, head=False, **settings):
         {
             "args": None,
             "cfg": OmegaConf.to_container(
-                convert_namespace_to_omegaconf(copy.deepcopy(model.args)),
-                resolve=True,
-                enum_to_str=True,
+                convert_namespace_to_omegaconf(copy.deepcopy(model.args)), resolve=True, enum_to_str=True
             ),
             "model": model.state_dict(),
             "optimizer_history": [
-                {
-                    "criterion_name": "C",
-                    "optimizer_name": "O",
-                    "lr_scheduler_state": {},
-                    "num_updates": 7,
-                }
+                {"criterion_name": "C", "optimizer_name": "O", "lr_scheduler_state": {}, "num_updates": 7}
             ],
             "extra_state": {"train_iterator": {"epoch": 5, "iterations_in_epoch": 3}, "best": 1.0},
             "last_optimizer_state": {"state": {0: torch.ones(3)}},
@@ -70,15 +61,10 @@ def in_old_layout(path):
     state = torch.load(path, weights_only=False)
     weights = {}
     for key, tensor in state["model"].items():
-        key = key.replace("encoder.", "decoder.", 1).replace(
-            "layernorm_embedding", "emb_layer_norm"
-        )
+        key = key.replace("encoder.", "decoder.", 1).replace("layernorm_embedding", "emb_layer_norm")
         packed = re.match(r"(.*self_attn\.)q_proj\.(weight|bias)", key)
         if packed:
-            parts = [
-                state["model"][f"{packed[1]}{p}_proj.{packed[2]}".replace("decoder", "encoder", 1)]
-                for p in "qkv"
-            ]
+            parts = [state["model"][f"{packed[1]}{p}_proj.{packed[2]}".replace("decoder", "encoder", 1)] for p in "qkv"]
             weights[f"{packed[1]}in_proj_{packed[2]}"] = torch.cat(parts)
         elif not re.search(r"self_attn\.[kv]_proj", key) and not key.endswith("version"):
             weights[key] = tensor
@@ -109,11 +95,7 @@ def test_every_encoding_starts_from_stock_fairseq(name, stock, tmp_path):
     assert set(done.fresh) <= own
     untrained = roberta(f"roberta_{name}", seed=3).state_dict()
     for key, tensor in model.state_dict().items():
-        expected = (
-            untrained
-            if key in done.fresh or key.endswith("encoding_version")
-            else source.state_dict()
-        )
+        expected = untrained if key in done.fresh or key.endswith("encoding_version") else source.state_dict()
         assert torch.equal(tensor, expected[key]), key
     learned = POSITIONS + "weight"
     assert set(done.left_out) == (set() if learned in model.state_dict() else {learned})
@@ -131,10 +113,7 @@ def test_a_checkpoint_of_fairseq_0_8_gives_the_same(stock, tmp_path):
     old = tmp_path / "old.pt"
     old.write_bytes(Path(path).read_bytes())
     in_old_layout(old)
-    assert (
-        "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight"
-        in load_checkpoint(old)["model"]
-    )
+    assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in load_checkpoint(old)["model"]
     from_new = warm_start(path, str(tmp_path / "new.pt"), "roberta_t5")
     from_old = warm_start(str(old), str(tmp_path / "out.pt"), "roberta_t5")
     assert (from_old.kept, from_old.fresh) == (from_new.kept, from_new.fresh)
@@ -147,31 +126,44 @@ def test_what_two_encodings_share_is_kept_and_the_rest_named(tmp_path):
     source = trained("roberta_tupe_r", tmp_path / "in.pt")
     done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_bert_ad")
     model = load(str(tmp_path / "out.pt"))
-    assert torch.equal(
-        stack_of(model).embed_positions.u_q.weight, stack_of(source).embed_positions.u_q.weight
-    )
+    assert torch.equal(stack_of(model).embed_positions.u_q.weight, stack_of(source).embed_positions.u_q.weight)
     assert set(done.fresh) == {POSITIONS + "p"}
     n, dim = SIZES["max_positions"], SIZES["encoder_embed_dim"]
     assert done.left_out == {POSITIONS + "p": (n + 1, dim), POSITIONS + "b": (33, 3)}
 
 
-@pytest.mark.parametrize("one, other, positions", [
-    ("shaw", "m3", {"position_hparams": "init=ones"}), ("shaw", "lfhc", {"position_hparams": "heads=shared"}),
-    ("m4", "m4m", {}), ("transformer_xl", "gcdf", {}),
-])
+@pytest.mark.parametrize(
+    "one, other, positions",
+    [
+        ("shaw", "m3", {"position_hparams": "init=ones"}),
+        ("shaw", "lfhc", {"position_hparams": "heads=shared"}),
+        ("m4", "m4m", {}),
+        ("transformer_xl", "gcdf", {}),
+    ],
+)
 def test_a_table_of_another_method_is_as_new(one, other, positions, tmp_path):
     """Shapes and names agree, what they mean does not: lfhc's rows count i - j, shaw's j - i."""
-    source = trained(f"roberta_{one}", tmp_path / "in.pt", **({"position_hparams": "max_distance=31"} if one == "shaw" else {}))
+    source = trained(
+        f"roberta_{one}", tmp_path / "in.pt", **({"position_hparams": "max_distance=31"} if one == "shaw" else {})
+    )
     done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), f"roberta_{other}", positions)
-    shared = [key for key, p in source.named_parameters()
-              if ("position_encoding" in key or "embed_positions" in key) and key in {**done.kept, **done.fresh}]
+    shared = [
+        key
+        for key, p in source.named_parameters()
+        if ("position_encoding" in key or "embed_positions" in key) and key in {**done.kept, **done.fresh}
+    ]
     assert shared and set(shared) <= set(done.fresh) and not any("position" in key for key in done.kept)
 
 
-@pytest.mark.parametrize("one, other, kept, fresh", [
-    ("learned", "bert_r", ["weight"], ["b"]), ("t5", "bert_r", ["b"], ["weight"]), ("bert_r", "t5", ["b"], []),
-    ("m4m", "abs_m4m", [], ["weight"]),
-])
+@pytest.mark.parametrize(
+    "one, other, kept, fresh",
+    [
+        ("learned", "bert_r", ["weight"], ["b"]),
+        ("t5", "bert_r", ["b"], ["weight"]),
+        ("bert_r", "t5", ["b"], []),
+        ("m4m", "abs_m4m", [], ["weight"]),
+    ],
+)
 def test_a_table_of_the_same_meaning_is_kept(one, other, kept, fresh, tmp_path):
     trained(f"roberta_{one}", tmp_path / "in.pt")
     done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), f"roberta_{other}")
@@ -212,35 +204,21 @@ def test_the_seed_decides_what_is_new_and_nothing_else(stock, tmp_path):
 
 def test_other_hyperparameters_take_over_the_table_and_get_their_own_signature(tmp_path):
     source = trained("roberta_t5", tmp_path / "in.pt", position_hparams="max_distance=64")
-    warm_start(
-        str(tmp_path / "in.pt"),
-        str(tmp_path / "out.pt"),
-        "roberta_t5",
-        {"position_hparams": "max_distance=32"},
-    )
+    warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_t5", {"position_hparams": "max_distance=32"})
     positions = stack_of(load(str(tmp_path / "out.pt"))).embed_positions
     assert torch.equal(positions.b, stack_of(source).embed_positions.b)
     assert "max_distance:32" in to_text(positions.encoding_version)
 
 
 def test_settings_of_the_new_encoding_are_saved_and_those_of_the_old_forgotten(tmp_path):
-    trained(
-        "roberta_t5", tmp_path / "in.pt", position_hparams="num_buckets=16", position_layers="first"
-    )
+    trained("roberta_t5", tmp_path / "in.pt", position_hparams="num_buckets=16", position_layers="first")
     positions = {"position_hparams": "max_distance=64"}
     warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_tupe_r", positions)
     state = load_checkpoint(str(tmp_path / "out.pt"))
     model = state["cfg"]["model"]
-    assert (model.arch, model._name, model.position_encoding) == ("roberta_tupe_r",) * 2 + (
-        "tupe_r",
-    )
-    assert (
-        "num_buckets=32 max_distance=64" in model.position_hparams
-        and model.position_layers == "all"
-    )
-    assert "pe:tupe_r|num_buckets:32|max_distance:64" in to_text(
-        state["model"][POSITIONS + "encoding_version"]
-    )
+    assert (model.arch, model._name, model.position_encoding) == ("roberta_tupe_r",) * 2 + ("tupe_r",)
+    assert "num_buckets=32 max_distance=64" in model.position_hparams and model.position_layers == "all"
+    assert "pe:tupe_r|num_buckets:32|max_distance:64" in to_text(state["model"][POSITIONS + "encoding_version"])
     assert {k: getattr(model, k) for k in SIZES} == SIZES
 
 
@@ -265,8 +243,7 @@ def test_a_source_without_language_model_head_gets_a_new_one_on_its_own_embeddin
     torch.save(state, tmp_path / "in.pt")
     done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_none")
     assert set(done.fresh) == {
-        f"encoder.lm_head.{k}"
-        for k in ("bias", "dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias")
+        f"encoder.lm_head.{k}" for k in ("bias", "dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias")
     }
     embeddings = stock[1].state_dict()["encoder.sentence_encoder.embed_tokens.weight"]
     weights = load_checkpoint(str(tmp_path / "out.pt"))["model"]
@@ -287,11 +264,7 @@ def test_fairseq_trains_on_with_the_flags_that_are_printed(tmp_path, capsys):
     shutil.copytree(GOLDEN / "tupe_databin", data)
     for kind in ("bin", "idx"):
         shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
-    import_tupe(
-        str(GOLDEN / "tupe_r_prenorm" / "checkpoint.pt"),
-        str(data / "in.pt"),
-        str(GOLDEN / "tupe_dict.txt"),
-    )
+    import_tupe(str(GOLDEN / "tupe_r_prenorm" / "checkpoint.pt"), str(data / "in.pt"), str(GOLDEN / "tupe_dict.txt"))
     out = tmp_path / "out.pt"
     arguments = ["--arch", "roberta_t5", "--position-hparams", "num_buckets=16 max_distance=40"]
     assert main(["warm-start", str(data / "in.pt"), str(out), *arguments]) == 0
@@ -302,11 +275,33 @@ def test_fairseq_trains_on_with_the_flags_that_are_printed(tmp_path, capsys):
         f' --position-hparams "num_buckets=16 max_distance=40" --finetune-from-model {out}'
     )
     printed = fairseq_ok(
-        "train", data, "--user-dir", USER_DIR, "--cpu", "--save-dir", tmp_path / "run", "--task", "masked_lm",
-        "--criterion", "masked_lm", "--tokens-per-sample", 40, "--batch-size", 8, "--num-workers", 0,
-        "--required-batch-size-multiple", 1, "--optimizer", "adam", "--lr", "0.01", "--max-update", 2,
+        "train",
+        data,
+        "--user-dir",
+        USER_DIR,
+        "--cpu",
+        "--save-dir",
+        tmp_path / "run",
+        "--task",
+        "masked_lm",
+        "--criterion",
+        "masked_lm",
+        "--tokens-per-sample",
+        40,
+        "--batch-size",
+        8,
+        "--num-workers",
+        0,
+        "--required-batch-size-multiple",
+        1,
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.01",
+        "--max-update",
+        2,
         *shlex.split(line.removeprefix("train with: ")),
-    )  # fmt: skip
+    )
     assert "out.pt (epoch 1 @ 0 updates)" in printed
     saved = load_checkpoint(str(tmp_path / "run" / "checkpoint_last.pt"))
     assert saved["optimizer_history"][-1]["num_updates"] == 2
@@ -315,15 +310,11 @@ def test_fairseq_trains_on_with_the_flags_that_are_printed(tmp_path, capsys):
 
 def test_the_listing_says_what_became_of_every_tensor(stock, tmp_path, capsys):
     assert main(["warm-start", stock[0], str(tmp_path / "out.pt"), "--arch", "roberta_tupe_r"]) == 0
-    kept, fresh, left_out = re.split(
-        r"^(?=initialised|left out)", capsys.readouterr().out, flags=re.M
-    )
+    kept, fresh, left_out = re.split(r"^(?=initialised|left out)", capsys.readouterr().out, flags=re.M)
     assert re.match(r"kept from .*stock\.pt: [\d,]+ numbers; tensors: 56\n", kept)
     assert "  encoder.sentence_encoder.layers.*.fc1.weight [48, 24], 3 times\n" in kept
     assert fresh.startswith("initialised, seed 1: ") and "embed_positions.p [33, 24]\n" in fresh
-    assert left_out.startswith(
-        "left out, no place for it in roberta_tupe_r: 816 numbers; tensors: 1\n"
-    )
+    assert left_out.startswith("left out, no place for it in roberta_tupe_r: 816 numbers; tensors: 1\n")
     assert f"  {POSITIONS}weight [34, 24]\n" in left_out
 
 
@@ -333,18 +324,8 @@ def one_line(capsys):
 
 
 def translation(path):
-    state = {
-        "args": Namespace(task="translation"),
-        "model": {"encoder.embed_tokens.weight": torch.zeros(4, 4)},
-    }
-    torch.save(
-        {
-            **state,
-            "optimizer_history": [{"num_updates": 0, "lr_scheduler_state": {}}],
-            "extra_state": {},
-        },
-        path,
-    )
+    state = {"args": Namespace(task="translation"), "model": {"encoder.embed_tokens.weight": torch.zeros(4, 4)}}
+    torch.save({**state, "optimizer_history": [{"num_updates": 0, "lr_scheduler_state": {}}], "extra_state": {}}, path)
 
 
 def no_settings(path, stock):
@@ -353,10 +334,7 @@ def no_settings(path, stock):
 
 
 BAD_SOURCES = {
-    "cut short": (
-        lambda p, stock: p.write_bytes(Path(stock).read_bytes()[:-2000]),
-        "is cut short or damaged",
-    ),
+    "cut short": (lambda p, stock: p.write_bytes(Path(stock).read_bytes()[:-2000]), "is cut short or damaged"),
     "text": (lambda p, stock: p.write_text("no checkpoint"), "is no checkpoint"),
     "missing": (lambda p, stock: None, "does not exist"),
     "tensor": (lambda p, stock: torch.save(torch.zeros(3), p), "no fairseq checkpoint"),
@@ -374,41 +352,20 @@ def test_a_bad_source_is_one_line_and_writes_nothing(case, stock, tmp_path, caps
     make, message = BAD_SOURCES[case]
     make(tmp_path / "in.pt", stock[0])
     before = sorted(tmp_path.iterdir())
-    assert (
-        main(
-            [
-                "warm-start",
-                str(tmp_path / "in.pt"),
-                str(tmp_path / "out.pt"),
-                "--arch",
-                "roberta_t5",
-            ]
-        )
-        == 1
-    )
+    assert main(["warm-start", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "--arch", "roberta_t5"]) == 1
     line = one_line(capsys)
     assert message in line and str(tmp_path / "in.pt") in line
     assert sorted(tmp_path.iterdir()) == before
 
 
 BAD_FLAGS = {
-    "unknown arch": (
-        "--arch roberta_t6",
-        ["roberta_t6 is none", "roberta_t5 ", "roberta_tupe_r_large"],
-    ),
+    "unknown arch": ("--arch roberta_t6", ["roberta_t6 is none", "roberta_t5 ", "roberta_tupe_r_large"]),
     "stock arch": ("--arch roberta_base", ["roberta_base is none"]),
     "another size": (
         "--arch roberta_t5_large",
-        [
-            "has encoder_layers 3",
-            "but roberta_t5_large is encoder_layers 24",
-            "use --arch roberta_t5,",
-        ],
+        ["has encoder_layers 3", "but roberta_t5_large is encoder_layers 24", "use --arch roberta_t5,"],
     ),
-    "unknown hyperparameter": (
-        "--arch roberta_t5 --position-hparams size=3",
-        ["no size", "num_buckets=32"],
-    ),
+    "unknown hyperparameter": ("--arch roberta_t5 --position-hparams size=3", ["no size", "num_buckets=32"]),
     "unknown encoding": ("--arch roberta_t5 --position-encoding t6", ["t6", "tupe_r"]),
     "odd buckets": ("--arch roberta_t5 --position-hparams num_buckets=31", ["num_buckets", "31"]),
     "layers": ("--arch roberta_t5 --position-layers 4", ["--position-layers", "1 to 3"]),

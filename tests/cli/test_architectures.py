@@ -13,8 +13,7 @@ from fairseq_relpos.encodings import ENCODINGS
 
 
 def test_every_registered_architecture_is_listed_and_the_other_way_round():
-    registered = {arch for arch, model in ARCH_MODEL_REGISTRY.items()
-                  if model.__module__.startswith("fairseq_relpos")}
+    registered = {arch for arch, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_relpos")}
     assert registered == {arch for name in ENCODINGS for arch in architectures_of(name)}
 
 
@@ -34,11 +33,15 @@ def test_sizes_are_those_of_the_architecture_function(arch):
 def test_counts_are_what_the_model_has_more_than_without_positions(name):
     _, sizes = FAMILIES["transformer"]
     size = sizes["_iwslt_de_en"]
-    settings = dict(
-        encoder_layers=size.layers, decoder_layers=size.layers, encoder_embed_dim=size.embed_dim,
-        encoder_attention_heads=size.heads, decoder_attention_heads=size.heads,
-        max_source_positions=20, max_target_positions=20,
-    )  # fmt: skip
+    settings = {
+        "encoder_layers": size.layers,
+        "decoder_layers": size.layers,
+        "encoder_embed_dim": size.embed_dim,
+        "encoder_attention_heads": size.heads,
+        "decoder_attention_heads": size.heads,
+        "max_source_positions": 20,
+        "max_target_positions": 20,
+    }
 
     def parameters(encoding):
         model = transformer(f"transformer_{encoding}_iwslt_de_en", **settings)

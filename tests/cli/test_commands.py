@@ -62,22 +62,25 @@ def test_path_is_the_package(capsys):
     assert capsys.readouterr().out.strip() == str(PACKAGE)
 
 
-@pytest.mark.parametrize("command, what", [
-    (["show", "t6"], "unknown position encoding 't6'; known:"),
-    (["params", "--arch", "bert_t5"], "--arch bert_t5 is not roberta_NAME"),
-    (["params", "--max-positions", "1"], "--max-positions 1: a length in tokens, 2 or more"),
-    (["plot", "curve", "t5", "--reach", "0"], "--reach 0: a distance in tokens, 1 or more"),
-    (["plot", "curve", "t5", "--heads", "0"], "--heads 0: a number of heads, 1 or more"),
-    (["plot", "curve", "m2", "--position-hparams", "max_distance=0"], "max_distance=0: the clip"),
-    (["plot", "curve", "t5", "--position-hparams", "num_buckets=31"], "needs an even number"),
-    (["plot", "curve", "none.pt"], "no checkpoint none.pt"),
-    (["plot", "buckets", "--reach", "-3"], "--reach -3"),
-    (["plot", "distance", "--dim", "1"], "--dim 1: the model's dimension, 2 or more"),
-    (["plot", "prior-matrix", "--output", "a.gif"], "--output a.gif: pictures are written as .png"),
-    (["plot", "bias", "none.pt"], "no checkpoint none.pt"),
-    (["import-tupe", "missing.pt", "out.pt"], "missing.pt"),
-    (["warm-start", "missing.pt", "out.pt", "--arch", "roberta_t5"], "missing.pt"),
-])
+@pytest.mark.parametrize(
+    "command, what",
+    [
+        (["show", "t6"], "unknown position encoding 't6'; known:"),
+        (["params", "--arch", "bert_t5"], "--arch bert_t5 is not roberta_NAME"),
+        (["params", "--max-positions", "1"], "--max-positions 1: a length in tokens, 2 or more"),
+        (["plot", "curve", "t5", "--reach", "0"], "--reach 0: a distance in tokens, 1 or more"),
+        (["plot", "curve", "t5", "--heads", "0"], "--heads 0: a number of heads, 1 or more"),
+        (["plot", "curve", "m2", "--position-hparams", "max_distance=0"], "max_distance=0: the clip"),
+        (["plot", "curve", "t5", "--position-hparams", "num_buckets=31"], "needs an even number"),
+        (["plot", "curve", "none.pt"], "no checkpoint none.pt"),
+        (["plot", "buckets", "--reach", "-3"], "--reach -3"),
+        (["plot", "distance", "--dim", "1"], "--dim 1: the model's dimension, 2 or more"),
+        (["plot", "prior-matrix", "--output", "a.gif"], "--output a.gif: pictures are written as .png"),
+        (["plot", "bias", "none.pt"], "no checkpoint none.pt"),
+        (["import-tupe", "missing.pt", "out.pt"], "missing.pt"),
+        (["warm-start", "missing.pt", "out.pt", "--arch", "roberta_t5"], "missing.pt"),
+    ],
+)
 def test_errors_are_one_line_and_an_exit_code(command, what, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(command) == 1
@@ -86,12 +89,17 @@ def test_errors_are_one_line_and_an_exit_code(command, what, capsys, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command, what", [
-    ([], "required: COMMAND"), (["draw"], "invalid choice: 'draw'"), (["plot"], "required: KIND"),
-    (["plot", "curve", "t5", "--reach", "far"], "argument --reach: invalid int value: 'far'"),
-    (["params", "--max-positions", "x"], "argument --max-positions: invalid int value: 'x'"),
-    (["show"], "required: name"),
-])
+@pytest.mark.parametrize(
+    "command, what",
+    [
+        ([], "required: COMMAND"),
+        (["draw"], "invalid choice: 'draw'"),
+        (["plot"], "required: KIND"),
+        (["plot", "curve", "t5", "--reach", "far"], "argument --reach: invalid int value: 'far'"),
+        (["params", "--max-positions", "x"], "argument --max-positions: invalid int value: 'x'"),
+        (["show"], "required: name"),
+    ],
+)
 def test_arguments_that_cannot_be_read_are_one_line_too(command, what, capsys):
     with pytest.raises(SystemExit) as stop:
         main(command)
@@ -128,8 +136,9 @@ def test_another_broken_pipe_is_an_error(capsys, monkeypatch):
 
 
 def test_python_dash_m_prints_nothing_but_the_answer():
-    done = subprocess.run([sys.executable, "-m", "fairseq_relpos", "path"], capture_output=True,
-                          text=True, cwd=PACKAGE.parent)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_relpos", "path"], capture_output=True, text=True, cwd=PACKAGE.parent
+    )
     assert done.returncode == 0 and done.stdout.strip() == str(PACKAGE)
     assert "INFO" not in done.stderr
 
@@ -139,7 +148,8 @@ def test_doctor_runs_where_fairseq_does_not_import(tmp_path):
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ValueError('mutable default')\n")
     environment = {"PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-m", "fairseq_relpos", "doctor"], capture_output=True,
-                          text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_relpos", "doctor"], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 1
     assert "mutable default" in done.stdout and "Traceback" not in done.stderr

@@ -103,9 +103,7 @@ def test_missing_text_library_is_a_warning_only(monkeypatch, name):
 
 
 def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
-    monkeypatch.setattr(
-        doctor, "attempt_import", lambda n: (SimpleNamespace(__version__="1.19.5"), None)
-    )
+    monkeypatch.setattr(doctor, "attempt_import", lambda n: (SimpleNamespace(__version__="1.19.5"), None))
     check = doctor.check_numpy()
     assert check.status == "FAIL" and "1.19.5" in check.found and "numpy>=1.24" in check.advice
 
@@ -135,9 +133,7 @@ def test_each_import_error_of_fairseq_has_its_remedy(message, remedy):
         (["sm_100", "sm_120"], (12, 0), True),
     ],
 )
-def test_kernels_serve_the_same_major_version_and_ptx_serves_later_ones(
-    arch_list, capability, served
-):
+def test_kernels_serve_the_same_major_version_and_ptx_serves_later_ones(arch_list, capability, served):
     assert doctor.torch_serves(arch_list, *capability) is served
 
 
@@ -193,9 +189,7 @@ def test_launcher_variables_must_agree(environ, status, found):
 def test_slurm_job_is_told_the_flags_it_needs(monkeypatch):
     environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "16", "SLURM_NNODES": "2"}
     monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/" + name)
-    assert (
-        "--distributed-port 29500 --distributed-world-size 16" in doctor.check_slurm(environ).advice
-    )
+    assert "--distributed-port 29500 --distributed-world-size 16" in doctor.check_slurm(environ).advice
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     assert doctor.check_slurm(environ).status == "FAIL"
 

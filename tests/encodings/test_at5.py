@@ -31,9 +31,9 @@ def mlp_in_loops(mlp, x, head, activation):
 
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("hparams", [
-    {}, {"activation": "tanh", "hidden": "6,4"}, {"activation": "sigmoid"}, {"length": "20"},
-])
+@pytest.mark.parametrize(
+    "hparams", [{}, {"activation": "tanh", "hidden": "6,4"}, {"activation": "sigmoid"}, {"length": "20"}]
+)
 def test_at5_follows_equations_17_to_20(hparams, lengths, dims):
     encoding = build("at5", dims, **hparams)
     stack, n = encoding.stack, int(hparams.get("length", dims.max_len))
@@ -115,10 +115,15 @@ def test_a_fresh_bias_is_large_enough_to_matter():
     assert bias.std() > 0.01
 
 
-@pytest.mark.parametrize("hparams, what", [
-    ({"length": "soon"}, "length=soon"), ({"hidden": "3"}, "two sizes"),
-    ({"gamma_min": 9, "gamma_max": 2}, "exceeds"), ({"activation": "gelu"}, "relu or sigmoid or tanh"),
-])
+@pytest.mark.parametrize(
+    "hparams, what",
+    [
+        ({"length": "soon"}, "length=soon"),
+        ({"hidden": "3"}, "two sizes"),
+        ({"gamma_min": 9, "gamma_max": 2}, "exceeds"),
+        ({"activation": "gelu"}, "relu or sigmoid or tanh"),
+    ],
+)
 def test_impossible_hyperparameters_are_refused(hparams, what):
     with pytest.raises(ValueError, match=what):
         build("at5", DIMS, **hparams)

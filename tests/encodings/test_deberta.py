@@ -28,10 +28,18 @@ def row(x, k, buckets=0):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("hparams", [
-    {}, {"max_distance": 3}, {"att": "c2p"}, {"att": "p2c"}, {"norm_table": True},
-    {"p2c": "j-i"}, {"max_distance": 8, "buckets": 4},
-])
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {},
+        {"max_distance": 3},
+        {"att": "c2p"},
+        {"att": "p2c"},
+        {"norm_table": True},
+        {"p2c": "j-i"},
+        {"max_distance": 8, "buckets": 4},
+    ],
+)
 def test_content_meets_position_and_position_meets_content(hparams, lengths):
     encoding = build("deberta", DIMS, **hparams)
     d = DIMS.head_dim

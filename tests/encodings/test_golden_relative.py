@@ -18,8 +18,7 @@ TOLERANCE = 1e-5
 
 
 def case(name):
-    found = {key.split("/")[1]: torch.from_numpy(GOLDEN[key])
-             for key in GOLDEN.files if key.startswith(name + "/")}
+    found = {key.split("/")[1]: torch.from_numpy(GOLDEN[key]) for key in GOLDEN.files if key.startswith(name + "/")}
     assert found, name
     return found
 
@@ -45,10 +44,10 @@ def fill(parameter, value):
         parameter.copy_(value)
 
 
-@pytest.mark.parametrize("name, source", [
-    ("shaw", "relative_key_bert"), ("m4", "relative_key_query_bert"),
-    ("m4", "relative_key_query_roberta"),
-])
+@pytest.mark.parametrize(
+    "name, source",
+    [("shaw", "relative_key_bert"), ("m4", "relative_key_query_bert"), ("m4", "relative_key_query_roberta")],
+)
 def test_hugging_faces_relative_keys(name, source):
     g = case(source)
     heads = g["probs"].size(1)
@@ -78,8 +77,7 @@ def test_the_authors_transformer_xl(memory):
     q, k = split(x[:, -queries:] @ wq.T, heads), split(x @ wk.T, heads)
     encoding = build("transformer_xl", Dims(width, heads, 64, causal=True))
     # their R counts i - j = klen-1 .. 0; ours goes on to the right
-    torch.testing.assert_close(encoding.prior(len(g["r"]) - 1)[: len(g["r"])].float(), g["r"],
-                               atol=1e-5, rtol=0)
+    torch.testing.assert_close(encoding.prior(len(g["r"]) - 1)[: len(g["r"])].float(), g["r"], atol=1e-5, rtol=0)
     fill(encoding.w.weight, g["wr"])
     fill(encoding.stack.u, g["u"])
     fill(encoding.stack.v, g["v"])
@@ -175,8 +173,9 @@ def test_the_lfhc_authors_code(name):
         encoding = build("lfhc", dims, max_distance=2)
         fill(encoding.table, g["rel_pos_encoding_embedding_matrix_weight"])
     else:
-        encoding = build({"xl": "transformer_xl", "gcdf": "gcdf"}[name], dims,
-                         **({"untie": True} if name == "xl" else {}))
+        encoding = build(
+            {"xl": "transformer_xl", "gcdf": "gcdf"}[name], dims, **({"untie": True} if name == "xl" else {})
+        )
         w = g["rel_pos_encoding_r_net_weight"].clone()
         # they read R at j - i: sines and cumulative distributions change their sign (the
         # constant drops out of the softmax), cosines do not

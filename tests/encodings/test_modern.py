@@ -61,9 +61,7 @@ def test_alibi_falls_with_the_distance(form, lengths, dims):
 
 
 def test_trained_slopes_start_at_the_rule():
-    assert build("alibi", DIMS, form="trained").stack.slope.tolist() == [
-        [m, m] for m in (2.0**-4, 2.0**-8, 2.0**-2)
-    ]
+    assert build("alibi", DIMS, form="trained").stack.slope.tolist() == [[m, m] for m in (2.0**-4, 2.0**-8, 2.0**-2)]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -90,8 +88,9 @@ def test_fire_normalises_the_distance(threshold, lengths, padding, dims):
         x = [torch.log(c * abs(j - i) + 1) / torch.log(c * max(limit, i, j) + 1)]
         if not dims.causal:
             x.append((j > i) - (j < i))
-        hidden = [sum(w * v for w, v in zip(weights, x)) + b
-                  for weights, b in zip(stack.inner.weight, stack.inner.bias)]
+        hidden = [
+            sum(w * v for w, v in zip(weights, x)) + b for weights, b in zip(stack.inner.weight, stack.inner.bias)
+        ]
         hidden = [value * (value > 0) for value in hidden]
         bias = sum(w * v for w, v in zip(stack.outer.weight[head], hidden)) + stack.outer.bias[head]
         return q_i @ k_j / 2 + bias

@@ -71,8 +71,7 @@ def test_a_scalar_bias_is_a_prior_over_positions(name):
     posterior = encoding.logits(q, k, pos).softmax(-1)
     prior = encoding.stack.evaluate(pos).dense(7, 7).bias.softmax(-1)
     likelihood = (q @ k.mT / 2).exp()
-    torch.testing.assert_close(posterior, prior * likelihood
-                               / (prior * likelihood).sum(-1, keepdim=True))
+    torch.testing.assert_close(posterior, prior * likelihood / (prior * likelihood).sum(-1, keepdim=True))
 
 
 def test_t5s_buckets_are_exact_near_and_logarithmic_far():

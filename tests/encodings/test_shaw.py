@@ -21,9 +21,7 @@ def row_of_head(table, row, head, head_dim, shared):
 
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("hparams", [
-    {}, {"max_distance": 2}, {"heads": "each"}, {"scale_factor": 2},
-])
+@pytest.mark.parametrize("hparams", [{}, {"max_distance": 2}, {"heads": "each"}, {"scale_factor": 2}])
 def test_shaw_adds_a_vector_to_the_key(hparams, lengths, dims):
     encoding = build("shaw", dims, **hparams)
     k, d = hparams.get("max_distance", 8), dims.head_dim

@@ -34,10 +34,17 @@ def t5_bucket(offset, num_buckets, max_distance, causal):
 
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("hparams", [
-    {}, {"num_buckets": 6, "max_distance": 5}, {"scale": "none"}, {"scale_bias": True},
-    {"heads": "shared"}, {"per_layer": True},
-])
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {},
+        {"num_buckets": 6, "max_distance": 5},
+        {"scale": "none"},
+        {"scale_bias": True},
+        {"heads": "shared"},
+        {"per_layer": True},
+    ],
+)
 @pytest.mark.parametrize("name", ["t5", "t5_nob"])
 def test_bias_is_added_to_the_scaled_content(name, hparams, lengths, dims):
     if name == "t5_nob":
@@ -49,8 +56,7 @@ def test_bias_is_added_to_the_scaled_content(name, hparams, lengths, dims):
 
     def oracle(q_i, k_j, head, i, j, sentence):
         if name == "t5":
-            row = t5_bucket(j - i, encoding.hparams["num_buckets"],
-                            encoding.hparams["max_distance"], dims.causal)
+            row = t5_bucket(j - i, encoding.hparams["num_buckets"], encoding.hparams["max_distance"], dims.causal)
         else:
             k = encoding.hparams["max_distance"]
             row = max(-k, min(k, j - i)) + k

@@ -18,15 +18,15 @@ def sinusoid(p, dim):
 
 
 def gaussian(p, dim, scale):
-    return [scale * 0.5 * (1 + math.erf(p / dim ** (c / dim) / math.sqrt(2)))
-            for c in range(1, dim + 1)]
+    return [scale * 0.5 * (1 + math.erf(p / dim ** (c / dim) / math.sqrt(2))) for c in range(1, dim + 1)]
 
 
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name, hparams", [
-    ("transformer_xl", {}), ("transformer_xl", {"untie": True}), ("gcdf", {}), ("gcdf", {"lambda": 2}),
-])
+@pytest.mark.parametrize(
+    "name, hparams",
+    [("transformer_xl", {}), ("transformer_xl", {"untie": True}), ("gcdf", {}), ("gcdf", {"lambda": 2})],
+)
 def test_a_projected_prior_meets_the_query(name, hparams, lengths, dims):
     encoding = build(name, dims, **hparams)
     owner = encoding if encoding.untie else encoding.stack

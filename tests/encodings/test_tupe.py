@@ -39,11 +39,17 @@ def bucket_of(offset, num_buckets=32, max_distance=128):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("name, hparams", [
-    ("tupe_a", {}), ("tupe_a", {"theta": "free"}),
-    ("tupe_r", {}), ("tupe_r", {"cls_reset": "paper"}), ("tupe_r", {"theta": "free"}),
-    ("tupe_r", {"theta": "free", "cls_reset": "paper", "num_buckets": 8, "max_distance": 6}),
-])
+@pytest.mark.parametrize(
+    "name, hparams",
+    [
+        ("tupe_a", {}),
+        ("tupe_a", {"theta": "free"}),
+        ("tupe_r", {}),
+        ("tupe_r", {"cls_reset": "paper"}),
+        ("tupe_r", {"theta": "free"}),
+        ("tupe_r", {"theta": "free", "cls_reset": "paper", "num_buckets": 8, "max_distance": 6}),
+    ],
+)
 def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths):
     encoding = build(name, DIMS, **hparams)
     stack = encoding.stack

@@ -32,10 +32,18 @@ def samples(task, count=300):
 def follows_reber(text):
     """Whether Reber's grammar, as Hochreiter and Schmidhuber (1997) draw it, accepts the text."""
     following = {
-        ("B", "T"): "1", ("B", "P"): "2", ("1", "S"): "1", ("1", "X"): "3", ("2", "T"): "2",
-        ("2", "V"): "4", ("3", "X"): "2", ("3", "S"): "5", ("4", "P"): "3", ("4", "V"): "5",
+        ("B", "T"): "1",
+        ("B", "P"): "2",
+        ("1", "S"): "1",
+        ("1", "X"): "3",
+        ("2", "T"): "2",
+        ("2", "V"): "4",
+        ("3", "X"): "2",
+        ("3", "S"): "5",
+        ("4", "P"): "3",
+        ("4", "V"): "5",
         ("5", "E"): "end",
-    }  # fmt: skip
+    }
     state = "B" if text[:1] == "B" else None
     for letter in text[1:]:
         state = following.get((state, letter))
@@ -49,8 +57,9 @@ def test_embedded_reber_wraps_two_strings_and_ends_before_its_last_letter():
         other = "T" if first == "P" else "P"
         assert text[0] == "B" and first == "PT"[label]
         # one of the E's followed by the other letter splits the rest into two Reber strings
-        splits = [k for k in range(len(rest)) if rest[k] == other
-                  and follows_reber(rest[:k]) and follows_reber(rest[k + 1 :])]
+        splits = [
+            k for k in range(len(rest)) if rest[k] == other and follows_reber(rest[:k]) and follows_reber(rest[k + 1 :])
+        ]
         assert splits, text
         labels.add(label)
     assert labels == {0, 1}
@@ -83,9 +92,9 @@ def test_adding_marks_two_values_and_asks_for_half_plus_a_quarter_of_their_sum()
 def test_the_same_seed_gives_the_same_files_and_no_sequence_is_in_two_of_them(tmp_path):
     for folder, seed in [("one", 1), ("again", 1), ("other", 2)]:
         subprocess.run(
-            [sys.executable, RECIPE / "generate.py", "reber", tmp_path / folder, "--seed", str(seed)],
-            check=True,
+            [sys.executable, RECIPE / "generate.py", "reber", tmp_path / folder, "--seed", str(seed)], check=True
         )
+
     def inputs(folder, split):
         with np.load(tmp_path / folder / f"{split}.npz") as arrays:
             return np.split(arrays["inputs"], np.cumsum(arrays["lengths"])[:-1])

@@ -17,8 +17,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path[:0] = [str(EXAMPLES / "roberta_pretraining"), str(EXAMPLES / "common")]
 
 from preparation import (  # noqa: E402
-    binarising, cleaning, compat, duplicates, pieces, sentences, sources, splits, storage, vocabulary, words,
-)  # fmt: skip
+    binarising,
+    cleaning,
+    compat,
+    duplicates,
+    pieces,
+    sentences,
+    sources,
+    splits,
+    storage,
+    vocabulary,
+    words,
+)
 from preparation.problem import Problem  # noqa: E402
 
 GOOD = "This is a line of running text with more than fifty letters in all of its words."
@@ -26,8 +36,9 @@ GOOD = "This is a line of running text with more than fifty letters in all of it
 
 def clean(*lines, tupe_compat=False):
     counts = Counter()
-    return cleaning.clean_document([line.encode() if isinstance(line, str) else line for line in lines],
-                                   counts, tupe_compat), counts  # fmt: skip
+    return cleaning.clean_document(
+        [line.encode() if isinstance(line, str) else line for line in lines], counts, tupe_compat
+    ), counts
 
 
 # --- a line ---
@@ -72,8 +83,11 @@ def test_spaces_and_repeated_marks(line, expected):
 
 
 def test_punctuation_and_control_characters_are_those_of_moses():
-    (line,), counts = clean("“Well”, he said – ‘it’s so’ … in\u200b this soft\u00adened line ,and afterwards there follow many words without punctuation .")
-    assert line.startswith('"Well," he said - \'it\'s so\' ... in this softened line')
+    (line,), counts = clean(
+        "“Well”, he said – ‘it’s so’ … in\u200b this soft\u00adened line ,and afterwards "
+        "there follow many words without punctuation ."
+    )
+    assert line.startswith("\"Well,\" he said - 'it's so' ... in this softened line")
     assert counts["lines with control characters, removed"] == 1
 
 
@@ -82,7 +96,9 @@ def test_a_line_is_normalised_alone_though_its_document_is_normalised_at_once():
 
     lines = [f"{GOOD} (", ") begins. “", ": 5 % of » it", " « ends ..", GOOD]
     alone = [MosesPunctNormalizer("en").normalize(cleaning.spaced(line)) for line in lines]
-    together = [line.strip() for line in cleaning.punctuation().normalize("\n".join(map(cleaning.spaced, lines))).split("\n")]
+    together = [
+        line.strip() for line in cleaning.punctuation().normalize("\n".join(map(cleaning.spaced, lines))).split("\n")
+    ]
     assert together == alone
 
 
@@ -259,7 +275,11 @@ def test_every_block_is_in_one_part_and_validation_is_whole(monkeypatch):
     monkeypatch.setattr(binarising, "TOGETHER", 3)
     parts = binarising.parts(7)
     assert [name for name, _ in parts] == ["train", "train1", "train2"]
-    assert [list(blocks) for _, found in parts for split, blocks in found if split == "train"] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [list(blocks) for _, found in parts for split, blocks in found if split == "train"] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
     assert [list(blocks) for _, found in parts for split, blocks in found if split == "valid"] == [list(range(7))]
 
 
@@ -271,7 +291,9 @@ def read(folder, name, data):
     return list(sources.blocks(sources.files_of([folder / name])))
 
 
-@pytest.mark.parametrize("ending, packed", [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    "ending, packed", [("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
 def test_plain_and_packed_files_are_the_same(tmp_path, ending, packed):
     (block,) = read(tmp_path, f"a.txt{ending}", packed(b"one\ntwo\n\r\n\nthree"))
     assert list(sources.documents(block)) == [[b"one", b"two"], [b"three"]]
@@ -319,7 +341,9 @@ def test_blocks_have_whole_documents_whatever_the_reader_buffers(tmp_path, monke
     text = b"\n\n".join(b"document %d\nends" % n for n in range(40))
     blocks = read(tmp_path, "a", text)
     assert [block.number for block in blocks] == list(range(len(blocks))) and len(blocks) > 5
-    assert [d for block in blocks for d in sources.documents(block)] == [[b"document %d" % n, b"ends"] for n in range(40)]
+    assert [d for block in blocks for d in sources.documents(block)] == [
+        [b"document %d" % n, b"ends"] for n in range(40)
+    ]
 
 
 def test_a_document_or_a_line_without_end_is_taken_apart(tmp_path, monkeypatch):

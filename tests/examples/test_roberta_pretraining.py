@@ -28,8 +28,10 @@ TOKENS_PER_SAMPLE=64 BATCH=8
 UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1 KEEP_EVERY=2
 """
 #: what prepare.sh hands over
-VALUES = ("VOCABULARY=sentencepiece VOCAB_SIZE=150 MERGES=0 VOCAB_MEGABYTES=1 CHARACTER_COVERAGE=1.0 LOWERCASE=no "
-          "MOSES_TOKENS=no TUPE_COMPAT=no VALID_EVERY=4 LONGEST_LINE=62").split()  # fmt: skip
+VALUES = (
+    "VOCABULARY=sentencepiece VOCAB_SIZE=150 MERGES=0 VOCAB_MEGABYTES=1 CHARACTER_COVERAGE=1.0 LOWERCASE=no "
+    "MOSES_TOKENS=no TUPE_COMPAT=no VALID_EVERY=4 LONGEST_LINE=62"
+).split()
 
 
 def text_of(documents, seed=0):
@@ -60,10 +62,21 @@ def environment(**more):
 def recipe(folder, script, *arguments, **more):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env=environment(**{"SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", "WORKERS": "1",
-                           "CUDA_VISIBLE_DEVICES": "", **more}),
-        cwd=folder, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+        env=environment(
+            **{
+                "SETTINGS": "tiny.sh",
+                "DATA": "data",
+                "RUNS": "runs",
+                "WORKERS": "1",
+                "CUDA_VISIBLE_DEVICES": "",
+                **more,
+            }
+        ),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 def succeeds(*arguments, **more):
@@ -127,9 +140,15 @@ class Preparation:
         """first: Python to run in the process before."""
         command = [sys.executable, "-c", first + SMALL_BLOCKS, out, workers, *self.inputs, "--", *self.values]
         return subprocess.Popen(
-            list(map(str, command)), cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True, **more,
-        )  # fmt: skip
+            list(map(str, command)),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            **more,
+        )
 
     def run(self, out, workers=1):
         process = self.start(out, workers)
@@ -228,8 +247,11 @@ def test_changed_text_or_settings_start_over_and_the_manifest_says_what_it_was_m
     manifest = json.loads(expected["manifest.json"])
     assert [file["name"] for file in manifest["inputs"]] == preparation.inputs
     assert manifest["steps"]["duplicates"]["duplicates"] > 20  # a whole file came twice
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in expected.items()
-               if name not in ("manifest.json", "sources.txt")}  # fmt: skip
+    digests = {
+        name: hashlib.sha256(data).hexdigest()
+        for name, data in expected.items()
+        if name not in ("manifest.json", "sources.txt")
+    }
     assert manifest["outputs"] == digests
     values = [value.replace("VALID_EVERY=4", "VALID_EVERY=3") for value in VALUES]
     other = Preparation(preparation.folder, preparation.inputs[:2], values)
@@ -262,9 +284,19 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     common = " and ".join(["The url http://www.a.org/b-c stood in well-known Places, as did me@x.net"] * 3)
     text = "\n\n".join(f"{common} number {'abcdefghij'[n % 10]}{n}x. Then it ended so." for n in range(400))
     (tmp_path / "text").write_text(text)
-    values = [value.split("=")[0] + "=" + {"LOWERCASE": "yes", "MOSES_TOKENS": "yes", "TUPE_COMPAT": "yes",
-              "VOCAB_SIZE": "100", "MERGES": "60", "VALID_EVERY": "200"}.get(value.split("=")[0], value.split("=")[1])
-              for value in VALUES]  # fmt: skip
+    values = [
+        value.split("=")[0]
+        + "="
+        + {
+            "LOWERCASE": "yes",
+            "MOSES_TOKENS": "yes",
+            "TUPE_COMPAT": "yes",
+            "VOCAB_SIZE": "100",
+            "MERGES": "60",
+            "VALID_EVERY": "200",
+        }.get(value.split("=")[0], value.split("=")[1])
+        for value in VALUES
+    ]
     Preparation(tmp_path, ["text"], values).run("out")
     pieces = (tmp_path / "out" / "train.bin").read_text()
     assert "<url>" in pieces and "http" not in pieces
@@ -287,10 +319,20 @@ def test_prepare_hands_over_the_choices_of_tupe_compat(folder, flag, setting):
     (folder / "mine.sh").write_text(setting)
     printed = subprocess.run(
         ["bash", "-c", 'python() { printf "%s\\n" "$@"; }; . "$0" ' + flag + " text.txt", RECIPE / "prepare.sh"],
-        env=environment(DATA="data", WORKERS="3", SETTINGS="mine.sh"), cwd=folder, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
-    assert {"TUPE_COMPAT=yes", "LOWERCASE=yes", "MOSES_TOKENS=yes", "MERGES=32640", "VOCAB_SIZE=32768",
-            "LONGEST_LINE=510", "VALID_EVERY=200"} <= set(printed)  # fmt: skip
+        env=environment(DATA="data", WORKERS="3", SETTINGS="mine.sh"),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert {
+        "TUPE_COMPAT=yes",
+        "LOWERCASE=yes",
+        "MOSES_TOKENS=yes",
+        "MERGES=32640",
+        "VOCAB_SIZE=32768",
+        "LONGEST_LINE=510",
+        "VALID_EVERY=200",
+    } <= set(printed)
     at = printed.index("preparation")
     assert printed[at - 1 : at + 3] == ["-m", "preparation", "data", "3"]
 
@@ -348,7 +390,7 @@ def test_from_a_trained_model_and_on_from_there(prepared):
     folder, _ = prepared
     succeeds(folder, "run.sh", "train", "learned", RUNS="first")
     model = folder / "first" / "learned-seed1" / "checkpoint_last.pt"
-    start = dict(RUNS="second", START_FROM=str(model))
+    start = {"RUNS": "second", "START_FROM": str(model)}
     flags = ["--position-hparams", "max_distance=4 heads=shared"]
     succeeds(folder, "run.sh", "train", "shaw", *flags, **start)
     run = folder / "second" / "shaw-seed1"
@@ -372,10 +414,21 @@ def test_two_nodes_train_one_model_through_the_launcher(prepared):
     """The same command on each, as in the README; here both nodes are this machine, and so is the folder."""
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
-    nodes = dict(nnodes=2, nproc_per_node=1, master_addr="127.0.0.1", master_port=free_port())
+    nodes = {"nnodes": 2, "nproc_per_node": 1, "master_addr": "127.0.0.1", "master_port": free_port()}
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(succeeds, folder, "run.sh", "train", "t5", SETTINGS="two.sh", RUNS="two",
-                            LAUNCH=launched(node_rank=node, **nodes)) for node in (0, 1)]  # fmt: skip
+        runs = [
+            pool.submit(
+                succeeds,
+                folder,
+                "run.sh",
+                "train",
+                "t5",
+                SETTINGS="two.sh",
+                RUNS="two",
+                LAUNCH=launched(node_rank=node, **nodes),
+            )
+            for node in (0, 1)
+        ]
         assert all("on cpu2" in run.result() for run in runs)
     run = folder / "two" / "t5-seed1"
     assert "training on 2 devices" in (run / "output.txt").read_text()
@@ -386,8 +439,9 @@ def test_two_nodes_train_one_model_through_the_launcher(prepared):
 def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line(prepared):
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
-    line = refused(recipe(folder, "run.sh", "train", "t5", SETTINGS="two.sh", RUNS="one",
-                          LAUNCH=launched(nproc_per_node=1)))  # fmt: skip
+    line = refused(
+        recipe(folder, "run.sh", "train", "t5", SETTINGS="two.sh", RUNS="one", LAUNCH=launched(nproc_per_node=1))
+    )
     assert "launch_torchrun: error: rank 0: --distributed-world-size 2, but the launcher started 1 ranks" in line
 
 
@@ -400,13 +454,15 @@ def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line
         (None, "no file odd.txt"),
         (b"", "odd.txt is empty"),
         (b"\n\n  \n", "no line of 0 is text"),
-        (b"A heading\n\n| a | table | with | more | bars | than | words | and | so | on | and | on | and |\n",
-         "lines dropped: shorter than 50 characters 1"),
+        (
+            b"A heading\n\n| a | table | with | more | bars | than | words | and | so | on | and | on | and |\n",
+            "lines dropped: shorter than 50 characters 1",
+        ),
         (b"One paragraph that is as long as it has to be, no doubt, but only one.\n", "no document for valid"),
         (b'{"text": "good"}\n{"text": "cut off', "odd.txt: a line is not JSON"),
         (b'{"maintext": "good", "id": 1}\n', 'odd.txt: none of 1 JSON lines has "text", but id, maintext'),
     ],
-)  # fmt: skip
+)
 def test_text_that_cannot_be_used_is_named_in_one_line(folder, content, message):
     if content is not None:
         (folder / "odd.txt").write_bytes(content)
@@ -454,8 +510,11 @@ def test_without_files_a_source_that_does_not_answer_is_known_in_seconds_with_it
     (folder / "list.txt").write_text(dead)
     done = subprocess.run(
         [sys.executable, RECIPE / "fetch.py", "list.txt", "own", "", "books_large_p1.txt"],
-        cwd=folder, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     line = refused(done)
     assert "one.tar.bz2" in line and "two.tar.bz2" in line and "--offline FOLDER" in line
     (folder / "tiny.sh").write_text(TINY + "TEXTS=books_large_p1.txt\n")
@@ -499,8 +558,14 @@ def test_wrong_arguments_and_settings_are_one_line(folder, arguments, settings, 
     assert message in refused(recipe(folder, *arguments))
 
 
-PAPERS = {"": 256, "m4m.sh": 96, "m4m_continued.sh": 480, "m4m_continued_large.sh": 192, "huang.sh": 160,
-          "large.sh": 256}  # fmt: skip
+PAPERS = {
+    "": 256,
+    "m4m.sh": 96,
+    "m4m_continued.sh": 480,
+    "m4m_continued_large.sh": 192,
+    "huang.sh": 160,
+    "large.sh": 256,
+}
 
 
 @pytest.mark.parametrize("machine", ["v100x16", "a100x8", "gpu1"])
@@ -509,9 +574,12 @@ def test_every_machine_makes_the_batch_of_every_paper(tmp_path, machine, paper):
     script = f"""set -euo pipefail; HERE={RECIPE}; LAUNCH=launcher; . $HERE/common.sh
 eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"; read_machine; echo $BATCH"""
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True,
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=environment(SETTINGS=str(RECIPE / paper) if paper else "", MACHINE=machine),
-    )  # fmt: skip
+    )
     assert done.returncode == 0 and int(done.stdout) == PAPERS[paper], done.stderr
 
 
@@ -546,9 +614,17 @@ eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"
 HERE=$PWD; MACHINE=odd; read_machine"""
     (folder / "machines").mkdir()
     (folder / "machines" / "odd.sh").write_text("NODES=1 GPUS=3 PRECISION=fp16 SAMPLES_PER_GPU=2 UPDATE_FREQ=1\n")
-    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True,
-                          env=environment(SETTINGS="tiny.sh", LAUNCH="fairseq-train"))  # fmt: skip
-    assert "makes a batch of 6 (3 GPUs or processes x 2 samples x update frequency 1), and the settings say 8" in refused(done)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment(SETTINGS="tiny.sh", LAUNCH="fairseq-train"),
+    )
+    assert (
+        "makes a batch of 6 (3 GPUs or processes x 2 samples x update frequency 1), and the settings say 8"
+        in refused(done)
+    )
 
 
 # --- memory ---
@@ -561,8 +637,9 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
         (tmp_path / f"{size}").write_text("\n\n".join(f"{p} {n} {size}." for n, p in enumerate(paragraphs * 20)))
         preparation = Preparation(tmp_path, [str(size)], [*VALUES[:3], "VOCAB_MEGABYTES=1", *VALUES[4:]])
         # not ru_maxrss, in which the parent's memory counts
-        script = ("import atexit; atexit.register(lambda: print(*open('/proc/self/status')))"
-                  + SMALL_BLOCKS.replace("2000", "100000").replace("TOGETHER = 50", "TOGETHER = 5000"))  # fmt: skip
+        script = "import atexit; atexit.register(lambda: print(*open('/proc/self/status')))" + SMALL_BLOCKS.replace(
+            "2000", "100000"
+        ).replace("TOGETHER = 50", "TOGETHER = 5000")
         command = [sys.executable, "-c", script, f"out{size}", "1", str(size), "--", *preparation.values]
         printed = subprocess.run(command, cwd=tmp_path, env=preparation.environment, capture_output=True, text=True)
         assert printed.returncode == 0, printed.stdout + printed.stderr

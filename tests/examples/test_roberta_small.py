@@ -95,8 +95,10 @@ def test_the_dictionary_is_the_vocabulary_and_every_line_is_binarised(data):
 
     dictionary = Dictionary.load(str(data / "dict.txt"))
     assert len(dictionary) == 60 - 3 + 4  # SentencePiece's special pieces, and fairseq's
-    lines = {split: len(data_utils.load_indexed_dataset(str(data / split), dictionary))
-             for split in ("train", "valid", "valid1")}  # fmt: skip
+    lines = {
+        split: len(data_utils.load_indexed_dataset(str(data / split), dictionary))
+        for split in ("train", "valid", "valid1")
+    }
     assert lines == {"train": 96, "valid": 18, "valid1": 10}
     assert not list(data.glob("*.tmp*")) and not list(data.glob("*.txt.tmp"))
 
@@ -157,8 +159,10 @@ def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
 def test_the_report_says_in_words_who_uses_the_order():
     report = runpy.run_path(RECIPE / "report.py")
     runs = [SimpleNamespace(name=f"{name}-seed1", encoding=name, seed=1) for name in ("learned", "tupe_r")]
-    gaps = {"learned-seed1": {"valid": {"loss": 5.0, "permuted": 5.001}},
-            "tupe_r-seed1": {"valid": {"loss": 3.0, "permuted": 4.21}, "valid1": {"loss": 3.0, "permuted": 3.5}}}  # fmt: skip
+    gaps = {
+        "learned-seed1": {"valid": {"loss": 5.0, "permuted": 5.001}},
+        "tupe_r-seed1": {"valid": {"loss": 3.0, "permuted": 4.21}, "valid1": {"loss": 3.0, "permuted": 3.5}},
+    }
     _, learned, tupe_r = report["order_in_words"](runs, gaps).splitlines()
     assert "learned, seed 1, does not use the order yet (gap +0.001)" in learned
     assert "tupe_r, seed 1, uses the order of the words: permuted text costs it 1.21 nats a masked token more" in tupe_r
@@ -170,12 +174,15 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, workplac
     text_of(tmp_path / "train.txt", 900)
     # a limit of the size of files stands in for a full disk: of 20 KB, then of 60 KB; then there is room
     assert (tmp_path / "train.txt").stat().st_size in range(25_000, 55_000)
-    prepare = f'bash {RECIPE}/prepare.sh out --train train.txt --valid one.txt'
+    prepare = f"bash {RECIPE}/prepare.sh out --train train.txt --valid one.txt"
     for kilobytes in (20, 60):
         done = subprocess.run(
-            ["bash", "-c", f"ulimit -f {kilobytes}; {prepare}"], cwd=tmp_path, capture_output=True, text=True,
+            ["bash", "-c", f"ulimit -f {kilobytes}; {prepare}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
             env={**os.environ, "SETTINGS": "tiny.sh"},
-        )  # fmt: skip
+        )
         (line,) = done.stderr.splitlines()
         assert done.returncode == 1 and "no room to write in out" in line and "make room" in line
         kept = {p.name for p in (tmp_path / "out").iterdir()}
@@ -243,8 +250,11 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
     process = subprocess.Popen(
         ["bash", RECIPE / "compare.sh", "t5"],
         env={**os.environ, "SETTINGS": "long.sh", "DATA": "data", "RUNS": "long"},
-        cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     run = workplace / "long" / "t5-seed1"
     deadline = time.monotonic() + 120
     while not (run / "train.log").exists() or "num_updates" not in (run / "train.log").read_text():

@@ -30,12 +30,17 @@ def place(tmp_path):
 
 
 def start(place, script, *arguments, **environment):
-    text = f'set -euo pipefail; . {COMMON}/recipe.sh; on_a_signal stopped; run=.; {script}'
+    text = f"set -euo pipefail; . {COMMON}/recipe.sh; on_a_signal stopped; run=.; {script}"
     return subprocess.Popen(
-        ["bash", "-c", text, "run.sh", *arguments], cwd=place, env={**os.environ, **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        ["bash", "-c", text, "run.sh", *arguments],
+        cwd=place,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup ignores, and bash then, too
-    )  # fmt: skip
+    )
 
 
 def wait_for(path, lines=1):
@@ -97,7 +102,8 @@ def test_a_run_that_waits_for_another_ends_at_once(place):
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_several_runs_are_all_stopped_no_more_are_begun_and_nothing_is_reported(place, sent):
-    inner = f'bash -c \'. {COMMON}/recipe.sh; on_a_signal stopped; mkdir -p "$0"; run=$0; train_to_the_end "$0" ./trainer "$0"\''
+    program = f'. {COMMON}/recipe.sh; on_a_signal stopped; mkdir -p "$0"; run=$0; train_to_the_end "$0" ./trainer "$0"'
+    inner = f"bash -c '{program}'"
     process = start(place, SEVERAL.replace("./trainer", inner), "a", "b", "c")
     wait_for(place / "begun", 2)
     if sent == signal.SIGINT:

@@ -23,8 +23,12 @@ TOKENS_PER_UPDATE=400 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=2 SA
 AVERAGED=2 EVALUATED=average.pt BEAM=2
 COMPARED="sinusoidal tupe_r" SEEDS=1 JOBS=2
 """
-SENTENCES = [("A dog sleeps here .", "Ein Hund schläft hier ."), ("The cat works .", "Die Katze arbeitet ."),
-             ("Cats laugh", "Katzen lachen"), ("the man sees the dog", "der Mann sieht den Hund")]  # fmt: skip
+SENTENCES = [
+    ("A dog sleeps here .", "Ein Hund schläft hier ."),
+    ("The cat works .", "Die Katze arbeitet ."),
+    ("Cats laugh", "Katzen lachen"),
+    ("the man sees the dog", "der Mann sieht den Hund"),
+]
 
 
 def recipe(folder, script, *arguments, stdin=None, **environment):
@@ -114,9 +118,12 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
     write_pairs(tmp_path / "large", SENTENCES * 2000)
     texts = "--train large --valid good --test good"
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 100; bash {RECIPE}/prepare.sh out {texts}"], cwd=tmp_path, capture_output=True,
-        text=True, env={**os.environ, "SETTINGS": "tiny.sh"},
-    )  # fmt: skip
+        ["bash", "-c", f"ulimit -f 100; bash {RECIPE}/prepare.sh out {texts}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SETTINGS": "tiny.sh"},
+    )
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1 and "no room to write in out" in line and "make room" in line
     assert not list((tmp_path / "out").iterdir())
@@ -171,8 +178,9 @@ def test_a_vocabulary_of_some_of_the_sentences_is_the_same_every_time(tmp_path):
         lines = [f"{pair[side]} {number * 7919 % 1000}\n" for number in range(100) for pair in SENTENCES]
         (tmp_path / f"train.{language}").write_text("".join(lines))
     for _ in range(3):
-        subprocess.run([sys.executable, corpus, "vocabulary", tmp_path, "90", "nmt_nfkc", "1.0", "120", "en,de"],
-                       check=True)  # fmt: skip
+        subprocess.run(
+            [sys.executable, corpus, "vocabulary", tmp_path, "90", "nmt_nfkc", "1.0", "120", "en,de"], check=True
+        )
         models.add((tmp_path / "spm.model").read_bytes())
     assert len(models) == 1
 
@@ -193,8 +201,10 @@ def without_files_the_toy_grammar_is_prepared_and_nothing_is_done_twice(folder):
     data = folder / "data"
     dictionary = Dictionary.load(str(data / "dict.de.txt"))
     assert (data / "dict.en.txt").read_text() == (data / "dict.de.txt").read_text()
-    lines = {split: len(data_utils.load_indexed_dataset(str(data / f"{split}.en-de.de"), dictionary))
-             for split in ("train", "valid", "test", "test1")}  # fmt: skip
+    lines = {
+        split: len(data_utils.load_indexed_dataset(str(data / f"{split}.en-de.de"), dictionary))
+        for split in ("train", "valid", "test", "test1")
+    }
     assert lines == {"train": 150, "valid": 12, "test": 9, "test1": 9}
     assert len((data / "text" / "test1.en").read_text().splitlines()) == 9
     assert not (data / "work").exists() and not list(data.rglob("*.tmp*"))
@@ -231,8 +241,9 @@ def a_comparison_ends_in_a_report(folder):
     for run in ("sinusoidal-seed1", "tupe_r-seed1"):
         assert len((runs / run / "test.de").read_text().splitlines()) == 9
     # absolute positions in a bias: sources are padded on the right
-    flags = {run: "--left-pad-source" in (runs / f"{run}-seed1" / "trained").read_text()
-             for run in ("sinusoidal", "tupe_r")}  # fmt: skip
+    flags = {
+        run: "--left-pad-source" in (runs / f"{run}-seed1" / "trained").read_text() for run in ("sinusoidal", "tupe_r")
+    }
     assert flags == {"sinusoidal": False, "tupe_r": True}
 
 
@@ -261,8 +272,22 @@ def scores_are_those_of_the_sacrebleu_command(folder):
     run = folder / "runs" / "sinusoidal-seed1"
     (bleu,) = (s for s in json.loads((run / "scores.json").read_text())["test"] if s["name"] == "BLEU")
     printed = subprocess.check_output(
-        [sys.executable, "-m", "sacrebleu", folder / "data" / "text" / "test.de", "-i", run / "test.de",
-         "-m", "bleu", "-w", "8", "-f", "text"], text=True)  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "sacrebleu",
+            folder / "data" / "text" / "test.de",
+            "-i",
+            run / "test.de",
+            "-m",
+            "bleu",
+            "-w",
+            "8",
+            "-f",
+            "text",
+        ],
+        text=True,
+    )
     signature, score = printed.split(" = ", 1)
     assert (bleu["signature"], round(bleu["value"], 8)) == (signature, float(score.split()[0]))
 
@@ -271,9 +296,12 @@ def text_is_translated_line_by_line_and_bad_text_is_named(folder):
     printed = succeeds(folder, "run.sh", "translate", "tupe_r", stdin="The dog sees the man.\n\nA cat.\n")
     assert len(printed.splitlines()) == 3
     done = subprocess.run(
-        ["bash", RECIPE / "run.sh", "translate", "tupe_r"], input=b"good\nbad \xff\n", cwd=folder,
-        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs"}, capture_output=True,
-    )  # fmt: skip
+        ["bash", RECIPE / "run.sh", "translate", "tupe_r"],
+        input=b"good\nbad \xff\n",
+        cwd=folder,
+        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs"},
+        capture_output=True,
+    )
     (line,) = done.stderr.decode().splitlines()
     assert done.returncode != 0 and done.stdout == b"" and "line 2: not UTF-8" in line
 
@@ -289,8 +317,10 @@ def other_dictionaries_than_those_of_the_training_are_refused(folder):
 
 def weights_are_averaged_and_the_signature_is_kept(folder):
     run = folder / "runs" / "tupe_r-seed1"
-    read = {name: torch.load(run / f"{name}.pt", weights_only=False)
-            for name in ("checkpoint_1_2", "checkpoint_1_4", "average")}  # fmt: skip
+    read = {
+        name: torch.load(run / f"{name}.pt", weights_only=False)
+        for name in ("checkpoint_1_2", "checkpoint_1_4", "average")
+    }
     first, second, mean = (state["model"] for state in read.values())
     for key, value in mean.items():
         expected = (first[key].double() + second[key].double()) / 2
@@ -301,8 +331,11 @@ def weights_are_averaged_and_the_signature_is_kept(folder):
 
 
 def average(*arguments):
-    return subprocess.run([sys.executable, ROOT / "scripts" / "average_checkpoints.py", *map(str, arguments)],
-                          capture_output=True, text=True)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "average_checkpoints.py", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
 
 
 def checkpoints_of_different_models_are_refused_and_nothing_is_written(folder):

@@ -37,8 +37,11 @@ def recipe(folder, script, *arguments, **environment):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
         env={**os.environ, "SETTINGS": "tiny.sh", "SACREBLEU": str(folder / "none"), **environment},
-        cwd=folder, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
 
 
 def succeeds(*arguments, **environment):
@@ -49,9 +52,13 @@ def succeeds(*arguments, **environment):
 
 def fetch(folder, *arguments):
     return subprocess.run(
-        [sys.executable, RECIPE / "fetch.py", *map(str, arguments)], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "SACREBLEU": str(folder / "none")}, timeout=120,
-    )  # fmt: skip
+        [sys.executable, RECIPE / "fetch.py", *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SACREBLEU": str(folder / "none")},
+        timeout=120,
+    )
 
 
 def refused(done):
@@ -98,8 +105,13 @@ def test_at5_has_its_own_tokens_dictionaries_flags_and_test_sets(tmp_path, stand
     succeeds(tmp_path, "run.sh", "evaluate", "at5")
     run = tmp_path / "runs" / "translation_wmt17_at5" / "at5-seed1"
     command = (run / "trained").read_text()
-    for flag in ("--position-layers=first", "--position-hparams=gamma_min=1 gamma_max=15 hidden=32,4",
-                 "--encoder-normalize-before", "'--max-source-positions' '256'", "--eval-bleu"):  # fmt: skip
+    for flag in (
+        "--position-layers=first",
+        "--position-hparams=gamma_min=1 gamma_max=15 hidden=32,4",
+        "--encoder-normalize-before",
+        "'--max-source-positions' '256'",
+        "--eval-bleu",
+    ):
         assert flag in command
     assert "--share-all-embeddings" not in command
     tokens, joined = (run / "test2.de.tokens").read_text(), (run / "test2.de").read_text()
@@ -211,9 +223,16 @@ python() {{ echo 8; }}
 eval "$(sed -n '/^make_batch/,/^}}/p' {RECIPE}/../translation_common/run.sh)"
 make_batch; echo {names}"""
     return subprocess.run(
-        ["bash", "-c", script, "run.sh"], capture_output=True, text=True,
-        env={**os.environ, "RECIPE": str(RECIPE), "SETTINGS": str(RECIPE / settings) if settings else "", **environment},
-    )  # fmt: skip
+        ["bash", "-c", script, "run.sh"],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "RECIPE": str(RECIPE),
+            "SETTINGS": str(RECIPE / settings) if settings else "",
+            **environment,
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,13 +254,17 @@ def test_every_number_of_gpus_makes_the_batch_of_the_paper(settings, environment
 @pytest.mark.parametrize(
     "settings, environment, message",
     [
-        ("at5.sh", {}, "GPUS=8 x TOKENS_PER_UPDATE=12500 x UPDATE_FREQ=1 make an update of 100000 tokens, and the settings "
-                       "say BATCH=25000: set TOKENS_PER_UPDATE=3125 UPDATE_FREQ=1"),
+        (
+            "at5.sh",
+            {},
+            "GPUS=8 x TOKENS_PER_UPDATE=12500 x UPDATE_FREQ=1 make an update of 100000 tokens, and the settings "
+            "say BATCH=25000: set TOKENS_PER_UPDATE=3125 UPDATE_FREQ=1",
+        ),
         ("at5.sh", {"UPDATE_FREQ": "2"}, "of 200000 tokens"),
         ("", {"GPUS": "3"}, "GPUS=3 x TOKENS_PER_UPDATE=3584 x UPDATE_FREQ=42 make an update of 451584 tokens"),
         ("", {"GPUS": "many"}, "GPUS=many: give a number"),
     ],
-)  # fmt: skip
+)
 def test_gpus_that_make_another_batch_are_refused_in_one_line(settings, environment, message):
     assert message in refused(batch("", settings, **environment))
 
@@ -273,12 +296,16 @@ def test_flags_that_change_the_batch_are_refused_and_a_run_does_not_go_on_with_a
 
 
 def test_every_text_of_the_settings_is_in_the_list():
-    provided = {name for line in (RECIPE / "downloads.txt").read_text().splitlines() if line[0] != "#"
-                for name in line.split()[0].split(",")}  # fmt: skip
+    provided = {
+        name
+        for line in (RECIPE / "downloads.txt").read_text().splitlines()
+        if line[0] != "#"
+        for name in line.split()[0].split(",")
+    }
     for settings in ("settings.sh", "big.sh", "at5.sh"):
         printed = subprocess.check_output(
-            ["bash", "-c", f'. {RECIPE}/settings.sh; . {RECIPE}/{settings}; echo $TRAIN_TEXTS $VALID_TEXT $TEST_TEXTS'],
+            ["bash", "-c", f". {RECIPE}/settings.sh; . {RECIPE}/{settings}; echo $TRAIN_TEXTS $VALID_TEXT $TEST_TEXTS"],
             text=True,
-        )  # fmt: skip
+        )
         for text in printed.split():
             assert {f"{text}.en", f"{text}.de"} <= provided

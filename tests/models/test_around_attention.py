@@ -6,7 +6,7 @@ from small_models import roberta, sentences, transformer, translation_batch
 
 from fairseq_relpos import around_attention
 
-NO_DROPOUT = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +58,15 @@ def test_a_compiled_model_is_the_same_model():
     assert_same(masked_lm, "tupe_r")
 
 
-@pytest.mark.parametrize("make, name, backend", [
-    (masked_lm, "learned", "sdpa"), (masked_lm, "m4", "lean"), (masked_lm, "lfhc", "eager"),
-    (translation, "tupe_r", "auto"),
-])
+@pytest.mark.parametrize(
+    "make, name, backend",
+    [
+        (masked_lm, "learned", "sdpa"),
+        (masked_lm, "m4", "lean"),
+        (masked_lm, "lfhc", "eager"),
+        (translation, "tupe_r", "auto"),
+    ],
+)
 def test_with_every_backend(make, name, backend, traced):
     assert_same(make, name, attention_backend=backend)
 

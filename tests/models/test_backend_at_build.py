@@ -45,19 +45,20 @@ def test_a_backend_is_refused_at_build_exactly_where_a_pass_would_be(name):
 def test_what_only_some_layers_have_is_refused_too():
     line = error_of(roberta, "roberta_m4", attention_backend="sdpa", position_layers="3")
     assert line == (
-        "--attention-backend: attention backend sdpa: positions depend on the content, which scaled_dot_product_attention "
+        "--attention-backend: attention backend sdpa: positions depend on the content, "
+        "which scaled_dot_product_attention "
         "cannot add; use auto or eager or lean"
     )
-    encoder_only = dict(position_stacks="encoder", attention_backend="sdpa")
+    encoder_only = {"position_stacks": "encoder", "attention_backend": "sdpa"}
     assert error_of(transformer, "transformer_m4", **encoder_only) == line
-    mixed = dict(position_encoding="encoder=t5,decoder=m4", attention_backend="sdpa")
+    mixed = {"position_encoding": "encoder=t5,decoder=m4", "attention_backend": "sdpa"}
     assert error_of(transformer, "transformer_t5", **mixed) == line
 
 
 def test_with_the_interpreter_triton_refuses_what_its_kernels_cannot_compute(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert error_of(roberta, "roberta_t5", attention_backend="triton") is None
-    wide = dict(encoder_embed_dim=258, encoder_attention_heads=2, attention_backend="triton")
+    wide = {"encoder_embed_dim": 258, "encoder_attention_heads": 2, "attention_backend": "triton"}
     assert "queries of 129 entries, its kernels take 128" in error_of(roberta, "roberta_t5", **wide)
 
 

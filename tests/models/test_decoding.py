@@ -16,7 +16,7 @@ from fairseq_relpos.encodings import ENCODINGS, base
 
 NAMES = sorted(ENCODINGS)
 WORDS = dictionary()
-PRE_NORM = dict(encoder_normalize_before=True, decoder_normalize_before=True)
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 
 def model_of(name, seed=1, **settings):
@@ -99,10 +99,10 @@ def test_beam_search_finds_what_full_recomputation_finds(name):
 
 PREFIX = torch.tensor([[5, 6, 7], [8, 1, 1], [9, 10, 1]])
 OPTIONS = {
-    "prefix": dict(prefix=PREFIX),
-    "sampling": dict(strategy=lambda: search.Sampling(WORDS, sampling_topk=10)),
-    "diverse": dict(strategy=lambda: search.DiverseBeamSearch(WORDS, 2, 0.5)),
-    "no-repeat": dict(no_repeat_ngram_size=2),
+    "prefix": {"prefix": PREFIX},
+    "sampling": {"strategy": lambda: search.Sampling(WORDS, sampling_topk=10)},
+    "diverse": {"strategy": lambda: search.DiverseBeamSearch(WORDS, 2, 0.5)},
+    "no-repeat": {"no_repeat_ngram_size": 2},
 }
 
 
@@ -131,7 +131,7 @@ LIMITED = [name for name in NAMES if model_of(name).decoder.embed_positions.hard
 def test_a_relative_encoding_decodes_beyond_the_lengths_it_was_trained_for(name):
     """max_target_positions, which fairseq stops at, can be raised for a trained model."""
     trained = model_of(name)
-    settings = dict(position_hparams=trained.args.position_hparams, max_target_positions=100)
+    settings = {"position_hparams": trained.args.position_hparams, "max_target_positions": 100}
     model = transformer(f"transformer_{name}", seed=2, **settings).eval()
     model.load_state_dict(trained.state_dict())
     source, lengths, _ = translation_batch()
@@ -174,7 +174,7 @@ def test_a_step_costs_as_much_as_there_are_keys_and_projects_nothing_twice(name)
     """At step 70 no tensor has two lengths in it, a product meets 70 columns, and what does
     not change (W R, a W, p U, tables of functions) was computed before."""
     length = 70
-    settings = dict(max_target_positions=90, attention_backend="eager")
+    settings = {"max_target_positions": 90, "attention_backend": "eager"}
     flops = {}
     for kind in ("none", name):
         model = model_of(kind, **settings)

@@ -9,9 +9,9 @@ import torch
 from loops import scale_up
 from small_models import SIZES, dictionary, roberta, sentences, stack_of
 
+from fairseq_relpos import signature
 from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.models.roberta import FirstTokenCheck
-from fairseq_relpos import signature
 from fairseq_relpos.signature import SignatureMismatch
 
 NAMES = sorted(ENCODINGS)
@@ -22,8 +22,7 @@ KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "tra
 
 def positions_of(model):
     """The parameters that belong to the encoding, by name."""
-    return {name: p for name, p in model.named_parameters()
-            if "embed_positions" in name or "position_encoding" in name}
+    return {name: p for name, p in model.named_parameters() if "embed_positions" in name or "position_encoding" in name}
 
 
 def scale_up_positions(model, std=0.5):
@@ -53,8 +52,7 @@ def test_a_model_whose_layers_run_otherwise_can_be_pickled(flag):
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_learned_is_stock_roberta_to_the_last_bit(dropout, normalize_before):
-    settings = dict(dropout=dropout, attention_dropout=dropout,
-                    encoder_normalize_before=normalize_before)
+    settings = {"dropout": dropout, "attention_dropout": dropout, "encoder_normalize_before": normalize_before}
     stock, ours = roberta("roberta", **settings), roberta("roberta_learned", **settings)
     assert list(ours.state_dict()) == list(stock.state_dict())
     tokens = sentences()
@@ -107,9 +105,7 @@ def test_padded_sentences_equal_sentences_alone(name):
     together = model(tokens)[0]
     for row, sentence in enumerate(tokens):
         alone = sentence[sentence.ne(1)][None]
-        torch.testing.assert_close(
-            together[row, : alone.size(1)], model(alone)[0][0], atol=2e-5, rtol=1e-4
-        )
+        torch.testing.assert_close(together[row, : alone.size(1)], model(alone)[0][0], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -144,8 +140,7 @@ def test_a_dense_bias_is_one_tensor_for_all_layers_and_the_whole_batch():
     pos = stack_of(model).embed_positions.current_pass.positions
     assert pos.shared.bias.shape == (1, 3, 17, 17)
     q = torch.randn(3, 3, 17, 8)
-    biases = [layer.self_attn.position_encoding.terms(q, q, pos).bias
-              for layer in stack_of(model).layers]
+    biases = [layer.self_attn.position_encoding.terms(q, q, pos).bias for layer in stack_of(model).layers]
     assert all(bias is pos.shared.bias for bias in biases)
 
 
@@ -155,8 +150,7 @@ def test_checkpointed_activations_give_the_same_gradients(name, layerdrop):
     """Also with two forward passes before the backward, of different lengths."""
     results = []
     for recompute in (False, True):
-        model = roberta(f"roberta_{name}", checkpoint_activations=recompute,
-                        encoder_layerdrop=layerdrop).train()
+        model = roberta(f"roberta_{name}", checkpoint_activations=recompute, encoder_layerdrop=layerdrop).train()
         scale_up_positions(model, 0.2)
         first, second = sentences(), sentences(batch=2, length=9)
         (loss_of(model, first) + loss_of(model, second)).backward()
@@ -320,11 +314,14 @@ def test_flag_overrides_the_architecture():
     assert stack_of(model).layers[0].self_attn.position_encoding.name == "t5"
 
 
-@pytest.mark.parametrize("other, settings", [
-    ("roberta_t5", {"position_hparams": "max_distance=64"}),
-    ("roberta_t5", {"position_layers": "first"}),
-    ("roberta_bert_ad", {}),
-])
+@pytest.mark.parametrize(
+    "other, settings",
+    [
+        ("roberta_t5", {"position_hparams": "max_distance=64"}),
+        ("roberta_t5", {"position_layers": "first"}),
+        ("roberta_bert_ad", {}),
+    ],
+)
 def test_weights_of_another_encoding_are_refused(other, settings):
     """Shapes agree in the first two; only the signature can tell."""
     state = roberta("roberta_t5").state_dict()
@@ -346,22 +343,25 @@ def test_a_file_without_signature_is_named_in_the_log(caplog):
     assert "without a position-encoding signature" in caplog.text
 
 
-@pytest.mark.parametrize("settings, what", [
-    ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: "),
-    ({"position_hparams": "buckets=8"}, "t5 has no buckets; it accepts num_buckets=32"),
-    ({"position_hparams": "num_buckets"}, "not of the form name=value"),
-    ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
-    ({"position_hparams": "num_buckets=7"}, "even"),
-    ({"position_hparams": "buckets=8"}, "--position-hparams: t5 has no buckets; it accepts num_buckets=32"),
-    ({"position_hparams": "num_buckets=31"}, "--position-hparams: t5: "),
-    ({"position_hparams": "x"}, "--position-hparams: hyperparameter 'x' is not of the form name=value"),
-    ({"attention_backend": "flash"}, "--attention-backend: attention backend 'flash'"),
-    ({"encoder_attention_heads": 0}, "--encoder-embed-dim, --encoder-attention-heads: num_heads=0: "),
-    ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
-    ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager lean sdpa"),
-    ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
-    ({"export": True}, "TorchScript and ONNX"),
-])
+@pytest.mark.parametrize(
+    "settings, what",
+    [
+        ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: "),
+        ({"position_hparams": "buckets=8"}, "t5 has no buckets; it accepts num_buckets=32"),
+        ({"position_hparams": "num_buckets"}, "not of the form name=value"),
+        ({"position_hparams": "num_buckets=8 num_buckets=4"}, "given twice"),
+        ({"position_hparams": "num_buckets=7"}, "even"),
+        ({"position_hparams": "buckets=8"}, "--position-hparams: t5 has no buckets; it accepts num_buckets=32"),
+        ({"position_hparams": "num_buckets=31"}, "--position-hparams: t5: "),
+        ({"position_hparams": "x"}, "--position-hparams: hyperparameter 'x' is not of the form name=value"),
+        ({"attention_backend": "flash"}, "--attention-backend: attention backend 'flash'"),
+        ({"encoder_attention_heads": 0}, "--encoder-embed-dim, --encoder-attention-heads: num_heads=0: "),
+        ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
+        ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager lean sdpa"),
+        ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
+        ({"export": True}, "TorchScript and ONNX"),
+    ],
+)
 def test_wrong_flags_are_one_clear_line(settings, what):
     with pytest.raises(ValueError, match=re.escape(what)) as error:
         roberta("roberta_t5", **settings)
@@ -385,7 +385,9 @@ def test_a_trained_models_positions_end_where_they_do(name):
     trained = roberta(f"roberta_{name}", **settings).state_dict()
     for asked_for in (64, 16):
         other = roberta(f"roberta_{name}", max_positions=asked_for, **settings)
-        with pytest.raises(ValueError, match=f"positions end at 32, {asked_for} are asked for .*--max-positions 32") as error:
+        with pytest.raises(
+            ValueError, match=f"positions end at 32, {asked_for} are asked for .*--max-positions 32"
+        ) as error:
             other.load_state_dict(dict(trained), model_cfg=other.args)
         assert ("and no longer input" in str(error.value)) == (asked_for == 64)
         assert "not of this model" not in str(error.value)

@@ -19,7 +19,7 @@ NAMES = sorted(ENCODINGS)
 # one of each kind: input only, operands, shared bias, function of parameters, both; tables in
 # each layer, parts in both, a recomputed bias
 KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]
-STOCK = {"learned": dict(encoder_learned_pos=True, decoder_learned_pos=True), "sinusoidal": {}}
+STOCK = {"learned": {"encoder_learned_pos": True, "decoder_learned_pos": True}, "sinusoidal": {}}
 
 
 def loss_of(model, batch, seed=3):
@@ -35,8 +35,12 @@ def gradients(model):
 @pytest.mark.parametrize("name", STOCK)
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(name, normalize_before):
-    settings = dict(dropout=0.1, attention_dropout=0.1, encoder_normalize_before=normalize_before,
-                    decoder_normalize_before=normalize_before)
+    settings = {
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "encoder_normalize_before": normalize_before,
+        "decoder_normalize_before": normalize_before,
+    }
     stock = transformer("transformer", **STOCK[name], **settings)
     ours = transformer(f"transformer_{name}", **settings)
     assert list(ours.state_dict()) == list(stock.state_dict())
@@ -109,8 +113,11 @@ def test_rebuilding_from_the_saved_settings_gives_the_same_model(name):
 
 
 def test_each_stack_can_have_its_own_encoding_and_hyperparameters():
-    model = transformer("transformer_none", position_encoding="encoder=t5,decoder=alibi",
-                        position_hparams="encoder.num_buckets=8 decoder.form=trained")
+    model = transformer(
+        "transformer_none",
+        position_encoding="encoder=t5,decoder=alibi",
+        position_hparams="encoder.num_buckets=8 decoder.form=trained",
+    )
     encoder, decoder = model.encoder.layers[0].self_attn, model.decoder.layers[0].self_attn
     assert encoder.position_encoding.hparams["num_buckets"] == 8
     assert decoder.position_encoding.hparams == {"form": "trained"}
@@ -132,28 +139,35 @@ def test_a_stack_that_is_left_out_is_stock_fairseq():
     rebuilt.load_state_dict(model.state_dict())
 
 
-@pytest.mark.parametrize("settings, what", [
-    (dict(position_encoding="encoder=t6"), "unknown position encoding 't6'"),
-    (dict(position_encoding="encodr=t5"), "'encodr' is no stack of this model: encoder or decoder"),
-    (dict(position_encoding="encoder=t5,encoder=t5"), "neither NAME nor encoder=NAME"),
-    (dict(position_encoding="encoder=t5,"), "neither NAME nor encoder=NAME"),
-    (dict(position_hparams="enc.num_buckets=8"), "'enc' is no stack of this model"),
-    (dict(position_hparams="encoder.bucket=8"), "t5 has no bucket; it accepts"),
-    (dict(position_hparams="encoder.num_buckets=8", position_stacks="decoder"),
-     "the encoder is not among --position-stacks decoder"),
-    (dict(position_encoding="encoder=t5,decoder=alibi", position_stacks="encoder"),
-     "the decoder is not among --position-stacks encoder"),
-    (dict(position_stacks="encoders"), "--position-stacks 'encoders' is not encoder,decoder"),
-    (dict(position_layers="3"), "numbers from 1 to 2"),
-    (dict(encoder_learned_pos=True), "--encoder-learned-pos and the position encoding t5"),
-    (dict(no_token_positional_embeddings=True), "leave the flag out"),
-    (dict(cross_self_attention=True), "--cross-self-attention mixes"),
-    (dict(decoder_xformers_att_config="{}"), "--decoder-xformers-att-config replaces"),
-    (dict(export=True), "--export is for TorchScript"),
-    (dict(ddp_backend="fully_sharded"), "--ddp-backend fully_sharded"),
-    (dict(base_layers=1), "--base-layers adds layers"),
-    (dict(encoder_attention_heads=5), "cannot be divided into 5"),
-])
+@pytest.mark.parametrize(
+    "settings, what",
+    [
+        ({"position_encoding": "encoder=t6"}, "unknown position encoding 't6'"),
+        ({"position_encoding": "encodr=t5"}, "'encodr' is no stack of this model: encoder or decoder"),
+        ({"position_encoding": "encoder=t5,encoder=t5"}, "neither NAME nor encoder=NAME"),
+        ({"position_encoding": "encoder=t5,"}, "neither NAME nor encoder=NAME"),
+        ({"position_hparams": "enc.num_buckets=8"}, "'enc' is no stack of this model"),
+        ({"position_hparams": "encoder.bucket=8"}, "t5 has no bucket; it accepts"),
+        (
+            {"position_hparams": "encoder.num_buckets=8", "position_stacks": "decoder"},
+            "the encoder is not among --position-stacks decoder",
+        ),
+        (
+            {"position_encoding": "encoder=t5,decoder=alibi", "position_stacks": "encoder"},
+            "the decoder is not among --position-stacks encoder",
+        ),
+        ({"position_stacks": "encoders"}, "--position-stacks 'encoders' is not encoder,decoder"),
+        ({"position_layers": "3"}, "numbers from 1 to 2"),
+        ({"encoder_learned_pos": True}, "--encoder-learned-pos and the position encoding t5"),
+        ({"no_token_positional_embeddings": True}, "leave the flag out"),
+        ({"cross_self_attention": True}, "--cross-self-attention mixes"),
+        ({"decoder_xformers_att_config": "{}"}, "--decoder-xformers-att-config replaces"),
+        ({"export": True}, "--export is for TorchScript"),
+        ({"ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded"),
+        ({"base_layers": 1}, "--base-layers adds layers"),
+        ({"encoder_attention_heads": 5}, "cannot be divided into 5"),
+    ],
+)
 def test_contradictions_are_refused_by_name(settings, what):
     with pytest.raises(ValueError, match=re.escape(what)):
         transformer("transformer_t5", **settings)
@@ -162,8 +176,11 @@ def test_contradictions_are_refused_by_name(settings, what):
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_file_of_another_encoding_is_refused_and_the_stack_named(stack):
     source = transformer("transformer_none", position_encoding=f"{stack}=m4").state_dict()
-    for settings in (dict(position_encoding=f"{stack}=m4m"), dict(position_encoding=f"{stack}=learned"),
-                     dict(position_stacks="decoder" if stack == "encoder" else "encoder")):
+    for settings in (
+        {"position_encoding": f"{stack}=m4m"},
+        {"position_encoding": f"{stack}=learned"},
+        {"position_stacks": "decoder" if stack == "encoder" else "encoder"},
+    ):
         with pytest.raises(SignatureMismatch, match=rf"checkpoint's {stack} was trained with \[pe:m4\|"):
             transformer("transformer_none", **settings).load_state_dict(copy.deepcopy(source))
 
@@ -212,9 +229,10 @@ def test_checkpointed_and_offloaded_activations_give_the_same_gradients(name, la
     """Also with two forward passes before the backward, of different lengths."""
     results = []
     source, lengths, previous = translation_batch()
-    for how in ({}, dict(checkpoint_activations=True), dict(offload_activations=True)):
-        model = transformer(f"transformer_{name}", encoder_layerdrop=layerdrop,
-                            decoder_layerdrop=layerdrop, dropout=0.1, **how).train()
+    for how in ({}, {"checkpoint_activations": True}, {"offload_activations": True}):
+        model = transformer(
+            f"transformer_{name}", encoder_layerdrop=layerdrop, decoder_layerdrop=layerdrop, dropout=0.1, **how
+        ).train()
         shorter = (source[:2, 3:], lengths[:2], previous[:2, :5])
         (loss_of(model, (source, lengths, previous)) + loss_of(model, shorter)).backward()
         results.append(gradients(model))
@@ -230,8 +248,10 @@ def test_offloading_saves_a_layers_input_outside_and_a_stock_stack_recomputes_to
     from torch.autograd import graph
 
     saved = []
-    monkeypatch.setattr("fairseq_relpos.override.save_on_cpu", lambda: graph.saved_tensors_hooks(
-        lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor))
+    monkeypatch.setattr(
+        "fairseq_relpos.override.save_on_cpu",
+        lambda: graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor),
+    )
     model = transformer("transformer_t5", offload_activations=True, position_stacks="decoder").train()
     loss_of(model, translation_batch()).backward()
     assert saved.count((7, 3, 24)) >= 2  # x of both decoder layers

@@ -8,7 +8,7 @@ from fairseq_relpos import around_attention
 from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.unpadding import RealTokens
 
-NO_DROPOUT = dict(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 PAD = 1
 
 

@@ -57,7 +57,17 @@ def test_a_stack_of_stock_fairseq_beside_ours(monkeypatch, tmp_path, capsys):
     task = Namespace(source_dictionary=dictionary(), target_dictionary=dictionary())
     settings = Namespace(model=model.args, task=Namespace(data=str(tmp_path)))
     monkeypatch.setattr(attention_plot, "load_model", lambda *_: (model, settings, task))
-    command = ["plot", "attention", "x.pt", "--text", "w1 w2", "--target", "w3 w4 w5", "--output", str(tmp_path / "a.svg")]
+    command = [
+        "plot",
+        "attention",
+        "x.pt",
+        "--text",
+        "w1 w2",
+        "--target",
+        "w3 w4 w5",
+        "--output",
+        str(tmp_path / "a.svg"),
+    ]
     assert main([*command, "--stack", "decoder"]) == 0
     assert "decoder: 2 layers x 3 heads x 4 tokens" in capsys.readouterr().out
     assert main([*command, "--stack", "encoder"]) == 1
@@ -76,26 +86,41 @@ def test_a_text_becomes_a_picture(ending, checkpoint, tmp_path, capsys):
 
 def test_words_that_the_model_does_not_know_are_named(checkpoint, tmp_path, capsys):
     path = tmp_path / "a.svg"
-    command = ["plot", "attention", checkpoint, "--text", "w1 cat $w2$", "--layers", "3",
-               "--heads", "1,3", "--output", str(path)]
+    command = [
+        "plot",
+        "attention",
+        checkpoint,
+        "--text",
+        "w1 cat $w2$",
+        "--layers",
+        "3",
+        "--heads",
+        "1,3",
+        "--output",
+        str(path),
+    ]
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "not in the dictionary, read as <unk>: cat $w2$", "encoder: 1 layers x 2 heads x 5 tokens",
+        "not in the dictionary, read as <unk>: cat $w2$",
+        "encoder: 1 layers x 2 heads x 5 tokens",
     ]
 
 
-@pytest.mark.parametrize("more, what", [
-    (["--text", " "], "--text is empty"),
-    (["--text", "the cat"], "nothing of it is in the dictionary, it begins with 'the'"),
-    (["--text", "w1 " * 40], "a sequence of 42 tokens, but .* 32 absolute positions"),
-    (["--text", TEXT, "--stack", "decoder"], "--stack decoder: this model has no decoder"),
-    (["--text", TEXT, "--layers", "4"], "--layers 4: numbers from 1 to 3"),
-    (["--text", TEXT, "--heads", "one"], "--heads one: numbers from 1 to 3"),
-    (["--text", TEXT, "--data", "absent"], "absent"),
-    (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent: no such"),
-    (["--text", TEXT, "--sentencepiece-model", __file__], "is no sentencepiece model"),
-    (["--text", TEXT, "--output", "a.pdf"], "--output a.pdf: pictures are written as .png or .svg"),
-])
+@pytest.mark.parametrize(
+    "more, what",
+    [
+        (["--text", " "], "--text is empty"),
+        (["--text", "the cat"], "nothing of it is in the dictionary, it begins with 'the'"),
+        (["--text", "w1 " * 40], "a sequence of 42 tokens, but .* 32 absolute positions"),
+        (["--text", TEXT, "--stack", "decoder"], "--stack decoder: this model has no decoder"),
+        (["--text", TEXT, "--layers", "4"], "--layers 4: numbers from 1 to 3"),
+        (["--text", TEXT, "--heads", "one"], "--heads one: numbers from 1 to 3"),
+        (["--text", TEXT, "--data", "absent"], "absent"),
+        (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent: no such"),
+        (["--text", TEXT, "--sentencepiece-model", __file__], "is no sentencepiece model"),
+        (["--text", TEXT, "--output", "a.pdf"], "--output a.pdf: pictures are written as .png or .svg"),
+    ],
+)
 def test_what_cannot_be_drawn_is_said_in_one_line(more, what, checkpoint, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["plot", "attention", checkpoint, *more]) == 1
@@ -110,8 +135,8 @@ def test_a_sentencepiece_model_beside_the_dictionary_is_used(checkpoint, data, t
     text = data / "text"
     text.write_text("\n".join(f"w{i % 40} w{i % 7}" for i in range(200)))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(tmp_path / "spm"), vocab_size=15,
-        minloglevel=2)
+        input=str(text), model_prefix=str(tmp_path / "spm"), vocab_size=15, minloglevel=2
+    )
     command = ["plot", "attention", checkpoint, "--text", "w1", "--output", str(tmp_path / "a.png")]
     assert main(command) == 0
     (tmp_path / "spm.model").rename(data / "spm.model")

@@ -70,8 +70,7 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path, monkeypatch, length,
     settings = Namespace(model=model.args)
     monkeypatch.setattr(bias_plot, "load_positions", lambda *_: (model, settings, 7))
     with pytest.raises(ValueError, match=message):
-        bias_plot.run(Namespace(checkpoint="x.pt", data=None, stack=None, length=length,
-                               output=tmp_path / "b.png"))
+        bias_plot.run(Namespace(checkpoint="x.pt", data=None, stack=None, length=length, output=tmp_path / "b.png"))
 
 
 def sequence_encoder(arch):
@@ -83,17 +82,20 @@ def sequence_encoder(arch):
     return model
 
 
-@pytest.mark.parametrize("build, arch, task", [
-    (roberta, "roberta_t5", "masked_lm"),
-    (transformer, "transformer_t5", "translation"),
-    (sequence_encoder, "sequence_encoder_t5", "sequence_labels"),
-])
+@pytest.mark.parametrize(
+    "build, arch, task",
+    [
+        (roberta, "roberta_t5", "masked_lm"),
+        (transformer, "transformer_t5", "translation"),
+        (sequence_encoder, "sequence_encoder_t5", "sequence_labels"),
+    ],
+)
 def test_a_checkpoint_alone_is_enough(build, arch, task, tmp_path, monkeypatch, capsys):
     model = build(arch)
     args = Namespace(**{**vars(model.args), "arch": arch, "_name": arch})
-    settings = convert_namespace_to_omegaconf(Namespace(
-        **vars(args), task=task, data="no/such/folder", criterion="cross_entropy",
-    ))
+    settings = convert_namespace_to_omegaconf(
+        Namespace(**vars(args), task=task, data="no/such/folder", criterion="cross_entropy")
+    )
     save(tmp_path / "start.pt", settings, args, model)
     titles = []
     monkeypatch.setattr(figures, "save", lambda figure, path: titles.append(figure.get_suptitle()) or path)

@@ -47,7 +47,15 @@ def drawn(monkeypatch, tmp_path, arch, model=roberta, **options):
     monkeypatch.setattr(encoding_plots, "load_positions", lambda *_: (model, Namespace(model=model.args), 7))
     titles = []
     monkeypatch.setattr(encoding_plots, "save", lambda figure, path: titles.append(figure.axes[0].get_title()))
-    given = dict(what="x.pt", data=None, stack=None, layer=None, heads=8, reach=6, output=tmp_path / "x.png")
+    given = {
+        "what": "x.pt",
+        "data": None,
+        "stack": None,
+        "layer": None,
+        "heads": 8,
+        "reach": 6,
+        "output": tmp_path / "x.png",
+    }
     encoding_plots.Curve.run(Namespace(**{**given, **options}))
     return titles[0]
 
@@ -72,5 +80,11 @@ def test_a_curve_of_a_model_says_which_layer_it_is_of(monkeypatch, tmp_path):
 
 def test_a_stack_that_is_stock_fairseq_is_named(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="the decoder of x.pt is stock fairseq"):
-        drawn(monkeypatch, tmp_path, "transformer_t5", model=transformer, stack="decoder",
-              settings={"position_stacks": "encoder"})
+        drawn(
+            monkeypatch,
+            tmp_path,
+            "transformer_t5",
+            model=transformer,
+            stack="decoder",
+            settings={"position_stacks": "encoder"},
+        )

@@ -17,9 +17,11 @@ def cells(table):
 
 def test_differences_are_paired_by_seed_and_not_of_the_means():
     runs = [
-        finished("learned", 1, 5.0, 4.0), finished("learned", 2, 5.0, 3.0),
-        finished("t5", 1, 5.0, 3.5), finished("t5", 3, 5.0, 1.0),
-    ]  # fmt: skip
+        finished("learned", 1, 5.0, 4.0),
+        finished("learned", 2, 5.0, 3.0),
+        finished("t5", 1, 5.0, 3.5),
+        finished("t5", 3, 5.0, 1.0),
+    ]
     head, _, learned, t5 = cells(losses.table(runs, "learned"))
     assert head == ["encoding", "seeds", "updates", "valid (nats)", "valid - learned"]
     assert learned == ["learned", "2", "200", "3.500 ± 0.707", "0"]

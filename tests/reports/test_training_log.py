@@ -8,8 +8,9 @@ from fairseq_relpos.reports.training_log import Run, how_alike, read_run, tell_v
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
     end_of_epoch = {"epoch": 1, "train_loss": "9", "train_num_updates": "20"}
-    run = read_run(log_of(tmp_path / "a", inner(10, 2), inner(20, 1), valid(20, 4), valid(20, 3, "valid1"),
-                          end_of_epoch))
+    run = read_run(
+        log_of(tmp_path / "a", inner(10, 2), inner(20, 1), valid(20, 4), valid(20, 3, "valid1"), end_of_epoch)
+    )
     assert run.train == {10: 2 * math.log(2), 20: math.log(2)}
     assert run.valid == {"valid": {20: 4 * math.log(2)}, "valid1": {20: 3 * math.log(2)}}
     assert (run.name, run.encoding, run.seed, run.parameters) == ("a", "tupe_r", 3, 12345)
@@ -53,14 +54,19 @@ def test_runs_with_other_hyperparameters_are_no_seeds_of_one_another(tmp_path):
     ]
     tell_variants_apart(runs)
     assert [r.encoding for r in runs] == [
-        "t5 (defaults)", "t5 (num_buckets=16 layers first)", "encoder=t5,decoder=alibi"
+        "t5 (defaults)",
+        "t5 (num_buckets=16 layers first)",
+        "encoder=t5,decoder=alibi",
     ]
     with pytest.raises(ValueError, match="x and y are both m4 with seed 2"):
         tell_variants_apart([Run("x", "m4", 2), Run("y", "m4", 2)])
 
 
 def test_what_runs_differ_in_beside_their_encoding():
-    command = "'launch' '--nnodes' '{1}' '--' 'd' '--user-dir' '.' '--arch' 'roberta_{0}' '--adam-betas' '(0.9, 0.98)' '--seed' '{1}' '--lr' '{2}'"
+    command = (
+        "'launch' '--nnodes' '{1}' '--' 'd' '--user-dir' '.' '--arch' 'roberta_{0}' '--adam-betas' '(0.9, 0.98)' "
+        "'--seed' '{1}' '--lr' '{2}'"
+    )
     alike = [command.format("t5", 1, "1e-3"), command.format("shaw", 2, "1e-3") + " '--save-dir' 'x'"]
     assert how_alike(alike, "encoding and seed") == "All runs differ in encoding and seed alone."
     told = how_alike([*alike, command.format("t5", 3, "2e-3") + " '--fp16'"], "encoding and seed")

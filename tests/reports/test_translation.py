@@ -35,10 +35,23 @@ def command(tmp_path, hypotheses, references, *flags):
     for name, lines in (("ours", hypotheses), ("theirs", references)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     printed = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", tmp_path / "theirs", "-i", tmp_path / "ours", "-w", "6",
-         "-f", "text", *flags],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "sacrebleu",
+            tmp_path / "theirs",
+            "-i",
+            tmp_path / "ours",
+            "-w",
+            "6",
+            "-f",
+            "text",
+            *flags,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     signature, score = printed.strip().split(" = ", 1)
     return float(score.split()[0]), signature
 
@@ -83,8 +96,7 @@ def test_compounds_are_split_at_hyphens_on_both_sides(tmp_path):
     assert translation.split_compounds(["Der gut-gelaunte Hund - ja - sieht ."]) == [split]
     # Moses tokens with hyphens split, as those of WMT17
     assert translation.split_compounds(["Der gut @-@ gelaunte Hund - ja - sieht ."]) == [split]
-    sides = [translation.split_compounds(translation.Text.of(lines, "de").tokens)
-             for lines in (HYPOTHESES, REFERENCES)]  # fmt: skip
+    sides = [translation.split_compounds(translation.Text.of(lines, "de").tokens) for lines in (HYPOTHESES, REFERENCES)]
     flags = ["--tokenize", "none", "--smooth-method", "none", "--force", "-m", "bleu"]
     check_against_command(scored()["compound-split"], tmp_path, *sides, *flags)
     assert scored()["compound-split"].value != scored()["multi-bleu"].value
@@ -140,10 +152,24 @@ def test_p_is_small_for_a_better_system_and_not_for_one_that_is_as_good(tmp_path
     for name, lines in (("ref", references), ("base", baseline), ("alike", alike)):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     printed = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", tmp_path / "ref", "-i", tmp_path / "base", tmp_path / "alike",
-         "-m", "bleu", "--paired-bs", "-f", "json"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "sacrebleu",
+            tmp_path / "ref",
+            "-i",
+            tmp_path / "base",
+            tmp_path / "alike",
+            "-m",
+            "bleu",
+            "--paired-bs",
+            "-f",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert f'"p_value": {found["alike"]}' in printed
 
 
@@ -157,16 +183,28 @@ def test_a_mean_has_a_deviation_where_there_are_several_values():
 
 
 def evaluated(encoding, seed, hypotheses=HYPOTHESES):
-    run = Run(f"{encoding}-seed{seed}", encoding, seed, parameters=1234, seconds=120, train={50: 3.0, 100: 2.0},
-              valid_nll={"valid": {50: 3.5, 100: 2.5 + seed}}, tokens_per_second={50: 100, 100: 300})  # fmt: skip
+    run = Run(
+        f"{encoding}-seed{seed}",
+        encoding,
+        seed,
+        parameters=1234,
+        seconds=120,
+        train={50: 3.0, 100: 2.0},
+        valid_nll={"valid": {50: 3.5, 100: 2.5 + seed}},
+        tokens_per_second={50: 100, 100: 300},
+    )
     texts = [translation.Text.of(lines, "de") for lines in (hypotheses, REFERENCES)]
     return report.Evaluated(run, {"news": list(hypotheses)}, {"news": translation.scores(*texts)})
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return [evaluated("none", 1), evaluated("none", 2, HYPOTHESES[:3] + REFERENCES[3:]),
-            evaluated("t5", 1, REFERENCES), evaluated("m4", 2)]  # fmt: skip
+    return [
+        evaluated("none", 1),
+        evaluated("none", 2, HYPOTHESES[:3] + REFERENCES[3:]),
+        evaluated("t5", 1, REFERENCES),
+        evaluated("m4", 2),
+    ]
 
 
 def cells(table, encoding):

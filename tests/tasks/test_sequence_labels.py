@@ -47,9 +47,8 @@ def task_on(folder):
 
 def small_model(task, name="shaw", **settings):
     args = Namespace(
-        encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=2,
-        max_source_positions=8, **settings,
-    )  # fmt: skip
+        encoder_embed_dim=16, encoder_ffn_embed_dim=32, encoder_attention_heads=2, max_source_positions=8, **settings
+    )
     ARCH_CONFIG_REGISTRY[f"sequence_encoder_{name}"](args)
     torch.manual_seed(1)
     return ARCH_MODEL_REGISTRY[f"sequence_encoder_{name}"].build_model(args, task).eval()
@@ -148,12 +147,16 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, replace, words):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("kind, replace", [
-    (VECTORS, {"inputs": np.zeros((36, 2)), "labels": np.zeros(8)}),
-    ("symbols", {"labels": np.zeros(8, np.int32), "inputs": np.zeros(36, np.uint8)}),
-    ("symbols", {"labels": np.zeros(8, bool)}),
-    ("symbols", {"lengths": np.array(LENGTHS, np.uint8)}), ("symbols", {"lengths": np.array(LENGTHS, np.uint64)}),
-])
+@pytest.mark.parametrize(
+    "kind, replace",
+    [
+        (VECTORS, {"inputs": np.zeros((36, 2)), "labels": np.zeros(8)}),
+        ("symbols", {"labels": np.zeros(8, np.int32), "inputs": np.zeros(36, np.uint8)}),
+        ("symbols", {"labels": np.zeros(8, bool)}),
+        ("symbols", {"lengths": np.array(LENGTHS, np.uint8)}),
+        ("symbols", {"lengths": np.array(LENGTHS, np.uint64)}),
+    ],
+)
 def test_numpys_own_types_are_taken(tmp_path, kind, replace):
     task = task_on(write(tmp_path, kind=kind, **replace))
     task.load_dataset("train")
@@ -180,12 +183,35 @@ def test_another_split_must_fit_to_train(tmp_path):
 
 def train(folder, *more):
     return fairseq(
-        "train", folder, "--user-dir", "fairseq_relpos", "--task", "sequence_labels",
-        "--criterion", "sequence_labels", "--arch", "sequence_encoder_learned",
-        "--encoder-embed-dim", 16, "--encoder-attention-heads", 2, "--optimizer", "adam",
-        "--lr", 0.01, "--batch-size", 4, "--max-epoch", 1, "--num-workers", 0, "--cpu",
-        "--save-dir", folder / "save", *more,
-    )  # fmt: skip
+        "train",
+        folder,
+        "--user-dir",
+        "fairseq_relpos",
+        "--task",
+        "sequence_labels",
+        "--criterion",
+        "sequence_labels",
+        "--arch",
+        "sequence_encoder_learned",
+        "--encoder-embed-dim",
+        16,
+        "--encoder-attention-heads",
+        2,
+        "--optimizer",
+        "adam",
+        "--lr",
+        0.01,
+        "--batch-size",
+        4,
+        "--max-epoch",
+        1,
+        "--num-workers",
+        0,
+        "--cpu",
+        "--save-dir",
+        folder / "save",
+        *more,
+    )
 
 
 def last_line(done):
@@ -208,10 +234,22 @@ def test_a_sequence_longer_than_the_table_is_an_error(tmp_path):
 def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path, capsys):
     """Also: the commands know the task, and its losses are what the log says."""
     write(write(tmp_path), "valid")
-    done = train(tmp_path, "--arch", "sequence_encoder_t5", "--log-format", "json", "--log-file", tmp_path / "train.log")
+    done = train(
+        tmp_path, "--arch", "sequence_encoder_t5", "--log-format", "json", "--log-file", tmp_path / "train.log"
+    )
     assert done.returncode == 0, done.stdout
-    command = [sys.executable, "-m", "fairseq_relpos", "plot", "attention", tmp_path / "save" / "checkpoint_last.pt",
-               "--text", "a b d", "--output", tmp_path / "a.png"]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_relpos",
+        "plot",
+        "attention",
+        tmp_path / "save" / "checkpoint_last.pt",
+        "--text",
+        "a b d",
+        "--output",
+        tmp_path / "a.png",
+    ]
     shown = subprocess.run(command, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert "heads x 3 tokens" in shown.stdout

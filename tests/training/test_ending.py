@@ -14,12 +14,32 @@ TESTS = Path(__file__).parents[1]
 
 def trials(data, folder, runs=1):
     """Name -> what process_ends.py does."""
-    model = ["--user-dir", "fairseq_relpos", "--path", f"{folder}/one/checkpoint_last.pt", "--task", "masked_lm",
-             "--cpu", "--batch-size", "4", "--required-batch-size-multiple", "1"]  # fmt: skip
+    model = [
+        "--user-dir",
+        "fairseq_relpos",
+        "--path",
+        f"{folder}/one/checkpoint_last.pt",
+        "--task",
+        "masked_lm",
+        "--cpu",
+        "--batch-size",
+        "4",
+        "--required-batch-size-multiple",
+        "1",
+    ]
 
     def train(save_dir, *more, **trial):
-        arguments = masked_lm(data, f"{folder}/{save_dir}", "fairseq_relpos", "--arch", "roberta_t5", "--max-update",
-                              3, "--disable-validation", *more)  # fmt: skip
+        arguments = masked_lm(
+            data,
+            f"{folder}/{save_dir}",
+            "fairseq_relpos",
+            "--arch",
+            "roberta_t5",
+            "--max-update",
+            3,
+            "--disable-validation",
+            *more,
+        )
         return {"command": "train", "arguments": arguments, "runs": runs, "ranks": 2, **trial}
 
     return {
@@ -40,8 +60,13 @@ def found(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ends")
     wanted = trials(data, folder)
     (folder / "trials.json").write_text(json.dumps(list(wanted.values())))
-    done = subprocess.run([sys.executable, TESTS / "process_ends.py", folder / "trials.json"], capture_output=True,
-                          text=True, timeout=300, cwd=TESTS.parent)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, TESTS / "process_ends.py", folder / "trials.json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=TESTS.parent,
+    )
     assert done.returncode == 0, done.stderr
     return dict(zip(wanted, map(json.loads, done.stdout.splitlines())))
 

@@ -24,8 +24,9 @@ PREFIX = "fairseq_relpos: error: "
 
 
 def arguments(data, save_dir, *more, arch="roberta_tupe_r"):
-    return masked_lm(data, save_dir, USER_DIR, "--arch", arch, "--required-batch-size-multiple", 1,
-                     "--disable-validation", *more)
+    return masked_lm(
+        data, save_dir, USER_DIR, "--arch", arch, "--required-batch-size-multiple", 1, "--disable-validation", *more
+    )
 
 
 def error_of(run, seconds=180):
@@ -97,8 +98,16 @@ def test_a_rank_that_nobody_answers_says_where(data, tmp_path):
 def test_a_port_in_use_is_named(data, tmp_path):
     port = free_port()
     busy = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-    rank = Run(arguments(data, tmp_path / "run"), tmp_path / "log", MASTER_ADDR="127.0.0.1",
-               MASTER_PORT=port, WORLD_SIZE=2, RANK=0, LOCAL_RANK=0, RELPOS_JOIN_TIMEOUT=3)
+    rank = Run(
+        arguments(data, tmp_path / "run"),
+        tmp_path / "log",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=port,
+        WORLD_SIZE=2,
+        RANK=0,
+        LOCAL_RANK=0,
+        RELPOS_JOIN_TIMEOUT=3,
+    )
     assert f"port {port} of " in error_of(rank)
     del busy
 
@@ -235,13 +244,16 @@ def the_checkpoint_has_code(folder):
     torch.save({"model": {}, "args": Path}, folder / "hostile.pt")
 
 
-@pytest.mark.parametrize("how, failing, said", [
-    (facts_are_lost, 1, "KeyError: 'lost'"),
-    (data_are_missing, 1, "nowhere"),
-    (the_last_checkpoint_is_damaged, 0, "is cut short"),
-    (the_checkpoint_has_code, 0, "hostile.pt contains"),
-    (no_room, 0, "no room"),
-])
+@pytest.mark.parametrize(
+    "how, failing, said",
+    [
+        (facts_are_lost, 1, "KeyError: 'lost'"),
+        (data_are_missing, 1, "nowhere"),
+        (the_last_checkpoint_is_damaged, 0, "is cut short"),
+        (the_checkpoint_has_code, 0, "hostile.pt contains"),
+        (no_room, 0, "no room"),
+    ],
+)
 def test_what_fails_on_one_rank_ends_the_others_in_one_line_that_names_it(data, tmp_path, how, failing, said):
     more = ("--restore-file", tmp_path / "hostile.pt") if how is the_checkpoint_has_code else ()
     command = arguments(data, tmp_path / "run", "--max-update", 2, *more)
@@ -269,8 +281,11 @@ def trainer_with(ddp_backend, world_size=2, find_unused=False):
     model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "spare": torch.nn.Linear(2, 2)})
     model["used"](torch.ones(1, 2)).sum().backward()
     distributed = SimpleNamespace(ddp_backend=ddp_backend, find_unused_parameters=find_unused)
-    return SimpleNamespace(get_model=lambda: model, data_parallel_world_size=world_size,
-                           cfg=SimpleNamespace(distributed_training=distributed))
+    return SimpleNamespace(
+        get_model=lambda: model,
+        data_parallel_world_size=world_size,
+        cfg=SimpleNamespace(distributed_training=distributed),
+    )
 
 
 def test_parameters_that_ddp_would_wait_for_are_named(caplog):
@@ -296,10 +311,13 @@ def test_a_rank_that_dies_ends_the_other(data, tmp_path):
 
 def start(script, *arguments, **environment):
     return subprocess.Popen(
-        ["bash", ROOT / "scripts" / script, *map(str, arguments)], text=True, cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["bash", ROOT / "scripts" / script, *map(str, arguments)],
+        text=True,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
-    )  # fmt: skip
+    )
 
 
 def end_of(process, seconds=300):
@@ -338,8 +356,11 @@ def with_plugin(command, folder):
 
 def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     """One rank kills itself after the 5th update of the first start; both go on from it."""
-    dies = plugin(tmp_path / "dies", "if update == 6 and os.environ['RANK'] == '1':\n"
-                  "    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)")
+    dies = plugin(
+        tmp_path / "dies",
+        "if update == 6 and os.environ['RANK'] == '1':\n"
+        "    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)",
+    )
     command = arguments(data, tmp_path / "run", "--max-update", 8, "--save-interval-updates", 4)
     code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *with_plugin(command, dies))
     assert code == 0, printed
@@ -351,9 +372,12 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
 
 def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
     """The ranks stop on a signal that the launcher knows nothing of, and are started again."""
-    fails = plugin(tmp_path / "fails", "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-                   "    os.kill(os.getpid(), signal.SIGUSR1)\n"
-                   "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')")
+    fails = plugin(
+        tmp_path / "fails",
+        "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')",
+    )
     command = arguments(data, tmp_path / "run", "--max-update", 8)
     code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *with_plugin(command, fails))
     assert code == 1, printed
@@ -364,18 +388,24 @@ def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
 
 def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp_path):
     """The launcher gets SIGTERM as the rank begins its 5th update."""
-    stops = plugin(tmp_path / "stops", "if update == 5:\n"
-                   "    os.kill(int(os.environ['LAUNCHER']), signal.SIGTERM)\n"
-                   "    from fairseq_relpos.training.stopping import REQUEST\n"
-                   "    while not REQUEST.signal: signal.sigtimedwait([], 0.05)")
+    stops = plugin(
+        tmp_path / "stops",
+        "if update == 5:\n"
+        "    os.kill(int(os.environ['LAUNCHER']), signal.SIGTERM)\n"
+        "    from fairseq_relpos.training.stopping import REQUEST\n"
+        "    while not REQUEST.signal: signal.sigtimedwait([], 0.05)",
+    )
     command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), stops)
     flags = ("--nproc_per_node", 1, "--", *command)
     shell = 'LAUNCHER=$$ exec bash "$@"'
     process = subprocess.Popen(
-        ["bash", "-c", shell, "launch", ROOT / "scripts/launch_torchrun.sh", *map(str, flags)], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["bash", "-c", shell, "launch", ROOT / "scripts/launch_torchrun.sh", *map(str, flags)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    )
     code, printed = end_of(process)
     assert code == 75, printed
     assert "SIGTERM after 5 updates: checkpoint_last.pt is saved" in printed
@@ -383,22 +413,42 @@ def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp
     assert "@ 5 updates" in train(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "log")
 
 
-@pytest.mark.parametrize("given, said", [
-    (("DATA",), "no -- between"),
-    (("--nproc_per_node", 2, "--"), "no data folder"),
-    (("--nnodes", 2, "--nproc_per_node", 1, "--", "DATA"), "needs --master_addr"),
-    (("--nnodes", "two", "--master_addr", "h", "--nproc_per_node", 1, "--", "DATA"), "--nnodes two is not a number"),
-    (("--nnodes", 2, "--node_rank", 2, "--master_addr", "h", "--nproc_per_node", 1, "--", "DATA"), "count from 0"),
-    (("--", "DATA"), "no GPU here: say how many processes"),
-])
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (("DATA",), "no -- between"),
+        (("--nproc_per_node", 2, "--"), "no data folder"),
+        (("--nnodes", 2, "--nproc_per_node", 1, "--", "DATA"), "needs --master_addr"),
+        (
+            ("--nnodes", "two", "--master_addr", "h", "--nproc_per_node", 1, "--", "DATA"),
+            "--nnodes two is not a number",
+        ),
+        (("--nnodes", 2, "--node_rank", 2, "--master_addr", "h", "--nproc_per_node", 1, "--", "DATA"), "count from 0"),
+        (("--", "DATA"), "no GPU here: say how many processes"),
+    ],
+)
 def test_launch_torchrun_says_what_is_missing(given, said):
     code, printed = launch(*given)
     assert code == 1 and said in printed.splitlines()[-1]
 
 
 def test_nodes_that_do_not_come_are_named():
-    code, printed = launch("--nnodes", 3, "--node_rank", 0, "--master_addr", "127.0.0.1", "--master_port", free_port(),
-                           "--nproc_per_node", 1, "--", "DATA", "--cpu", RELPOS_JOIN_TIMEOUT="1")
+    code, printed = launch(
+        "--nnodes",
+        3,
+        "--node_rank",
+        0,
+        "--master_addr",
+        "127.0.0.1",
+        "--master_port",
+        free_port(),
+        "--nproc_per_node",
+        1,
+        "--",
+        "DATA",
+        "--cpu",
+        RELPOS_JOIN_TIMEOUT="1",
+    )
     assert code == 1 and len(printed.splitlines()) == 1
     assert "after 1 s 2 of 3 nodes have not joined: 1, 2 (here: 1 on " in printed.splitlines()[-1]
 
@@ -469,9 +519,15 @@ def slurm(tmp_path):
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "here", "SLURM_NTASKS": "2", "SLURM_NNODES": "1",
-           "SLURM_SUBMIT_DIR": str(ROOT), "SCONTROL_LOG": str(tmp_path / "scontrol.log"),
-           "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "here",
+        "SLURM_NTASKS": "2",
+        "SLURM_NNODES": "1",
+        "SLURM_SUBMIT_DIR": str(ROOT),
+        "SCONTROL_LOG": str(tmp_path / "scontrol.log"),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
 
     def run(*arguments, srun=SRUN, **more):
         (programs / "srun").write_text(srun)
@@ -495,8 +551,9 @@ def test_a_preempted_slurm_job_saves_and_is_put_into_the_queue_again(data, tmp_p
 def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(data, tmp_path, slurm):
     """--kill-on-bad-exit: the first 75 has the other tasks killed, and srun's code is theirs."""
     signalled = plugin(tmp_path / "signalled", "if update == 2: os.kill(os.getpid(), signal.SIGUSR1)")
-    code, printed = slurm(*with_plugin(arguments(data, tmp_path / "run"), signalled),
-                          srun=SRUN.replace("exit $code", "exit 137"))  # fmt: skip
+    code, printed = slurm(
+        *with_plugin(arguments(data, tmp_path / "run"), signalled), srun=SRUN.replace("exit $code", "exit 137")
+    )
     assert code == 75, printed
     assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
 

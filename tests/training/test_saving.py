@@ -22,8 +22,19 @@ USER_DIR = "fairseq_relpos"
 
 def arguments(data, save_dir, *more):
     """Dropout on, so that a resumed run has to draw the same."""
-    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_tupe_r", "--dropout", 0.1,
-                     "--required-batch-size-multiple", 1, "--disable-validation", *more)
+    return masked_lm(
+        data,
+        save_dir,
+        USER_DIR,
+        "--arch",
+        "roberta_tupe_r",
+        "--dropout",
+        0.1,
+        "--required-batch-size-multiple",
+        1,
+        "--disable-validation",
+        *more,
+    )
 
 
 def weights(folder):
@@ -58,8 +69,19 @@ def test_the_loss_scale_grows_as_if_the_run_had_not_stopped(data, tmp_path):
 
 def test_patience_goes_on(data, tmp_path):
     """Nothing is ever better than the first validation."""
-    command = masked_lm(data, tmp_path / "run", USER_DIR, "--arch", "roberta_t5", "--lr", 0, "--patience", 3,
-                        "--validate-interval-updates", 1)  # fmt: skip
+    command = masked_lm(
+        data,
+        tmp_path / "run",
+        USER_DIR,
+        "--arch",
+        "roberta_t5",
+        "--lr",
+        0,
+        "--patience",
+        3,
+        "--validate-interval-updates",
+        1,
+    )
     train([*command, "--max-update", "2"], tmp_path / "log")
     printed = train([*command, "--max-update", "9"], tmp_path / "log")
     assert "early stop since valid performance hasn't improved for last 3 runs" in printed
@@ -87,8 +109,16 @@ def test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batch
     data = binarise_translation(tmp_path / "corpus")  # 8 batches an epoch
 
     def run(folder, end):
-        command = translation(data, tmp_path / folder, USER_DIR, "--max-update", end, "--disable-validation",
-                              "--no-epoch-checkpoints", arch="transformer_t5")  # fmt: skip
+        command = translation(
+            data,
+            tmp_path / folder,
+            USER_DIR,
+            "--max-update",
+            end,
+            "--disable-validation",
+            "--no-epoch-checkpoints",
+            arch="transformer_t5",
+        )
         return train(command, tmp_path / "log")
 
     assert "epoch 003" in run("whole", 23)
@@ -178,20 +208,26 @@ def test_a_folder_that_cannot_be_written_ends_in_one_line(data, tmp_path, flag):
 def test_the_predecessor_is_kept_only_where_no_numbered_checkpoint_serves(data, tmp_path):
     every = ("--max-update", 6, "--save-interval-updates", 2, "--no-epoch-checkpoints")
     train(arguments(data, tmp_path / "one", *every, "--keep-interval-updates", 1), tmp_path / "log")
-    assert sorted(os.listdir(tmp_path / "one")) == [
-        "checkpoint_1_6.pt", "checkpoint_last.pt", "checkpoint_previous.pt"]
+    assert sorted(os.listdir(tmp_path / "one")) == ["checkpoint_1_6.pt", "checkpoint_last.pt", "checkpoint_previous.pt"]
     train(arguments(data, tmp_path / "all", *every), tmp_path / "log")
     assert sorted(os.listdir(tmp_path / "all")) == [
-        "checkpoint_1_2.pt", "checkpoint_1_4.pt", "checkpoint_1_6.pt", "checkpoint_last.pt"]
+        "checkpoint_1_2.pt",
+        "checkpoint_1_4.pt",
+        "checkpoint_1_6.pt",
+        "checkpoint_last.pt",
+    ]
 
 
 # Reading
 
 
-@pytest.mark.parametrize("given, what", [
-    (("--arch", "roberta_base"), "the checkpoint is not of this model: it lacks"),
-    (("--restore-file", "."), "--restore-file . is a folder: give a .pt file"),
-])
+@pytest.mark.parametrize(
+    "given, what",
+    [
+        (("--arch", "roberta_base"), "the checkpoint is not of this model: it lacks"),
+        (("--restore-file", "."), "--restore-file . is a folder: give a .pt file"),
+    ],
+)
 def test_what_cannot_be_gone_on_with_is_one_line(data, uninterrupted, tmp_path, given, what):
     (tmp_path / "run").mkdir()
     os.link(uninterrupted / "checkpoint_last.pt", tmp_path / "run" / "checkpoint_last.pt")
@@ -273,14 +309,21 @@ def test_the_most_updates_count_and_not_the_date(tmp_path, lost):
 # Killed
 
 
-def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(
-    data, uninterrupted, tmp_path
-):
+def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(data, uninterrupted, tmp_path):
     """SIGKILL after half of a copy onto checkpoint_last.pt, after half of a first write, and in
     the middle of an update."""
     chance = random.Random(1)
-    command = arguments(data, tmp_path / "run", "--max-update", 20, "--save-interval-updates", 3,
-                        "--keep-interval-updates", 1, "--no-epoch-checkpoints")
+    command = arguments(
+        data,
+        tmp_path / "run",
+        "--max-update",
+        20,
+        "--save-interval-updates",
+        3,
+        "--keep-interval-updates",
+        1,
+        "--no-epoch-checkpoints",
+    )
 
     def die_in_write(number):
         def arm():
@@ -289,15 +332,18 @@ def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(
             def write(path, fill):
                 calls.append(path)
                 if len(calls) == number:
+
                     def half(file):
                         fill(file)
                         file.truncate(file.tell() // 2)
                         file.flush()
                         os.kill(os.getpid(), signal.SIGKILL)
+
                     return real(path, half)
                 return real(path, fill)
 
             saving.write = write
+
         return arm
 
     for number in (4, 5):  # the copy of the second save, the first write of the third
@@ -317,10 +363,10 @@ def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(
 # Another order of the data
 
 
-@pytest.mark.parametrize("more, what", [
-    (("--batch-size", 2), "--batch-size 4, now 2"),
-    (("--tokens-per-sample", 12), "--tokens-per-sample 16, now 12"),
-])
+@pytest.mark.parametrize(
+    "more, what",
+    [(("--batch-size", 2), "--batch-size 4, now 2"), (("--tokens-per-sample", 12), "--tokens-per-sample 16, now 12")],
+)
 def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more, what):
     train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
     command = arguments(data, tmp_path / "run", "--max-update", 6, *more)

@@ -18,8 +18,18 @@ USER_DIR = "fairseq_relpos"
 
 
 def arguments(data, save_dir, *more):
-    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_tupe_r", "--dropout", 0.1,
-                     "--required-batch-size-multiple", 1, *more)
+    return masked_lm(
+        data,
+        save_dir,
+        USER_DIR,
+        "--arch",
+        "roberta_tupe_r",
+        "--dropout",
+        0.1,
+        "--required-batch-size-multiple",
+        1,
+        *more,
+    )
 
 
 def weights(folder):
@@ -79,10 +89,15 @@ def validations(printed):
     return re.findall(r"epoch 00\d \| valid on 'valid' subset \| loss ([\d.]+) .*num_updates (\d+)", printed)
 
 
-@pytest.mark.parametrize("end, stop", [
-    (3, signal_in_validation), (3, signal_in_update(3, signal.SIGUSR1)),  # of the last update
-    (20, signal_in_validation), (20, signal_in_update(16, signal.SIGUSR1)),  # of an epoch's end
-])
+@pytest.mark.parametrize(
+    "end, stop",
+    [
+        (3, signal_in_validation),
+        (3, signal_in_update(3, signal.SIGUSR1)),  # of the last update
+        (20, signal_in_validation),
+        (20, signal_in_update(16, signal.SIGUSR1)),  # of an epoch's end
+    ],
+)
 def test_a_validation_that_a_signal_kept_from_being_made_is_made_first(data, tmp_path, end, stop):
     command = arguments(data, tmp_path / "run", "--max-update", end)
     run = Run(command, tmp_path / "log", before=stop)
@@ -108,6 +123,7 @@ def test_what_is_saved_after_an_update_is_saved_on_a_signal_too(data, tmp_path):
 
 def test_a_signal_to_the_data_loaders_as_well(data, tmp_path):
     """torchrun and Slurm send it to all processes of a rank, also while it waits for batches."""
+
     def arm():
         from torch.utils.data._utils import fetch
 
@@ -122,8 +138,9 @@ def test_a_signal_to_the_data_loaders_as_well(data, tmp_path):
 
         fetch._MapDatasetFetcher.fetch = fetch_and_signal
 
-    command = arguments(data, tmp_path / "run", "--max-update", 3, "--disable-validation", "--num-workers", 1,
-                        "--update-freq", 12)
+    command = arguments(
+        data, tmp_path / "run", "--max-update", 3, "--disable-validation", "--num-workers", 1, "--update-freq", 12
+    )
     run = Run(command, tmp_path / "log", before=arm)
     assert run.wait() == 75, run.printed()
     assert "SIGTERM after 1 updates: checkpoint_last.pt is saved" in run.printed()
@@ -183,8 +200,19 @@ def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path
 
         Trainer.train_step = train_step
 
-    command = arguments(data, tmp_path / "run", "--max-update", 8, "--no-save", "--num-workers", 1,
-                        "--validate-interval-updates", 1, "--max-valid-steps", 1)
+    command = arguments(
+        data,
+        tmp_path / "run",
+        "--max-update",
+        8,
+        "--no-save",
+        "--num-workers",
+        1,
+        "--validate-interval-updates",
+        1,
+        "--max-valid-steps",
+        1,
+    )
     printed = train(command, tmp_path / "log", before=arm)
     counts = [int(found) for found in re.findall(r"(\d+) loaders", printed)]
     assert len(counts) == 8 and max(counts) <= 2
@@ -235,8 +263,18 @@ def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
 
 
 def test_a_collapsing_loss_scale_is_named(data, tmp_path):
-    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", "--fp16",
-                        "--fp16-init-scale", 4, "--min-loss-scale", 0.5)
+    command = arguments(
+        data,
+        tmp_path / "run",
+        "--max-update",
+        9,
+        "--disable-validation",
+        "--fp16",
+        "--fp16-init-scale",
+        4,
+        "--min-loss-scale",
+        0.5,
+    )
     run = Run(command, tmp_path / "log", before=poison(1))
     said = last_line(run)
     assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
@@ -244,8 +282,18 @@ def test_a_collapsing_loss_scale_is_named(data, tmp_path):
 
 
 def test_a_loss_scale_that_stays_at_its_threshold_has_collapsed(data, tmp_path):
-    command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", "--fp16",
-                        "--fp16-init-scale", 4, "--threshold-loss-scale", 1)
+    command = arguments(
+        data,
+        tmp_path / "run",
+        "--max-update",
+        9,
+        "--disable-validation",
+        "--fp16",
+        "--fp16-init-scale",
+        4,
+        "--threshold-loss-scale",
+        1,
+    )
     said = last_line(Run(command, tmp_path / "log", before=poison(1)))
     assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
 
@@ -253,12 +301,14 @@ def test_a_loss_scale_that_stays_at_its_threshold_has_collapsed(data, tmp_path):
 # Half precision without a GPU
 
 
-@pytest.mark.parametrize("how", [
-    ("--fp16",), ("--memory-efficient-fp16",), ("--bf16",), ("--memory-efficient-bf16",), ("--amp",)])
+@pytest.mark.parametrize(
+    "how", [("--fp16",), ("--memory-efficient-fp16",), ("--bf16",), ("--memory-efficient-bf16",), ("--amp",)]
+)
 def test_every_precision_trains_and_resumes(data, tmp_path, how):
     def command(updates):
-        return arguments(data, tmp_path / "run", "--max-update", updates, "--disable-validation",
-                         "--fp16-init-scale", 4, *how)
+        return arguments(
+            data, tmp_path / "run", "--max-update", updates, "--disable-validation", "--fp16-init-scale", 4, *how
+        )
 
     train(command(3), tmp_path / "log")
     assert "@ 3 updates" in train(command(5), tmp_path / "log")
@@ -296,7 +346,9 @@ def test_a_second_ctrl_c_ends_at_once_and_nothing_half_written_stays(data, tmp_p
 
         FairseqTask.optimizer_step = optimizer_step
 
-    command = arguments(data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 2, "--disable-validation")
+    command = arguments(
+        data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 2, "--disable-validation"
+    )
     run = Run(command, tmp_path / "log", before=arm)
     assert run.wait() == 130, run.printed()
     assert "Ctrl-C: this update" in run.printed()
@@ -320,13 +372,17 @@ def test_signals_are_a_python_programs_own_again_after_its_training(data, tmp_pa
 
         command.cli_main = cli_main
 
-    printed = train(arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation"),
-                    tmp_path / "log", before=program)  # fmt: skip
+    printed = train(
+        arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation"),
+        tmp_path / "log",
+        before=program,
+    )
     assert printed.splitlines()[-1] == '["the program\'s own"]'
 
 
 def test_ctrl_c_saves_where_what_reads_the_output_has_ended_by_it(data, tmp_path):
     """fairseq-train ... 2>&1 | tee log"""
+
     def arm():
         from fairseq.tasks import FairseqTask
 
@@ -363,7 +419,9 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
         command.cli_main = cli_main
         signal_in_update(2, signal.SIGTERM)()
 
-    run = Run(arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation"), tmp_path / "log", before=program)
+    run = Run(
+        arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation"), tmp_path / "log", before=program
+    )
     assert run.wait() == -signal.SIGTERM and "not ended" not in run.printed()
 
 

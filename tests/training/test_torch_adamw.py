@@ -16,7 +16,7 @@ from fairseq_relpos.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 
 USER_DIR = "fairseq_relpos"
 # an epsilon that would show if it stood elsewhere
-SETTINGS = dict(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-2, weight_decay=0.1)
+SETTINGS = {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-2, "weight_decay": 0.1}
 
 
 def parameters():
@@ -34,8 +34,12 @@ def steps(optimizer, params, count, seed):
 
 def both():
     theirs, ours = parameters(), parameters()
-    return (FairseqAdam(FairseqAdamConfig(**SETTINGS), theirs), theirs,
-            TorchAdamW(TorchAdamWConfig(**SETTINGS), ours), ours)
+    return (
+        FairseqAdam(FairseqAdamConfig(**SETTINGS), theirs),
+        theirs,
+        TorchAdamW(TorchAdamWConfig(**SETTINGS), ours),
+        ours,
+    )
 
 
 def test_updates_are_those_of_fairseqs_adam_with_decoupled_decay():
@@ -67,8 +71,21 @@ def test_each_goes_on_from_the_others_state():
 
 
 def arguments(data, save_dir, *more):
-    return masked_lm(data, save_dir, USER_DIR, "--arch", "roberta_t5", "--disable-validation",
-                     "--adam-betas", "(0.9, 0.98)", "--weight-decay", 0.01, "--adam-eps", 1e-6, *more)
+    return masked_lm(
+        data,
+        save_dir,
+        USER_DIR,
+        "--arch",
+        "roberta_t5",
+        "--disable-validation",
+        "--adam-betas",
+        "(0.9, 0.98)",
+        "--weight-decay",
+        0.01,
+        "--adam-eps",
+        1e-6,
+        *more,
+    )
 
 
 def weights(folder):
@@ -78,8 +95,9 @@ def weights(folder):
 @pytest.mark.parametrize("first, then", [("adam", "torch_adamw"), ("torch_adamw", "adam")])
 def test_a_training_goes_on_with_the_other(data, tmp_path, first, then):
     def run(folder, optimizer, updates):
-        return train(arguments(data, tmp_path / folder, "--optimizer", optimizer, "--max-update", updates),
-                     tmp_path / "log")
+        return train(
+            arguments(data, tmp_path / folder, "--optimizer", optimizer, "--max-update", updates), tmp_path / "log"
+        )
 
     run("mixed", first, 4)
     assert "@ 4 updates" in run("mixed", then, 8)
@@ -116,8 +134,10 @@ def test_a_resume_takes_the_settings_of_the_command(kind):
 
 def test_gradients_are_divided_by_the_loss_scale_once():
     parameter = torch.nn.Parameter(torch.zeros(1))
-    cfg = Namespace(common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
-                    optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0))  # fmt: skip
+    cfg = Namespace(
+        common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
+        optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0),
+    )
     amp = AMPOptimizer(cfg, [parameter], SGD(cfg.optimizer, [parameter]))
     assert amp.scaler.get_growth_interval() == 7
     amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
@@ -128,8 +148,10 @@ def test_gradients_are_divided_by_the_loss_scale_once():
 
 
 def test_the_scaler_of_amp_goes_on_where_it_was():
-    cfg = Namespace(common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
-                    optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0))  # fmt: skip
+    cfg = Namespace(
+        common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
+        optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0),
+    )
 
     def optimizer(scale):
         parameter = torch.nn.Parameter(torch.zeros(1))

@@ -24,13 +24,19 @@ def hosts():
     """The names of two namespaces in which 10.77.0.1 and 10.77.0.2 live."""
     names = [f"relpos{os.getpid()}{side}" for side in "ab"]
     cables = [f"rp{os.getpid() % 100000}{side}" for side in "ab"]
-    steps = [("netns", "add", names[0]), ("netns", "add", names[1]),
-             ("link", "add", cables[0], "type", "veth", "peer", "name", cables[1])]
+    steps = [
+        ("netns", "add", names[0]),
+        ("netns", "add", names[1]),
+        ("link", "add", cables[0], "type", "veth", "peer", "name", cables[1]),
+    ]
     for number, (name, cable) in enumerate(zip(names, cables), 1):
-        steps += [("link", "set", cable, "netns", name),
-                  ("-n", name, "link", "set", cable, "name", "cable"),
-                  ("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "cable"),
-                  ("-n", name, "link", "set", "lo", "up"), ("-n", name, "link", "set", "cable", "up")]
+        steps += [
+            ("link", "set", cable, "netns", name),
+            ("-n", name, "link", "set", cable, "name", "cable"),
+            ("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "cable"),
+            ("-n", name, "link", "set", "lo", "up"),
+            ("-n", name, "link", "set", "cable", "up"),
+        ]
     try:
         for step in steps:
             try:
@@ -46,18 +52,49 @@ def hosts():
 
 
 def test_two_hosts_equal_one_rank_with_twice_the_batch(data, tmp_path, hosts):
-    common = ("--arch", "roberta_tupe_r", "--disable-validation", "--required-batch-size-multiple", 1,
-              "--max-update", 20, "--curriculum", 99, "--adam-eps", 1e-6)
+    common = (
+        "--arch",
+        "roberta_tupe_r",
+        "--disable-validation",
+        "--required-batch-size-multiple",
+        1,
+        "--max-update",
+        20,
+        "--curriculum",
+        99,
+        "--adam-eps",
+        1e-6,
+    )
     command = masked_lm(data, tmp_path / "two", "fairseq_relpos", *common)
     started = []
     for node, name in enumerate(hosts):
         with open(tmp_path / f"node{node}.log", "w") as log:
-            started.append(subprocess.Popen(
-                ["ip", "netns", "exec", name, "bash", ROOT / "scripts/launch_torchrun.sh", "--nnodes", "2",
-                 "--node_rank", str(node), "--master_addr", "10.77.0.1", "--nproc_per_node", "1", "--",
-                 *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "cable"},
-            ))  # fmt: skip
+            started.append(
+                subprocess.Popen(
+                    [
+                        "ip",
+                        "netns",
+                        "exec",
+                        name,
+                        "bash",
+                        ROOT / "scripts/launch_torchrun.sh",
+                        "--nnodes",
+                        "2",
+                        "--node_rank",
+                        str(node),
+                        "--master_addr",
+                        "10.77.0.1",
+                        "--nproc_per_node",
+                        "1",
+                        "--",
+                        *command,
+                    ],
+                    cwd=ROOT,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "cable"},
+                )
+            )
         time.sleep(0.5)
     one = masked_lm(data, tmp_path / "one", "fairseq_relpos", *common, "--batch-size", 8)
     train(one, tmp_path / "log")

@@ -19,9 +19,23 @@ STACK = "encoder.sentence_encoder"
 
 def arguments(data, folder, *more, arch="roberta_tupe_r", logdir=True):
     watched = ("--tensorboard-logdir", folder / "tb") if logdir else ()
-    return masked_lm(data, folder / "run", "fairseq_relpos", "--arch", arch, "--disable-validation",
-                     "--required-batch-size-multiple", 1, "--max-update", 6, "--log-interval", 2,
-                     "--no-epoch-checkpoints", *watched, *more)
+    return masked_lm(
+        data,
+        folder / "run",
+        "fairseq_relpos",
+        "--arch",
+        arch,
+        "--disable-validation",
+        "--required-batch-size-multiple",
+        1,
+        "--max-update",
+        6,
+        "--log-interval",
+        2,
+        "--no-epoch-checkpoints",
+        *watched,
+        *more,
+    )
 
 
 def events(folder, tag):
@@ -38,8 +52,9 @@ def last_weights(folder):
 
 
 def test_tensorboard_has_speed_scale_gradients_norms_and_pictures(data, tmp_path):
-    train(arguments(data, tmp_path, "--fp16", "--fp16-init-scale", 4, "--log-position-bias-interval", 3),
-          tmp_path / "log")
+    train(
+        arguments(data, tmp_path, "--fp16", "--fp16-init-scale", 4, "--log-position-bias-interval", 3), tmp_path / "log"
+    )
     inner = events(tmp_path, "train_inner")
     assert {"loss", "wps", "gnorm", "loss_scale", "lr"} <= set(inner.Tags()["scalars"])
     assert steps(inner.Scalars("gnorm")) == [2, 4, 6]

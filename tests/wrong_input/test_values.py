@@ -24,10 +24,23 @@ USER_DIR = fairseq_relpos.__path__[0]
 
 @pytest.mark.parametrize(
     "name, value",
-    [("batch_size", 0), ("encoder_layers", -1), ("dropout", 1.5), ("dropout", float("nan")), ("lr", [-0.5]),
-     ("update_freq", [4, 0]), ("max_update", -1), ("save_interval", 0), ("seed", -1), ("encoder_embed_dim", 10**12),
-     ("adam_betas", "(0.9,)"), ("adam_betas", "abc"), ("mask_prob", -0.1), ("num_workers", -1)],
-)  # fmt: skip
+    [
+        ("batch_size", 0),
+        ("encoder_layers", -1),
+        ("dropout", 1.5),
+        ("dropout", float("nan")),
+        ("lr", [-0.5]),
+        ("update_freq", [4, 0]),
+        ("max_update", -1),
+        ("save_interval", 0),
+        ("seed", -1),
+        ("encoder_embed_dim", 10**12),
+        ("adam_betas", "(0.9,)"),
+        ("adam_betas", "abc"),
+        ("mask_prob", -0.1),
+        ("num_workers", -1),
+    ],
+)
 def test_a_number_that_the_flag_cannot_have_is_refused(name, value):
     with pytest.raises(ValueError, match=f"--{name.replace('_', '-')}"):
         check_numbers(Namespace(**{name: value}))
@@ -51,13 +64,27 @@ def test_shares_of_the_same_tokens_are_one_at_most():
 
 
 def test_ordinary_numbers_and_those_not_given_pass():
-    check_numbers(Namespace(
-        batch_size=8, max_tokens=None, lr=[0.0005, 0.1], update_freq=[1], dropout=0.0, seed=2**32 - 1, max_update=0,
-        adam_betas="(0.9, 0.98)", clip_norm=-1.0, context_window=0, tokens_per_sample=None, max_positions=(1024, 512),
-    ))  # fmt: skip
+    check_numbers(
+        Namespace(
+            batch_size=8,
+            max_tokens=None,
+            lr=[0.0005, 0.1],
+            update_freq=[1],
+            dropout=0.0,
+            seed=2**32 - 1,
+            max_update=0,
+            adam_betas="(0.9, 0.98)",
+            clip_norm=-1.0,
+            context_window=0,
+            tokens_per_sample=None,
+            max_positions=(1024, 512),
+        )
+    )
 
 
-@pytest.mark.parametrize("command", ("preprocessing", "training", "validation", "generation", "eval_lm", "interactive_generation"))
+@pytest.mark.parametrize(
+    "command", ("preprocessing", "training", "validation", "generation", "eval_lm", "interactive_generation")
+)
 def test_the_defaults_of_every_command_pass(command):
     parser = getattr(options, f"get_{command}_parser")()
     check_numbers(Namespace(**{action.dest: action.default for action in parser._actions}))
@@ -70,10 +97,13 @@ def of_the_parser(*more):
 
 @pytest.mark.parametrize(
     "flags, message",
-    [(("--seed", -1), "--seed -1: give 0 or more"), (("--optimizer-overrides", "[1]"), "no dict"),
-     (("--lr-scheduler", "polynomial_decay"), "give --total-num-update"),
-     (("--lr-scheduler", "triangular"), "give --max-lr$")],
-)  # fmt: skip
+    [
+        (("--seed", -1), "--seed -1: give 0 or more"),
+        (("--optimizer-overrides", "[1]"), "no dict"),
+        (("--lr-scheduler", "polynomial_decay"), "give --total-num-update"),
+        (("--lr-scheduler", "triangular"), "give --max-lr$"),
+    ],
+)
 def test_a_command_that_is_given_one_ends_in_one_line(flags, message):
     with pytest.raises(SystemExit, match=f"fairseq_relpos: error: .*{message}"):
         of_the_parser(*flags)
@@ -139,7 +169,11 @@ def test_a_name_that_only_the_code_of_the_model_knows_is_a_warning(caplog):
     Command({"nosuch": 1}, {"user_dir": "of/a_user"}).check(cfg)
     cfg.model.arch = "of_a_user"
     Command({"dropuot": 0.3}, {}).check(cfg)
-    assert [record.message.split("'")[1] for record in caplog.records] == ["checkpoint_activations", "nosuch", "dropuot"]
+    assert [record.message.split("'")[1] for record in caplog.records] == [
+        "checkpoint_activations",
+        "nosuch",
+        "dropuot",
+    ]
 
 
 @pytest.mark.parametrize("name", ("nosuch", "encoder_layrs"))
@@ -165,9 +199,15 @@ def test_overrides_of_a_program_are_its_own():
 
 @pytest.mark.parametrize(
     "name, value",
-    [("WORLD_SIZE", "abc"), ("WORLD_SIZE", "-1"), ("RANK", "2"), ("LOCAL_RANK", "x"),
-     ("MASTER_PORT", "99999"), ("SLURM_STEP_NUM_TASKS", "x")],
-)  # fmt: skip
+    [
+        ("WORLD_SIZE", "abc"),
+        ("WORLD_SIZE", "-1"),
+        ("RANK", "2"),
+        ("LOCAL_RANK", "x"),
+        ("MASTER_PORT", "99999"),
+        ("SLURM_STEP_NUM_TASKS", "x"),
+    ],
+)
 def test_a_launchers_variable_that_is_no_such_number_is_named(monkeypatch, name, value):
     for variable in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(variable, raising=False)
@@ -231,7 +271,9 @@ def test_preprocess_takes_one_side_of_a_pair_and_reads_no_dictionary_of_the_othe
     text.check_arguments(preprocessing(f"{flags} -s en -t en", tmp_path / "out"))
     text.check_arguments(preprocessing(f"{flags} -s en -t de --tgtdict gone.txt", tmp_path / "out"))
     with pytest.raises(ValueError, match="both en"):
-        text.check_arguments(preprocessing(f"-s en -t en --testpref text --srcdict {tmp_path}/dict.txt", tmp_path / "out"))
+        text.check_arguments(
+            preprocessing(f"-s en -t en --testpref text --srcdict {tmp_path}/dict.txt", tmp_path / "out")
+        )
 
 
 @pytest.mark.parametrize("flags", ("--workers 0", "--dataset-impl fasta"))

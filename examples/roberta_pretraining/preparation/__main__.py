@@ -46,7 +46,9 @@ if __name__ == "__main__":
         sys.exit(f"prepare.sh: error: {problem}")
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "make room, or give another OUT; what is done is kept: run again" if full else "see to it and run again"
+        remedy = (
+            "make room, or give another OUT; what is done is kept: run again" if full else "see to it and run again"
+        )
         sys.exit(f"prepare.sh: error: {error.filename or sys.argv[1]}: {error.strerror or error}: {remedy}")
     except KeyboardInterrupt:
         sys.exit("prepare.sh: stopped; the same command goes on from here")

@@ -17,8 +17,10 @@ TOGETHER = 32
 def parts(blocks):
     """Of each part: its name, and the split and the numbers of the blocks that become its files."""
     starts = range(0, blocks, TOGETHER)
-    found = [[f"train{start // TOGETHER or ''}", [("train", range(start, min(start + TOGETHER, blocks)))]]
-             for start in starts]  # fmt: skip
+    found = [
+        [f"train{start // TOGETHER or ''}", [("train", range(start, min(start + TOGETHER, blocks)))]]
+        for start in starts
+    ]
     # a two hundredth of the text: no reason for another process
     found[0][1].append(("valid", range(blocks)))
     return found
@@ -40,10 +42,20 @@ def binarise(work, task):
     log = folder / "log"
     with open(log, "w") as file:
         done = subprocess.run(
-            ["fairseq-preprocess", "--only-source", "--srcdict", work / DICTIONARY, *flags,
-             "--destdir", folder / "bin", "--workers", "1"],
-            stdout=file, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [
+                "fairseq-preprocess",
+                "--only-source",
+                "--srcdict",
+                work / DICTIONARY,
+                *flags,
+                "--destdir",
+                folder / "bin",
+                "--workers",
+                "1",
+            ],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
     if done.returncode:
         lines = log.read_text(errors="replace").splitlines() or ["it says nothing"]
         kept = work.parent / "preprocess.log"

@@ -9,16 +9,20 @@ URL, EMAIL, FILE = "<url>", "<email>", "<file>"
 UNKNOWN = "<unk>"
 SPECIAL = (URL, EMAIL, FILE)
 
-ENDINGS = ("pdf mp4 mp3 doc xls docx ppt pptx wav wma csv tsv cpp py bat reg png jpg mov avi gif rtf "
-           "txt bmp mid")  # fmt: skip
+ENDINGS = "pdf mp4 mp3 doc xls docx ppt pptx wav wma csv tsv cpp py bat reg png jpg mov avi gif rtf txt bmp mid"
 #: in this order. The class [^$s] of the second is TUPE's: an address with an s in it is none.
 PATTERNS = [
     (re.compile(r"(?:(?:https?|ftp)://|www\.)[-a-z0-9+&@#/%?=~_|!:,.;]*[-a-z0-9+&@#/%=~_|]"), URL),
     (re.compile(r"[^$s]{3,}\.(?:com|net|org|edu|gov)"), URL),
-    (re.compile(r"[a-z0-9_.-]+@(?:\[[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.|(?:[a-z0-9-]+\.)+)"
-                r"(?:[a-z]{2,4}|[0-9]{1,3})\]?"), EMAIL),
+    (
+        re.compile(
+            r"[a-z0-9_.-]+@(?:\[[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.|(?:[a-z0-9-]+\.)+)"
+            r"(?:[a-z]{2,4}|[0-9]{1,3})\]?"
+        ),
+        EMAIL,
+    ),
     (re.compile(rf"[a-z_-][a-z0-9_-]{{4,}}\.(?:{ENDINGS.replace(' ', '|')})"), FILE),
-]  # fmt: skip
+]
 WITH_PATTERN = re.compile(r"[.@/]")
 
 

@@ -31,8 +31,9 @@ def results(function, tasks, workers):
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BrokenProcessPool:
-        raise Problem("a worker was killed, perhaps for want of memory: run again with fewer "
-                      "--workers; what is done is kept") from None  # fmt: skip
+        raise Problem(
+            "a worker was killed, perhaps for want of memory: run again with fewer --workers; what is done is kept"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -12,7 +12,7 @@ from . import storage, vocabulary
 
 SHORTEST, LONGEST = 5, 250  # words of a line that sentences are joined to
 CHARACTERS = 20  # of a line that stays
-ENDS = ('.', '"', "!", "?")
+ENDS = (".", '"', "!", "?")
 #: added to the length of a pair whose first sentence is whole
 WHOLE = 5
 #: sentences that are joined among themselves: to look for the best pair takes the square of the time

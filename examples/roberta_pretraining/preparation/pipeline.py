@@ -40,8 +40,10 @@ class Pipeline:
         self.make(made_of)
 
     def describe_inputs(self):
-        return [{"name": path.name, "bytes": path.stat().st_size, "sha256": storage.sha256(path)}
-                for path in tqdm(self.files, "checksums", unit="file", disable=None, leave=False)]  # fmt: skip
+        return [
+            {"name": path.name, "bytes": path.stat().st_size, "sha256": storage.sha256(path)}
+            for path in tqdm(self.files, "checksums", unit="file", disable=None, leave=False)
+        ]
 
     def start_over(self):
         (self.out / MANIFEST).unlink()  # first: it says that the rest is there
@@ -56,12 +58,15 @@ class Pipeline:
         steps["cleaning"] = self.clean()
         blocks = len(steps["cleaning"].pop("kept by block"))
         if not steps["cleaning"]["lines kept"]:
-            raise Problem(f"no line of {steps['cleaning'].get('lines', 0):,} is text, as cleaning.py counts it "
-                          f"({list_of(steps['cleaning'])}): give running text, a paragraph a line")  # fmt: skip
+            raise Problem(
+                f"no line of {steps['cleaning'].get('lines', 0):,} is text, as cleaning.py counts it "
+                f"({list_of(steps['cleaning'])}): give running text, a paragraph a line"
+            )
         steps["duplicates"] = self.step(
-            "duplicates", partial(duplicates.find_duplicates, work / "cleaned", work / "duplicates"),
+            "duplicates",
+            partial(duplicates.find_duplicates, work / "cleaned", work / "duplicates"),
             duplicates.ranges(steps["cleaning"]["lines kept"]),
-        )  # fmt: skip
+        )
         if settings.tupe_compat:
             steps["words"] = self.step("words", partial(words.count_words, work), range(blocks))
             steps["words"] |= self.single("frequent", lambda: words.choose_frequent(work / "words"))
@@ -70,14 +75,17 @@ class Pipeline:
         )
         for split in splits.SPLITS:
             if not steps["sentences"].get(f"{split} sentences"):
-                raise Problem(f"no document for {split}: {steps['cleaning']['documents']:,} documents and "
-                              f"VALID_EVERY={settings.valid_every}; give more text or a smaller VALID_EVERY")  # fmt: skip
+                raise Problem(
+                    f"no document for {split}: {steps['cleaning']['documents']:,} documents and "
+                    f"VALID_EVERY={settings.valid_every}; give more text or a smaller VALID_EVERY"
+                )
         storage.remove(work / "cleaned", work / "duplicates", work / "words")
         steps["vocabulary"] = self.single("vocabulary", self.make_vocabulary)
         steps["pieces"] = self.step(
-            "pieces", partial(pieces.write_pieces, work, settings),
+            "pieces",
+            partial(pieces.write_pieces, work, settings),
             [(block, split) for block in range(blocks) for split in splits.SPLITS],
-        )  # fmt: skip
+        )
         storage.remove(work / "sentences")
         self.step("binarised", partial(binarising.binarise, work), binarising.parts(blocks))
         storage.remove(work / "pieces")
@@ -94,8 +102,9 @@ class Pipeline:
             size = sum(path.stat().st_size for path in self.files)
             with tqdm(total=size, desc="cleaning", unit="B", unit_scale=True, disable=None) as bar:
                 tasks = self.unfinished(folder, sources.blocks(self.files, bar.update))
-                for _ in parallel.results(partial(cleaning.clean_block, folder, self.settings.tupe_compat),
-                                          tasks, self.workers):  # fmt: skip
+                for _ in parallel.results(
+                    partial(cleaning.clean_block, folder, self.settings.tupe_compat), tasks, self.workers
+                ):
                     pass
             counted = [storage.read_json(path) for path in sorted(folder.glob("[0-9]*.json"))]
             total = dict(sum(map(Counter, counted), Counter()))
@@ -178,8 +187,10 @@ class Pipeline:
         storage.write_json(self.out / MANIFEST, made_of | {"steps": steps, "outputs": storage.read_json(outputs)})
         storage.remove(work)
         tokens = steps["pieces"]
-        self.say(f"ready: {self.out}, {tokens['train tokens']:,} tokens for training and "
-                 f"{tokens['valid tokens']:,} for validation, dictionary {steps['vocabulary']['dictionary']:,}")  # fmt: skip
+        self.say(
+            f"ready: {self.out}, {tokens['train tokens']:,} tokens for training and "
+            f"{tokens['valid tokens']:,} for validation, dictionary {steps['vocabulary']['dictionary']:,}"
+        )
 
 
 def label(task):

@@ -1,8 +1,9 @@
 """A line -> its sentences, by a rule; TUPE took those of spaCy's parser, which wants a model and a GPU.
 
-A sentence ends after . ! or ? (and closing quotes and brackets) where a blank and an upper-case letter or
-a digit follow. It does not end after a single letter, a word with a full stop within (U.S.) or one of Moses' abbreviations
-(sacremoses' list: Mr, Dr, Jr, ...), nor, after those that stand before numbers (No, Art, pp), before a digit.
+A sentence ends after . ! or ? (and closing quotes and brackets) where a blank and an upper-case letter or a
+digit follow. It does not end after a single letter, a word with a full stop within (U.S.) or one of Moses'
+abbreviations (sacremoses' list: Mr, Dr, Jr, ...), nor, after those that stand before numbers (No, Art, pp),
+before a digit.
 """
 
 import re

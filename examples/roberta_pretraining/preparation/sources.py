@@ -199,8 +199,10 @@ def json_documents(block):
             if not isinstance(found, dict):
                 raise ValueError("no object")
         except ValueError as error:
-            raise Problem(f"{block.file}: a line is not JSON ({error}): {line[:60]!r}...; give JSON lines with "
-                          '"text", or plain text') from None  # fmt: skip
+            raise Problem(
+                f"{block.file}: a line is not JSON ({error}): {line[:60]!r}...; give JSON lines with "
+                '"text", or plain text'
+            ) from None
         objects += 1
         if isinstance(found.get("text"), str):
             texts += 1
@@ -208,5 +210,7 @@ def json_documents(block):
             yield found["text"].encode("utf-8", "surrogatepass").split(b"\n")
     # some may have none: every second line of CirrusSearch's dumps
     if objects and not texts:
-        raise Problem(f'{block.file}: none of {objects:,} JSON lines has "text", but {", ".join(sorted(found))}: '
-                      'give lines that have it')  # fmt: skip
+        raise Problem(
+            f'{block.file}: none of {objects:,} JSON lines has "text", but {", ".join(sorted(found))}: '
+            "give lines that have it"
+        )

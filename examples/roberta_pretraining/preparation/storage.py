@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import numpy
-
 from relpos_files import whole_file
 
 

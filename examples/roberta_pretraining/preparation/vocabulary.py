@@ -65,13 +65,18 @@ def learn(work, settings):
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise Problem(f"no vocabulary of {settings.vocab_size} from this text: give more text or set a smaller "
-                      f"VOCAB_SIZE ({str(error).strip().splitlines()[-1]})") from None  # fmt: skip
+        raise Problem(
+            f"no vocabulary of {settings.vocab_size} from this text: give more text or set a smaller "
+            f"VOCAB_SIZE ({str(error).strip().splitlines()[-1]})"
+        ) from None
     with whole_file(work / MODEL) as part, open(part, "wb") as file:
         file.write(model.getvalue())
     found = processor(work / MODEL)
-    own = [found.id_to_piece(i) for i in range(found.get_piece_size())
-           if not found.is_control(i) and not found.is_unknown(i)]  # fmt: skip
+    own = [
+        found.id_to_piece(i)
+        for i in range(found.get_piece_size())
+        if not found.is_control(i) and not found.is_unknown(i)
+    ]
     storage.write_text(work / DICTIONARY, "".join(f"{piece} 1\n" for piece in (*special, *own)))
     return {"dictionary": FAIRSEQS_OWN + len(special) + len(own)}
 
