@@ -29,7 +29,7 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_relpos", "fairseq_relpos.*"]),
-    package_data={"": ["*.yaml", "*.json", "*.txt", "*.md", "*.mplstyle", "*.cpp", "*.bib"]},
+    package_data={"": ["*.yaml", "*.json", "*.txt", "*.md", "*.mplstyle", "*.cpp", "*.bib", "*.ini"]},
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.4",

@@ -36,6 +36,14 @@ def hparams(text: str) -> dict[str, str]:
         return parse_hparams(text)
 
 
+def need_layers(args, *stacks):
+    """Raises ValueError, one line, for a stack of no layers."""
+    for stack in stacks:
+        layers = getattr(args, f"{stack}_layers")
+        if layers < 1:
+            raise ValueError(f"--{stack}-layers {layers}: give 1 or more")
+
+
 def check_sizes(embed_dim, num_heads, stack="encoder"):
     """Or says why heads of these sizes cannot be, before fairseq builds them."""
     with named(f"--{stack}-embed-dim, --{stack}-attention-heads"):

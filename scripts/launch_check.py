@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fairseq_relpos.training.joining import call_the_roll, join_timeout, open_store, wait_for_all  # noqa: E402
+from fairseq_relpos.mends.joining import call_the_roll, join_timeout, open_store, wait_for_all  # noqa: E402
 
 
 def main(address, port, node_rank, nodes):

@@ -1,5 +1,6 @@
-"""Write what the encodings' own docstrings say into docs/encodings.md and README.md, and the papers
-of fairseq_relpos/references.bib into these, docs/references.bib and CITATION.cff.
+"""Write what the encodings' own docstrings say into docs/encodings.md and README.md, the papers of
+fairseq_relpos/references.bib into these, docs/references.bib and CITATION.cff, and the catalogue of
+mends into docs/troubleshooting.md.
 
     python scripts/make_docs.py            # writes
     python scripts/make_docs.py --check    # only says whether they are up to date
@@ -18,9 +19,11 @@ sys.path.insert(0, str(ROOT))
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, Dims, accepted_values, build, hyperparameters, to_text  # noqa: E402
+from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
+MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
 BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
@@ -68,6 +71,22 @@ def table():
         paper = papers_of(cls)[0]
         lines.append(f"| `{name}` | `{logit}` | {source} | [{paper.citation}]({paper.url}) |")
     return "\n".join(lines)
+
+
+def mends():
+    """A table for each kind of mend."""
+    parts = []
+    for kind, meaning in KINDS.items():
+        lines = [
+            f"**{kind}**: {meaning}.\n",
+            "| mend | stock fairseq | with the plugin | versions |",
+            "|---|---|---|---|",
+        ]
+        for mend in MENDS:
+            if mend.kind == kind:
+                lines.append(f"| `{mend.name}` | {mend.stock} | {mend.here} | {mend.versions} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def abbreviations():
@@ -169,12 +188,16 @@ def escaped(text):
     return re.sub(r"([*_^|<>])", r"\\\1", text)
 
 
+def with_between(file, begin, end, text):
+    """The contents of a file with this text between two marks."""
+    before, rest = (ROOT / file).read_text(encoding="utf-8").split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
 def main():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, rest = readme.split(BEGIN)
-    after = rest.split(END)[1]
     wanted = {
-        ROOT / "README.md": f"{before}{BEGIN}\n{table()}\n\n{abbreviations()}\n{END}{after}",
+        ROOT / "README.md": with_between("README.md", BEGIN, END, f"{table()}\n\n{abbreviations()}"),
+        ROOT / "docs/troubleshooting.md": with_between("docs/troubleshooting.md", MENDS_BEGIN, MENDS_END, mends()),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 
-from fairseq_relpos import compat
+from fairseq_relpos import mends
 
 
 class Run:
@@ -56,7 +56,7 @@ def _run(command, arguments, log, before, environment):
     sys.argv = [f"fairseq-{command}", *arguments]
     try:
         module = importlib.import_module(f"fairseq_cli.{command}")
-        compat.apply()  # once more: some commands have a main that is replaced after their import
+        mends.apply()  # once more: some commands have a main that is replaced after their import
         if before is not None:
             before()
         module.cli_main()

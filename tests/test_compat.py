@@ -26,8 +26,9 @@ from fairseq.trainer import Trainer
 from fairseq_data import binarise, fairseq, fairseq_ok, masked_lm, torchrun
 
 import fairseq_relpos
-from fairseq_relpos import compat
+from fairseq_relpos import mends
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.mends import messages, reading
 
 USER_DIR = Path(fairseq_relpos.__file__).parent
 
@@ -177,7 +178,7 @@ def test_bad_file_is_named_in_one_line_and_not_executed(kind, reader, tmp_path, 
 
 def test_weights_only_is_on_even_where_fairseq_switches_it_off(tmp_path):
     (tmp_path / "hostile.pt").write_bytes(BAD_FILES["hostile zip"][0])
-    with compat._reading_of(tmp_path / "hostile.pt"), pytest.raises(Exception, match="exec"):
+    with reading._reading_of(tmp_path / "hostile.pt"), pytest.raises(Exception, match="exec"):
         torch.load(tmp_path / "hostile.pt", weights_only=False)
 
 
@@ -201,7 +202,7 @@ def test_training_from_a_truncated_checkpoint_ends_in_one_line(folder, data, one
 
 
 def configuration(*arguments):
-    compat.silence_meaningless_warnings()  # pytest shows them again in every test
+    messages.silence_meaningless_warnings()  # pytest shows them again in every test
     parser = options.get_training_parser()
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(arguments)))
 
@@ -502,14 +503,14 @@ def test_training_alone_in_each_rank_is_refused(variable, data, tmp_path, monkey
 
 def test_applying_twice_changes_nothing():
     before = distributed_utils.call_main, options.parse_args_and_arch, Trainer.__init__
-    compat.apply()
+    mends.apply()
     assert before == (distributed_utils.call_main, options.parse_args_and_arch, Trainer.__init__)
 
 
 def test_an_older_fairseq_is_named_with_what_to_install(monkeypatch):
     monkeypatch.delattr(distributed_utils, "call_main")
     with pytest.raises(ImportError, match="call_main.*install fairseq-fixed==0.12.3.1"):
-        compat.require_a_fairseq_that_can_serve()
+        mends.require_a_fairseq_that_can_serve()
 
 
 def test_importing_the_plugin_leaves_logging_as_it_was():

@@ -25,9 +25,9 @@ from fairseq.models.transformer import TransformerModel
 from fairseq_data import WORDS, masked_lm, translation, write_corpus
 
 from fairseq_relpos.cli import main as relpos
+from fairseq_relpos.mends.wrong_input.data import check_files
+from fairseq_relpos.mends.wrong_input.text import check_arguments
 from fairseq_relpos.models.roberta import RelPosRoberta
-from fairseq_relpos.wrong_input.data import check_files
-from fairseq_relpos.wrong_input.text import check_arguments
 
 USER_DIR = "fairseq_relpos"
 OFFICIAL_TUPE = Path(__file__).parent / "fixtures" / "golden" / "tupe_a"

@@ -7,12 +7,15 @@ import select
 import signal
 import sys
 
+from .. import register
+
 #: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a module
 #: is imported when its command is called, so that one missing package disables no other
 COMMANDS = {
     "list": ("fairseq_relpos.cli.catalogue", "every position encoding, a line each"),
     "show": ("fairseq_relpos.cli.show", "one encoding: equation, source, hyperparameters"),
     "params": ("fairseq_relpos.cli.params", "parameters that each encoding adds to a model"),
+    "mends": ("fairseq_relpos.cli.mends", "what the plugin changes in fairseq, and which of it is on"),
     "path": ("fairseq_relpos.cli.path", "the folder to give to --user-dir"),
     "doctor": ("fairseq_relpos.cli.doctor", "what works on this machine, what does not, what to do"),
     "import-tupe": ("fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*"),
@@ -20,7 +23,8 @@ COMMANDS = {
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
-
+#: those that leave fairseq as it is, or report on one that does not import
+ALONE = ("list", "show", "params", "mends", "path", "doctor")
 
 #: for every command that reads a checkpoint: build whatever is in it
 TRUST_FLAG = "--trust-checkpoint"
@@ -73,6 +77,8 @@ def run(argv) -> int:
         commands.add_parser(name, help=summary, add_help=False)
     chosen = parser.parse_known_args(argv[:1])[0].command
     module_name, summary = COMMANDS[chosen]
+    if chosen not in ALONE:
+        register()
     module = importlib.import_module(module_name)
     command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
     module.add_arguments(command)

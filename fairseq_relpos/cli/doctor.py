@@ -217,6 +217,8 @@ def check_plugin():
         return Check("plugin", "FAIL", f"does not import: {one_line(error)}", advice)
     version = importlib.import_module("fairseq_relpos").__version__
     models, error = attempt_import("fairseq.models")
+    if not error:
+        importlib.import_module("fairseq_relpos").register()
     if error:
         found = f"{version}, without fairseq: list, show and params work, training does not"
         return Check("plugin", "FAIL", found, "install fairseq (above)")

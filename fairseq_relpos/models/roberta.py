@@ -4,11 +4,10 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 
-from .. import flags
+from .. import flags, register
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
-from ..wrong_input.models import need_layers
 
 
 @register_model("roberta_relpos")
@@ -37,7 +36,8 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task):
-        need_layers(args, "encoder")
+        register()
+        flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)

@@ -5,10 +5,9 @@ from fairseq.models import BaseFairseqModel, register_model, register_model_arch
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import nn
 
-from .. import flags
+from .. import flags, register
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
-from ..wrong_input.models import need_layers
 
 POOLING = ("last", "mean")
 
@@ -47,7 +46,8 @@ class SequenceEncoder(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, args, task):
-        need_layers(args, "encoder")
+        register()
+        flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         dictionary = task.source_dictionary
         embed_tokens = nn.Embedding(len(dictionary), args.encoder_embed_dim, dictionary.pad())

@@ -6,12 +6,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
-from .. import flags
+from .. import flags, register
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
-from ..wrong_input.models import need_layers
 
 #: a size is stock fairseq's architecture of the same ending
 ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
@@ -36,7 +35,8 @@ class RelPosTransformer(FittingModel, TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
-        need_layers(args, *flags.STACKS)
+        register()
+        flags.need_layers(args, *flags.STACKS)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)

@@ -18,7 +18,7 @@ def load_model(path, data=None, seed=None):
     """
     from fairseq import checkpoint_utils
 
-    from ..wrong_input.data import MissingData
+    from ..mends.wrong_input.data import MissingData
 
     refuse_missing(path)
     # the plugin is imported already, from here; the checkpoint's own path may be another machine's

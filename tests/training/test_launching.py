@@ -16,7 +16,7 @@ from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.training import agreement, gradients, joining, resuming, saving
+from fairseq_relpos.mends import agreement, gradients, joining, resuming, saving
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -392,7 +392,7 @@ def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp
         tmp_path / "stops",
         "if update == 5:\n"
         "    os.kill(int(os.environ['LAUNCHER']), signal.SIGTERM)\n"
-        "    from fairseq_relpos.training.stopping import REQUEST\n"
+        "    from fairseq_relpos.mends.stopping import REQUEST\n"
         "    while not REQUEST.signal: signal.sigtimedwait([], 0.05)",
     )
     command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), stops)

@@ -15,7 +15,7 @@ from fairseq_data import binarise, binarise_translation, masked_lm, translation
 from forked import Run, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.training import resuming, saving
+from fairseq_relpos.mends import resuming, saving
 
 USER_DIR = "fairseq_relpos"
 

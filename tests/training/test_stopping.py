@@ -12,7 +12,7 @@ from fairseq_data import fairseq, masked_lm
 from forked import Run, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.training import stopping
+from fairseq_relpos.mends import stopping
 
 USER_DIR = "fairseq_relpos"
 
@@ -169,23 +169,24 @@ def test_the_command_ends_while_its_loaders_still_read(data, tmp_path, stop):
 
 def test_a_step_that_runs_out_of_memory_looks_once(monkeypatch):
     """It calls itself, on its own rank: another look would meet the others' next collective."""
-    from fairseq.trainer import Trainer
+    from fairseq_relpos.mends.trainer import MendedTrainer, Progress
 
     looks = []
     monkeypatch.setattr(stopping, "_asked_on_any_rank", lambda trainer: looks.append(trainer) or 0)
     inner = []
 
-    class Rank:
-        def valid_step(self, again=True):
-            return Trainer.valid_step(self, again)
+    class Stock:
+        relpos = Progress()
 
-    def stock(self, again):
-        inner.append(again)
-        return self.valid_step(False) if again else "loss"
+        def valid_step(self, again):
+            inner.append(again)
+            return self.valid_step(False) if again else "loss"
 
-    monkeypatch.setattr(Trainer, "valid_step", stock)
-    stopping.save_and_end_on_a_signal()
-    assert Rank().valid_step() == "loss" and inner == [True, False] and len(looks) == 1
+    class Rank(MendedTrainer, Stock):
+        def __init__(self):
+            pass
+
+    assert Rank().valid_step(True) == "loss" and inner == [True, False] and len(looks) == 1
 
 
 def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path):
@@ -427,7 +428,7 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
 
 def test_a_programs_own_processes_live_as_long_as_it_wants(data, tmp_path):
     """A pool whose worker is killed while it waits for work would never end."""
-    from fairseq_relpos.training import ending
+    from fairseq_relpos.mends import ending
 
     pool = multiprocessing.get_context("fork").Pool(1)
     alive = pool._pool[0]

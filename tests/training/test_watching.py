@@ -11,8 +11,8 @@ from small_models import roberta, transformer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.reports import tensorboard as watching
 from fairseq_relpos.reports.bias_plot import mosaic
-from fairseq_relpos.training import watching
 
 STACK = "encoder.sentence_encoder"
 
@@ -100,7 +100,7 @@ def test_watching_changes_no_weight(data, tmp_path):
 
 def test_without_tensorboard_nothing_is_computed(data, tmp_path):
     def trap():
-        watching.log_update = None
+        watching.log_scalars = watching.norms = watching.biases = None
 
     command = arguments(data, tmp_path, "--log-position-bias-interval", 1, logdir=False)
     train(command, tmp_path / "log", before=trap)

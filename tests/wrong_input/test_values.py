@@ -12,12 +12,12 @@ from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
 import fairseq_relpos
-from fairseq_relpos.wrong_input import arguments, text
-from fairseq_relpos.wrong_input.launching import check_variables
-from fairseq_relpos.wrong_input.models import what_the_task_needs
-from fairseq_relpos.wrong_input.needed import check_languages, check_numbers_of_parts
-from fairseq_relpos.wrong_input.overrides import Command, as_dict, check_overrides
-from fairseq_relpos.wrong_input.ranges import check_numbers
+from fairseq_relpos.mends.wrong_input import arguments, text
+from fairseq_relpos.mends.wrong_input.launching import check_variables
+from fairseq_relpos.mends.wrong_input.models import what_the_task_needs
+from fairseq_relpos.mends.wrong_input.needed import check_languages, check_numbers_of_parts
+from fairseq_relpos.mends.wrong_input.overrides import Command, as_dict, check_overrides
+from fairseq_relpos.mends.wrong_input.ranges import check_numbers
 
 USER_DIR = fairseq_relpos.__path__[0]
 

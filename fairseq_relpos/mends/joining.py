@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import torch
 from torch.distributed import PrefixStore, TCPStore
 
-from ..shims import replace
+from .replace import replace
 
 #: how many seconds a rank, or a node of launch_torchrun.sh, waits for the others
 TIMEOUT_VARIABLE, TIMEOUT = "RELPOS_JOIN_TIMEOUT", 300
@@ -22,14 +22,11 @@ GRACE = 10
 
 
 def name_the_ranks_that_do_not_join():
-    """fairseq waits as long as torch does, 30 minutes with gloo, and then says how many are missing.
-
-    Here a roll is called first, in the store that the process group then uses: it says who has
-    not come, that the port is taken, or that nobody answers at the address.
-    """
+    """A roll is called first, in the store that the process group then uses: it says who has not come, that
+    the port is taken, or that nobody answers at the address."""
     from fairseq.distributed import utils
 
-    @replace(utils, "distributed_init")
+    @replace(utils, "distributed_init", "join")
     def join(stock, cfg):
         distributed = cfg.distributed_training
         address = store_address(distributed.distributed_init_method)
@@ -219,3 +216,6 @@ def _process_group_in(store):
         yield
     finally:
         torch.distributed.init_process_group = torchs
+
+
+INSTALLERS = (name_the_ranks_that_do_not_join,)

@@ -3,8 +3,6 @@
 import ast
 import math
 
-from ..shims import replace
-
 #: no model is as large; beyond it torch counts bytes with too few digits
 LARGEST = 2**24
 #: that many seeds numpy has
@@ -71,21 +69,6 @@ RANGES = {
     "seed": (0, SEEDS - 1),
     "clip_norm": (-math.inf, math.inf),
 }
-
-
-def refuse_impossible_numbers():
-    """A number below or above what its flag can mean is an error.
-
-    All versions: --save-interval 0 divides by zero after the first epoch, --seed -1 and --dropout 2 end in a traceback,
-    --max-update -1 trains nothing and --lr -1 away from the data, both with exit code 0.
-    """
-    from fairseq import options
-
-    @replace(options, "parse_args_and_arch")
-    def check(stock, parser, *args, **kwargs):
-        parsed = stock(parser, *args, **kwargs)
-        check_numbers(parsed[0] if isinstance(parsed, tuple) else parsed)
-        return parsed
 
 
 def check_numbers(args):

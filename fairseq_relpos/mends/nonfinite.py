@@ -1,8 +1,10 @@
 """Where a NaN or an infinity came from, in one line."""
 
+import contextlib
+
 import torch
 
-from ..shims import replace
+from .replace import put, replace
 
 SHOWN = 8
 AGAIN = "nothing non-finite on this rank when run again"
@@ -53,30 +55,40 @@ def _is_finite(output):
     return all(map(_is_finite, output))
 
 
-def name_the_first_non_finite_module():
-    """fairseq, all versions, ends in a traceback after many lines; under --amp on a CPU, where
-    torch's scaler does nothing, it trains on with NaN; with --threshold-loss-scale it leaves out
-    batch after batch without end.
+def has_no_scaler(trainer):
+    """Whether gradients go unseen: under --amp on a CPU torch's scaler does nothing."""
+    return trainer.cfg.common.amp and not trainer.optimizer.scaler.is_enabled()
 
-    Here a run whose gradients are not finite, or whose loss scale has collapsed, ends in one line
-    that names the update, the rank, the sentences and the module.
-    """
+
+def clip_or_stop(trainer, clip_norm):
+    norm = trainer.optimizer.fp32_optimizer.clip_grad_norm(clip_norm)
+    if not torch.isfinite(norm).all():
+        raise FloatingPointError("gradients are Nan/Inf")
+    return norm
+
+
+@contextlib.contextmanager
+def explained(trainer, samples):
+    """A run whose gradients are not finite, or whose loss scale has collapsed, ends in one line that names the
+    update, the rank, the sentences and the module."""
+    try:
+        yield
+    except FloatingPointError as error:
+        raise ValueError(_in_one_line(trainer, samples, error)) from error
+    except (AssertionError, RuntimeError) as error:
+        # on an overflow fairseq asks for a zero on the GPU, also where there is none
+        if trainer.cuda or not isinstance(error.__context__, OverflowError):
+            raise
+        trainer.zero_grad()
+
+
+def name_the_first_non_finite_module():
     from fairseq import trainer
     from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
-    from fairseq.trainer import Trainer
 
-    trainer.NanDetector = FirstNonFinite
+    put(trainer, "NanDetector", FirstNonFinite, "nonfinite")
 
-    @replace(Trainer, "clip_grad_norm")
-    def stop_under_amp_without_a_scaler(stock, self, clip_norm):
-        if not self.cfg.common.amp or self.optimizer.scaler.is_enabled():
-            return stock(self, clip_norm)
-        norm = self.optimizer.fp32_optimizer.clip_grad_norm(clip_norm)
-        if not torch.isfinite(norm).all():
-            raise FloatingPointError("gradients are Nan/Inf")
-        return norm
-
-    @replace(DynamicLossScaler, "check_overflow")
+    @replace(DynamicLossScaler, "check_overflow", "nonfinite")
     def end_at_the_threshold(stock, self, grad_norm):
         try:
             stock(self, grad_norm)
@@ -87,19 +99,6 @@ def name_the_first_non_finite_module():
                 raise FloatingPointError(f"the loss scale stays at --threshold-loss-scale {self.threshold:g}") from None
             raise
         self._relpos_in_a_row = 0
-
-    @replace(Trainer, "train_step")
-    def explain(stock, self, samples, *args, **kwargs):
-        try:
-            return stock(self, samples, *args, **kwargs)
-        except FloatingPointError as error:
-            raise ValueError(_in_one_line(self, samples, error)) from error
-        except (AssertionError, RuntimeError) as error:
-            # on an overflow fairseq asks for a zero on the GPU, also where there is none
-            if self.cuda or not isinstance(error.__context__, OverflowError):
-                raise
-            self.zero_grad()
-            return None
 
 
 def _in_one_line(trainer, samples, error):
@@ -115,3 +114,6 @@ def _in_one_line(trainer, samples, error):
         f"{FirstNonFinite.first}; {where}; state in crash.pt. Try a "
         "smaller --lr, a longer --warmup-updates, --clip-norm 1, or --bf16 or float32 instead of --fp16"
     )
+
+
+INSTALLERS = (name_the_first_non_finite_module,)

@@ -2,28 +2,18 @@
 
 import os
 
-from ..shims import replace
+from ..launching import TORCHRUN_VARIABLES
 
 
-def name_the_wrong_variable():
+def check(parser):
     """WORLD_SIZE, RANK and the others that say how many ranks there are and where, are numbers that fit together.
-
-    All versions end in a traceback without the variable's name, or, with WORLD_SIZE=-1, train alone. The commands
-    that generate or score text join no ranks, and may run beside any variables.
-    """
-    from fairseq import options
-
-    @replace(options, "parse_args_and_arch")
-    def check(stock, parser, *args, **kwargs):
-        if not ALONE & parser._option_string_actions.keys():
-            check_variables()
-        return stock(parser, *args, **kwargs)
+    The commands that generate or score text join no ranks, and may run beside any variables."""
+    if not ALONE & parser._option_string_actions.keys():
+        check_variables()
 
 
 #: flags of fairseq-generate and fairseq-interactive, and of fairseq-eval-lm, alone
 ALONE = {"--score-reference", "--output-word-probs"}
-#: torchrun's; without one of them the others are not read
-LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def check_variables():
@@ -38,7 +28,8 @@ def check_variables():
 
 def _number(name, lowest, highest=None):
     text = os.environ.get(name)
-    is_read = name not in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS") and all(other in os.environ for other in LAUNCHED)
+    launched = all(other in os.environ for other in TORCHRUN_VARIABLES)
+    is_read = launched and name not in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
     if text is None or (not text and not is_read):
         return None
     if text.isdecimal() and lowest <= int(text) and (highest is None or int(text) <= highest):

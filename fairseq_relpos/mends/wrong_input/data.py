@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from ..shims import replace
+from ..replace import replace
 
 
 class MissingData(ValueError):
@@ -17,15 +17,11 @@ class MissingData(ValueError):
 
 
 def explain_bad_dictionary():
-    """A dict.txt that is missing, or no dictionary, is named.
-
-    All versions fail on the first with a traceback from deep inside, and on the second with one
-    that does not say which file is meant.
-    """
+    """A dict.txt that is missing, or no dictionary, is named."""
     from fairseq.data import Dictionary
     from fairseq.file_io import PathManager
 
-    @replace(Dictionary, "add_from_file")
+    @replace(Dictionary, "add_from_file", "dictionaries")
     def check_dictionary(stock, self, file):
         if not isinstance(file, str):
             return stock(self, file)
@@ -49,8 +45,7 @@ def refuse_damaged_data():
     """Binarised data is checked as it is loaded: both files are whole and belong together, and the
     dictionary has every id in them.
 
-    All versions end in a traceback, at once or when a batch comes to the damage, or train on what
-    the files hold by chance. An id beyond the dictionary is an IndexError on a CPU; on a GPU it stops the
+    An id beyond the dictionary is an IndexError on a CPU; on a GPU it stops the
     device, with no word about the data.
 
     The ids cost one more pass over a file that fairseq reads as a whole anyway: 0.4 s for 2 GiB
@@ -59,7 +54,7 @@ def refuse_damaged_data():
     """
     from fairseq.data import indexed_dataset
 
-    @replace(indexed_dataset, "make_dataset")
+    @replace(indexed_dataset, "make_dataset", "damaged-data")
     def check(stock, path, impl, fix_lua_indexing=False, dictionary=None):
         if impl not in ("raw", "fasta"):
             check_files(path)
@@ -202,3 +197,6 @@ def _range_of_ids(path, dataset):
         return 0, -1  # text that the dictionary itself turns into ids
     smallest = int(ids.min()) if ids.dtype.kind == "i" else first
     return smallest - first, int(ids.max()) - first
+
+
+INSTALLERS = (explain_bad_dictionary, refuse_damaged_data)

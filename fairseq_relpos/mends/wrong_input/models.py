@@ -3,19 +3,15 @@
 import contextlib
 import os
 
-from ..shims import replace
+from ..replace import replace
 
 
 def refuse_an_architecture_of_another_task():
-    """--arch transformer_t5 for --task masked_lm, roberta_t5 for translation: an error before the
-    model is built.
-
-    All versions end in a traceback, some when the first batch is given to the model.
-    """
+    """--arch transformer_t5 for --task masked_lm, roberta_t5 for translation."""
     from fairseq import models
     from fairseq.tasks import TASK_REGISTRY
 
-    @replace(models, "build_model")
+    @replace(models, "build_model", "arch-of-task")
     def check(stock, cfg, task, *args, **kwargs):
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
@@ -37,8 +33,8 @@ def what_the_task_needs(model, task):
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
     from fairseq.tasks.translation import TranslationTask
 
-    from ..models.sequence_encoder import SequenceEncoder
-    from ..tasks.sequence_labels import SequenceLabelsTask
+    from ...models.sequence_encoder import SequenceEncoder
+    from ...tasks.sequence_labels import SequenceLabelsTask
 
     if not all(kind.__module__.split(".")[0] in ("fairseq", "fairseq_relpos") for kind in (model, type(task))):
         return None  # a class of someone else may do anything
@@ -59,22 +55,11 @@ def what_the_task_needs(model, task):
     return None
 
 
-def need_layers(args, *stacks):
-    """Raises ValueError, one line, for a stack of no layers."""
-    for stack in stacks:
-        layers = getattr(args, f"{stack}_layers")
-        if layers < 1:
-            raise ValueError(f"--{stack}-layers {layers}: give 1 or more")
-
-
 def explain_what_from_pretrained_lacks():
-    """from_pretrained on a folder, checkpoint or data folder that is not there: an error that names it.
-
-    All versions: "expected str, bytes or os.PathLike object, not NoneType", and the like.
-    """
+    """from_pretrained on a folder, checkpoint or data folder that is not there: an error that names it."""
     from fairseq import hub_utils
 
-    @replace(hub_utils, "from_pretrained")
+    @replace(hub_utils, "from_pretrained", "from-pretrained")
     def check(stock, model_name_or_path, checkpoint_file="model.pt", data_name_or_path=".", archive_map=None, **kwargs):
         known = archive_map or {}
         if model_name_or_path not in known and "://" not in str(model_name_or_path):
@@ -106,3 +91,6 @@ def check_folder(folder, checkpoint_file):
                 others = sorted(other for other in os.listdir(folder) if other.endswith(".pt"))
                 there = f"there is {', '.join(others[:5])}" if others else "it has no .pt file"
                 raise FileNotFoundError(f"{folder} has no {name} (checkpoint_file): {there}")
+
+
+INSTALLERS = (refuse_an_architecture_of_another_task, explain_what_from_pretrained_lacks)

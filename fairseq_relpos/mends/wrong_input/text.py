@@ -6,19 +6,22 @@ import logging
 import os
 import re
 
-from ..shims import replace, replace_main
+from ..replace import replace
 
 
-def check_texts_before_they_are_binarised():
-    """fairseq-preprocess --user-dir ... looks at every file it is given before it writes anything.
+def checked(stock, args):
+    """fairseq-preprocess --user-dir ... looks at every file it is given before it writes anything."""
+    check_arguments(args)
+    for path in texts(args):
+        check_text(path)
+    with _all_or_nothing(args):
+        return stock(args)
 
-    All versions end in a traceback where a file is missing or is not UTF-8 ("negative seek position
-    -1"), and leave half a data folder. An empty text is binarised with exit code 0, to data that
-    no training can use, and so is one text as its own translation, where no language is named.
-    """
+
+def note_new_dictionaries():
     from fairseq.data import Dictionary
 
-    @replace(Dictionary, "save")
+    @replace(Dictionary, "save", "texts")
     def note(stock, self, file):
         is_new = isinstance(file, str) and not os.path.exists(file)
         try:
@@ -26,15 +29,6 @@ def check_texts_before_they_are_binarised():
         finally:
             if is_new and os.path.exists(file):
                 _dictionaries[os.path.abspath(file)] = _stamp(file)
-
-    def check(stock, args):
-        check_arguments(args)
-        for path in texts(args):
-            check_text(path)
-        with _all_or_nothing(args):
-            return stock(args)
-
-    replace_main("fairseq_cli.preprocess")(check)
 
 
 #: the dictionaries that this run has made, and what they were then
@@ -181,3 +175,6 @@ def check_text(path):
             if not block:
                 return
             line += block.count(b"\n")
+
+
+INSTALLERS = (note_new_dictionaries,)

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import torch
 import torch.utils.data
 
-from ..shims import commands_with, replace
 from . import ending
+from .catalogue import on
+from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class Request:
             # what was started in the background of a shell ignores Ctrl-C, and goes on doing so
             heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self.handlers = {number: signal.signal(number, self.note) for number in heeded}
-        ending.end_all_at_exit()
+        if on("end-threads"):
+            ending.end_all_at_exit()
         tell_the_launcher(BEGUN)
 
     def stop_listening(self):
@@ -88,84 +90,38 @@ CTRL_C = (
 REQUEST = Request()
 
 
-def save_and_end_on_a_signal():
-    """All versions die on the spot and lose what they trained since the last checkpoint.
+@contextlib.contextmanager
+def signals_given_back():
+    """After fairseq-train's main has returned, the signals are the program's own again."""
+    try:
+        yield
+    except BaseException:
+        REQUEST.is_over = True  # not at once: a signal that comes twice must not change the exit code
+        raise
+    REQUEST.stop_listening()
 
-    Here every rank finishes its update, or its batch of a validation; all of them learn in a tiny
-    all-reduce that one was asked to end; what fairseq saves after that update is saved,
-    checkpoint_last.pt at least; and every rank ends with exit code 75. A validation that was due
-    then, or is broken off, is made first when the run goes on. A second Ctrl-C ends at once.
+
+def listen():
+    """A training begins: every rank finishes its update, or its batch of a validation; all of them learn in a
+    tiny all-reduce that one was asked to end; what fairseq saves after that update is saved, checkpoint_last.pt
+    at least; and every rank ends with exit code 75. A validation that was due then, or is broken
+    off, is made first when the run goes on. A second Ctrl-C ends at once.
     """
-    from fairseq import checkpoint_utils
-    from fairseq.distributed import utils
-    from fairseq.trainer import Trainer
+    commands = commands_with("validate_and_save")
+    if commands:  # a loop of somebody's own would never look at what was asked
+        REQUEST.listen()
+    for command in commands:
+        replace(command, "validate_and_save", "signals")(end_after_an_update)
+        replace(command, "validate", "signals")(leave_for_the_next_start)
 
-    @replace(utils, "call_main")
-    def give_signals_back(stock, *args, **kwargs):
-        try:
-            result = stock(*args, **kwargs)
-        except BaseException:
-            REQUEST.is_over = True  # not at once: a signal that comes twice must not change the exit code
-            raise
-        REQUEST.stop_listening()
-        return result
 
-    @replace(Trainer, "__init__")
-    def listen(stock, self, *args, **kwargs):
-        stock(self, *args, **kwargs)
-        commands = commands_with("validate_and_save")
-        if commands:  # a loop of somebody's own would never look at what was asked
-            REQUEST.listen()
-        for command in commands:
-            replace(command, "validate_and_save")(end_after_an_update)
-            replace(command, "validate")(leave_for_the_next_start)
-
-    @replace(torch.utils.data.DataLoader, "__init__")
-    def keep_loaders_alive(stock, self, *args, **kwargs):
+def keep_loaders_alive():
+    @replace(torch.utils.data.DataLoader, "__init__", "signals")
+    def loader(stock, self, *args, **kwargs):
         given = inspect.signature(stock).bind(self, *args, **kwargs)
         if REQUEST.process is not None and given.arguments.get("worker_init_fn") is None:
             given.arguments["worker_init_fn"] = leave_signals_to_the_rank
         stock(*given.args, **given.kwargs)
-
-    @replace(Trainer, "get_train_iterator")
-    def remember_the_place_in_the_data(stock, self, *args, **kwargs):
-        self._relpos_epoch_itr = stock(self, *args, **kwargs)
-        return self._relpos_epoch_itr
-
-    @replace(Trainer, "valid_step")
-    def end_within_a_validation(stock, self, *args, **kwargs):
-        # a step that runs out of memory calls itself, on its own rank only
-        outermost = not getattr(self, "_relpos_in_a_step", False)
-        self._relpos_in_a_step = True
-        try:
-            result = stock(self, *args, **kwargs)
-        finally:
-            self._relpos_in_a_step = not outermost
-        if not outermost:
-            return result
-        asked = _asked_on_any_rank(self)
-        if asked:
-            self._relpos_validation_due = getattr(self, "_relpos_validating", None)
-            save_and_end(self, asked)
-        return result
-
-    @replace(checkpoint_utils, "save_checkpoint")
-    def remember_when(stock, cfg, trainer, *args, **kwargs):
-        trainer._relpos_saved_after = trainer.get_num_updates()
-        return stock(cfg, trainer, *args, **kwargs)
-
-    @replace(Trainer, "save_checkpoint")
-    def say_what_is_due(stock, self, filename, extra_state):
-        due = getattr(self, "_relpos_validation_due", None)
-        return stock(self, filename, {**extra_state, "validation_due": due} if due else extra_state)
-
-    @replace(checkpoint_utils, "load_checkpoint")
-    def validate_first(stock, cfg, trainer, **kwargs):
-        extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
-        due = (extra_state or {}).get("validation_due")
-        if due and due["updates"] == trainer.get_num_updates() and not cfg.reset_dataloader:
-            make_the_validation_that_was_due(trainer, extra_state)
-        return extra_state, epoch_itr
 
 
 def leave_signals_to_the_rank(worker):
@@ -176,14 +132,28 @@ def leave_signals_to_the_rank(worker):
         signal.signal(number, signal.SIG_IGN)
 
 
+def valid_step(trainer, step):
+    """One step of a validation, which ends there if some rank was asked to end."""
+    progress = trainer.relpos
+    if progress.in_valid_step:  # out of memory, on this rank only
+        return step()
+    progress.in_valid_step = True
+    try:
+        result = step()
+    finally:
+        progress.in_valid_step = False
+    asked = _asked_on_any_rank(trainer)
+    if asked:
+        progress.validation_due = progress.validating
+        save_and_end(trainer, asked)
+    return result
+
+
 def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
     """In place of fairseq-train's validate_and_save, which it calls after every update."""
-    trainer._relpos_validating = {
-        "epoch": epoch_itr.epoch,
-        "end_of_epoch": end_of_epoch,
-        "updates": trainer.get_num_updates(),
-    }
-    asked = trainer._relpos_asked = _asked_on_any_rank(trainer)
+    progress = trainer.relpos
+    progress.validating = {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch, "updates": trainer.get_num_updates()}
+    asked = progress.asked = _asked_on_any_rank(trainer)
     result = stock(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     if asked:
         save_and_end(trainer, asked)
@@ -192,10 +162,17 @@ def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end
 
 def leave_for_the_next_start(stock, cfg, trainer, *args, **kwargs):
     """In place of fairseq-train's validate."""
-    if not getattr(trainer, "_relpos_asked", 0):
+    if not trainer.relpos.asked:
         return stock(cfg, trainer, *args, **kwargs)
-    trainer._relpos_validation_due = trainer._relpos_validating
+    trainer.relpos.validation_due = trainer.relpos.validating
     return [None]
+
+
+def validate_first(cfg, trainer, extra_state):
+    """A run goes on: the validation that a signal put off is made."""
+    due = (extra_state or {}).get("validation_due")
+    if due and due["updates"] == trainer.get_num_updates() and not cfg.reset_dataloader:
+        make_the_validation_that_was_due(trainer, extra_state)
 
 
 def make_the_validation_that_was_due(trainer, extra_state):
@@ -207,17 +184,17 @@ def make_the_validation_that_was_due(trainer, extra_state):
     if cfg.dataset.disable_validation or not commands:
         return
     logger.info(f"the validation after {trainer.get_num_updates():,} updates, which a signal kept from being made")
-    epoch_itr = trainer._relpos_epoch_itr
-    place = trainer._relpos_epoch_itr = SimpleNamespace(
+    epoch_itr = trainer.relpos.place
+    place = trainer.relpos.place = SimpleNamespace(
         epoch=due["epoch"], end_of_epoch=lambda: due["end_of_epoch"], state_dict=lambda: extra_state["train_iterator"]
     )
-    trainer._relpos_validating = due
+    trainer.relpos.validating = due
     losses = commands[0].validate(cfg, trainer, trainer.task, place, cfg.dataset.valid_subset.split(","))
     early = commands[0].should_stop_early(cfg, losses[0])
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, place, losses[0])
     if due["end_of_epoch"]:
         trainer.lr_step(due["epoch"], losses[0])
-    trainer._relpos_epoch_itr = epoch_itr
+    trainer.relpos.place = epoch_itr
     if early:
         cfg.optimization.max_epoch = -1
 
@@ -227,8 +204,8 @@ def save_and_end(trainer, received):
 
     name = signal.Signals(received).name
     updates = trainer.get_num_updates()
-    if getattr(trainer, "_relpos_saved_after", None) != updates:
-        checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, trainer._relpos_epoch_itr, None)
+    if trainer.relpos.saved_after != updates:
+        checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, trainer.relpos.place, None)
     if trainer.data_parallel_world_size > 1:
         torch.distributed.barrier()  # a rank that ends earlier would have the saving one killed
     kept = trainer.cfg.checkpoint
@@ -258,3 +235,6 @@ def _asked_on_any_rank(trainer) -> int:
     asked = torch.tensor(asked, device=trainer.device)
     utils.all_reduce(asked, group=trainer.data_parallel_process_group, op="max")
     return int(asked.item())
+
+
+INSTALLERS = (keep_loaders_alive,)

@@ -4,28 +4,13 @@ import logging
 
 import torch
 
-from ..shims import replace
-
 logger = logging.getLogger(__name__)
 SHOWN = 5
 
 
-def name_parameters_without_gradient():
-    """--ddp-backend pytorch_ddp with a parameter that the loss does not use: ranks that drift
-    apart for one update, then a RuntimeError that counts parameters. An error here that names
-    them, before the first update changes anything; elsewhere a warning, once.
-    """
-    from fairseq.trainer import Trainer
-
-    @replace(Trainer, "clip_grad_norm")
-    def check_gradients(stock, self, clip_norm):
-        if not getattr(self, "_relpos_gradients_checked", False):
-            self._relpos_gradients_checked = True
-            check(self)
-        return stock(self, clip_norm)
-
-
 def check(trainer):
+    """--ddp-backend pytorch_ddp waits for every parameter: a ValueError that names those that the loss does not
+    use, before the first update changes anything. Elsewhere a warning."""
     parameters = trainer.get_model().named_parameters()
     without = [name for name, p in parameters if p.requires_grad and p.grad is None]
     if not without:

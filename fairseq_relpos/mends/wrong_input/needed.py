@@ -2,25 +2,11 @@
 
 import dataclasses
 
-from ..shims import replace
 
-
-def name_the_missing_flag():
-    """--lr-scheduler polynomial_decay without --total-num-update, and the like, are one line.
-
-    All versions end in hydra's traceback ("Error merging override lr_scheduler.total_num_update=null"). A language
-    alone, --target-lang without --source-lang, is left out of account by all versions, which
-    take both from the names of the data, so that `--target-lang a` trains from a to b without a word.
-    """
-    from fairseq import options
-
-    @replace(options, "parse_args_and_arch")
-    def check(stock, parser, *args, **kwargs):
-        parsed = stock(parser, *args, **kwargs)
-        settings = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-        check_numbers_of_parts(settings)
-        check_languages(settings)
-        return parsed
+def check(settings):
+    """--lr-scheduler polynomial_decay without --total-num-update, --target-lang without --source-lang, and the like."""
+    check_numbers_of_parts(settings)
+    check_languages(settings)
 
 
 def check_numbers_of_parts(settings):

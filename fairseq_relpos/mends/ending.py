@@ -14,7 +14,7 @@ import weakref
 
 import torch
 
-from ..shims import replace
+from .replace import replace
 
 logger = logging.getLogger(__name__)
 
@@ -27,29 +27,28 @@ SECONDS_TO_LET_GO = 0.3
 
 
 def end_threads_before_python_does():
-    """All versions leave threads behind as Python ends: those that read batches ahead
-    (--data-buffer-size), those of data loaders, and those of gloo's process groups.
+    """Threads are left as Python ends: those that read batches ahead, those of data loaders, and those of gloo's
+    process groups.
 
     Python ends a thread that asks for its lock from then on. Inside torch that is in the middle of
-    C++, which answers with "terminate called without an active exception": a run that has saved
-    everything ends with exit code 134 (-6), also in place of 75 after a signal. Here they are ended
-    first, in every command, also after an error and after a signal.
+    C++, which answers with "terminate called without an active exception", also in place of exit code 75 after
+    a signal. Here they are ended first, in every command, also after an error and after a signal.
     """
     from fairseq.data.iterators import BufferedIterator
     from fairseq.distributed import utils
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-    @replace(BufferedIterator, "_create_consumer")
+    @replace(BufferedIterator, "_create_consumer", "end-threads")
     def reader(stock, self):
         end_all_at_exit()
         return stock(self)
 
-    @replace(_MultiProcessingDataLoaderIter, "__init__")
+    @replace(_MultiProcessingDataLoaderIter, "__init__", "end-threads")
     def workers(stock, self, *args, **kwargs):
         stock(self, *args, **kwargs)
         loaders.update(self._workers)
 
-    @replace(utils, "distributed_init")
+    @replace(utils, "distributed_init", "end-threads")
     def groups(stock, cfg):
         end_all_at_exit()
         # torch imports it at some time; later than here it would keep the group in default arguments
@@ -137,3 +136,6 @@ def destroy_groups():
     # DistributedDataParallel do not.
     while groups:
         groups.pop()
+
+
+INSTALLERS = (end_threads_before_python_does,)

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import functools
 import hashlib
-import inspect
 import socket
 from pathlib import Path
 
@@ -12,7 +11,8 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 
-from ..shims import replace
+from .launching import command_of
+from .replace import replace
 
 #: settings in which the ranks of one run may differ: who they are, and paths of their machines
 OF_ONE_RANK = {
@@ -45,39 +45,30 @@ def refuse_ranks_that_disagree():
     missing: the others would wait for it.
     """
     from fairseq.distributed import utils
-    from fairseq.trainer import Trainer
 
-    waiting = []  # whether the ranks of this process's training meet each other next here
-
-    @replace(utils, "distributed_main")
+    @replace(utils, "distributed_main", "agreement")
     def tell_the_others(stock, i, main, cfg, kwargs):
         @functools.wraps(main)
         def told(cfg, **kwargs):
-            waiting[:] = [Path(inspect.unwrap(main).__code__.co_filename).name == "train.py"]
+            _waiting[:] = [command_of(main) == "train.py"]
             try:
                 return main(cfg, **kwargs)
             except Exception as error:
-                if waiting[0]:
+                if _waiting[0]:
                     with contextlib.suppress(Exception):  # the rank's own error is what counts
                         together(functools.partial(_raise, error))
                 raise
 
         return stock(i, told, cfg, kwargs)
 
-    @replace(Trainer, "__init__")
-    def compare_settings(stock, self, cfg, task, model, *args, **kwargs):
-        waiting[:] = [False]
-        refuse_differences(lambda: settings(cfg, task, model))
-        return stock(self, cfg, task, model, *args, **kwargs)
 
-    @replace(Trainer, "get_train_iterator")
-    def compare_data(stock, self, *args, **kwargs):
-        given = inspect.signature(stock).bind(self, *args, **kwargs)
-        given.apply_defaults()
-        batches = together(lambda: stock(self, *args, **kwargs))
-        if given.arguments["load_dataset"]:  # at the start, and for each shard
-            refuse_differences(lambda: data(self.task))
-        return batches
+#: whether the ranks of this process's training meet each other next in ``compare_settings``
+_waiting = [False]
+
+
+def compare_settings(cfg, task, model):
+    _waiting[:] = [False]
+    refuse_differences(lambda: settings(cfg, task, model))
 
 
 def _raise(error):
@@ -108,6 +99,38 @@ def together(step):
 def _in_one_line(error):
     kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
     return f"{socket.gethostname()}: {kind}{str(error).strip().partition(chr(10))[0]}"
+
+
+#: whether this rank has yet to hear, or to say, how the reading of a checkpoint went
+_due = []
+
+
+@contextlib.contextmanager
+def one_reads_for_all():
+    """Rank 0 reads the checkpoint and hands it to the others, by broadcast_object. Where it cannot, all end."""
+    _due[:] = [True]
+    try:
+        yield
+        in_turn(lambda: None)  # no file of this rank's, where each has one of its own
+    finally:
+        _due.clear()
+
+
+def in_turn(step):
+    """``step()``, which the other ranks wait for where they have not met yet in ``one_reads_for_all``."""
+    if not _due:
+        return step()
+    _due.clear()
+    return together(step)
+
+
+def hear_of_the_reading():
+    from fairseq.distributed import utils
+
+    @replace(utils, "broadcast_object", "read-together")
+    def receive(stock, *args, **kwargs):
+        in_turn(lambda: None)
+        return stock(*args, **kwargs)
 
 
 def several_ranks():
@@ -203,3 +226,6 @@ def digest_of_package(package=Path(__file__).parents[1]) -> str:
     """Of all that is run: gated.cpp is compiled where it is."""
     files = sorted(file for kind in ("*.py", "*.cpp") for file in package.rglob(kind))
     return digest(*(file.read_bytes() for file in files))
+
+
+INSTALLERS = (refuse_ranks_that_disagree, hear_of_the_reading)

@@ -7,7 +7,6 @@ import torch
 from ..encodings import PositionEncoding
 from ..encodings.base import StackPart
 from ..flags import BIAS_INTERVAL
-from ..shims import replace
 
 logger = logging.getLogger(__name__)
 
@@ -17,29 +16,13 @@ TAG = "positions"
 TOKENS = 128
 
 
-def log_positions():
-    """fairseq logs tokens a second, loss scale and the norm of the gradients, and knows nothing
-    of positions.
-
-    With --tensorboard-logdir or --wandb-project the first rank adds the norm of every parameter of
-    a position encoding each time that fairseq logs (--log-interval), and every
-    --log-position-bias-interval updates the biases as pictures. Weights stay the same to the bit.
-    """
-    from fairseq.trainer import Trainer
-
-    @replace(Trainer, "train_step")
-    def log(stock, self, *args, **kwargs):
-        result = stock(self, *args, **kwargs)
-        common = self.cfg.common
-        if result is not None and (common.tensorboard_logdir or common.wandb_project):
-            log_update(self)
-        return result
-
-
 def log_update(trainer):
-    if not trainer.is_data_parallel_master:
-        return
+    """With --tensorboard-logdir or --wandb-project the first rank adds the norm of every parameter of a position
+    encoding each time that fairseq logs (--log-interval), and every --log-position-bias-interval updates the
+    biases as pictures. Weights stay the same to the bit."""
     common, update = trainer.cfg.common, trainer.get_num_updates()
+    if not (common.tensorboard_logdir or common.wandb_project) or not trainer.is_data_parallel_master:
+        return
     model = trainer.get_model()
     if update % common.log_interval == 0:
         log_scalars(common, norms(model), update)
@@ -64,7 +47,7 @@ def norms(model) -> dict:
 
 def biases(model) -> dict:
     """Name of a stack, or of one of its layers -> its content-free bias [H, T, T] of the first tokens."""
-    from ..reports.bias_plot import position_biases
+    from .bias_plot import position_biases
 
     found = {}
     for name, stack in model.named_modules():
@@ -89,7 +72,7 @@ def log_scalars(common, values, update):
 def log_pictures(common, found, update):
     from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
 
-    from ..reports.bias_plot import mosaic
+    from .bias_plot import mosaic
 
     strongest = {name: bias_HTS.abs().max().item() for name, bias_HTS in found.items()}
     # what the darkest colours of a picture mean

@@ -11,47 +11,41 @@ import sys
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from ..shims import replace
+from ..replace import replace
 
 logger = logging.getLogger(__name__)
 
 EXAMPLE = {"model_overrides": "{'max_target_positions': 4000}", "optimizer_overrides": "{'lr': 0.001}"}
 
 
-def refuse_overrides_without_effect():
-    """--model-overrides is a dict of settings that the checkpoint has, each with a value of its kind.
+#: the overrides of this process's command, ``Command``
+_command = None
 
-    All versions leave out a name that the checkpoint does not know, without a word, so that a misspelt one
-    evaluates the model as it was; --optimizer-overrides the same. Where code of a model may read the name all the
-    same, by getattr, it is a warning. fairseq-validate and fairseq-eval-lm run the text as Python.
-    """
-    from fairseq import checkpoint_utils, options
-    from fairseq.optim import FairseqOptimizer
 
-    command = Command({}, {})
+def read(settings):
+    """--model-overrides is a dict of settings that the checkpoint has, each with a value of its kind; a name that
+    it has not got is a ValueError, or a warning where code of a model may read it all the same, by getattr."""
+    global _command
+    given = {name: as_dict(name, settings[name]) for name in EXAMPLE if settings.get(name) is not None}
+    _command = Command(given.get("model_overrides", {}), settings)
 
-    @replace(options, "parse_args_and_arch")
-    def read(stock, parser, *args, **kwargs):
-        nonlocal command
-        parsed = stock(parser, *args, **kwargs)
-        settings = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-        given = {name: as_dict(name, settings[name]) for name in EXAMPLE if settings.get(name) is not None}
-        command = Command(given.get("model_overrides", {}), settings)
-        return parsed
 
-    @replace(checkpoint_utils, "overwrite_args_by_name")
+def check_what_is_overridden():
+    from fairseq import checkpoint_utils
+
+    @replace(checkpoint_utils, "overwrite_args_by_name", "overrides")
     def check(stock, cfg, overrides):
-        command.check(cfg)
+        (_command or Command({}, {})).check(cfg)
         return stock(cfg, overrides)
 
-    @replace(FairseqOptimizer, "load_state_dict")
-    def check_optimizer(stock, self, state_dict, optimizer_overrides=None):
-        known = self.param_groups[0]
-        unknown = [name for name in optimizer_overrides or () if name not in known]
-        if unknown:
-            names = ", ".join(name for name in known if name != "params")
-            raise ValueError(f"--optimizer-overrides: the optimizer has no setting {unknown[0]!r}; it has {names}")
-        return stock(self, state_dict, optimizer_overrides)
+
+def check_optimizer(optimizer, overrides):
+    """Raises ValueError, one line, for --optimizer-overrides of a setting that the optimizer has not got."""
+    known = optimizer.param_groups[0]
+    unknown = [name for name in overrides or () if name not in known]
+    if unknown:
+        names = ", ".join(name for name in known if name != "params")
+        raise ValueError(f"--optimizer-overrides: the optimizer has no setting {unknown[0]!r}; it has {names}")
 
 
 def as_dict(name, text):
@@ -210,3 +204,6 @@ def _flags(part):
     if hasattr(part, "add_args"):
         part.add_args(parser)
     return [action.dest for action in parser._actions]
+
+
+INSTALLERS = (check_what_is_overridden,)

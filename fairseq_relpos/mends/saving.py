@@ -9,8 +9,8 @@ import shutil
 import torch
 
 from .. import files
-from ..shims import commands_with, replace
 from .agreement import together
+from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)
 
@@ -21,9 +21,8 @@ UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
 
 
 def write_checkpoints_whole():
-    """All versions of fairseq write a checkpoint beside its name and rename it, and then copy it
-    byte by byte onto checkpoint_last.pt: who is killed there has no last checkpoint. On a full
-    disk they try three times to append it to what is there already.
+    """fairseq copies each checkpoint byte by byte onto checkpoint_last.pt: who is killed there has no last one. On
+    a full disk it tries three times to append it to what is there already.
 
     Here every file, copies too, is complete on the disk before it takes its name; what cannot be
     written leaves nothing behind; and what was checkpoint_last.pt becomes checkpoint_previous.pt,
@@ -32,20 +31,20 @@ def write_checkpoints_whole():
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
 
-    @replace(checkpoint_utils, "torch_persistent_save")
+    @replace(checkpoint_utils, "torch_persistent_save", "whole-files")
     def save(stock, state, filename, async_write=False):
         if async_write or PathManager.path_requires_pathmanager(filename):
             return stock(state, filename, async_write)
         write(filename, lambda file: torch.save(state, file))
 
-    @replace(PathManager, "copy")
+    @replace(PathManager, "copy", "whole-files")
     def copy_whole(stock, source, target, overwrite=False):
         if any(map(PathManager.path_requires_pathmanager, (source, target))):
             return stock(source, target, overwrite)
         copy(source, target)
         return target
 
-    @replace(checkpoint_utils, "verify_checkpoint_directory")
+    @replace(checkpoint_utils, "verify_checkpoint_directory", "whole-files")
     def remove_leftovers(stock, save_dir):
         stock(save_dir)
         for name in os.listdir(save_dir):
@@ -61,21 +60,25 @@ def write_checkpoints_whole():
                     "not know that it has ended: two runs in one --save-dir overwrite each other's checkpoints"
                 )
 
-    earlier = []
 
-    @replace(checkpoint_utils, "save_checkpoint")
-    def drop_a_needless_predecessor(stock, cfg, trainer, epoch_itr, val_loss):
-        def save():
-            return stock(cfg, trainer, epoch_itr, val_loss)
+#: the numbered checkpoint that was saved last
+_earlier = []
 
-        # all ranks of fairseq-train come here; a loop of somebody's own may send one
-        saved = together(save) if commands_with("validate_and_save") else save()
-        if saved is not None:
-            if earlier and os.path.exists(earlier[0]) and earlier[0] != saved:
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(previous_of(cfg.save_dir, trainer.checkpoint_suffix))
-            earlier[:] = [saved] if NUMBERED.fullmatch(os.path.basename(saved)) else []
-        return saved
+
+def drop_a_needless_predecessor(stock, cfg, trainer, *args, **kwargs):
+    """Saves; where the numbered checkpoint of the save before stays anyway, its other name goes."""
+
+    def save():
+        return stock(cfg, trainer, *args, **kwargs)
+
+    # all ranks of fairseq-train come here; a loop of somebody's own may send one
+    saved = together(save) if commands_with("validate_and_save") else save()
+    if saved is not None:
+        if _earlier and os.path.exists(_earlier[0]) and _earlier[0] != saved:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(previous_of(cfg.save_dir, trainer.checkpoint_suffix))
+        _earlier[:] = [saved] if NUMBERED.fullmatch(os.path.basename(saved)) else []
+    return saved
 
 
 def previous_of(folder, suffix=""):
@@ -169,3 +172,6 @@ def _why_not_saved(path, reason, written):
         f"{path} cannot be saved: {why}; the checkpoints before it are whole and nothing half-written "
         f"is left; {remedy}, and run the same command again"
     )
+
+
+INSTALLERS = (write_checkpoints_whole,)

@@ -1,0 +1,19 @@
+"""``fairseq-relpos mends``."""
+
+from ..mends.catalogue import FLAG, KINDS, MENDS, VARIABLE, on
+
+
+def add_arguments(parser):
+    pass
+
+
+def run(args):
+    width = max(len(mend.name) for mend in MENDS)
+    for kind, meaning in KINDS.items():
+        print(f"{kind}: {meaning}")
+        for mend in MENDS:
+            if mend.kind == kind:
+                state = "on " if on(mend.name) else "off"
+                print(f"  {state} {mend.name:{width}}  {mend.stock} -> {mend.here}")
+    print(f"\nSwitches: {VARIABLE} or {FLAG}, all (the default), needed, or -NAME,-NAME for all but these.")
+    return 0

@@ -1,0 +1,162 @@
+"""Which samples a batch, an epoch and an evaluation hold."""
+
+import contextlib
+import functools
+import inspect
+import logging
+import re
+import types
+
+import numpy as np
+
+from .replace import replace
+
+logger = logging.getLogger(__name__)
+
+
+def new_loaders_for_each_epoch(batches):
+    """Each epoch starts its own loaders, after the dataset has been told the epoch. A validation keeps its
+    loaders: its epoch is the first anyway, and one that --max-valid-steps breaks off would leave them behind.
+    """
+    for name in ("persistent_workers", "reuse_dataloader"):
+        if hasattr(batches, name):
+            setattr(batches, name, False)
+
+
+def without_fillers(trainer, samples):
+    """The batches of an update without the empty ones that fill up the end of an epoch."""
+    if trainer.is_fsdp or getattr(trainer.cfg.model, "base_layers", 0) > 0:
+        return samples  # ranks meet in every forward pass
+    return [sample for sample in samples if sample is not None and len(sample) > 0] or samples[:1]
+
+
+def make_the_same_batches_after_a_resume():
+    """fairseq makes the batches of translation and language modelling once, by the seed of the epoch in which
+    a run starts. Here it is always that of the first epoch."""
+    from fairseq.tasks import FairseqTask
+
+    @replace(FairseqTask, "get_batch_iterator", "same-batches")
+    def of_the_first_epoch(stock, self, dataset, *args, **kwargs):
+        given = inspect.signature(stock).bind(self, dataset, *args, **kwargs)
+        given.apply_defaults()
+        epoch, settings = given.arguments["epoch"], given.arguments
+        kept = not (settings["disable_iterator_cache"] or settings.get("update_epoch_batch_itr"))
+        if epoch == 1 or not kept or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
+            return stock(self, dataset, *args, **kwargs)
+        settings["epoch"] = 1
+        batches = stock(*given.args, **given.kwargs)
+        batches.epoch = epoch
+        dataset.set_epoch(epoch)
+        return batches
+
+
+#: whether the batches that are made now are those of an evaluation; while a Trainer exists, only those from its
+#: get_valid_iterator are
+made_for = types.SimpleNamespace(evaluation=True)
+
+
+@contextlib.contextmanager
+def evaluation():
+    made_for.evaluation = True
+    try:
+        yield
+    finally:
+        made_for.evaluation = False
+
+
+def report_lost_samples():
+    """A last batch that is no multiple of --required-batch-size-multiple (default 8) is dropped. In training that
+    is a choice. In an evaluation the longest samples do not count: a warning, once, and no error, because
+    the default would stop almost every training, whose own validation losses remain comparable.
+    """
+    from fairseq.data import data_utils
+    from fairseq.distributed import utils
+
+    @replace(data_utils, "batch_by_size", "lost-samples")
+    def count_samples(stock, indices, *args, **kwargs):
+        if not isinstance(indices, np.ndarray):
+            indices = np.fromiter(indices, dtype=np.int64)
+        batches = stock(indices, *args, **kwargs)
+        lost = len(indices) - sum(map(len, batches))
+        what = (
+            f"{lost:,} of {len(indices):,} samples are LEFT OUT{{}}: the last batch is no multiple "
+            "of --required-batch-size-multiple (default 8); "
+            "add --required-batch-size-multiple 1 to use all"
+        )
+        if 0 < lost == len(indices):
+            raise ValueError(what.format(""))
+        if lost and made_for.evaluation and utils.get_global_rank() == 0:
+            _warn_once(what.format(" of this evaluation"))
+        return batches
+
+
+@functools.cache
+def _warn_once(message):
+    logger.warning(message)
+
+
+def say_which_samples_are_too_long():
+    """A sample longer than the model's positions ends an evaluation in one line, and so does a set of which
+    nothing would be left, or, for fairseq-eval-lm, not all of it. Training goes on without such samples."""
+    from fairseq.distributed import utils
+    from fairseq.tasks import FairseqTask
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+
+    all_count = types.SimpleNamespace(now=False)
+
+    @replace(LanguageModelingTask, "eval_lm_dataloader", "long-samples")
+    def evaluate_all(stock, self, *args, **kwargs):
+        all_count.now = True
+        try:
+            return stock(self, *args, **kwargs)
+        finally:
+            all_count.now = False
+
+    @replace(FairseqTask, "filter_indices_by_size", "long-samples")
+    def filter_by_size(stock, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
+        try:
+            kept = stock(self, indices, dataset, max_positions, ignore_invalid_inputs)
+        except Exception as error:
+            if type(error) is Exception and str(error).startswith("Size of sample"):
+                message = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))
+                raise ValueError(f"{message}; {_what_keeps_long_samples(self, max_positions)}") from None
+            raise
+        if len(kept) == len(indices):
+            return kept
+        too_long = _how_many_are_too_long(indices, kept, dataset, max_positions)
+        if all_count.now:
+            raise ValueError(
+                f"{too_long}, and would be left out: for a language model add "
+                "--tokens-per-sample L --model-overrides \"{'max_target_positions': L}\", which a "
+                "relative encoding takes at any L"
+            )
+        advice = _what_keeps_long_samples(self, max_positions)
+        if len(kept) == 0:
+            raise ValueError(f"{too_long}, and nothing would be left: {advice}")
+        if utils.get_global_rank() == 0:
+            _warn_once(f"LEFT OUT: {too_long}; {advice}")
+        return kept
+
+
+def _how_many_are_too_long(indices, kept, dataset, max_positions):
+    lengths = np.fromiter((dataset.num_tokens(index) for index in indices), dtype=np.int64)
+    lost = lengths[~np.isin(indices, kept)]
+    return (
+        f"{len(lost):,} of {len(indices):,} samples are longer than the {max_positions} positions of the "
+        f"model, {100 * lost.sum() / lengths.sum():.1f} % of the tokens; the longest has {lost.max():,} tokens"
+    )
+
+
+def _what_keeps_long_samples(task, max_positions):
+    mode = str(getattr(getattr(task, "cfg", None), "sample_break_mode", "none"))
+    if mode != "none":
+        return (
+            f"--sample-break-mode {mode} cuts no line; --sample-break-mode none cuts all text into equal blocks "
+            "and keeps it"
+        )
+    if isinstance(max_positions, (tuple, list)):
+        return "--max-source-positions and --max-target-positions of a training make room for them"
+    return "--max-positions of a training makes room for them"
+
+
+INSTALLERS = (make_the_same_batches_after_a_resume, report_lost_samples, say_which_samples_are_too_long)

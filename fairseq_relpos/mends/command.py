@@ -1,0 +1,138 @@
+"""How a fairseq command begins: the mends that are on, in the order in which they act."""
+
+import contextlib
+import inspect
+import logging
+import sys
+
+from ..checkpoints import loading
+from . import catalogue, launching, messages, precision, stack, stopping, switches
+from .catalogue import on
+from .replace import replace, replace_main
+from .wrong_input import arguments, needed, overrides, ranges, text
+from .wrong_input import launching as variables
+
+logger = logging.getLogger(__name__)
+
+#: what fairseq_cli's train.py, validate.py and eval_lm.py start through
+CALL_MAIN = (
+    "switches",
+    "one-line-errors",
+    "utf8-input",
+    "no-default",
+    "iopath",
+    "signals",
+    "half-precision-on-cpus",
+    "launcher",
+)
+PARSE = (
+    "switches",
+    "one-line-errors",
+    "checked-checkpoints",
+    "bf16-without-tpu",
+    "nearest-names",
+    "launcher-variables",
+    "number-of-ranks",
+    "missing-flags",
+    "ranges",
+    "overrides",
+)
+
+
+def _in_one_line():
+    return messages.errors_in_one_line() if on("one-line-errors") else contextlib.nullcontext()
+
+
+def parse_and_check(stock, parser, input_args=None, *args, **kwargs):
+    """In place of options.parse_args_and_arch."""
+    with _in_one_line():
+        if on("launcher-variables"):
+            variables.check(parser)
+        if on("checked-checkpoints"):
+            input_args = _without_trust_flag(input_args)
+        if on("nearest-names"):
+            parsed = arguments.parse(stock, parser, input_args, *args, **kwargs)
+        else:
+            parsed = stock(parser, input_args, *args, **kwargs)
+        settings = parsed[0] if isinstance(parsed, tuple) else parsed
+        given = sys.argv if input_args is None else input_args
+        if on("switches"):
+            switches.refuse_a_late_flag(settings)
+        if on("bf16-without-tpu"):
+            stack.bf16_without_tpu(settings, given)
+        if on("number-of-ranks"):
+            launching.refuse_another_number_of_ranks(settings, given)
+        if on("missing-flags"):
+            needed.check(vars(settings))
+        if on("ranges"):
+            ranges.check_numbers(settings)
+        if on("overrides"):
+            overrides.read(vars(settings))
+        return parsed
+
+
+def _without_trust_flag(input_args):
+    if input_args is not None:
+        return loading.take_trust_flag(input_args)
+    sys.argv[1:] = loading.take_trust_flag(sys.argv[1:])
+    return None
+
+
+def check_and_call(stock, cfg, main, **kwargs):
+    """In place of distributed.utils.call_main."""
+    with _in_one_line():
+        if on("switches"):
+            _say_which_mends_are_on(main)
+        if on("utf8-input"):
+            _check_the_input_of_interactive(main)
+        if on("no-default"):
+            arguments.require_what_has_no_default(cfg, launching.command_of(main))
+        if on("iopath"):
+            launching.refuse_asynchronous_writing_without_iopath(cfg)
+        if on("half-precision-on-cpus"):
+            precision.keep_gradients_apart(cfg)
+        if on("launcher"):
+            launching.take_our_rank(cfg, main)
+        with stopping.signals_given_back() if on("signals") else contextlib.nullcontext():
+            return stock(cfg, main, **kwargs)
+
+
+def _say_which_mends_are_on(main):
+    if launching.command_of(main) == "train.py":
+        logger.info(catalogue.in_words())
+
+
+def _check_the_input_of_interactive(main):
+    command = sys.modules[inspect.unwrap(main).__module__]  # which may run as __main__
+    if hasattr(command, "buffered_read"):
+        replace(command, "buffered_read", "utf8-input")(messages.refuse_text_that_is_not_utf8)
+
+
+def generate(stock, args, *more, **kwargs):
+    """In place of fairseq-generate's main."""
+    with _in_one_line():
+        if on("no-default"):
+            path = getattr(args, "path", None) or getattr(getattr(args, "common_eval", None), "path", None)
+            arguments.need_path(path)
+        if on("sacrebleu"):
+            messages.refuse_a_bleu_that_is_not_sacrebleu(args)
+        return stock(args, *more, **kwargs)
+
+
+def preprocess(stock, args):
+    """In place of fairseq-preprocess's main."""
+    with _in_one_line():
+        return text.checked(stock, args) if on("texts") else stock(args)
+
+
+def install():
+    from fairseq import options
+    from fairseq.distributed import utils
+
+    replace(options, "parse_args_and_arch", *PARSE)(parse_and_check)
+    replace(utils, "call_main", *CALL_MAIN)(check_and_call)
+    replace_main("fairseq_cli.generate", "one-line-errors", "no-default", "sacrebleu")(generate)
+    replace_main("fairseq_cli.preprocess", "one-line-errors", "texts")(preprocess)
+
+
+INSTALLERS = (install,)

@@ -1,0 +1,77 @@
+"""How fairseq finds, reads and saves a run's checkpoints: the mends that are on, in the order in which they act."""
+
+from . import agreement, reading, resuming, saving, stopping
+from .catalogue import on
+from .replace import replace
+from .trainer import MendedTrainer
+from .wrong_input import arguments, overrides
+
+
+def load_checkpoint(stock, cfg, trainer, **kwargs):
+    """In place of checkpoint_utils.load_checkpoint: a training finds where it goes on."""
+    is_fairseqs = isinstance(trainer, MendedTrainer)  # of a program's own no more is known than stock asks
+    path = resuming.file_of(cfg, trainer)
+    if on("last-whole-checkpoint") and is_fairseqs:
+        resuming.prepare(path, cfg, trainer)
+    if on("starting-file"):
+        agreement.together(lambda: arguments.check_starting_files(cfg, trainer.checkpoint_suffix or ""))
+    extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
+    if not is_fairseqs:
+        return extra_state, epoch_itr
+    # a model that is fine-tuned has no updates behind it
+    if on("order-of-data") and extra_state is not None and trainer.get_num_updates() and not cfg.reset_dataloader:
+        wanted = {resuming.TRAINING_DATA: resuming.training_data(trainer)}
+        resuming.refuse_another_order(path, extra_state, wanted)
+    if on("no-more-updates"):
+        resuming.end_if_there_is_nothing_to_do(trainer)
+    if on("signals"):
+        stopping.validate_first(cfg, trainer, extra_state)
+    return extra_state, epoch_itr
+
+
+def load_checkpoint_to_cpu(stock, path, *args, **kwargs):
+    """In place of checkpoint_utils.load_checkpoint_to_cpu: one file is read."""
+
+    def read():
+        if on("checked-checkpoints"):
+            state = reading.read(stock, path, *args, **kwargs)
+        else:
+            state = stock(path, *args, **kwargs)
+        if on("other-adam"):
+            resuming.rename_the_adam(state)
+        return state
+
+    return agreement.in_turn(read) if on("read-together") else read()
+
+
+def save_checkpoint(stock, cfg, trainer, *args, **kwargs):
+    """In place of checkpoint_utils.save_checkpoint: a training saves under all the names that are due."""
+    if isinstance(trainer, MendedTrainer):
+        trainer.relpos.saved_after = trainer.get_num_updates()
+    if on("whole-files"):
+        return saving.drop_a_needless_predecessor(stock, cfg, trainer, *args, **kwargs)
+    return stock(cfg, trainer, *args, **kwargs)
+
+
+def load_optimizer(stock, self, state_dict, optimizer_overrides=None):
+    """In place of FairseqOptimizer.load_state_dict."""
+    if on("overrides"):
+        overrides.check_optimizer(self, optimizer_overrides)
+    if on("given-adam-settings"):
+        return resuming.load_and_keep_the_given(stock, self, state_dict, optimizer_overrides)
+    return stock(self, state_dict, optimizer_overrides)
+
+
+def install():
+    from fairseq import checkpoint_utils
+    from fairseq.optim import FairseqOptimizer
+
+    finding = ("last-whole-checkpoint", "starting-file", "order-of-data", "no-more-updates", "signals")
+    replace(checkpoint_utils, "load_checkpoint", *finding)(load_checkpoint)
+    reads = ("checked-checkpoints", "other-adam", "read-together")
+    replace(checkpoint_utils, "load_checkpoint_to_cpu", *reads)(load_checkpoint_to_cpu)
+    replace(checkpoint_utils, "save_checkpoint", "whole-files", "signals")(save_checkpoint)
+    replace(FairseqOptimizer, "load_state_dict", "overrides", "given-adam-settings")(load_optimizer)
+
+
+INSTALLERS = (install,)

@@ -1,0 +1,132 @@
+"""Ranks: who a launcher started, and whether fairseq sees them."""
+
+import importlib.util
+import inspect
+import logging
+import os
+
+import torch
+
+from .replace import replace
+
+logger = logging.getLogger(__name__)
+
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def _launched_ranks():
+    """How many ranks torchrun, or else srun, says it started, this process among them."""
+    environment = os.environ
+    return int(environment.get("WORLD_SIZE") or environment.get("SLURM_STEP_NUM_TASKS") or 1)
+
+
+def take_our_rank(cfg, main):
+    """Under torchrun every rank takes its place, also on CPUs and with one GPU per node.
+
+    fairseq reads the launcher's variables only if it counts two or more GPUs on its own node. On CPUs it
+    would go on to divide by the number of GPUs, to choose NCCL, and to wrap the model in a
+    DistributedDataParallel for GPUs. Without a launcher, several ranks on a machine without GPUs
+    mean that it starts one process per GPU, none, with exit code 0: an error here.
+    """
+    distributed = cfg.distributed_training
+    is_special = cfg.common.tpu or distributed.pipeline_model_parallel
+    if not _combines_its_ranks(main) or is_special:
+        return
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    launched = all(name in os.environ for name in TORCHRUN_VARIABLES)
+    undecided = distributed.distributed_init_method is None
+    if launched and undecided and _launched_ranks() > 1:
+        _join_torchrun(distributed, on_cpu)
+    if on_cpu and distributed.distributed_world_size > 1:
+        _refuse_to_start_nothing(distributed)
+        _communicate_between_cpus(distributed)
+
+
+def command_of(main):
+    """The file of fairseq_cli that a main stands in, such as train.py."""
+    return os.path.basename(inspect.unwrap(main).__code__.co_filename)
+
+
+def _combines_its_ranks(main):
+    """False for the commands of which each rank would print a share of the result, or all of it."""
+    return command_of(main) not in {"generate.py", "interactive.py", "eval_lm.py"}
+
+
+def _join_torchrun(distributed, on_cpu):
+    distributed.distributed_init_method = "env://"
+    distributed.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    distributed.distributed_rank = int(os.environ["RANK"])
+    distributed.distributed_no_spawn = True  # torchrun has started the processes
+    local_rank = int(os.environ.get("LOCAL_RANK", distributed.distributed_rank))
+    # modulo, because some launchers show every process its own GPU only
+    distributed.device_id = 0 if on_cpu else local_rank % torch.cuda.device_count()
+
+
+def _refuse_to_start_nothing(distributed):
+    on_slurm = "SLURM_STEP_NODELIST" in os.environ or "SLURM_JOB_NODELIST" in os.environ
+    if torch.cuda.device_count() == 0 and not distributed.distributed_no_spawn and not on_slurm:
+        raise ValueError(
+            f"--distributed-world-size {distributed.distributed_world_size}: fairseq starts one "
+            "process per GPU and finds no GPU; on CPUs use "
+            "`torchrun --nproc_per_node N $(which fairseq-train) ... --cpu`"
+        )
+
+
+def _communicate_between_cpus(distributed):
+    for_cpus = {"nccl": "gloo", "c10d": "legacy_ddp", "pytorch_ddp": "legacy_ddp"}
+    for setting in ("distributed_backend", "ddp_backend"):
+        given = distributed[setting]
+        if given in for_cpus:
+            logger.info(f"{setting}: {for_cpus[given]} instead of {given}, which needs GPUs")
+            distributed[setting] = for_cpus[given]
+
+
+def refuse_another_number_of_ranks(settings, arguments):
+    """Raises ValueError, one line, where --distributed-world-size is not torchrun's number."""
+    launched = all(name in os.environ for name in TORCHRUN_VARIABLES)
+    if launched and "--distributed-world-size" in " ".join(map(str, arguments)):
+        ranks = int(os.environ["WORLD_SIZE"] or 1)
+        if settings.distributed_world_size != ranks:
+            raise ValueError(
+                f"--distributed-world-size {settings.distributed_world_size}, but the launcher started {ranks} ranks: "
+                f"the effective batch size would change; start {settings.distributed_world_size} ranks, or drop the "
+                f"flag"
+            )
+
+
+def refuse_to_train_alone(cfg):
+    """What ``take_our_rank`` cannot reach: srun with one task per GPU and no --distributed-world-size;
+    fairseq-hydra-train, which imports plugins too late."""
+    ranks = _launched_ranks()
+    if ranks > 1 and cfg.distributed_training.distributed_world_size == 1:
+        raise ValueError(
+            f"the launcher started {ranks} ranks and each of them would train alone: add "
+            f"--distributed-world-size {ranks} (under srun also --distributed-port 29500); "
+            f"for {ranks} separate runs unset WORLD_SIZE and SLURM_STEP_NUM_TASKS"
+        )
+
+
+def refuse_asynchronous_writing_without_iopath(cfg):
+    if cfg.checkpoint.write_checkpoints_asynchronously and importlib.util.find_spec("iopath") is None:
+        raise ValueError("--write-checkpoints-asynchronously needs iopath: `pip install iopath`, or leave the flag out")
+
+
+def validate_on_several_ranks():
+    from fairseq.distributed import utils
+    from fairseq.tasks import FairseqTask
+
+    @replace(utils, "all_gather_list", "validate-on-ranks")
+    def gather_on_cpu(stock, data, group=None, max_size=16384):
+        if torch.cuda.is_available():
+            return stock(data, group, max_size)
+        group = utils.get_global_group() if group is None else group
+        gathered = [None] * utils.get_world_size(group)
+        torch.distributed.all_gather_object(gathered, data, group=group)
+        return gathered
+
+    @replace(FairseqTask, "valid_step", "validate-on-ranks")
+    def skip_empty_batch(stock, self, sample, model, criterion):
+        return stock(self, sample, model, criterion) if sample else (0, 0, {})
+
+
+INSTALLERS = (validate_on_several_ranks,)

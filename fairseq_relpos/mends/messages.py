@@ -1,0 +1,232 @@
+"""What fairseq prints: errors in one line, and no line that says nothing."""
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import signal
+import sys
+import traceback
+import warnings
+
+from omegaconf.errors import MissingMandatoryValue
+
+from ..checkpoints.fitting import what_does_not_fit
+from .replace import note, replace
+
+logger = logging.getLogger(__name__)
+
+#: the package, by whose name its own errors are known
+PACKAGE = __package__.split(".")[0]
+
+
+def leave_the_root_logger_alone():
+    """Three modules of fairseq configure the root logger as they are imported, one to DEBUG.
+
+    Whoever imports the plugin first would find every library's debug lines on the screen.
+    """
+    root = logging.getLogger()
+    if "fairseq" in sys.modules or not note(logging, "root", ["root-logger"]):
+        return  # imported by a command that has its own configuration
+    level, handlers = root.level, root.handlers[:]
+    importlib.import_module("fairseq")
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def log_each_line_once():
+    """Every epoch opens --log-file once more."""
+    from fairseq.logging import progress_bar
+
+    @replace(progress_bar, "progress_bar", "log-once")
+    def once(stock, *args, log_file=None, **kwargs):
+        opened = [h for h in progress_bar.logger.handlers if isinstance(h, logging.FileHandler)]
+        if log_file is not None and any(h.baseFilename == os.path.abspath(log_file) for h in opened):
+            log_file = None
+        return stock(*args, log_file=log_file, **kwargs)
+
+
+def warn_once_without_tensorboard():
+    from fairseq.logging import progress_bar
+
+    @replace(progress_bar.TensorboardProgressBarWrapper, "__init__", "tensorboard-once")
+    def once(stock, bar, *args, **kwargs):
+        before = progress_bar.logger.disabled
+        progress_bar.logger.disabled = before or "tensorboard" in _WARNED
+        try:
+            stock(bar, *args, **kwargs)
+        finally:
+            progress_bar.logger.disabled = before
+        _WARNED.add("tensorboard")
+
+
+#: what a warning of which one is enough has been given about
+_WARNED = set()
+
+
+def refuse_a_bleu_that_is_not_sacrebleu(args):
+    """The flag --sacrebleu only silences the warning that says that the score is none of sacreBLEU's."""
+    if getattr(args, "sacrebleu", False) and args.scoring != "sacrebleu":
+        raise ValueError(
+            "--sacrebleu does not score with sacreBLEU, it only silences a warning: use "
+            "--scoring sacrebleu, with detokenised text (--remove-bpe, --tokenizer)"
+        )
+
+
+def refuse_text_that_is_not_utf8(stock, *args, **kwargs):
+    """In place of fairseq-interactive's buffered_read. Where Python reads standard input leniently (LC_ALL=C),
+    a byte that was let through is a lone surrogate."""
+    line = 0
+    batches = stock(*args, **kwargs)
+    while True:
+        try:
+            batch = next(batches, None)
+            for text in batch or ():
+                line += 1
+                text.encode()
+        except UnicodeError:
+            raise ValueError(
+                f"the input is not UTF-8, in line {max(line, 1)} or soon after: convert it, "
+                "for example with `iconv -f latin1 -t utf-8`"
+            ) from None
+        if batch is None:
+            return
+        yield batch
+
+
+#: what shells give to a command that Ctrl-C has ended
+INTERRUPTED = 128 + signal.SIGINT
+
+
+@contextlib.contextmanager
+def errors_in_one_line():
+    """What the user can mend ends a fairseq command with one line and exit code 1, and so does Ctrl-C
+    where nothing is to be saved, with exit code 130.
+
+    That is a ValueError of this package and a file that cannot be opened, also where fairseq's
+    trainer hides them behind "Cannot load model parameters". In a Python program the exceptions stay what they are.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
+            logger.debug("interrupted here", exc_info=True)
+        print(f"{PACKAGE}: error: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    except Exception as error:
+        message = _message_for_the_user(error)
+        if message is None:
+            raise
+        # by name, because some commands leave the root logger at DEBUG by themselves
+        if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
+            logger.debug("raised here", exc_info=True)
+        message = " ".join(message.split())  # what is quoted may have an end of line in it
+        _tell_the_launcher(message)
+        raise SystemExit(f"{PACKAGE}: error: {message}") from None
+
+
+def _tell_the_launcher(message):
+    """Several ranks: scripts/launch_torchrun.sh ends with a message that it finds there, of the last
+    time that torchrun has started them."""
+    file = os.environ.get("RELPOS_ERROR_FILE")
+    if file:
+        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
+            start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+            messages.write(f"{start}\trank {os.environ.get('RANK', 0)}: {message}\n")
+
+
+#: errors of fairseq's own that say what to do
+_SAY_WHAT_TO_DO = (
+    "Cannot resume training due to dataloader mismatch",
+    "Optimizer does not match",
+    "Criterion does not match",
+    "Source and target must contain the same number of examples",
+    "min_len cannot be larger than max_len",
+    "shard_id must be between",
+    "Could not infer language pair",
+    "Provided Search parameters are mutually exclusive",
+    "Cannot use fp16 and AMP together",
+)
+_TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
+#: what fairseq says of flags that do not go together
+_NAMES_A_FLAG = re.compile(r"(^|[ (])--[a-z]")
+_FAIRSEQ = {PACKAGE, "fairseq", "fairseq_cli"}
+#: what fairseq opens its files with
+_OPEN_FILES = {"os", "shutil", "logging", "fileinput", "torch", "tensorboard"}
+#: of stock models, last in the chain of errors because it hides ours
+_OTHER_MODEL = "Cannot load model parameters from checkpoint"
+
+
+def _message_for_the_user(error):
+    outermost = str(error)
+    while error is not None:
+        modules = [
+            frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)
+        ]
+        raised_in = modules[-1] if modules else None
+        if isinstance(error, ValueError) and raised_in == PACKAGE:
+            return str(error)
+        if isinstance(error, OSError):
+            callers = [module for module in modules if module not in _OPEN_FILES]
+            if callers and callers[-1] in _FAIRSEQ:
+                return str(error)
+        if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
+            return str(error)
+        if isinstance(error, MissingMandatoryValue):
+            return f"--{error.key.replace('_', '-')} is not given: something else that is given needs it"
+        if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
+            return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
+        if (
+            raised_in in _FAIRSEQ
+            and isinstance(error, (ValueError, AssertionError))
+            and _NAMES_A_FLAG.search(str(error))
+        ):
+            return str(error)
+        error = error.__cause__ or error.__context__
+    return outermost if outermost.startswith(_OTHER_MODEL) else None
+
+
+_OLD_HYDRA = "fairseq makes its own default settings through hydra 1.0's interface"
+# how the message starts, the module that gives it ("" where that varies), why it says nothing
+MEANINGLESS_WARNINGS = (
+    ("hydra.experimental.initialize() is no longer", "hydra.experimental.initialize", _OLD_HYDRA),
+    ("The version_base parameter is not specified", "hydra.experimental.initialize", _OLD_HYDRA),
+    ("hydra.experimental.compose() is no longer", "hydra.experimental.compose", _OLD_HYDRA),
+    ("The strict flag in the compose API is deprecated", "hydra.compose", _OLD_HYDRA),
+    ("In 'config': Usage of deprecated keyword", "hydra.core.default_element", _OLD_HYDRA),
+    ("'config' is validated against ConfigStore schema", "", _OLD_HYDRA),
+    (
+        "`torch.cuda.amp.autocast(args...)` is deprecated",
+        "fairseq.tasks.fairseq_task",
+        "only the name of the function has changed",
+    ),
+    (
+        "'pin_memory' argument is set as true but no accelerator is found",
+        "torch.utils.data",
+        "fairseq asks for it on CPUs too, where it does nothing",
+    ),
+    (
+        "Support for mismatched key_padding_mask and attn_mask is deprecated",
+        "torch.nn.functional",
+        "stock decoders give a float future mask and a boolean padding mask",
+    ),
+)
+
+
+def silence_meaningless_warnings():
+    """And fairseq's line that tensorboardX, which nothing here uses, is missing: where the plugin is
+    the first to import fairseq.
+    """
+    if note(warnings, "filters", ["warnings"]):
+        logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+        for message, module, _reason in MEANINGLESS_WARNINGS:
+            warnings.filterwarnings("ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module))
+
+
+INSTALLERS = (
+    silence_meaningless_warnings,
+    leave_the_root_logger_alone,
+    log_each_line_once,
+    warn_once_without_tensorboard,
+)

@@ -1,0 +1,50 @@
+"""--fp16 and --amp: gradients, loss scales and what computes where."""
+
+import logging
+
+import torch
+
+from .replace import replace
+
+logger = logging.getLogger(__name__)
+
+
+def keep_gradients_apart(cfg):
+    """--fp16 on a CPU: fairseq's flat gradient would be on the GPU."""
+    common = cfg.common
+    on_cpu = common.cpu or not torch.cuda.is_available()
+    if on_cpu and common.fp16 and not common.memory_efficient_fp16:
+        if not common.fp16_no_flatten_grads:
+            logger.info("--fp16-no-flatten-grads is on: flat gradients need a GPU")
+        common.fp16_no_flatten_grads = True
+
+
+def autocast_on_cpus():
+    from fairseq.optim import AMPOptimizer
+    from fairseq.tasks import FairseqTask
+
+    @replace(FairseqTask, "train_step", "half-precision-on-cpus")
+    def autocast(stock, self, sample, model, criterion, optimizer, *args, **kwargs):
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        enabled = on_cpu and isinstance(optimizer, AMPOptimizer)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            return stock(self, sample, model, criterion, optimizer, *args, **kwargs)
+
+
+def unscale_gradients_once():
+    """fairseq unscales through one optimizer when it clips, and through its wrapper when it steps."""
+    from fairseq.optim.amp_optimizer import AMPOptimizer
+
+    @replace(AMPOptimizer, "__init__", "unscale-once")
+    def scale_window(stock, self, cfg, *args, **kwargs):
+        stock(self, cfg, *args, **kwargs)
+        if getattr(cfg.common, "amp_scale_window", None) is not None:
+            self.scaler.set_growth_interval(cfg.common.amp_scale_window)
+
+    @replace(AMPOptimizer, "step", "unscale-once")
+    def step_with_the_optimizer_that_was_unscaled(stock, self):
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+INSTALLERS = (autocast_on_cpus, unscale_gradients_once)

@@ -1,0 +1,85 @@
+"""fairseq on today's numpy, bitarray and torch."""
+
+import importlib.util
+import inspect
+import os
+import sys
+import types
+from argparse import Namespace
+
+import numpy as np
+
+from .replace import note, put, replace
+
+
+def numpy_compat():
+    if not hasattr(np, "compat"):
+        put(np, "compat", types.SimpleNamespace(long=int), "numpy-compat")
+
+
+def length_buckets():
+    from fairseq.data import bucket_pad_length_dataset
+
+    if "interpolation" in inspect.signature(np.percentile).parameters:
+        return
+
+    @replace(bucket_pad_length_dataset, "get_buckets", "length-buckets")
+    def get_buckets(stock, sizes, num_buckets):
+        borders = np.linspace(0, 100, num_buckets + 1)
+        return np.unique(np.percentile(sizes, borders, method="lower")[1:])
+
+
+def bitarray_rindex():
+    import bitarray.util
+
+    if not hasattr(bitarray.util, "rindex"):
+        # a coded sentence always has the 1 that is looked for: it marks its end
+        put(bitarray.util, "rindex", lambda bits, value=1: bits.find(value, right=True), "bitarray-rindex")
+
+
+def checkpoint_classes():
+    import torch
+
+    from ..checkpoints.loading import allow_fairseq_classes
+
+    if note(torch.serialization, "add_safe_globals", ["checkpoint-classes"]):
+        allow_fairseq_classes()
+
+
+def whole_word_masks():
+    """fairseq asks the task's arguments for the vocabulary that says which pieces begin a word."""
+    from fairseq.tasks.masked_lm import MaskedLMTask
+
+    if not hasattr(MaskedLMTask, "args"):
+        put(MaskedLMTask, "args", property(vocabulary_beside_the_data), "whole-word-masks")
+
+
+def vocabulary_beside_the_data(task):
+    """What fairseq's build_bpe takes."""
+    from fairseq import utils
+    from fairseq.data.encoders.sentencepiece_bpe import SentencepieceConfig
+
+    data = utils.split_paths(task.cfg.data)[0]
+    model, encoder, merges = (os.path.join(data, name) for name in ("spm.model", "encoder.json", "vocab.bpe"))
+    if os.path.exists(model):
+        settings = SentencepieceConfig(sentencepiece_model=model)
+        return Namespace(bpe="sentencepiece", **vars(settings))
+    if os.path.exists(encoder) and os.path.exists(merges):
+        return Namespace(bpe="gpt2", gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
+    raise ValueError(
+        f"--mask-whole-words: {data} has no vocabulary that says where a word begins: put spm.model there, or "
+        "encoder.json and vocab.bpe"
+    )
+
+
+def bf16_without_tpu(settings, arguments):
+    """``--bf16`` without ``--tpu`` is no TPU; ``--tpu`` without torch_xla is a ValueError."""
+    asked_for_tpu = "--tpu" in (sys.argv if arguments is None else arguments)
+    has_tpu = importlib.util.find_spec("torch_xla") is not None
+    if asked_for_tpu and not has_tpu:
+        raise ValueError("--tpu needs torch_xla, which is not installed: leave the flag out")
+    if getattr(settings, "bf16", False) and not asked_for_tpu:
+        settings.tpu = has_tpu
+
+
+INSTALLERS = (numpy_compat, length_buckets, bitarray_rindex, checkpoint_classes, whole_word_masks)

@@ -1,0 +1,60 @@
+"""The flag --mends, and the record of mends in a checkpoint."""
+
+import argparse
+
+from . import catalogue
+from .replace import replace
+
+RECORD = "mends"
+
+
+def declare_the_flag():
+    """It is taken from the command before anything is parsed (``catalogue.take_flag``); here for --help."""
+    from fairseq import options
+    from fairseq.dataclass.configs import CommonConfig
+
+    @replace(options, "gen_parser_from_dataclass", "switches")
+    def with_mends(stock, parser, dataclass_instance, *args, **kwargs):
+        stock(parser, dataclass_instance, *args, **kwargs)
+        if type(dataclass_instance) is CommonConfig:
+            parser.add_argument(
+                catalogue.FLAG,
+                metavar="all|needed|-NAME,-NAME",
+                default=argparse.SUPPRESS,
+                help="which changes of fairseq_relpos to fairseq are on (`fairseq-relpos mends` lists them; default: "
+                f"the variable {catalogue.VARIABLE}, or all)",
+            )
+
+
+def refuse_a_late_flag(settings):
+    """In a Python program the package is imported before its arguments are parsed."""
+    value = vars(settings).pop(catalogue.FLAG.strip("-"), None)
+    if value is not None and catalogue.chosen_by(value) != catalogue.active():
+        raise ValueError(
+            f"{catalogue.FLAG} {value} comes too late in this program, which has imported fairseq_relpos: set the "
+            f"variable {catalogue.VARIABLE} before that"
+        )
+
+
+def record():
+    """What a checkpoint says of the mends that it was made with."""
+    return {RECORD: catalogue.numbers()}
+
+
+def compare(path, extra_state):
+    """Raises ValueError, one line, where a run would go on with other mends that change numbers."""
+    found = extra_state.get(RECORD)
+    if found is None:
+        return  # of an older version, or of stock fairseq
+    now = catalogue.numbers()
+    if sorted(found) != now:
+        differing = sorted(set(found) ^ set(now))
+        were = "were on, now off" if set(found) - set(now) else "were off, now on"
+        raise ValueError(
+            f"{path} was made with other {catalogue.FLAG}, which change numbers: {', '.join(differing)} {were}; give "
+            f"the "
+            "same, or --reset-optimizer to go on from its weights with these"
+        )
+
+
+INSTALLERS = (declare_the_flag,)

@@ -1,0 +1,157 @@
+"""fairseq's Trainer with the mends that are on, in the order in which they act."""
+
+import contextlib
+import functools
+from dataclasses import dataclass
+
+from . import agreement, batches, gradients, launching, nonfinite, resuming, stopping, switches
+from .catalogue import on
+from .replace import note
+from .wrong_input import first_batch
+
+
+@dataclass
+class Progress:
+    """What the mends remember of one training."""
+
+    #: the iterator over the training data, which says where the run stands in them
+    place: object = None
+    #: the signal that has asked some rank to end, as known to all ranks after the last update; 0: none
+    asked: int = 0
+    #: the validation that may be made now, {"epoch", "end_of_epoch", "updates"}, and one that a signal put off
+    validating: dict | None = None
+    validation_due: dict | None = None
+    #: number of updates at the last save_checkpoint
+    saved_after: int | None = None
+    #: a validation step that runs out of memory calls itself
+    in_valid_step: bool = False
+    gradients_checked: bool = False
+    #: (dataset, epoch, digest of its sizes)
+    training_data: tuple = (None, None, None)
+
+
+class MendedTrainer:
+    """Stands before fairseq's Trainer, or a class of it, among the bases of ``mended(cls)``."""
+
+    def __init__(self, cfg, task, model, *args, **kwargs):
+        self.relpos = Progress()
+        if on("not-alone"):
+            launching.refuse_to_train_alone(cfg)
+        if on("agreement"):
+            agreement.compare_settings(cfg, task, model)
+        super().__init__(cfg, task, model, *args, **kwargs)
+        batches.made_for.evaluation = False
+        if on("signals"):
+            stopping.listen()
+
+    def get_train_iterator(self, epoch, combine=True, load_dataset=True, *args, **kwargs):
+        def make():
+            return super(MendedTrainer, self).get_train_iterator(epoch, combine, load_dataset, *args, **kwargs)
+
+        place = agreement.together(make) if on("agreement") else make()
+        if load_dataset and on("agreement"):  # at the start, and for each shard
+            agreement.refuse_differences(lambda: agreement.data(self.task))
+        if on("new-masks"):
+            batches.new_loaders_for_each_epoch(place)
+        self.relpos.place = place
+        return place
+
+    def get_valid_iterator(self, *args, **kwargs):
+        with batches.evaluation():
+            return super().get_valid_iterator(*args, **kwargs)
+
+    def train_step(self, samples, *args, **kwargs):
+        if on("every-batch-counts"):
+            samples = batches.without_fillers(self, samples)
+        result = None
+        with _if_on("first-batch", first_batch.explained, self):
+            with _if_on("nonfinite", nonfinite.explained, self, samples):
+                result = super().train_step(samples, *args, **kwargs)
+        if result is not None and on("position-log"):
+            from ..reports import tensorboard
+
+            tensorboard.log_update(self)
+        return result
+
+    def valid_step(self, *args, **kwargs):
+        step = functools.partial(super().valid_step, *args, **kwargs)
+        return stopping.valid_step(self, step) if on("signals") else step()
+
+    def clip_grad_norm(self, clip_norm):
+        if on("parameters-without-gradient") and not self.relpos.gradients_checked:
+            self.relpos.gradients_checked = True
+            gradients.check(self)
+        if on("nonfinite") and nonfinite.has_no_scaler(self):
+            return nonfinite.clip_or_stop(self, clip_norm)
+        return super().clip_grad_norm(clip_norm)
+
+    def save_checkpoint(self, filename, extra_state):
+        kept = {}
+        if on("signals") and self.relpos.validation_due:
+            kept["validation_due"] = self.relpos.validation_due
+        if on("patience"):
+            kept |= resuming.patience()
+        if on("order-of-data"):
+            kept["data_order"] = {**resuming.data_order(self.cfg), resuming.TRAINING_DATA: resuming.training_data(self)}
+        if on("switches"):
+            kept |= switches.record()
+        return super().save_checkpoint(filename, {**extra_state, **kept})
+
+    def load_checkpoint(self, filename, *args, **kwargs):
+        with _if_on("read-together", agreement.one_reads_for_all):
+            with _if_on("other-adam", resuming.expecting_an_adam, self.cfg.optimizer):
+                extra_state = super().load_checkpoint(filename, *args, **kwargs)
+        kept = self.cfg.checkpoint
+        if extra_state is None or filename == kept.finetune_from_model:
+            return extra_state
+        if on("switches") and not kept.reset_optimizer:
+            switches.compare(filename, extra_state)
+        if on("order-of-data") and not kept.reset_dataloader:
+            resuming.refuse_another_order(filename, extra_state, resuming.data_order(self.cfg))
+        if on("patience") and not kept.reset_meters:
+            resuming.go_on_with_patience(extra_state)
+        return extra_state
+
+
+def _if_on(name, context, *args):
+    return context(*args) if on(name) else contextlib.nullcontext()
+
+
+@functools.cache
+def mended(cls):
+    """A class of trainers, with the mends in front of it."""
+    return cls if issubclass(cls, MendedTrainer) else type(cls.__name__, (MendedTrainer, cls), {})
+
+
+#: the mends that act here
+ACT = (
+    "switches",
+    "new-masks",
+    "every-batch-counts",
+    "patience",
+    "nonfinite",
+    "agreement",
+    "read-together",
+    "order-of-data",
+    "other-adam",
+    "signals",
+    "position-log",
+    "not-alone",
+    "parameters-without-gradient",
+    "lost-samples",
+    "first-batch",
+)
+
+
+def install():
+    """A Trainer that is made from now on is a ``mended`` one."""
+    from fairseq.trainer import Trainer
+
+    def new(cls, *args, **kwargs):
+        return object.__new__(mended(cls))
+
+    if note(Trainer, "__new__", ACT):
+        Trainer.__new__ = new
+
+
+INSTALLERS = (install,)

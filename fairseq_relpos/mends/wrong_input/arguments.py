@@ -1,0 +1,151 @@
+"""Flags that do not exist, that are missing, or whose values cannot be."""
+
+import difflib
+import functools
+import os
+import re
+
+from ..replace import replace
+
+
+def parse(stock, parser, *args, **kwargs):
+    """What a parser refuses is said in one line, with the nearest names that it takes."""
+    parser.error = functools.partial(refuse, parser)
+    try:
+        return stock(parser, *args, **kwargs)
+    except RuntimeError as error:
+        if error.args:
+            raise
+        raise ValueError(
+            "no --arch is given: name the model to train, roberta_NAME or transformer_NAME with a NAME of "
+            "`fairseq-relpos list`, or an architecture of fairseq"
+        ) from None
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        raise ValueError("no --task is given: name that of the training, for example --task masked_lm") from None
+
+
+def name_the_nearest_for_preprocess():
+    """fairseq-preprocess parses by itself."""
+    from fairseq import options
+
+    @replace(options, "add_preprocess_args", "nearest-names")
+    def parse_for_preprocess(stock, parser):
+        parser.error = functools.partial(_end, parser)
+        return stock(parser)
+
+
+def refuse(parser, message):
+    raise ValueError(in_words(parser, message))
+
+
+def _end(parser, message):
+    raise SystemExit(f"fairseq_relpos: error: {in_words(parser, message)}")
+
+
+def in_words(parser, message):
+    """argparse's message, with the nearest names instead of all."""
+    choice = re.match(r"argument (\S+): invalid choice: (.*?) \(choose from ", message)
+    if choice:
+        flag = choice[1].split("/")[0]
+        value = choice[2].strip("'\"")
+        action = parser._option_string_actions.get(flag)
+        if action is None:
+            return message  # of an argument without a flag
+        return f"{flag} {value} is not known: {nearest(value, [str(name) for name in action.choices])}"
+    wrong = re.match(r"argument (\S+): invalid (\S+) value: (.*)", message)
+    if wrong:
+        flag = wrong[1].split("/")[0]
+        kind = {"int": "whole number", "float": "number"}.get(wrong[2], "value that it takes")
+        if wrong[3] == "'???'":  # the default of a setting that has none
+            return f"a {kind} is missing: give {flag}"
+        return f"{flag}: {wrong[3]} is no {kind}"
+    if message.startswith("unrecognized arguments: "):
+        return unrecognized(parser, message.removeprefix("unrecognized arguments: "))
+    return message
+
+
+def unrecognized(parser, given):
+    flag = next((word.split("=")[0] for word in given.split() if word.startswith("-")), None)
+    if flag is None:
+        return f"{given} is the value of no flag: put quotation marks around a value with spaces"
+    near = difflib.get_close_matches(flag, parser._option_string_actions, 3)
+    message = f"no flag {flag} (in: {given}): " + (f"the nearest: {', '.join(near)}" if near else "none is like it")
+    if "--arch" in parser._option_string_actions:
+        message += "; which flags there are depends on --task, --arch, --criterion, --optimizer and --lr-scheduler"
+    return message
+
+
+#: so many names can be read at one glance
+FEW = 12
+
+
+def nearest(value, names):
+    if len(names) <= FEW:
+        return f"choose from {', '.join(sorted(names))}"
+    near = difflib.get_close_matches(value, names, 5)
+    if near:
+        return f"the nearest of {len(names)} names: {', '.join(near)}"
+    return (
+        f"none of the {len(names)} names is like it; `fairseq-relpos list` has the encodings, for roberta_NAME and "
+        "transformer_NAME"
+    )
+
+
+def require_what_has_no_default(cfg, command):
+    """--batch-size or --max-tokens in training and validation, --path where a checkpoint is read. command: the
+    file that it is in."""
+    data = cfg.dataset
+    if command in ("train.py", "validate.py") and data.max_tokens is None and data.batch_size is None:
+        raise ValueError(
+            "neither --batch-size nor --max-tokens is given: say how many sentences, or how many tokens, make a batch"
+        )
+    if command in ("validate.py", "eval_lm.py", "interactive.py"):
+        need_path(cfg.common_eval.path)
+
+
+def need_path(path):
+    if path is None:
+        raise ValueError("no --path is given: name the checkpoint to read, a .pt file")
+
+
+def check_starting_files(cfg, suffix):
+    """--restore-file, --continue-once or --finetune-from-model that does not exist, or is a folder: a ValueError.
+
+    A job that is started again and again with the same command needs none of them for its own checkpoints:
+    --save-dir/checkpoint_last.pt, which is what --restore-file is by default, may be absent, also where
+    its whole path is given.
+    """
+    from fairseq.file_io import PathManager
+
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
+    if cfg.restore_file != "checkpoint_last.pt":
+        restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+        check_restore_file(restored, last, PathManager.exists)
+    elif not PathManager.exists(last):
+        for flag in ("continue_once", "finetune_from_model"):
+            path = getattr(cfg, flag, None)
+            if path is not None and (os.path.isdir(path) or not PathManager.exists(path)):
+                is_what = "is a folder" if os.path.isdir(path) else "does not exist"
+                raise ValueError(
+                    f"--{flag.replace('_', '-')} {path} {is_what}: give the checkpoint to start from, a "
+                    ".pt file, or leave the flag out to train from scratch"
+                )
+            if path is not None:
+                break
+
+
+def check_restore_file(path, last, exists):
+    if os.path.isdir(path):
+        raise ValueError(f"--restore-file {path} is a folder: give a .pt file in it")
+    if exists(path) or os.path.realpath(path) == os.path.realpath(last):
+        return
+    without = f"goes on from {last}" if exists(last) else "trains from scratch"
+    raise ValueError(
+        f"--restore-file {path} does not exist: give the checkpoint to go on from, a .pt file; the same command "
+        f"without the flag {without}"
+    )
+
+
+INSTALLERS = (name_the_nearest_for_preprocess,)

@@ -1,0 +1,225 @@
+"""fairseq_relpos.mends: every change of fairseq has a name and a switch, and without them fairseq is stock."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq_data import binarise, binarise_translation, masked_lm
+
+import fairseq_relpos
+from fairseq_relpos.mends import catalogue, switches
+from fairseq_relpos.mends.catalogue import BY_NAME, KINDS, MENDS
+
+TESTS = Path(__file__).parent
+USER_DIR = Path(fairseq_relpos.__file__).parent
+PROGRAM = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("mends")
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return binarise(folder / "corpus")
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """Sets the active mends of this process, for one test."""
+    return lambda value: monkeypatch.setattr(catalogue, "_active", catalogue.chosen_by(value))
+
+
+def test_all_is_the_default_and_needed_leaves_numbers_alone(choose):
+    choose("")
+    assert catalogue.active() == set(BY_NAME)
+    choose("needed")
+    assert catalogue.numbers() == [] and catalogue.on("numpy-compat") and not catalogue.on("signals")
+    choose("-patience, -signals")
+    assert set(BY_NAME) - catalogue.active() == {"patience", "signals"}
+
+
+def test_every_mend_is_of_a_kind_and_says_what_stock_does():
+    assert len(BY_NAME) == len(MENDS)
+    for mend in MENDS:
+        assert mend.kind in KINDS and mend.stock and mend.here and mend.versions
+
+
+@pytest.mark.parametrize("value", ["pateince", "-pateince", "needed,-patience", "none"])
+def test_an_unknown_mend_is_one_line_with_the_nearest_names(value):
+    with pytest.raises(ValueError, match="is not known; give all, needed, or -NAME") as error:
+        catalogue.chosen_by(value)
+    assert "\n" not in str(error.value)
+    assert ("-patience" in str(error.value)) == ("pat" in value)
+
+
+def test_the_flag_is_taken_in_both_forms_and_reaches_processes_that_are_started(monkeypatch):
+    monkeypatch.setattr(catalogue, "_active", None)
+    monkeypatch.setenv(catalogue.VARIABLE, "all")
+    assert catalogue.take_flag(["data", "--mends", "-patience", "--lr", "1"]) == ["data", "--lr", "1"]
+    assert not catalogue.on("patience") and os.environ[catalogue.VARIABLE] == "-patience"
+    assert catalogue.take_flag(["--mends=needed"]) == []
+    assert not catalogue.on("signals")
+    with pytest.raises(ValueError, match="--mends has no value"):
+        catalogue.take_flag(["--mends"])
+
+
+def test_a_needed_mend_that_is_off_says_what_will_break(choose):
+    choose("-numpy-compat")
+    (line,) = catalogue.warnings()
+    assert "numpy-compat is off" in line and "--sample-break-mode eos" in line and "\n" not in line
+    choose("-patience")
+    assert catalogue.warnings() == []
+
+
+def test_a_checkpoint_records_what_changes_numbers_and_a_resume_compares_it(choose):
+    choose("-patience")
+    kept = switches.record()
+    assert "full-weights" in kept[switches.RECORD] and "patience" not in kept[switches.RECORD]
+    switches.compare("x.pt", kept)
+    switches.compare("of an older version.pt", {})
+    choose("")
+    with pytest.raises(
+        ValueError, match="x.pt was made with other --mends.*: patience were off, now on; give the same"
+    ):
+        switches.compare("x.pt", kept)
+
+
+def test_in_a_program_the_flag_comes_too_late_where_it_would_change_something(choose):
+    choose("all")
+    settings = argparse.Namespace(mends="all")
+    switches.refuse_a_late_flag(settings)
+    assert not hasattr(settings, "mends")
+    with pytest.raises(ValueError, match="--mends needed comes too late in this program.*: set the variable"):
+        switches.refuse_a_late_flag(argparse.Namespace(mends="needed"))
+
+
+# what is really replaced
+
+
+def what_is_replaced(mends, *arguments):
+    done = subprocess.run(
+        [sys.executable, TESTS / "what_is_replaced.py", mends, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=PROGRAM,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    return set(found["found"]), set(found["listed"])
+
+
+#: they call a function of a library, or set what is no function
+NO_FUNCTION = {"warnings.filters", "logging.root", "torch.serialization.add_safe_globals"}
+
+
+@pytest.mark.parametrize("mends", ["all", "needed"])
+def test_what_is_replaced_is_in_the_catalogue(mends, data, tmp_path):
+    arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 1, "--disable-validation")
+    found, listed = what_is_replaced(mends, *arguments)
+    assert found == listed - NO_FUNCTION
+    assert ("fairseq.distributed.utils.distributed_init" in found) == (mends == "all")
+
+
+def test_importing_the_mathematics_replaces_nothing():
+    assert what_is_replaced("encodings") == (set(), set())
+
+
+def test_a_program_that_begins_with_the_mathematics_gets_the_architectures():
+    program = (
+        "import sys\n"
+        "import fairseq_relpos.encodings\n"
+        "assert 'fairseq' not in sys.modules\n"
+        "from fairseq.models import ARCH_MODEL_REGISTRY\n"
+        "from fairseq.trainer import Trainer\n"
+        "assert 'roberta_t5' in ARCH_MODEL_REGISTRY and Trainer.__new__ is object.__new__\n"
+        "import fairseq_relpos\n"
+        "fairseq_relpos.register()\n"
+        "assert Trainer.__new__ is not object.__new__\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=PROGRAM)
+    assert done.returncode == 0, done.stderr
+
+
+def test_list_imports_no_fairseq():
+    program = (
+        "import sys\n"
+        "from fairseq_relpos.cli import main\n"
+        "for command in (['list'], ['show', 't5'], ['path'], ['mends']):\n"
+        "    assert main(command) == 0\n"
+        "assert 'fairseq' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=PROGRAM)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "fairseq_relpos", "list"],
+        capture_output=True,
+        text=True,
+        env=PROGRAM,
+    )
+    assert done.returncode == 0 and "tupe_r" in done.stdout
+    assert not any(line.split("|")[-1].strip() == "fairseq" for line in done.stderr.splitlines())
+
+
+# stock fairseq
+
+
+@pytest.fixture(scope="module")
+def runs(folder, data):
+    """name -> what many_runs.py says of it: trainings of stock fairseq, and of the plugin with ``needed``."""
+    pairs = binarise_translation(folder / "translation")
+    wanted = {}
+    for side, more in (("stock", []), ("needed", ["--user-dir", str(USER_DIR), "--mends", "needed"])):
+
+        def lm(name, *flags, side=side, more=more):
+            arguments = masked_lm(data, folder / side / name, "", "--max-epoch", 3, "--max-positions", 34, *flags)
+            at = arguments.index("--user-dir")
+            del arguments[at : at + 2]
+            arguments[arguments.index("eos")] = "none"  # which stock fairseq can, beside numpy 2
+            arguments[arguments.index("--tokens-per-sample") + 1] = "32"
+            wanted[side, name] = [*arguments, *more]
+
+        lm("no loader")
+        lm("two loaders", "--num-workers", 2)
+        lm("stopped", "--max-epoch", 2)
+        lm("resumed")
+        wanted[side, "resumed"][wanted[side, "resumed"].index("--save-dir") + 1] = str(folder / side / "stopped")
+        wanted[side, "translation"] = [
+            *[str(pairs), "--save-dir", str(folder / side / "translation"), "--cpu", "--seed", "1"],
+            *"--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16".split(),
+            *"--decoder-embed-dim 16 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32".split(),
+            *"--encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam --lr 0.01".split(),
+            *"--max-tokens 100 --max-epoch 3 --num-workers 0 --no-progress-bar --update-freq 2".split(),
+            *more,
+        ]
+    file = folder / "runs.json"
+    environment = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # or stock fairseq reads no checkpoint of its own
+    file.write_text(json.dumps([{"arguments": run, "environment": environment} for run in wanted.values()]))
+    done = subprocess.run([sys.executable, TESTS / "many_runs.py", file], capture_output=True, text=True, env=PROGRAM)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    found = dict(zip(wanted, map(json.loads, lines)))
+    for name, run in found.items():
+        assert run["code"] == 0, (name, run["printed"])
+    return found
+
+
+@pytest.mark.parametrize("name", ["no loader", "two loaders", "stopped", "translation"])
+def test_with_needed_alone_stock_architectures_train_as_in_stock_fairseq(name, runs, folder):
+    """ "stopped" went on in its third epoch."""
+    stock, needed = (
+        torch.load(folder / side / name / "checkpoint_last.pt", weights_only=False) for side in ("stock", "needed")
+    )
+    assert stock["model"].keys() == needed["model"].keys()
+    for key, weight in stock["model"].items():
+        assert torch.equal(weight, needed["model"][key]), key
+    assert stock["optimizer_history"][-1]["num_updates"] == needed["optimizer_history"][-1]["num_updates"] > 5
+    before = {name: value for name, value in needed["extra_state"].items() if name != switches.RECORD}
+    assert before.keys() == stock["extra_state"].keys() and needed["extra_state"][switches.RECORD] == []
+    assert "only the mends that today's stack needs are on" in runs["needed", name]["printed"]
