@@ -9,6 +9,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # started in the background of a shell: processes that tests send Ctrl-C to would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import preloaded  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
@@ -19,6 +20,10 @@ if not torch.cuda.is_available():
         patch.setenv("TRITON_INTERPRET", "1")
         with contextlib.suppress(ImportError):
             import triton.language  # noqa: F401
+
+
+def pytest_unconfigure():
+    preloaded.stop()
 
 
 @pytest.fixture(autouse=True)

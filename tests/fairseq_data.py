@@ -1,9 +1,12 @@
 """A tiny masked-LM corpus and fairseq's own commands, for tests through the command line."""
 
+import functools
 import os
 import random
 import subprocess
 import sys
+
+import preloaded
 
 WORDS = [f"w{i}" for i in range(40)]
 # without dropout two runs can be compared weight by weight
@@ -147,19 +150,14 @@ def torchrun(ranks):
     return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
 
 
-def fairseq(command, *arguments, launcher=(), cwd=None, given=None, **environment):
+def fairseq(command, *arguments, launcher=(), cwd=None, given=None, preload=True, **environment):
     """Runs `python -m fairseq_cli.COMMAND` without a GPU, with the bytes ``given`` as its
-    input; .stdout has stderr in it as well."""
+    input; .stdout has stderr in it as well. preload: in a Python that has imported torch before."""
+    variables = preloaded.environment if preload else functools.partial(dict, os.environ)
     done = subprocess.run(
         [sys.executable, *launcher, "-m", f"fairseq_cli.{command}", *map(str, arguments)],
         # a process that aborts says where each of its threads was
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONFAULTHANDLER": "1",
-            **environment,
-        },
+        env=variables(**{"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONFAULTHANDLER": "1", **environment}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         input=given,

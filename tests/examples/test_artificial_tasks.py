@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +117,7 @@ def recipe(workplace, script, *arguments, **environment):
     (workplace / "tiny.sh").write_text(TINY)
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
         cwd=workplace,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import preloaded
 import pytest
 from forked import free_port
 
@@ -62,15 +63,17 @@ def environment(**more):
 def recipe(folder, script, *arguments, **more):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env=environment(
-            **{
-                "SETTINGS": "tiny.sh",
-                "DATA": "data",
-                "RUNS": "runs",
-                "WORKERS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                **more,
-            }
+        env=preloaded.environment(
+            **environment(
+                **{
+                    "SETTINGS": "tiny.sh",
+                    "DATA": "data",
+                    "RUNS": "runs",
+                    "WORKERS": "1",
+                    "CUDA_VISIBLE_DEVICES": "",
+                    **more,
+                }
+            )
         ),
         cwd=folder,
         capture_output=True,

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ def workplace(tmp_path_factory):
 def recipe(workplace, script, *arguments, **environment):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
         cwd=workplace,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import torch
 
@@ -34,7 +35,7 @@ SENTENCES = [
 def recipe(folder, script, *arguments, stdin=None, **environment):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
         cwd=folder,
         input=stdin,
         capture_output=True,
@@ -299,7 +300,7 @@ def text_is_translated_line_by_line_and_bad_text_is_named(folder):
         ["bash", RECIPE / "run.sh", "translate", "tupe_r"],
         input=b"good\nbad \xff\n",
         cwd=folder,
-        env={**os.environ, "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs"},
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs"},
         capture_output=True,
     )
     (line,) = done.stderr.decode().splitlines()

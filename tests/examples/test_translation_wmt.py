@@ -11,6 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def write(folder, name, count):
 def recipe(folder, script, *arguments, **environment):
     return subprocess.run(
         ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**os.environ, "SETTINGS": "tiny.sh", "SACREBLEU": str(folder / "none"), **environment},
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "SACREBLEU": str(folder / "none"), **environment},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import preloaded
 import pytest
 import torch
 from fairseq_data import binarise, masked_lm
@@ -316,7 +317,7 @@ def start(script, *arguments, **environment):
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment},
+        env=preloaded.environment(CUDA_VISIBLE_DEVICES="", **environment),
     )
 
 
