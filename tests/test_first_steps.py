@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +51,7 @@ def shrunk(block):
     return block
 
 
-def pasted(command, folder):
+def pasted(command, folder, variables=os.environ):
     """What the command prints where each of its lines succeeds."""
     done = subprocess.run(
         command,
@@ -60,7 +61,7 @@ def pasted(command, folder):
         text=True,
         timeout=600,
         env={
-            **os.environ,
+            **variables,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
@@ -71,8 +72,8 @@ def pasted(command, folder):
     return done.stdout
 
 
-def in_bash(block, folder):
-    return pasted(["bash", "-e", "-o", "pipefail", "-c", shrunk(block)], folder)
+def in_bash(block, folder, variables=os.environ):
+    return pasted(["bash", "-e", "-o", "pipefail", "-c", shrunk(block)], folder, variables)
 
 
 def write_text(path, count, seed, order=1):
@@ -88,7 +89,7 @@ def assert_nothing_unknown(printed, texts):
 def test_readme_leads_from_own_text_to_a_filled_mask(blocks, tmp_path):
     for seed, split in enumerate(("train", "valid")):
         write_text(tmp_path / f"{split}.txt", SENTENCES[split], seed)
-    printed = in_bash(blocks[1], tmp_path)
+    printed = in_bash(blocks[1], tmp_path, preloaded.environment())  # the commands of the translation start anew
     assert_nothing_unknown(printed, texts=2)
     assert (tmp_path / "runs" / "tupe_r" / "checkpoint_best.pt").exists()
     trained, validated = re.findall(r"valid on 'valid' subset \| loss (\S+)", printed)[-2:]

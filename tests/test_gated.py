@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import preloaded
 import pytest
 import torch
 
@@ -114,7 +115,7 @@ print(gated.form(q, k, gate).__name__, compiled.attempt()[1])
 
 def computes(**environ):
     """(form and where the library lies, the log lines about it) of a process of its own."""
-    clean = {k: v for k, v in os.environ.items() if k != "FAIRSEQ_RELPOS_COMPILE"}
+    clean = {k: v for k, v in preloaded.environment().items() if k != "FAIRSEQ_RELPOS_COMPILE"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**clean, **environ},

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+import preloaded
 import pytest
 
 # not importorskip: how Triton is first imported decides whether this process interprets kernels
@@ -74,7 +75,7 @@ ALWAYS = {"forward", "backward_queries", "backward_keys"}
 def test_every_kernel_compiles_and_fits_into_shared_memory(
     tmp_path, capability, dtype, width, form, padding, causal, queries
 ):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
+    environment = preloaded.environment(PYTHONPATH=os.pathsep.join(sys.path), TRITON_CACHE_DIR=str(tmp_path))
     environment.pop("TRITON_INTERPRET", None)
     arguments = [str(x) for x in (capability, dtype, width, form, padding, causal, queries)]
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, env=environment)
