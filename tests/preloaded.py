@@ -4,9 +4,9 @@ With ``env=preloaded.environment()`` a subprocess runs the same programs with th
 are started by a script within it: ``python SCRIPT``, ``python -m MODULE``, ``python -c CODE`` and the commands
 that pip installs. Each runs in a fork of one process, started when it is first needed; the plugin and the
 fairseq command itself are not among what is imported before. ``handing_over/sitecustomize.py`` is the other
-side. A test has to start a Python of its own, with os.environ, where it is about imports and what they print,
-compares processes (all forks hash alike, PYTHONHASHSEED), or looks at a process itself: the one that was started
-waits for the fork, which has another number.
+side. A test has to start a Python of its own, with os.environ or with PRELOADED="", where it is about imports and
+what they print, compares processes (all forks hash alike, PYTHONHASHSEED), or looks at a process itself: the one
+that was started waits for the fork, which has another number.
 """
 
 import atexit

@@ -148,7 +148,7 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     assert changed.returncode != 0 and "begun with other settings (is '--patience' '1')" in changed.stdout
     assert (runs / "at5-seed1-lr5e-4" / "result.json").exists()
 
-    report = recipe(tmp_path, "run.sh", "report")
+    report = recipe(tmp_path, "run.sh", "report", PRELOADED="")  # as a user runs it
     assert report.returncode == 0, report.stdout
     text = (tmp_path / "runs" / "RESULTS.md").read_text()
     assert "(2) | 1.000 |" in text and "| t5 | - | - |" in text

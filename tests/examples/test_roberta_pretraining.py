@@ -443,7 +443,16 @@ def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
     line = refused(
-        recipe(folder, "run.sh", "train", "t5", SETTINGS="two.sh", RUNS="one", LAUNCH=launched(nproc_per_node=1))
+        recipe(
+            folder,
+            "run.sh",
+            "train",
+            "t5",
+            SETTINGS="two.sh",
+            RUNS="one",
+            LAUNCH=launched(nproc_per_node=1),
+            PRELOADED="",  # as a user runs it
+        )
     )
     assert "launch_torchrun: error: rank 0: --distributed-world-size 2, but the launcher started 1 ranks" in line
 

@@ -386,7 +386,8 @@ def a_run_begun_with_other_settings_is_refused(folder):
 
 
 def a_run_goes_on_and_flags_reach_fairseq(folder):
-    succeeds(folder, "run.sh", "train", "sinusoidal", "--max-update", "5", "--log-interval", "2")
+    # not preloaded, as a user runs it
+    succeeds(folder, "run.sh", "train", "sinusoidal", "--max-update", "5", "--log-interval", "2", PRELOADED="")
     run = folder / "runs" / "sinusoidal-seed1"
     assert "Loaded checkpoint" in (run / "output.txt").read_text()
     assert '"train_num_updates": "5"' in (run / "train.log").read_text()

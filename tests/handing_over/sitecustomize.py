@@ -71,5 +71,5 @@ def hand_over(address):
     os._exit(code)
 
 
-if "PRELOADED" in os.environ and can_be_handed_over(sys.orig_argv[1:]):
+if os.environ.get("PRELOADED") and can_be_handed_over(sys.orig_argv[1:]):
     hand_over(os.environ["PRELOADED"])
