@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -250,7 +251,7 @@ def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path, capsys
         "--output",
         tmp_path / "a.png",
     ]
-    shown = subprocess.run(command, capture_output=True, text=True)
+    shown = subprocess.run(command, capture_output=True, text=True, env=preloaded.environment())
     assert shown.returncode == 0, shown.stderr
     assert "heads x 3 tokens" in shown.stdout
     (loss,) = read_run(tmp_path / "train.log").valid["valid"].values()
