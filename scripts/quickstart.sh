@@ -6,6 +6,11 @@
 #   bash scripts/quickstart.sh
 #   bash scripts/quickstart.sh --text FILE... [--out DIR]    # your own English, plain, .xz or .gz
 set -euo pipefail
+export SCRIPT=quickstart.sh
+if [ -z "${SUPERVISED:-}" ] && command -v python3 >/dev/null; then # setup.sh says what is wrong with none
+  SUPERVISED=yes exec python3 "$(dirname "${BASH_SOURCE[0]}")/../examples/common/stopping.py" supervise bash "$0" "$@"
+fi
+trap 'exit 75' TERM INT HUP USR1
 HERE=$(pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -46,9 +51,6 @@ if [ -e "$text/source.txt" ] && [ "$source" != "$(cat "$text/source.txt")" ]; th
   die "$QUICKSTART was made from $(cat "$text/source.txt"): add --out DIR for another folder, or remove it"
 fi
 
-. examples/common/stopping.sh
-on_a_signal stopped
-
 echo "Seven steps, under ten minutes on two quiet cores. The fourth takes most of it, and says how much is left."
 step "1/7 setup"
 bash scripts/setup.sh
@@ -67,35 +69,23 @@ step "3/7 vocabulary and binarised data"
 bash $recipe/prepare.sh "$DATA" --train "$text/train.txt" --valid "$text/valid.txt"
 
 step "4/7 training $COMPARED side by side, one core each"
-pids=() runs=() codes=()
-stop_trainers() { ask_to_end ${pids[@]+"${pids[@]}"}; }
-on_a_signal stop_trainers
-trap stop_trainers EXIT
+runs=()
 for encoding in $COMPARED; do
-  run=$RUNS/$encoding-seed${SEED:-1}
-  mkdir -p "$run"
-  bash $recipe/run.sh train "$encoding" >"$run/quickstart.log" 2>&1 &
-  pids+=($!)
-  runs+=("$run")
+  runs+=("$RUNS/$encoding-seed${SEED:-1}")
 done
-python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit "${pids[@]}" &
-watcher=$!
-[ $signals = 0 ] || stop_trainers # it came between & and the list
-for pid in "${pids[@]}"; do
-  await "$pid"
-  codes+=("$code")
+mkdir -p "${runs[@]}"
+export RUNS
+printf '%s\n' $COMPARED | python examples/common/stopping.py side_by_side ${#runs[@]} bash -c \
+  'exec bash examples/roberta_small/run.sh train "$0" >"$RUNS/$0-seed${SEED:-1}/quickstart.log" 2>&1' &
+trainers=$! code=0
+trap 'wait; exit 75' TERM INT HUP USR1
+python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit $trainers
+wait $trainers || code=$?
+[ $code != 75 ] || exit 75
+for run in "${runs[@]}"; do
+  [ $code = 0 ] || [ -e "$run/trained" ] || die "training failed: $(tail -n 1 "$run/quickstart.log")"
 done
-await $watcher
-pids=()
-[ $signals = 0 ] || stopped
-on_a_signal stopped
-for i in "${!runs[@]}"; do
-  case ${codes[$i]} in
-    0) ;;
-    "$STOPPED") stopped ;;
-    *) die "training failed: $(tail -n 1 "${runs[$i]}/quickstart.log")" ;;
-  esac
-done
+trap 'exit 75' TERM INT HUP USR1
 
 step "5/7 validation: the loss, and the loss of the same text with its words permuted"
 for encoding in $COMPARED; do

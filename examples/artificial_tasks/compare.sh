@@ -7,8 +7,9 @@
 # the run that was stopped.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
-on_a_signal stopped
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
 
 # compare TASKS SEEDS ENCODING...: the first seed of everything first
 compare() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Train one encoding (`fairseq-relpos list`) on one task, and test it.
 #
+#   bash examples/artificial_tasks/run.sh command TASK ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/artificial_tasks/run.sh train reber|process50|adding100 ENCODING [flags of fairseq-train]
 #   bash examples/artificial_tasks/run.sh report [FOLDER]
 #
@@ -10,72 +11,91 @@
 # also runs.tar.xz, what they were made of.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
-on_a_signal stopped
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
 
-usage="usage: run.sh train reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
+usage="usage: run.sh train|command reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
 FIRST_SEED=1
 
-# fact NAME: of the data of this task and seed
-fact() {
-  python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$data/facts.json" "$1"
+# generate SEED [FOLDER]: the data of this task -> $data, and their lengths. Other encodings may want the same data at the
+# same time.
+generate() {
+  data=$DATA/$task-seed$1
+  local made=${2:-$data}
+  (
+    lock "$made"
+    [ -e "$made/facts.json" ] || python "$HERE/generate.py" "$task" "$made" --seed "$1"
+  )
+  longest=$(fact longest "$made") longest_train=$(fact longest_train "$made")
 }
+fact() { python -c 'import json, sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2/facts.json"; }
 
-# Other encodings may want the same data at the same time.
-generate() (
-  lock "$data"
-  [ -e "$data/facts.json" ] || python "$HERE/generate.py" "$task" "$data" --seed "$seed"
-)
-
-# train_once LEARNING_RATE [flags]: leaves $run/result.json
-train_once() {
-  local run=$runs/$encoding-seed$seed-lr$1 command
-  command=(fairseq-train "$data"
+# training_command SEED LEARNING_RATE [flags]: the whole of it -> `training`, and its folder -> `run`
+training_command() {
+  run=$runs/$encoding-seed$1-lr$2
+  training=(fairseq-train "$data"
     --user-dir "$ROOT/fairseq_relpos" --arch "sequence_encoder_$encoding"
     --task sequence_labels --criterion sequence_labels
     --encoder-normalize-before --pooling "$(pooling_of "$task")"
-    --max-source-positions "$(fact longest)"
-    --position-hparams "$(hparams_of "$task" "$encoding" "$(fact longest_train)")"
-    --optimizer adam --lr "$1" --lr-scheduler fixed --batch-size "$BATCH_SIZE"
+    --max-source-positions "$longest"
+    --position-hparams "$(hparams_of "$task" "$encoding" "$longest_train")"
+    --optimizer adam --lr "$2" --lr-scheduler fixed --batch-size "$BATCH_SIZE"
     --max-epoch "$MAX_EPOCHS" --patience "$PATIENCE"
     --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
-    --seed "$seed" --num-workers 0 --required-batch-size-multiple 1
+    --seed "$1" --num-workers 0 --required-batch-size-multiple 1
     --no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     --save-dir "$run" --log-format json --log-file "$run/train.log"
-    "${@:2}")
-  ! { is_trained "$run" "${command[@]}" && [ -e "$run/result.json" ]; } || return 0
-  need_same_settings "$run" "${command[@]}"
-  say "$task: $encoding, seed $seed, learning rate $1: $run/train.log"
-  rm -rf "$run"      # minutes: a run that was cut short starts over
-  mkdir -p "$run"
-  train_to_the_end "$run" "${command[@]}"
+    "${@:3}")
+}
+
+# train_once SEED LEARNING_RATE [flags]: leaves $run/result.json
+train_once() {
+  training_command "$@"
+  [ -e "$run/result.json" ] || rm -f "$run/trained" # it was stopped before its test
+  ! same_run is_trained "$run" "${training[@]}" || return 0
+  say "$task: $encoding, seed $1, learning rate $2: $run/train.log"
+  same_run train_afresh "$run" "${training[@]}" # minutes: a run that was cut short starts over
   logged "$run/test.log" fairseq-validate "$data" --user-dir "$ROOT/fairseq_relpos" --task sequence_labels \
     --path "$run/checkpoint_best.pt" --valid-subset test --batch-size 500 \
     --required-batch-size-multiple 1 --num-workers 0 --log-format json
   python "$HERE/result.py" write "$run"
 }
 
+# The first seed tries every rate, the others have the better one.
 train() {
-  local seed=$FIRST_SEED rate
-  data=$DATA/$task-seed$seed
-  generate
+  local rate
+  generate "$FIRST_SEED"
   for rate in $LEARNING_RATES; do
-    train_once "$rate" "$@"
+    train_once "$FIRST_SEED" "$rate" "$@"
   done
-  rate=$(python "$HERE/result.py" better "$runs/$encoding-seed$seed" $LEARNING_RATES)
+  rate=$(python "$HERE/result.py" better "$runs/$encoding-seed$FIRST_SEED" $LEARNING_RATES)
   echo "$rate" >"$runs/$encoding.learning_rate"
   if [ "$SEED" != "$FIRST_SEED" ]; then
-    seed=$SEED
-    data=$DATA/$task-seed$seed
-    generate
-    train_once "$rate" "$@"
+    generate "$SEED"
+    train_once "$SEED" "$rate" "$@"
   fi
+}
+
+# One for each learning rate, where the better one is not known.
+command_of_training() {
+  local rate rates=$LEARNING_RATES
+  need_encoding
+  work=$(mktemp -d) # of the data only their lengths are needed
+  trap 'rm -rf "$work"' EXIT
+  generate "$SEED" "$work"
+  same_run show python "$HERE/generate.py" "$task" "$data" --seed "$SEED"
+  [ "$SEED" = "$FIRST_SEED" ] || rates=$(cat "$runs/$encoding.learning_rate" 2>/dev/null) || rates=$LEARNING_RATES
+  for rate in $rates; do
+    training_command "$SEED" "$rate" "$@"
+    same_run show "${training[@]}"
+  done
 }
 
 action=${1:-}
 case $action in
-  train)
+  command | train)
     task=${2:-} encoding=${3:-}
     case $task in
       reber | process50 | adding100) ;;
@@ -83,9 +103,13 @@ case $action in
     esac
     [ -n "$encoding" ] || die "which encoding? $usage"
     runs=$RUNS/$task
-    lock "$runs/$encoding"
     shift 3
-    train "$@"
+    if [ "$action" = command ]; then
+      command_of_training "$@"
+    else
+      lock "$runs/$encoding"
+      train "$@"
+    fi
     ;;
   report)
     [ $# -le 2 ] || die "$usage"

@@ -1,11 +1,12 @@
-# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this
-# one, so it names only what it changes; DATA, RUNS, SEED and JOBS may also come from the environment.
+# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
+# names only what it changes. DATA, RUNS, SEED and JOBS may also come from the environment, which wins (docs/recipes.md).
 
 # --- where ---
-DATA=${DATA:-data-bin/artificial_tasks}  # TASK-seedN: generated when a run needs it
-RUNS=${RUNS:-runs/artificial_tasks}      # TASK/ENCODING-seedN
-SEED=${SEED:-1}                          # the data, the weights and the order of the data
-JOBS=${JOBS:-1}                          # runs side by side of compare.sh
+NAME=artificial_tasks
+DATA=                      # TASK-seedN, generated when a run needs it; empty: data-bin/$NAME
+RUNS=                      # TASK/ENCODING-seedN; empty: runs/$NAME
+SEED=1                     # the data, the weights and the order of the data
+JOBS=1                     # runs side by side of compare.sh
 
 # --- training; the sizes of the model are the defaults of sequence_encoder_NAME ---
 BATCH_SIZE=64

@@ -1,24 +1,95 @@
-# What the recipes share. Sourced by their own scripts; needs bash 4.4.
+# What the recipes share: docs/recipes.md. Sourced by their scripts, which set HERE, their folder; needs bash 4.4.
 shopt -s inherit_errexit # an error within $(...) is one
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$COMMON/../.." && pwd)
 [ ! -d "$ROOT/.venv/bin" ] || PATH=$ROOT/.venv/bin:$PATH
-python -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' 2>/dev/null || {
-  echo "$(basename "$0"): error: this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment" >&2
-  exit 1
-}
-# Also where the plugin is not installed.
-export PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH}
-# Tensors of this size gain nothing from more threads, and two runs can share two cores.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+SCRIPT=$(basename "$0")
+# PYTHONPATH: also where the plugin is not installed. Tensors of this size gain nothing from more threads, and two runs
+# can share two cores.
+export SCRIPT PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-say() { echo "$(basename "$0"): $*"; }
-die() { echo "$(basename "$0"): error: $*" >&2; exit 1; }
-. "$ROOT/examples/common/stopping.sh"
+say() { echo "$SCRIPT: $*"; }
+die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 
-# read_settings FILE LIKE: SETTINGS names it, LIKE is one to copy
+[ -n "${SUPERVISED:-}" ] || # what has started this has seen to it
+  python -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' 2>/dev/null ||
+  die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
+
+# What the environment says of these names wins over all files of settings. Of others it says nothing.
+FROM_ENVIRONMENT="DATA RUNS SEED SEEDS JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ MACHINE START_FROM"
+
+# read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
+# nothing, in silence.
 read_settings() {
-  [ -f "$1" ] && [ -r "$1" ] || die "SETTINGS=$1 is no readable file: give one like $2"
-  . "$1"
+  local _name _before _unknown _given=() _files=()
+  for _name in $FROM_ENVIRONMENT; do
+    [ -z "${!_name:-}" ] || _given+=("$_name=${!_name}")
+  done
+  . "$HERE/settings.sh"
+  _files=(${SETTINGS:-})
+  [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
+  for _name in ${_files[@]+"${_files[@]}"}; do
+    [ -f "$_name" ] && [ -r "$_name" ] || die "SETTINGS=$_name is no readable file: give one like $HERE/settings.sh"
+    _before=$(compgen -v)
+    . "$_name"
+    _unknown=$(comm -13 <(sort <<<"$_before") <(compgen -v | sort) | grep -vxE '_.*|BASH_.*|PIPESTATUS' || true)
+    [ -z "$_unknown" ] || die "unknown setting ${_unknown//$'\n'/, } in $_name: $HERE/settings.sh has all that there are"
+  done
+  for _name in ${_given[@]+"${_given[@]}"}; do
+    printf -v "${_name%%=*}" %s "${_name#*=}"
+  done
+  DATA=${DATA:-data-bin/${DATA_NAME:-$NAME}}
+  RUNS=${RUNS:-runs/$NAME}
+}
+
+# end_in_order ARGUMENTS...: of this script. It starts again below a program that passes signals on to all that it runs.
+end_in_order() {
+  [ -n "${SUPERVISED:-}" ] || SUPERVISED=yes exec python "$COMMON/stopping.py" supervise bash "$0" "$@"
+  trap 'exit 75' TERM INT HUP USR1
+}
+
+# side_by_side JOBS COMMAND... <LINES: COMMAND with the words of a line for each line, so many at a time
+side_by_side() {
+  local code=0
+  python "$COMMON/stopping.py" side_by_side "$@" || code=$?
+  [ $code != 75 ] || exit 75
+  return $code
+}
+
+# compare [ENCODING...]: run.sh evaluate for each of them (or of COMPARED) with each of SEEDS, then run.sh report
+compare() {
+  local seed encoding failed=0
+  [ $# -gt 0 ] || set -- $COMPARED
+  # every encoding with the first seed before any with the second
+  side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" < <(
+    for seed in $SEEDS; do
+      for encoding in "$@"; do
+        echo "$seed $encoding"
+      done
+    done
+  ) || failed=1
+  bash "$HERE/run.sh" report
+  [ $failed = 0 ] || die "not every run came to its end: see above"
+}
+
+# What a training depends on and its command does not say, a line each. A recipe may set it.
+export CONDITIONS=
+same_run() { python "$COMMON/same_run.py" "$@"; }
+
+# train_to_the_end PLACE WHAT COMMAND...: unless this has been done
+train_to_the_end() {
+  if same_run is_trained "$1" "${@:3}"; then
+    say "$run is trained"
+  else
+    say "training $2: $run/train.log"
+    same_run train "$1" "${@:3}"
+  fi
+}
+
+# Before there is a folder for it; fairseq would list its hundreds of architectures.
+need_encoding() {
+  local message
+  message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
 }
 
 # lock FOLDER: one process at a time works on a run
@@ -30,8 +101,7 @@ lock() {
   flock -n 9 || status=$?
   if [ $status -eq 1 ]; then
     say "$1 is in use by another process: waiting for it"
-    stoppable flock 9 || status=$?
-    [ $status != $STOPPED ] || stopped
+    flock 9
   elif [ $status -ne 0 ]; then
     say "$1 is on a file system without locks: see to it that nothing else works there"
   fi
@@ -40,27 +110,11 @@ lock() {
 # digest FILE...: of all of them together
 digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 
-# logged FILE COMMAND...: with everything it prints in FILE
-logged() {
-  local code=0
-  stoppable "${@:2}" >"$1" 2>&1 || code=$?
-  need_success $code "$1"
-}
-
+# logged FILE COMMAND...: with everything it prints in FILE, whose last line says what went wrong
+logged() { "${@:2}" >"$1" 2>&1 </dev/null || failed "$1"; }
 # errors_in FILE COMMAND...: with its errors in FILE
-errors_in() {
-  local code=0
-  stoppable "${@:2}" 2>"$1" || code=$?
-  need_success $code "$1"
-}
-
-# need_success CODE FILE: of a command that has ended; FILE's last line says what went wrong
-need_success() {
-  # somebody sent the program SIGINT, and it has saved
-  [ "$1" != 130 ] || ! tail -n 9 "$2" | grep -qF "the same command goes on" || stopped
-  [ "$1" != $STOPPED ] || stopped
-  [ "$1" = 0 ] || die "$(tail -n 1 "$2") (all of it in $2)"
-}
+errors_in() { "${@:2}" 2>"$1" </dev/null || failed "$1"; }
+failed() { die "$(tail -n 1 "$1") (all of it in $1)"; }
 
 # preprocess LOG [flags]: fairseq-preprocess. A full disk may keep the log from being written, too.
 preprocess() {
@@ -69,39 +123,6 @@ preprocess() {
     die "fairseq-preprocess failed: no room to write in $(dirname "$1"): make room and run this again"
   fi
   die "fairseq-preprocess failed: $(tail -n 1 "$1") (all of it in $1)"
-}
-
-# in_words COMMAND...: as it is kept with a run, the same wherever the repository lies
-in_words() {
-  local command=("$@")
-  command=${command[*]@Q}
-  echo "${command//"$ROOT"/.}"
-}
-
-# is_trained RUN COMMAND...: this command has come to its end there, wherever RUN lies
-is_trained() {
-  [ "$(without_place "$(in_words "${@:2}")")" = "$(without_place "$(cat "$1/trained" 2>/dev/null)")" ] &&
-    [ "$(conditions_before "$1")" = "${CONDITIONS:-}" ]
-}
-without_place() {
-  sed -E "s/ '--(save-dir|log-file|distributed-world-size)' '[^']*'//g; s/ '--finetune-from-model=[^']*'//g" <<<"$1"
-}
-
-# What a training depends on and its command does not say, a line each. A recipe sets CONDITIONS; a run
-# from before they were kept has none to compare.
-conditions_before() { cat "$1/conditions" 2>/dev/null || cat "$run/conditions" 2>/dev/null || echo "${CONDITIONS:-}"; }
-
-# has_checkpoints: that fairseq would go on from, in $run
-has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null || compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null; }
-
-# What may change while a run goes on: its end, what is written when, and how it is computed.
-NO_SETTING='max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir'
-NO_SETTING+='|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad'
-NO_SETTING+='|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file'
-
-# settings_of COMMAND_IN_WORDS: all others, one a line
-settings_of() {
-  sed "s/ '--/\n'--/g" <<<"$1" | sed "1,/^'--user-dir'/d" | grep -vE "^'--($NO_SETTING)['=]" || true
 }
 
 # refuse_batch_flags WHO_SAYS [flags]: what would change the batch of the settings
@@ -121,31 +142,6 @@ data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(d
 need_dictionary() {
   [ ! -e "$run/conditions" ] || grep -qxF "$(data_conditions | head -n 1)" "$run/conditions" ||
     die "the dictionary in $DATA is not the one that $run was trained with: set DATA to its data, or RUNS to another folder"
-}
-
-# need_same_settings PLACE COMMAND...: with others fairseq would go on all the same, and the report
-# would tell of a training that there was not. $run has the checkpoints, where they were kept.
-need_same_settings() {
-  local before=$1/command changed
-  [ -e "$1/trained" ] || compgen -G "$run/checkpoint*.pt" >/dev/null || return 0
-  [ -e "$before" ] || before=$1/trained
-  [ -e "$before" ] || before=$run/command
-  [ -e "$before" ] || return 0
-  changed=$(diff <(settings_of "$(cat "$before")"; conditions_before "$1") \
-    <(settings_of "$(in_words "${@:2}")"; echo "${CONDITIONS:-}") |
-    sed -n "s/^< /was /p; s/^> /is /p" | paste -sd' ') || true
-  [ -z "$changed" ] ||
-    die "$run was begun with other settings ($changed): set RUNS to another folder, or remove this one"
-}
-
-# train_to_the_end PLACE COMMAND...: PLACE/output.txt has what it prints, errors, too
-train_to_the_end() {
-  need_same_settings "$@"
-  in_words "${@:2}" >"$1/command"
-  [ -z "${CONDITIONS:-}" ] || echo "$CONDITIONS" >"$1/conditions"
-  git -C "$ROOT" describe --always --dirty >"$1/commit.txt" 2>/dev/null || echo unknown >"$1/commit.txt"
-  logged "$1/output.txt" "${@:2}"
-  in_words "${@:2}" >"$1/trained" # only now: it says that all updates are done
 }
 
 # pack_runs RUNS FOLDER: what a report is made of, into FOLDER/runs.tar.xz, so that it can be made

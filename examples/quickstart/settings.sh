@@ -1,7 +1,7 @@
 # What scripts/quickstart.sh changes of examples/roberta_small/settings.sh: the same recipe, sized
 # for five minutes of training on two cores. tupe_r begins to use positions after some 400 updates.
-DATA=$QUICKSTART/data
-RUNS=$QUICKSTART/runs
+DATA=${QUICKSTART:-runs/quickstart}/data
+RUNS=${QUICKSTART:-runs/quickstart}/runs
 VOCAB_SIZE=3000
 TOKENS_PER_SAMPLE=64
 UPDATES=1200

@@ -10,8 +10,9 @@
 # start over. What comes out does not depend on the number of workers (processes).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
-export PYTHONPATH=$HERE:$HERE/../common:$PYTHONPATH
+. "$HERE/../common/recipe.sh"
+read_settings
+export PYTHONPATH=$HERE:$COMMON:$PYTHONPATH
 
 usage="usage: prepare.sh [--out OUT] [--workers N] [--tupe-compat] FILE... (or, without files, [--offline FOLDER])"
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
 #
+#   bash examples/roberta_pretraining/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/roberta_pretraining/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/roberta_pretraining/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
 #   bash examples/roberta_pretraining/run.sh report [FOLDER]
@@ -12,11 +13,12 @@
 # validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
 LAUNCH=${LAUNCH:-}
-on_a_signal stopped
 
-usage="usage: run.sh train|validate ENCODING [...], or run.sh report [FOLDER]"
+usage="usage: run.sh train|command|validate ENCODING [...], or run.sh report [FOLDER]"
 
 need_data() {
   local vocabulary longest
@@ -60,11 +62,8 @@ machine_flags() {
   printf '%s\n' --distributed-world-size "$ranks"
 }
 
-# Before there is a folder for it; fairseq would list its hundreds of architectures.
-need_encoding() {
-  local message
-  [ -d "$run" ] || message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
-}
+# Once it has begun, training goes on from its own checkpoints.
+has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null || compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null; }
 
 need_start() {
   local released=${SIZE#_}
@@ -73,38 +72,35 @@ need_start() {
   [ -z "$START_FROM" ] || [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
 }
 
-# make_start [flags]: $run/start.pt, START_FROM with this encoding, where training begins. Once it has begun it goes on
-# from its own checkpoints, and fairseq refuses --finetune-from-model beside --reset-dataloader.
-make_start() {
-  local position=()
-  [ -n "$START_FROM" ] && ! has_checkpoints || return 0
+# warm_start_command [flags]: what makes $run/start.pt of START_FROM with this encoding, where training begins -> `warm_start`
+warm_start_command() {
+  warm_start=(python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED")
   while [ $# -gt 0 ]; do
     case $1 in
-      --position-*=*) position+=("$1") ;;
-      --position-*) position+=("${@:1:2}") ;;
+      --position-*=*) warm_start+=("$1") ;;
+      --position-*) warm_start+=("${@:1:2}") ;;
     esac
     shift
   done
-  mkdir -p "$run"
-  python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED" \
-    ${position[@]+"${position[@]}"} >"$run/start.txt" 2>&1 || die "$(tail -n 1 "$run/start.txt")"
-  echo "--finetune-from-model=$run/start.pt"
 }
 
-train() {
-  local command launch flags start ranks place words=()
-  need_data
+# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
+training_command() {
+  local launch flags words=() start=()
   refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
-  need_encoding
-  need_start
   flags=$(machine_flags)
-  start=$(make_start ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@")
+  need_start
+  warm_start=()
+  if [ -n "$START_FROM" ] && ! has_checkpoints; then # fairseq refuses the flag beside --reset-dataloader
+    warm_start_command ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
+    start=("--finetune-from-model=$run/start.pt")
+  fi
   [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
   launch=(fairseq-train)
   [ "$ranks" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$ranks" --)
   [ -z "$LAUNCH" ] || launch=($LAUNCH)
-  command=("${launch[@]}" "$DATA"
+  training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
     --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" ${words[@]+"${words[@]}"}
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
@@ -122,7 +118,28 @@ train() {
     --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints
     --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    ${start:+"$start"} "$@")
+    ${start[@]+"${start[@]}"} "$@")
+}
+
+command_of_training() {
+  training_command "$@"
+  need_encoding
+  if [ ${#warm_start[@]} -gt 0 ]; then
+    printf 'mkdir -p %q\n' "$run"
+    same_run show "${warm_start[@]}"
+  fi
+  same_run show "${training[@]}"
+}
+
+train() {
+  local ranks place warm_start
+  need_data
+  training_command "$@"
+  [ -d "$run" ] || need_encoding
+  if [ ${#warm_start[@]} -gt 0 ]; then
+    mkdir -p "$run"
+    logged "$run/start.txt" "${warm_start[@]}"
+  fi
   CONDITIONS=$(data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
   # the other nodes would wait for the lock of the first, and write over what it writes
   place=$run
@@ -132,12 +149,7 @@ train() {
     place=$run/$(hostname) # torchrun counts the nodes itself
   fi
   lock "$place"
-  if is_trained "$place" "${command[@]}"; then
-    say "$run is trained"
-    return
-  fi
-  say "training $encoding, seed $SEED, on $MACHINE: $run/train.log"
-  train_to_the_end "$place" "${command[@]}"
+  train_to_the_end "$place" "$encoding, seed $SEED, on $MACHINE" "${training[@]}"
   [[ ! $LAUNCH =~ --rdzv ]] || keep_with_the_run
 }
 
@@ -160,17 +172,18 @@ validate() {
 
 report() {
   [ $# -le 1 ] || die "$usage"
-  python "$HERE/../roberta_small/report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
+  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
 }
 
 main() {
   local action=${1:-}
   case $action in
-    train | validate)
+    command | train | validate)
       encoding=${2:-}
       [ -n "$encoding" ] || die "which encoding? $usage"
       run=$RUNS/$encoding-seed$SEED
       checkpoint=$run/checkpoint_last.pt
+      [ "$action" != command ] || action=command_of_training
       "$action" "${@:3}"
       ;;
     report) report "${@:2}" ;;

@@ -1,10 +1,13 @@
 # Every value of the recipe, once: RoBERTa base as TUPE (Ke et al. 2021) pretrained it. SETTINGS="FILE..."
 # reads other files after this one, which name only what they change: m4m.sh, huang.sh, large.sh and so on, or
-# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on; given in the environment it wins. Read by prepare.sh and run.sh.
+# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. DATA, RUNS, SEED, WORKERS, MACHINE and START_FROM may
+# also come from the environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
 
-# --- where: data-bin/$DATA_NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
+# --- where ---
 NAME=roberta_pretraining_tupe
 DATA_NAME=roberta_pretraining  # papers that share a vocabulary share the data
+DATA=                          # prepare.sh writes it, training reads it; empty: data-bin/$DATA_NAME
+RUNS=                          # one folder for each run, ENCODING-seedN; empty: runs/$NAME
 MACHINE=v100x16                # GPUs, samples on each, precision
 
 # --- text, where prepare.sh gets none: names in downloads.txt ---
@@ -21,7 +24,7 @@ MOSES_TOKENS=no
 TUPE_COMPAT=no             # yes, or prepare.sh --tupe-compat: the paper's own choices instead of the two above and MERGES
 TUPE_MERGES=32640
 VALID_EVERY=200            # one document in so many is for validation
-WORKERS=${WORKERS:-$(nproc)} # processes of prepare.sh; what comes out does not depend on it
+WORKERS=$(nproc)           # processes of prepare.sh; what comes out does not depend on it
 
 # --- the model ---
 SIZE=                      # --arch roberta_ENCODING$SIZE
@@ -49,10 +52,10 @@ LOG_EVERY=100
 SAVE_EVERY=5000            # to go on from; fairseq validates whenever it saves
 VALIDATE_EVERY=10000       # so this counts only where saves are rarer
 KEEP_EVERY=100000          # kept for ever: those that TUPE fine-tunes (100k, 300k, 600k, 1M) are among them
-START_FROM=${START_FROM:-} # a trained RoBERTa that training begins with, whatever its encoding
+START_FROM=                # a trained RoBERTa that training begins with, whatever its encoding
 NEEDS_START=no             # yes: there has to be one
 
 # --- what is looked at afterwards ---
-SEED=${SEED:-1}            # weights, order of the data, dropout and masks
+SEED=1                     # weights, order of the data, dropout and masks
 MASK_SEED=1                # of run.sh validate, whatever SEED trained the model
 BASELINE=learned           # of the report

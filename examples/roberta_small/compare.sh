@@ -8,18 +8,7 @@
 # Takes hours on one core; JOBS=2 trains two at a time. Run it again at any time: it goes on where it was stopped.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
-on_a_signal stopped
-
-[ $# -gt 0 ] || set -- $COMPARED
-failed=0
-# every encoding with the first seed before any with the second
-side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" < <(
-  for seed in $SEEDS; do
-    for encoding in "$@"; do
-      echo "$seed $encoding"
-    done
-  done
-) || failed=1
-bash "$HERE/run.sh" report
-[ $failed = 0 ] || die "not every run came to its end: see above"
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
+compare "$@"; exit

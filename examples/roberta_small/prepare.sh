@@ -8,7 +8,8 @@
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
+. "$HERE/../common/recipe.sh"
+read_settings
 
 usage="usage: prepare.sh OUT --train FILE... --valid FILE..."
 [ $# -gt 0 ] || die "$usage"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
 #
+#   bash examples/roberta_small/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/roberta_small/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/roberta_small/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
 #   bash examples/roberta_small/run.sh evaluate ENCODING          # both, each where it is not done
@@ -12,10 +13,11 @@
 # report: all runs, into FOLDER (default: $RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/common.sh"
-on_a_signal stopped
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
 
-usage="usage: run.sh train|validate|evaluate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
+usage="usage: run.sh train|command|validate|evaluate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
 
 need_data() {
   [ -e "$DATA/dict.txt" ] ||
@@ -27,14 +29,15 @@ need_checkpoint() {
   need_dictionary
 }
 
+# As many as there are validation texts; one where the data are still to come.
 valid_splits() {
+  [ -e "$DATA/dict.txt" ] || { echo valid; return; }
   (cd "$DATA" && ls valid*.bin) | sed 's/\.bin$//' | sort -V | paste -sd,
 }
 
-train() {
-  local command
-  need_data
-  command=(fairseq-train "$DATA"
+# training_command [flags]: the whole of it -> `training`
+training_command() {
+  training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
     --task masked_lm --criterion masked_lm
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
@@ -55,14 +58,20 @@ train() {
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     "$@")
+}
+
+command_of_training() {
+  need_encoding
+  training_command "$@"
+  same_run show "${training[@]}"
+}
+
+train() {
+  need_data
+  training_command "$@"
   CONDITIONS=$(data_conditions)
   lock "$run"
-  if is_trained "$run" "${command[@]}"; then
-    say "$run is trained"
-    return
-  fi
-  say "training $encoding, seed $SEED: $run/train.log"
-  train_to_the_end "$run" "${command[@]}"
+  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
 }
 
 validate() {
@@ -87,18 +96,19 @@ fill_mask() {
 
 report() {
   [ $# -le 1 ] || die "$usage"
-  python "$HERE/report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}"
+  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
   pack_runs "$RUNS" "${1:-$RUNS}"
 }
 
 action=${1:-}
 case $action in
-  train | validate | evaluate | fill-mask)
+  command | train | validate | evaluate | fill-mask)
     encoding=${2:-}
     [ -n "$encoding" ] || die "which encoding? $usage"
     run=$RUNS/$encoding-seed$SEED
     checkpoint=$run/checkpoint_last.pt
     shift 2
+    [ "$action" != command ] || action=command_of_training
     "${action//-/_}" "$@"
     ;;
   report) report "${@:2}" ;;

@@ -1,11 +1,12 @@
-# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
-# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS and JOBS may also come from
-# the environment. Read by prepare.sh, run.sh and compare.sh.
+# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
+# names only what it changes. DATA, RUNS, SEED, SEEDS, JOBS and TOKENS_PER_UPDATE may also come from the environment,
+# which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
 
 # --- where ---
-DATA=${DATA:-data-bin/roberta_small}     # prepare.sh writes it, training reads it
-RUNS=${RUNS:-runs/roberta_small}         # one folder for each run: ENCODING-seedN
-SEED=${SEED:-1}                          # weights, order of the data, dropout and masks
+NAME=roberta_small
+DATA=                      # prepare.sh writes it, training reads it; empty: data-bin/$NAME
+RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
+SEED=1                     # weights, order of the data, dropout and masks
 
 # --- text -> tokens ---
 VOCAB_SIZE=4000            # pieces; a larger one needs more updates before positions matter
@@ -48,6 +49,6 @@ MASKED_SENTENCES=(
 
 # --- the comparison: compare.sh without arguments ---
 COMPARED="learned t5 tupe_r tupe_a bert_r bert_ad shaw deberta"   # TUPE, Figure 5a, and two more
-SEEDS=${SEEDS:-1 2}        # every encoding with the first before any with the second
-JOBS=${JOBS:-1}            # runs side by side
+SEEDS="1 2"                # every encoding with the first before any with the second
+JOBS=1                     # runs side by side
 BASELINE=learned           # differences are against this one, seed by seed

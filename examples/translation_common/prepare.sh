@@ -1,9 +1,12 @@
 # Parallel text -> joint vocabulary -> binarised data. Sourced by prepare.sh of a recipe, with its
 # arguments: [OUT] --train PREFIX... --valid PREFIX --test PREFIX...
 # Without texts, own_texts FOLDER of the recipe makes some and says in `texts` what they are.
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$HERE/../common/recipe.sh"
+read_settings
 
 usage="usage: prepare.sh [OUT] --train PREFIX... --valid PREFIX --test PREFIX..., where PREFIX.$SOURCE and PREFIX.$TARGET are text (also .xz, .gz)"
+
+corpus() { python "$COMMON/../translation_common/corpus.py" "$@"; }
 
 # file_of PREFIX LANGUAGE: what corpus.py will read
 file_of() {

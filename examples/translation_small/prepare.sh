@@ -8,18 +8,18 @@
 # become one split, each test text one of its own: test, test1, ... OUT: $DATA of settings.sh.
 # Run it again at any time: what is done is skipped, changed text or settings start over.
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 case " $* " in
   *" --"*) ;;
-  *) SETTINGS=${SETTINGS:-$RECIPE/toy.sh} ;;
+  *) SETTINGS=${SETTINGS:-$HERE/toy.sh} ;;
 esac
 
 own_texts() {
   say "no texts given: sentences of a toy grammar, with the settings in $SETTINGS"
-  python "$RECIPE/toy_grammar.py" "$1" "$TOY_SEED" "$TOY_LONGEST" \
+  python "$HERE/toy_grammar.py" "$1" "$TOY_SEED" "$TOY_LONGEST" \
     train="$TOY_TRAIN" valid="$TOY_VALID" test="$TOY_TEST" long="$TOY_TEST"
   texts=(--train "$1/train" --valid "$1/valid" --test "$1/test" "$1/long")
 }
 
-. "$RECIPE/../translation_common/prepare.sh"
+. "$HERE/../translation_common/prepare.sh"

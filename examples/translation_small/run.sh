@@ -1,17 +1,250 @@
 #!/usr/bin/env bash
 # Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
 #
+#   bash examples/translation_small/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/translation_small/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/translation_small/run.sh average ENCODING       # AVERAGED checkpoints -> average.pt
 #   bash examples/translation_small/run.sh generate ENCODING [flags of fairseq-generate]
 #   bash examples/translation_small/run.sh score ENCODING         # BLEU by several conventions, chrF
 #   bash examples/translation_small/run.sh translate ENCODING <TEXT      # one sentence a line
-#   bash examples/translation_small/run.sh evaluate ENCODING      # of train, generate, score what is missing
+#   bash examples/translation_small/run.sh evaluate ENCODING      # of all these what is missing
 #   bash examples/translation_small/run.sh report [FOLDER]
 #
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. generate translates every test set into $RUNS/ENCODING-seedN/.
-# generate and translate use EVALUATED of settings.sh. report: all runs, into FOLDER (default: $RUNS);
-# in another folder also runs.tar.xz, what the report was made of.
+# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. generate
+# translates every test set into $RUNS/ENCODING-seedN/. generate and translate use EVALUATED of settings.sh. report: all
+# runs, into FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
+# ../translation_wmt_en_de/run.sh is the same with the settings there.
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$RECIPE/../translation_common/run.sh"
+[ "${BASH_SOURCE[0]}" != "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd)
+. "$HERE/../common/recipe.sh"
+[ "${1:-}" = translate ] || end_in_order "$@" # which reads the text that a terminal may write
+read_settings
+TOOLS=$COMMON/../translation_common
+corpus() { python "$TOOLS/corpus.py" "$@"; }
+translations() { python "$TOOLS/translations.py" "$@"; }
+
+# test, test1, ...: the test sets of $DATA
+test_splits() {
+  (cd "$DATA" && ls test*."$SOURCE-$TARGET.$SOURCE.idx") | sed 's/\..*//' | sort -V
+}
+
+usage="usage: run.sh train|command|average|generate|translate|score|evaluate ENCODING [...], or run.sh report [FOLDER]"
+
+need_data() {
+  [ -e "$DATA/dict.$TARGET.txt" ] ||
+    die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
+}
+
+# The settings of one encoding, beyond its name.
+encoding_flags() {
+  [ "$POSITION_LAYERS" = all ] || echo "--position-layers=$POSITION_LAYERS"
+  [ -z "${HPARAMS[$encoding]:-}" ] || echo "--position-hparams=${HPARAMS[$encoding]}"
+}
+
+# Absolute positions count real tokens. Where sources are padded on the left, fairseq's default,
+# those of a batch begin at different places, and a bias made from absolute positions needs a
+# matrix for every sentence instead of one for all. The flag switches the default off.
+padding_flags() {
+  case $encoding in
+    tupe_* | bert_ad) echo --left-pad-source ;;
+  esac
+}
+
+# A dictionary of the same size and other words would give words without sense.
+dictionary_digest() { cat "$DATA/dict.$SOURCE.txt" "$DATA/dict.$TARGET.txt" | sha256sum | cut -d' ' -f1; }
+need_same_dictionary() {
+  [ "$(cat "$run/dictionary" 2>/dev/null)" = "$(dictionary_digest)" ] ||
+    die "the dictionaries in $DATA are not those that $run was trained with: set DATA to its data, or RUNS to another folder"
+}
+
+need_checkpoint() {
+  need_data
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh ${1:-train} $encoding first"
+  need_same_dictionary
+  ! is_older_average || die "$checkpoint is older than the training: run.sh average $encoding first"
+}
+is_older_average() { [ "$(maker)" = average ] && [ "$run/checkpoint_last.pt" -nt "$checkpoint" ]; }
+
+# Tokens of an update -> $made, on $GPUS: without a number all of this machine, as fairseq-train takes them.
+make_batch() {
+  local advice pass
+  [ -n "${GPUS:-}" ] || GPUS=$(python -c 'import torch; print(max(1, torch.cuda.device_count()))')
+  [[ $GPUS =~ ^[1-9][0-9]*$ ]] || die "GPUS=$GPUS: give a number, 1 or more"
+  pass=$((TOKENS_PER_UPDATE * GPUS))
+  if [ -n "${BATCH:-}" ] && [ -z "${UPDATE_FREQ:-}" ]; then
+    UPDATE_FREQ=$((BATCH > pass ? BATCH / pass : 1))
+  fi
+  made=$((pass * UPDATE_FREQ))
+  [ -n "${BATCH:-}" ] && [ "$made" -ne "$BATCH" ] || return 0
+  advice="change them, or BATCH"
+  [ $((BATCH % GPUS)) -ne 0 ] || advice="set TOKENS_PER_UPDATE=$((BATCH / GPUS)) UPDATE_FREQ=1, or change GPUS or BATCH"
+  die "GPUS=$GPUS x TOKENS_PER_UPDATE=$TOKENS_PER_UPDATE x UPDATE_FREQ=$UPDATE_FREQ make an update of $made tokens, and the settings say BATCH=$BATCH: $advice"
+}
+
+# training_command [flags]: the whole of it -> `training`
+training_command() {
+  local flags keep
+  [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
+    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
+  make_batch
+  mapfile -t flags < <(encoding_flags; padding_flags)
+  case $AVERAGE_OF in
+    last) keep=(--keep-interval-updates "$AVERAGED") ;;
+    best) keep=(--keep-interval-updates 1 --keep-best-checkpoints "$AVERAGED") ;;
+    *) die "AVERAGE_OF=$AVERAGE_OF: give last or best" ;;
+  esac
+  training=(fairseq-train "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" ${flags[@]+"${flags[@]}"}
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET"
+    --encoder-layers "$LAYERS" --decoder-layers "$LAYERS"
+    --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
+    --encoder-ffn-embed-dim "$FFN_DIM" --decoder-ffn-embed-dim "$FFN_DIM"
+    --encoder-attention-heads "$HEADS" --decoder-attention-heads "$HEADS"
+    --max-source-positions "$MAX_POSITIONS" --max-target-positions "$MAX_POSITIONS"
+    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler inverse_sqrt
+    --warmup-updates "$WARMUP_UPDATES" --warmup-init-lr "$WARMUP_INIT_LR" --max-update "$UPDATES"
+    --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    # the default, 8, would silently leave sentences out of every validation
+    --required-batch-size-multiple 1
+    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
+    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --distributed-world-size "$GPUS" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+}
+
+command_of_training() {
+  training_command "$@"
+  need_encoding
+  same_run show "${training[@]}"
+}
+
+train() {
+  local made
+  need_data
+  training_command "$@"
+  [ -d "$run" ] || need_encoding
+  CONDITIONS="batch $made tokens"
+  lock "$run"
+  if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
+    need_same_dictionary
+  else
+    dictionary_digest >"$run/dictionary"
+  fi
+  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+}
+
+average() {
+  need_data
+  [ -e "$run/checkpoint_last.pt" ] || die "no checkpoint $run/checkpoint_last.pt: run.sh train $encoding first"
+  need_same_dictionary
+  lock "$run"
+  python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" "--$AVERAGE_OF" "$AVERAGED" "$run" "$@"
+}
+
+# What translations depend on, beside the weights; kept with them in $run/decoded.
+decoding() {
+  local flags=(${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "$@")
+  echo "checkpoint $EVALUATED"
+  echo "beam $BEAM, length penalty $LENGTH_PENALTY, flags ${flags[*]:-none}"
+  text_digest
+}
+text_digest() { echo "text $(sha256sum <"$DATA/sources.txt" | cut -d' ' -f1)"; }
+is_decoded() {
+  [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
+}
+
+# decode OUT COMMAND...: what generate and translate have in common
+decode() {
+  local flags out=$1
+  mapfile -t flags < <(padding_flags)
+  "$2" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
+    --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --batch-size "$BATCH_SENTENCES" \
+    --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
+    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:3}" >"$out" 2>"$out.errors" </dev/null || {
+    cat "$out" "$out.errors" >"$run/errors.txt"
+    failed "$run/errors.txt"
+  }
+}
+
+generate() {
+  local split
+  need_checkpoint "$(maker)"
+  lock "$run"
+  for split in $(test_splits); do
+    say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
+    decode "$run/$split.generate.txt" fairseq-generate --gen-subset "$split" --no-progress-bar "$@"
+    translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
+  done
+  decoding "$@" >"$run/decoded"
+}
+
+# Which action makes $checkpoint.
+maker() { [ "$EVALUATED" = average.pt ] && echo average || echo train; }
+
+translate() {
+  need_checkpoint "$(maker)"
+  work=$(mktemp -d)      # not local: the trap outlives this function
+  trap 'rm -rf "$work"' EXIT
+  cat >"$work/input.$SOURCE"
+  corpus pieces "$DATA" "$SOURCE" "$work/input.$SOURCE" "$work/pieces"
+  decode "$work/generated" fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@"
+  translations collect "$work/generated" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
+  cat "$work/output"
+}
+
+score() {
+  local split
+  need_data
+  for split in $(test_splits); do
+    [ -e "$run/$split.$TARGET" ] || die "no translation $run/$split.$TARGET: run.sh generate $encoding first"
+  done
+  [ "$(grep '^text ' "$run/decoded" 2>/dev/null)" = "$(text_digest)" ] && ! [ "$checkpoint" -nt "$run/decoded" ] ||
+    die "the translations in $run are of another text or of an older checkpoint: run.sh generate $encoding first"
+  translations score "$run" "$DATA" "$TEXT" "$TARGET"
+}
+
+
+# What has not been done yet of all that the comparison needs.
+evaluate() {
+  train "$@"
+  ! is_older_average || average
+  is_decoded || generate
+  if [ ! -e "$run/scores.json" ] || [ "$run/decoded" -nt "$run/scores.json" ]; then
+    score
+  fi
+}
+
+report() {
+  [ $# -le 1 ] || die "$usage"
+  local name values=()
+  for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY; do
+    values+=("$name=${!name}")
+  done
+  need_data
+  values+=("DECODING=$(decoding)")
+  python "$TOOLS/report.py" "${1:-$RUNS}" "${values[@]}"
+  pack_runs "$RUNS" "${1:-$RUNS}"
+}
+
+main() {
+  local action=${1:-}
+  case $action in
+    command | train | average | generate | translate | score | evaluate)
+      encoding=${2:-}
+      [ -n "$encoding" ] || die "which encoding? $usage"
+      run=$RUNS/$encoding-seed$SEED
+      checkpoint=$run/$EVALUATED
+      [ "$action" != command ] || action=command_of_training
+      "$action" "${@:3}"
+      ;;
+    report) report "${@:2}" ;;
+    *) die "$usage" ;;
+  esac
+}
+
+# On one line, so that a run of hours does not see the file change.
+main "$@"; exit

@@ -1,9 +1,12 @@
-# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after
-# this one, so it names only what it changes; DATA, RUNS, SEED, SEEDS, JOBS, GPUS,
-# TOKENS_PER_UPDATE and UPDATE_FREQ may also come from the environment, which wins. Read by prepare.sh, run.sh and compare.sh.
+# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
+# names only what it changes. DATA, RUNS, SEED, SEEDS, JOBS, WORKERS, GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ may also come
+# from the environment, which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
 
-# --- where: data-bin/$NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
+# --- where ---
 NAME=translation_small
+DATA=                      # prepare.sh writes it, training reads it; empty: data-bin/$NAME
+RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
+SEED=1                     # weights, order of the data and dropout
 SOURCE=en
 TARGET=de
 
@@ -42,6 +45,7 @@ POSITION_LAYERS=all        # or first, or 1,2
 # --- one update ---
 TOKENS_PER_UPDATE=1024     # of the longer side; 4,096 make a quarter of the updates in the same time
 GPUS=1                     # or CPUs; fairseq would take all GPUs, and multiply the batch
+BATCH=                     # tokens that GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make; empty: any
 UPDATE_FREQ=1              # batches of so many tokens, one after the other, make one update
 
 # --- how long, how fast ---

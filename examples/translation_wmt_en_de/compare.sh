@@ -5,5 +5,8 @@
 #
 # Days on 8 GPUs. Run it again at any time: it goes on where it stopped.
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$RECIPE/../translation_common/compare.sh"
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
+compare "$@"; exit

@@ -7,7 +7,7 @@
 # FOLDER holds texts or archives under the names in downloads.txt; without it they are downloaded.
 # OUT: $DATA of settings.sh. Run it again at any time: what is done is skipped.
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 offline= arguments=()
 while [ $# -gt 0 ]; do
@@ -32,11 +32,11 @@ own_texts() {
   for text in $VALID_TEXT $TEST_TEXTS $TRAIN_TEXTS; do
     files+=("$text.$SOURCE" "$text.$TARGET")
   done
-  python "$RECIPE/fetch.py" "$RECIPE/downloads.txt" "$folder" "$offline" "${files[@]}"
+  python "$HERE/fetch.py" "$HERE/downloads.txt" "$folder" "$offline" "${files[@]}"
   local tests_folder=$folder
   if [ "$TEXT" = tokenised ]; then
     # shellcheck disable=SC2086  # lists of names
-    python "$RECIPE/fetch.py" tokenise "$folder" "$SOURCE,$TARGET" $VALID_TEXT $TEST_TEXTS
+    python "$HERE/fetch.py" tokenise "$folder" "$SOURCE,$TARGET" $VALID_TEXT $TEST_TEXTS
     tests_folder=$folder/tokenised
   fi
   texts=(--train)
@@ -49,4 +49,4 @@ own_texts() {
   done
 }
 
-. "$RECIPE/../translation_common/prepare.sh"
+. "$HERE/../translation_common/prepare.sh"

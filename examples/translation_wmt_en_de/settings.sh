@@ -1,9 +1,13 @@
 # Every value of the recipe, once: a Transformer base on WMT14 English-German as in fairseq's
 # scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh` and `.../at5.sh` read another file
-# after this one, which names only what it changes; so can your own.
+# after this one, which names only what it changes; so can your own. DATA, RUNS, SEED, SEEDS, JOBS, WORKERS, GPUS,
+# TOKENS_PER_UPDATE and UPDATE_FREQ may also come from the environment, which wins (docs/recipes.md).
 
-# --- where: data-bin/$NAME and runs/$NAME, unless DATA and RUNS say otherwise ---
+# --- where ---
 NAME=translation_wmt14_en_de
+DATA=                      # empty: data-bin/$NAME
+RUNS=                      # empty: runs/$NAME
+SEED=1
 SOURCE=en
 TARGET=de
 
@@ -41,8 +45,7 @@ POSITION_LAYERS=all
 BATCH=458752               # tokens; GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make it
 GPUS=                      # empty: all of the machine
 TOKENS_PER_UPDATE=3584     # on each GPU
-UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs; DATA, RUNS, SEED, SEEDS, JOBS, WORKERS,
-                           # GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ of the environment win over files
+UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs
 
 # --- how long, how fast ---
 UPDATES=30000

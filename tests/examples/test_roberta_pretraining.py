@@ -583,7 +583,7 @@ PAPERS = {
 @pytest.mark.parametrize("machine", ["v100x16", "a100x8", "gpu1"])
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_machine_makes_the_batch_of_every_paper(tmp_path, machine, paper):
-    script = f"""set -euo pipefail; HERE={RECIPE}; LAUNCH=launcher; . $HERE/common.sh
+    script = f"""set -euo pipefail; HERE={RECIPE}; LAUNCH=launcher; . $HERE/../common/recipe.sh; read_settings
 eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"; read_machine; echo $BATCH"""
     done = subprocess.run(
         ["bash", "-c", script],
@@ -621,7 +621,7 @@ def test_what_does_not_fit_together_is_known_before_training(folder, settings, d
 
 def test_a_batch_that_does_not_multiply_up_is_an_error(folder):
     fake_data(folder)
-    script = f"""HERE={RECIPE}; . $HERE/common.sh
+    script = f"""HERE={RECIPE}; . $HERE/../common/recipe.sh; read_settings
 eval "$(sed -n '/^read_machine/,/^}}/p' $HERE/run.sh)"
 HERE=$PWD; MACHINE=odd; read_machine"""
     (folder / "machines").mkdir()

@@ -18,7 +18,7 @@ echo $1 >>begun
 [ "$1" != stops ] || kill $$
 for i in {1..300}; do sleep 0.1; done
 """
-ONE = 'train_to_the_end . ./trainer "$@"; echo is trained'
+ONE = 'same_run train . ./trainer "$@"; echo is trained'
 SEVERAL = 'side_by_side 2 ./trainer < <(printf "%s\\n" "$@") || die "not every run came to its end"; echo report'
 
 
@@ -30,9 +30,9 @@ def place(tmp_path):
 
 
 def start(place, script, *arguments, **environment):
-    text = f"set -euo pipefail; . {COMMON}/recipe.sh; on_a_signal stopped; run=.; {script}"
+    (place / "run.sh").write_text(f'set -euo pipefail; . {COMMON}/recipe.sh; end_in_order "$@"; {script}')
     return subprocess.Popen(
-        ["bash", "-c", text, "run.sh", *arguments],
+        ["bash", "run.sh", *arguments],
         cwd=place,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
@@ -85,9 +85,9 @@ def test_a_trainer_that_was_stopped_by_itself_is_told_from_one_that_failed(place
     assert code == 75 and "the same command goes on" in err
     code, _, err = ended(start(place, ONE, "stops", CODE="130"))
     assert code == 1 and "error" in err  # nothing says that it has saved
-    (place / "trainer").write_text("echo saved and the same command goes on from it; exit 130")
+    (place / "trainer").write_text("#!/bin/sh\necho saved and the same command goes on from it; exit 130")
     assert ended(start(place, ONE, "stops"))[0] == 75
-    (place / "trainer").write_text("echo out of memory; exit 1")
+    (place / "trainer").write_text("#!/bin/sh\necho out of memory; exit 1")
     code, _, err = ended(start(place, ONE, "fails"))
     assert code == 1 and "run.sh: error: out of memory" in err
 
@@ -102,7 +102,7 @@ def test_a_run_that_waits_for_another_ends_at_once(place):
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_several_runs_are_all_stopped_no_more_are_begun_and_nothing_is_reported(place, sent):
-    program = f'. {COMMON}/recipe.sh; on_a_signal stopped; mkdir -p "$0"; run=$0; train_to_the_end "$0" ./trainer "$0"'
+    program = f'. {COMMON}/recipe.sh; end_in_order; same_run train "$0" ./trainer "$0"'
     inner = f"bash -c '{program}'"
     process = start(place, SEVERAL.replace("./trainer", inner), "a", "b", "c")
     wait_for(place / "begun", 2)

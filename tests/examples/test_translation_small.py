@@ -159,7 +159,7 @@ def test_wrong_arguments_are_one_line(tmp_path, arguments, message):
 
 def settings_in(folder, names, **environment):
     """Their values, as prepare.sh, run.sh and compare.sh read them."""
-    script = f"RECIPE={RECIPE}; . {RECIPE}/../translation_common/common.sh; echo {names}"
+    script = f"HERE={RECIPE}; . {RECIPE}/../common/recipe.sh; read_settings; echo {names}"
     environment = {**os.environ, "SETTINGS": "mine.sh", **environment}
     return subprocess.check_output(["bash", "-c", script], cwd=folder, env=environment, text=True).strip()
 

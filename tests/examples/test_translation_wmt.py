@@ -219,20 +219,15 @@ def test_a_text_that_is_cut_short_is_named(tmp_path):
 
 def batch(names, settings="", **environment):
     """The values of names once make_batch has run, on a machine with 8 GPUs."""
-    script = f"""set -euo pipefail; . {RECIPE}/../translation_common/common.sh
+    script = f"""set -euo pipefail; . {RECIPE}/../common/recipe.sh; read_settings
 python() {{ echo 8; }}
-eval "$(sed -n '/^make_batch/,/^}}/p' {RECIPE}/../translation_common/run.sh)"
+eval "$(sed -n '/^make_batch/,/^}}/p' {RECIPE}/../translation_small/run.sh)"
 make_batch; echo {names}"""
     return subprocess.run(
         ["bash", "-c", script, "run.sh"],
         capture_output=True,
         text=True,
-        env={
-            **os.environ,
-            "RECIPE": str(RECIPE),
-            "SETTINGS": str(RECIPE / settings) if settings else "",
-            **environment,
-        },
+        env={**os.environ, "HERE": str(RECIPE), "SETTINGS": str(RECIPE / settings) if settings else "", **environment},
     )
 
 

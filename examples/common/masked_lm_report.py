@@ -1,4 +1,4 @@
-"""The table and the plot of every run: report.py RUNS DATA BASELINE FOLDER [RECIPE].
+"""The table and the plot of every run of a masked language model: masked_lm_report.py RUNS DATA BASELINE FOLDER RECIPE.
 
 Writes RESULTS.md and losses.png into FOLDER; runs that are not finished are left out. RECIPE: the folder
 of examples/ whose runs they are.
@@ -18,7 +18,7 @@ PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 
 
-def main(runs_folder, data, baseline, folder, recipe="roberta_small"):
+def main(runs_folder, data, baseline, folder, recipe):
     finished, running = [], []
     for log in sorted(Path(runs_folder).glob("*/train.log")):
         (finished if is_finished(log.parent) else running).append(log.parent)

@@ -1,0 +1,171 @@
+"""Whether a training is the same run as before and may go on, and the training itself.
+
+    same_run.py show COMMAND...                   prints it for a shell
+    same_run.py is_trained PLACE COMMAND...       exit code 0: this command has come to its end there
+    same_run.py train PLACE COMMAND...            trains, or goes on; another run than before is refused
+    same_run.py train_afresh PLACE COMMAND...     the same for runs of minutes: one that was stopped begins again
+
+COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or for other nodes than the first one in it,
+and keeps of a training:
+
+    command      the last that was begun: its words, each in single quotes
+    trained      the same, once all updates are done
+    conditions   what it depends on and its command does not say, a line each: CONDITIONS of the environment
+    commit.txt   of the code
+    output.txt   what it has printed
+"""
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from relpos_files import whole_file
+from stopping import STOPPED, fail, stoppable
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = 110
+#: flags of where a run lies, and of where it began
+OF_A_PLACE = "save-dir|log-file|distributed-world-size|finetune-from-model"
+#: flags that may change while a run goes on: its end, what is written when, and how it is computed
+NO_SETTING = (
+    "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
+    "|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad"
+    "|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file"
+)
+
+
+def in_words(command):
+    """As it is kept with a run, the same wherever the repository lies."""
+    return " ".join("'" + word.replace(str(ROOT), ".").replace("'", "'\\''") + "'" for word in command)
+
+
+def flags_of(text, left_out):
+    """Of a command in words: what stands before the flags, then each flag with its values; not those ``left_out``."""
+    groups = [[]]
+    for word in shlex.split(text):
+        if word.startswith("--"):
+            groups.append([])
+        groups[-1].append(word)
+    left_out = re.compile(f"--({left_out})(=.*)?", re.DOTALL)
+    return [group for group in groups if not (group and left_out.fullmatch(group[0]))]
+
+
+def settings_of(text):
+    """The flags after --user-dir that make another model or another training, a line each."""
+    flags = flags_of(text, NO_SETTING)
+    start = next((number for number, flag in enumerate(flags) if flag[:1] == ["--user-dir"]), len(flags) - 1)
+    return [" ".join(f"'{word}'" for word in flag) for flag in flags[start + 1 :]]
+
+
+def read(*paths):
+    """The first that there is."""
+    return next((path.read_text(encoding="utf-8").strip("\n") for path in paths if path.exists()), None)
+
+
+class SameRun:
+    def __init__(self, place, command):
+        self.place, self.command = Path(place), command
+        saves = [value for flag, value in zip(command, command[1:]) if flag == "--save-dir"]
+        self.run = Path(saves[0]) if saves else self.place
+        self.words = in_words(command)
+        self.conditions = os.environ.get("CONDITIONS", "").strip("\n")
+
+    def conditions_before(self):
+        """Those of a run from before they were kept cannot be compared."""
+        kept = read(self.place / "conditions", self.run / "conditions")
+        return self.conditions if kept is None else kept
+
+    def is_trained(self):
+        """Wherever the run lies."""
+        trained = read(self.place / "trained")
+        return (
+            trained is not None
+            and flags_of(trained, OF_A_PLACE) == flags_of(self.words, OF_A_PLACE)
+            and self.conditions_before() == self.conditions
+        )
+
+    def need_same_settings(self):
+        """With others fairseq would go on all the same, and the report would tell of a training that there was not."""
+        before = read(self.place / "command", self.place / "trained", self.run / "command")
+        begun = (self.place / "trained").exists() or any(self.run.glob("checkpoint*.pt"))
+        if before is None or not begun:
+            return
+        was = settings_of(before) + self.conditions_before().splitlines()
+        now = settings_of(self.words) + self.conditions.splitlines()
+        changed = []
+        for kind, first, last, start, end in difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+            if kind != "equal":
+                changed += [f"was {line}" for line in was[first:last]] + [f"is {line}" for line in now[start:end]]
+        if changed:
+            remedy = "set RUNS to another folder, or remove this one"
+            fail(f"{self.run} was begun with other settings ({' '.join(changed)}): {remedy}")
+
+    def train(self):
+        self.need_same_settings()
+        self.place.mkdir(parents=True, exist_ok=True)
+        self.keep("command", self.words)
+        if self.conditions:
+            self.keep("conditions", self.conditions)
+        self.keep("commit.txt", commit())
+        output = self.place / "output.txt"
+        try:
+            with open(output, "wb") as file:
+                code = stoppable(self.command, os.kill, stdout=file, stderr=subprocess.STDOUT)
+        except OSError as error:
+            fail(f"{error.filename or self.command[0]}: {error.strerror}")
+        lines = output.read_text(encoding="utf-8", errors="replace").splitlines()
+        if code == 130 and any("the same command goes on" in line for line in lines[-9:]):
+            code = STOPPED  # somebody sent the program SIGINT, and it has saved
+        if code == STOPPED:
+            sys.exit(STOPPED)
+        if code != 0:
+            fail(f"{lines[-1] if lines else f'exit code {code}'} (all of it in {output})")
+        self.keep("trained", self.words)  # only now: it says that all updates are done
+
+    def train_afresh(self):
+        self.need_same_settings()
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.train()
+
+    def keep(self, name, text):
+        with whole_file(self.place / name) as part:
+            Path(part).write_text(f"{text}\n", encoding="utf-8")
+
+
+def commit():
+    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def show(command):
+    """With lines that a shell takes for one. Paths in the repository begin where this is run."""
+    here = f"{ROOT}/" if Path.cwd() == ROOT else None
+    for flag, value in zip(command, command[1:]):
+        if flag == "--log-file":
+            print(f"mkdir -p {shlex.quote(os.path.dirname(value))}")  # which fairseq-train does not make
+    lines = [""]
+    for flag in flags_of(" ".join(map(shlex.quote, command)), "(?!)"):
+        text = " ".join(shlex.quote(word.replace(here, "") if here else word) for word in flag)
+        if len(lines[-1]) + len(text) > COLUMNS:
+            lines.append(" ")
+        lines[-1] += f" {text}" if lines[-1] else text
+    print(" \\\n".join(lines))
+
+
+if __name__ == "__main__":
+    action, *arguments = sys.argv[1:]
+    if action == "show":
+        show(arguments)
+    else:
+        run = SameRun(arguments[0], arguments[1:])
+        if action == "is_trained":
+            sys.exit(not run.is_trained())
+        {"train": run.train, "train_afresh": run.train_afresh}[action]()

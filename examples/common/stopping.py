@@ -1,0 +1,93 @@
+"""Ends the scripts of the recipes by signals: what runs is asked to save and end, the script waits for it, and its exit
+code is 75, as that of fairseq-train is. By itself bash passes no signal on, and heeds none while a command runs.
+
+    stopping.py supervise COMMAND...                   COMMAND, a script; a signal is SIGTERM to all that it has started
+    stopping.py side_by_side JOBS COMMAND... <LINES    COMMAND with the words of a line for each line, so many at a time
+
+It needs the standard library alone: scripts/quickstart.sh begins before there is a .venv.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+STOPPED = 75  # sysexits' "temporary failure"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+#: exit codes of a program that a signal has ended, in bash's numbers
+ENDED_BY_A_SIGNAL = (0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)))
+
+
+def script():
+    return os.environ.get("SCRIPT", "run.sh")
+
+
+def fail(message):
+    sys.exit(f"{script()}: error: {message}")
+
+
+def on_a_signal(act):
+    """Calls ``act``. A signal that is ignored stays ignored, as nohup wants it."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: act())
+
+
+def stoppable(command, send, **more):
+    """The exit code of ``command``; STOPPED where it ended because of a signal. Its process group is its own, so that
+    Ctrl-C reaches it once: from here. ``send``: os.kill or os.killpg, which passes a signal on as SIGTERM."""
+    child, came, early = None, False, False
+
+    def pass_on():
+        nonlocal came, early
+        came = True
+        if child is None:
+            early = True
+        else:
+            ask()
+
+    def ask():
+        try:
+            send(child.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass  # it has just ended
+
+    on_a_signal(pass_on)
+    # close_fds: the lock of the run stays with the training, also where this process is killed
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=False, **more)
+    if early:
+        ask()
+    code = child.wait()
+    code = 128 - code if code < 0 else code
+    return STOPPED if came and code in ENDED_BY_A_SIGNAL else code
+
+
+def supervise(*command):
+    code = stoppable(command, os.killpg)
+    if code == STOPPED:
+        message = f"{script()}: stopped by a signal: the same command goes on (exit code {STOPPED})"
+        print(message, file=sys.stderr)
+    return code
+
+
+def side_by_side(jobs, *command):
+    """Exit code 1 if one fails. When one was stopped no more are begun, and when all have ended it is STOPPED. A signal
+    needs no passing on: supervise sends it to all."""
+    if not jobs.isdecimal() or int(jobs) < 1:
+        fail(f"JOBS={jobs}: give a number, 1 or more")
+    came, codes = [], []
+    on_a_signal(lambda: came.append(True))
+
+    def one(line):
+        if not came and STOPPED not in codes:
+            codes.append(subprocess.call([*command, *line.split()], stdin=subprocess.DEVNULL))
+
+    with ThreadPoolExecutor(int(jobs)) as pool:
+        list(pool.map(one, sys.stdin.read().splitlines()))
+    return STOPPED if came or STOPPED in codes else int(any(codes))
+
+
+if __name__ == "__main__":
+    action, *arguments = sys.argv[1:]
+    sys.exit({"supervise": supervise, "side_by_side": side_by_side}[action](*arguments))

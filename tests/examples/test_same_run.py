@@ -1,0 +1,153 @@
+"""Whether a training is the same run as before: examples/common/same_run.py."""
+
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMON = ROOT / "examples" / "common"
+PACKED = sorted(ROOT.glob("examples/*/runs.tar.xz"))
+TRAIN = f"fairseq-train data --user-dir {ROOT}/fairseq_relpos --arch roberta_t5 --dropout 0.2".split()
+
+
+@pytest.fixture
+def same_run(monkeypatch):
+    """The module; the environment of this test says nothing of conditions."""
+    monkeypatch.syspath_prepend(str(COMMON))
+    monkeypatch.delenv("CONDITIONS", raising=False)
+    monkeypatch.setenv("SCRIPT", "run.sh")
+    return importlib.import_module("same_run")
+
+
+def to(run, *flags):
+    return [*TRAIN, *flags, "--save-dir", str(run), "--log-file", f"{run}/train.log"]
+
+
+def begun(same_run, run, *flags, ended=False):
+    """As if train had been there."""
+    run.mkdir(parents=True, exist_ok=True)
+    (run / ("trained" if ended else "command")).write_text(same_run.in_words(to(run, *flags)) + "\n")
+    (run / "checkpoint_last.pt").touch()
+    return run
+
+
+def refused(same_run, run, *flags):
+    """What the one line names."""
+    with pytest.raises(SystemExit) as ended:
+        same_run.SameRun(run, to(run, *flags)).need_same_settings()
+    line = str(ended.value)
+    assert line.startswith(f"run.sh: error: {run} was begun with other settings (") and "\n" not in line
+    return line[line.index("(") + 1 : line.index("): set RUNS to another folder")]
+
+
+def test_a_command_is_kept_as_bash_quotes_it(same_run):
+    words = ["a b", "it's", "", "{'x': \"y\"}", f"{ROOT}/fairseq_relpos", "ä\\n"]
+    kept = same_run.in_words(words)
+    quoted = subprocess.check_output(["bash", "-c", 'words=("$@"); echo "${words[*]@Q}"', "bash", *words], text=True)
+    assert kept == quoted.strip().replace(str(ROOT), ".")
+    assert shlex.split(kept) == [word.replace(str(ROOT), ".") for word in words]
+
+
+def test_a_run_that_has_ended_is_known_wherever_it_lies(same_run, tmp_path):
+    run = begun(same_run, tmp_path / "here", ended=True)
+    moved = tmp_path / "there"
+    run.rename(moved)
+    more = ["--distributed-world-size", "8", "--finetune-from-model=start.pt"]
+    assert same_run.SameRun(moved, to(moved, *more)).is_trained()
+    assert not same_run.SameRun(moved, to(moved, "--seed", "2")).is_trained()
+    assert not same_run.SameRun(tmp_path / "none", to(tmp_path / "none")).is_trained()
+
+
+def test_what_a_command_does_not_say_counts_where_it_was_kept(same_run, tmp_path, monkeypatch):
+    run = begun(same_run, tmp_path, ended=True)
+    monkeypatch.setenv("CONDITIONS", "batch 8\ntext abc")
+    assert same_run.SameRun(run, to(run)).is_trained()  # from before conditions were kept
+    (run / "conditions").write_text("batch 4\ntext abc\n")
+    assert not same_run.SameRun(run, to(run)).is_trained()
+    assert refused(same_run, run) == "was batch 4 is batch 8"
+    # another node has them in the folder of the run
+    assert same_run.SameRun(run / "node1", to(run)).conditions_before() == "batch 4\ntext abc"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--max-update", "9"],
+        ["--log-interval=3", "--fp16", "--memory-efficient-bf16"],
+        ["--cpu", "--update-freq", "4", "--num-workers", "0"],
+        ["--reset-dataloader", "--finetune-from-model=x", "--tensorboard-logdir", "tb"],
+    ],
+)
+def test_a_run_goes_on_with_another_end_other_logs_and_another_machine(same_run, tmp_path, flags):
+    run = begun(same_run, tmp_path)
+    same_run.SameRun(run, to(run, *flags)).need_same_settings()
+    same_run.SameRun(run, ["torchrun", "--nnodes", "2", *to(run, *flags)]).need_same_settings()
+
+
+def test_a_run_does_not_go_on_with_another_model_and_every_difference_is_named(same_run, tmp_path):
+    run = begun(same_run, tmp_path, "--adam-betas", "(0.9, 0.98)", "--share-all-embeddings")
+    assert refused(same_run, run, "--adam-betas", "(0.9, 0.98)", "--share-all-embeddings", "--clip-norm=1") == (
+        "is '--clip-norm=1'"
+    )
+    assert "was '--share-all-embeddings'" in refused(same_run, run)
+    assert "--max-updates-of-mine" in refused(same_run, run, "--max-updates-of-mine", "1")
+
+
+def test_a_folder_without_checkpoints_or_without_a_command_is_no_run(same_run, tmp_path):
+    run = begun(same_run, tmp_path / "a")
+    (run / "checkpoint_last.pt").unlink()
+    same_run.SameRun(run, to(run, "--seed", "2")).need_same_settings()
+    begun(same_run, tmp_path / "b").joinpath("command").unlink()
+    same_run.SameRun(tmp_path / "b", to(tmp_path / "b", "--seed", "2")).need_same_settings()
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.parent.name)
+def test_packed_runs_of_before_are_the_runs_of_the_recipe_today(same_run, tmp_path, packed):
+    recipe = packed.parent
+    with tarfile.open(packed) as tar:
+        names = [member for member in tar if Path(member.name).name in ("trained", "command", "conditions")]
+        tar.extractall(tmp_path / "packed", members=names, filter="data")
+    runs = sorted(path.parent for path in (tmp_path / "packed").rglob("trained"))
+    assert runs
+    run = next((run for run in runs if run.name.startswith("tupe_r-seed2")), runs[0])
+    kept = shlex.split((run / "trained").read_text())
+    encoding, _, rest = run.name.partition("-seed")
+    words = [encoding] if run.parent == tmp_path / "packed" else [run.parent.name, encoding]
+    # the same data as then: as many texts for validation as it had
+    flags = ["--valid-subset", "valid,valid1"] if recipe.name == "roberta_small" else []
+    (tmp_path / "mine.sh").write_text(f"LEARNING_RATES={rest.partition('-lr')[2]}\n" if "-lr" in rest else "")
+    printed = subprocess.run(
+        ["bash", recipe / "run.sh", "command", *words],
+        env={**os.environ, "SEED": rest[:1], "RUNS": "moved", "SETTINGS": str(tmp_path / "mine.sh")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert printed.returncode == 0, printed.stderr
+    command = shlex.split(printed.stdout[printed.stdout.index("fairseq-train") :].replace("\\\n", ""))
+    if flags:
+        at = command.index(flags[0])
+        assert command[at + 1] == "valid"
+        command[at : at + 2] = flags
+    assert kept[0] == command[0]
+    assert same_run.SameRun(run, command).is_trained()
+    same_run.SameRun(run, command).need_same_settings()
+    command[command.index("--seed") + 1] = "99"
+    with pytest.raises(SystemExit, match="was '--seed' '.' is '--seed' '99'"):
+        same_run.SameRun(run, command).need_same_settings()
+
+
+def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, COMMON / "same_run.py", "train", tmp_path / "run", "no-such-program"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (1, "run.sh: error: no-such-program: No such file or directory\n")
+    assert not (tmp_path / "run" / "trained").exists()
