@@ -1,0 +1,125 @@
+"""What `run.sh command` prints is what `run.sh train` runs, and what the READMEs show."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: in the place of a program: notes its words
+PROGRAM = """#!/usr/bin/env python3
+import json, os, sys
+if "--path" not in sys.argv:  # a training, no test of its model
+    with open(os.environ["RAN"], "a") as file:
+        file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+"""
+TEXT_DATA = {"valid.bin": "", "dict.txt": "a 1\n", "sources.txt": "vocabulary sentencepiece 62\n", "manifest.json": ""}
+PAIRS_DATA = {"dict.en.txt": "a 1\n", "dict.de.txt": "a 1\n", "sources.txt": "x\n"}
+SPLITS = {"valid10.bin": "", "valid1.bin": ""}
+RUNS = [  # recipe, words, settings, what the data folder has
+    ("artificial_tasks", "reber at5", "LEARNING_RATES=5e-4", {}),
+    ("roberta_small", "t5 --max-update 7", ". examples/quickstart/settings.sh", {**TEXT_DATA, **SPLITS}),
+    ("roberta_pretraining", "none --reset-dataloader", "MACHINE=cpu2 DROPOUT=0.25", TEXT_DATA),
+    ("translation_small", "tupe_r", "HPARAMS=([tupe_r]='num_buckets=8 max_distance=9')", PAIRS_DATA),
+    ("translation_wmt_en_de", "at5", ". examples/translation_wmt_en_de/at5.sh", PAIRS_DATA),
+]
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """The recipes in a checkout without data, with stand-ins for fairseq's programs before it on the PATH."""
+    folder = tmp_path_factory.mktemp("a checkout")
+    for name in ("examples", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.xz", "*.png", "__pycache__"))
+    (folder / "fairseq_relpos").symlink_to(ROOT / "fairseq_relpos")
+    (folder / "programs").mkdir()
+    for name in ("fairseq-train", "fairseq-validate", "launch"):
+        (folder / "programs" / name).write_text(PROGRAM)
+        (folder / "programs" / name).chmod(0o755)
+    (folder / "scripts" / "launch_torchrun.sh").write_text('launch "$@"')
+    return folder
+
+
+def shell(checkout, command, cwd=None, **environment):
+    path = f"{checkout / 'programs'}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if name not in ("SEED", "RUNS", "DATA", "SETTINGS")}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd or checkout,
+        env={**kept, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def noted(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("recipe, words, settings, files", RUNS, ids=lambda value: str(value)[:30])
+def test_the_printed_command_pasted_into_a_shell_is_the_one_that_train_runs(
+    checkout, tmp_path, recipe, words, settings, files
+):
+    (tmp_path / "mine.sh").write_text(f"{settings}\n")
+    (tmp_path / "data").mkdir()
+    for name, content in files.items():
+        (tmp_path / "data" / name).write_text(content)
+    place = {"DATA": f"{tmp_path}/data", "RUNS": f"{tmp_path}/my runs", "SETTINGS": f"{tmp_path}/mine.sh", "GPUS": "2"}
+    script = f"bash examples/{recipe}/run.sh"
+    printed = shell(checkout, f"{script} command {words}", **place)
+    assert printed.returncode == 0, printed.stderr
+    assert not (tmp_path / "my runs").exists()
+    shell(checkout, f"{script} train {words}", **place, RAN=f"{tmp_path}/trained")
+    pasted = shell(checkout, printed.stdout, RAN=f"{tmp_path}/pasted")
+    assert pasted.returncode == 0, pasted.stderr
+    (ran,) = noted(tmp_path / "trained")
+    assert noted(tmp_path / "pasted")[-1] == [word.replace(f"{checkout}/", "") for word in ran]
+    assert f"{tmp_path}/my runs" in ran[ran.index("--save-dir") + 1]
+    if "valid10.bin" in files:
+        assert ran[ran.index("--valid-subset") + 1] == "valid,valid1,valid10"
+
+
+def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):
+    printed = shell(checkout, f"bash '{checkout}/examples/roberta_small/run.sh' command t5", cwd=tmp_path).stdout
+    words = shlex.split(printed.replace("\\\n", ""))
+    assert words[words.index("--user-dir") + 1] == f"{checkout}/fairseq_relpos"
+    assert words[words.index("--save-dir") + 1] == "runs/roberta_small/t5-seed1"
+
+
+def shown():
+    """(page, command line, what follows it) of every `run.sh command` with its output."""
+    for page in [*sorted(ROOT.glob("examples/*/README.md")), ROOT / "docs" / "recipes.md"]:
+        for block in re.findall(r"```\n\$ (.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            command, _, output = block.partition("\n")
+            yield page, command, output
+
+
+def test_every_recipe_shows_its_command_and_none_is_stale(checkout):
+    found = list(shown())
+    recipes = {path.parent.name for path in ROOT.glob("examples/*/run.sh")}
+    assert {page.parent.name for page, _, _ in found} == recipes | {"docs"}
+    for page, command, output in found:
+        done = shell(checkout, command)
+        assert done.stdout == output, f"{page}: {command} prints\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("recipe", sorted({run[0] for run in RUNS}))
+def test_an_unknown_or_missing_encoding_is_one_line_and_makes_nothing(checkout, tmp_path, recipe):
+    script = checkout / "examples" / recipe / "run.sh"
+    task = "reber" if recipe == "artificial_tasks" else ""
+    place = {"MACHINE": "gpu1", "GPUS": "8", "cwd": tmp_path}
+    for words, message in [
+        (f"command {task} nonsense", "unknown position encoding 'nonsense'; known: "),
+        (f"command {task}", "which encoding? usage: run.sh "),
+        ("comand t5", "usage: run.sh train|command"),
+    ]:
+        done = shell(checkout, f"bash '{script}' {words}", **place)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1 and done.stdout == "" and message in line and line.startswith("run.sh: error: ")
+    assert not list(tmp_path.iterdir())
