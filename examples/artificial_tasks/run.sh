@@ -66,6 +66,7 @@ train_once() {
 # The first seed tries every rate, the others have the better one.
 train() {
   local rate
+  lock "$runs/$encoding"
   generate "$FIRST_SEED"
   for rate in $LEARNING_RATES; do
     train_once "$FIRST_SEED" "$rate" "$@"
@@ -79,7 +80,7 @@ train() {
 }
 
 # One for each learning rate, where the better one is not known.
-command_of_training() {
+print_commands() {
   local rate rates=$LEARNING_RATES
   need_encoding
   work=$(mktemp -d) # of the data only their lengths are needed
@@ -104,12 +105,8 @@ case $action in
     [ -n "$encoding" ] || die "which encoding? $usage"
     runs=$RUNS/$task
     shift 3
-    if [ "$action" = command ]; then
-      command_of_training "$@"
-    else
-      lock "$runs/$encoding"
-      train "$@"
-    fi
+    [ "$action" != command ] || action=print_commands
+    "$action" "$@"
     ;;
   report)
     [ $# -le 2 ] || die "$usage"

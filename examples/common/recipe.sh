@@ -16,7 +16,7 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
   die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
 
 # What the environment says of these names wins over all files of settings. Of others it says nothing.
-FROM_ENVIRONMENT="DATA RUNS SEED SEEDS JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ MACHINE START_FROM"
+FROM_ENVIRONMENT="DATA RUNS SEED SEEDS JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ MACHINE START_FROM LAUNCH"
 
 # read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
 # nothing, in silence.
@@ -25,6 +25,7 @@ read_settings() {
   for _name in $FROM_ENVIRONMENT; do
     [ -z "${!_name:-}" ] || _given+=("$_name=${!_name}")
   done
+  unset DATA_NAME EVALUATED # which not every recipe has
   . "$HERE/settings.sh"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -92,6 +93,35 @@ need_encoding() {
   message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
 }
 
+# print_command [flags]: what `run.sh command` is. training_command of the recipe sets `training`, and `warm_start` where
+# that has to come first.
+warm_start=()
+print_command() {
+  need_encoding
+  training_command "$@"
+  [ ${#warm_start[@]} -eq 0 ] || same_run show mkdir -p "$run"
+  [ ${#warm_start[@]} -eq 0 ] || same_run show "${warm_start[@]}"
+  same_run show "${training[@]}"
+}
+
+# act ACTIONS ACTION ENCODING [...]: the function that is called like the action, of $run with its $checkpoint
+act() {
+  local action=${2:-}
+  usage="usage: run.sh ${1// /|} ENCODING [...], or run.sh report [FOLDER]"
+  case " $1 report " in *" ${action:-none} "*) ;; *) die "$usage" ;; esac
+  if [ "$action" = report ]; then
+    [ $# -le 3 ] || die "$usage"
+    report "${3:-$RUNS}"
+    return
+  fi
+  encoding=${3:-}
+  [ -n "$encoding" ] || die "which encoding? $usage"
+  run=$RUNS/$encoding-seed$SEED
+  checkpoint=$run/${EVALUATED:-checkpoint_last.pt}
+  [ "$action" != command ] || action=print_command
+  "${action//-/_}" "${@:4}"
+}
+
 # lock FOLDER: one process at a time works on a run
 lock() {
   local status=0
@@ -139,6 +169,10 @@ refuse_batch_flags() {
 # Those of a language model's data. With a dictionary of the same size and other words every number
 # would mean another word.
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }
+need_checkpoint() {
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+  need_dictionary
+}
 need_dictionary() {
   [ ! -e "$run/conditions" ] || grep -qxF "$(data_conditions | head -n 1)" "$run/conditions" ||
     die "the dictionary in $DATA is not the one that $run was trained with: set DATA to its data, or RUNS to another folder"

@@ -8,11 +8,9 @@
 COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or for other nodes than the first one in it,
 and keeps of a training:
 
-    command      the last that was begun: its words, each in single quotes
-    trained      the same, once all updates are done
-    conditions   what it depends on and its command does not say, a line each: CONDITIONS of the environment
-    commit.txt   of the code
-    output.txt   what it has printed
+    command, trained       the last that was begun and the last that has ended, their words in single quotes
+    conditions             what it depends on and its command does not say: CONDITIONS of the environment
+    commit.txt, output.txt of the code, and what it has printed
 """
 
 import difflib
@@ -24,8 +22,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from full_disk import in_one_line
 from relpos_files import whole_file
-from stopping import STOPPED, fail, stoppable
+from stopping import STOPPED, fail, script, stoppable
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 110
@@ -105,13 +104,16 @@ class SameRun:
             remedy = "set RUNS to another folder, or remove this one"
             fail(f"{self.run} was begun with other settings ({' '.join(changed)}): {remedy}")
 
-    def train(self):
+    def train(self, afresh=False):
         self.need_same_settings()
+        if afresh:
+            shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True, exist_ok=True)
         self.keep("command", self.words)
         if self.conditions:
             self.keep("conditions", self.conditions)
-        self.keep("commit.txt", commit())
+        describe = "git describe --always --dirty 2>/dev/null || echo unknown"
+        self.keep("commit.txt", subprocess.check_output(describe, shell=True, cwd=ROOT, text=True).strip())
         output = self.place / "output.txt"
         try:
             with open(output, "wb") as file:
@@ -127,22 +129,9 @@ class SameRun:
             fail(f"{lines[-1] if lines else f'exit code {code}'} (all of it in {output})")
         self.keep("trained", self.words)  # only now: it says that all updates are done
 
-    def train_afresh(self):
-        self.need_same_settings()
-        shutil.rmtree(self.place, ignore_errors=True)
-        self.train()
-
     def keep(self, name, text):
         with whole_file(self.place / name) as part:
             Path(part).write_text(f"{text}\n", encoding="utf-8")
-
-
-def commit():
-    describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def show(command):
@@ -164,8 +153,8 @@ if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
     if action == "show":
         show(arguments)
+    elif action == "is_trained":
+        sys.exit(not SameRun(arguments[0], arguments[1:]).is_trained())
     else:
-        run = SameRun(arguments[0], arguments[1:])
-        if action == "is_trained":
-            sys.exit(not run.is_trained())
-        {"train": run.train, "train_afresh": run.train_afresh}[action]()
+        with in_one_line(script(), arguments[0]):
+            SameRun(arguments[0], arguments[1:]).train(afresh=action == "train_afresh")

@@ -7,6 +7,7 @@ code is 75, as that of fairseq-train is. By itself bash passes no signal on, and
 It needs the standard library alone: scripts/quickstart.sh begins before there is a .venv.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,23 +42,16 @@ def stoppable(command, send, **more):
 
     def pass_on():
         nonlocal came, early
-        came = True
-        if child is None:
-            early = True
-        else:
-            ask()
-
-    def ask():
-        try:
-            send(child.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass  # it has just ended
+        came, early = True, child is None
+        if child is not None and child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                send(child.pid, signal.SIGTERM)
 
     on_a_signal(pass_on)
     # close_fds: the lock of the run stays with the training, also where this process is killed
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, close_fds=False, **more)
     if early:
-        ask()
+        pass_on()
     code = child.wait()
     code = 128 - code if code < 0 else code
     return STOPPED if came and code in ENDED_BY_A_SIGNAL else code
@@ -66,8 +60,7 @@ def stoppable(command, send, **more):
 def supervise(*command):
     code = stoppable(command, os.killpg)
     if code == STOPPED:
-        message = f"{script()}: stopped by a signal: the same command goes on (exit code {STOPPED})"
-        print(message, file=sys.stderr)
+        print(f"{script()}: stopped by a signal: the same command goes on (exit code {STOPPED})", file=sys.stderr)
     return code
 
 

@@ -16,9 +16,6 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../common/recipe.sh"
 end_in_order "$@"
 read_settings
-LAUNCH=${LAUNCH:-}
-
-usage="usage: run.sh train|command|validate ENCODING [...], or run.sh report [FOLDER]"
 
 need_data() {
   local vocabulary longest
@@ -28,11 +25,6 @@ need_data() {
     die "$DATA has the vocabulary $vocabulary, not $VOCABULARY: run prepare.sh with these settings, or set DATA"
   [ "$longest" -le $((TOKENS_PER_SAMPLE - 2)) ] ||
     die "$DATA has lines of $longest pieces, too long for TOKENS_PER_SAMPLE=$TOKENS_PER_SAMPLE: run prepare.sh with these settings"
-}
-
-need_checkpoint() {
-  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
-  need_dictionary
 }
 
 # machines/$MACHINE.sh, if it makes the batch of the settings
@@ -91,7 +83,6 @@ training_command() {
   read_machine
   flags=$(machine_flags)
   need_start
-  warm_start=()
   if [ -n "$START_FROM" ] && ! has_checkpoints; then # fairseq refuses the flag beside --reset-dataloader
     warm_start_command ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
     start=("--finetune-from-model=$run/start.pt")
@@ -121,18 +112,8 @@ training_command() {
     ${start[@]+"${start[@]}"} "$@")
 }
 
-command_of_training() {
-  training_command "$@"
-  need_encoding
-  if [ ${#warm_start[@]} -gt 0 ]; then
-    printf 'mkdir -p %q\n' "$run"
-    same_run show "${warm_start[@]}"
-  fi
-  same_run show "${training[@]}"
-}
-
 train() {
-  local ranks place warm_start
+  local ranks place
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
@@ -170,26 +151,7 @@ validate() {
     --json "$run/order_gap.json" "$@"
 }
 
-report() {
-  [ $# -le 1 ] || die "$usage"
-  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
-}
-
-main() {
-  local action=${1:-}
-  case $action in
-    command | train | validate)
-      encoding=${2:-}
-      [ -n "$encoding" ] || die "which encoding? $usage"
-      run=$RUNS/$encoding-seed$SEED
-      checkpoint=$run/checkpoint_last.pt
-      [ "$action" != command ] || action=command_of_training
-      "$action" "${@:3}"
-      ;;
-    report) report "${@:2}" ;;
-    *) die "$usage" ;;
-  esac
-}
+report() { python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "$1" "$(basename "$HERE")"; }
 
 # On one line, so that a run of days does not see the file change.
-main "$@"; exit
+act "train command validate" "$@"; exit

@@ -1,7 +1,7 @@
 # Every value of the recipe, once: RoBERTa base as TUPE (Ke et al. 2021) pretrained it. SETTINGS="FILE..."
 # reads other files after this one, which name only what they change: m4m.sh, huang.sh, large.sh and so on, or
-# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. DATA, RUNS, SEED, WORKERS, MACHINE and START_FROM may
-# also come from the environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
+# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. DATA, RUNS, SEED, WORKERS, MACHINE, START_FROM and
+# LAUNCH may also come from the environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
 
 # --- where ---
 NAME=roberta_pretraining_tupe
@@ -9,6 +9,7 @@ DATA_NAME=roberta_pretraining  # papers that share a vocabulary share the data
 DATA=                          # prepare.sh writes it, training reads it; empty: data-bin/$DATA_NAME
 RUNS=                          # one folder for each run, ENCODING-seedN; empty: runs/$NAME
 MACHINE=v100x16                # GPUs, samples on each, precision
+LAUNCH=                        # what stands before the data and the flags; empty: fairseq-train, or launch_torchrun.sh
 
 # --- text, where prepare.sh gets none: names in downloads.txt ---
 TEXTS="enwiki-latest-pages-articles.xml.bz2 books_large_p1.txt books_large_p2.txt"

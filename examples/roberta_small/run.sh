@@ -17,16 +17,9 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 end_in_order "$@"
 read_settings
 
-usage="usage: run.sh train|command|validate|evaluate|fill-mask ENCODING [...], or run.sh report [FOLDER]"
-
 need_data() {
   [ -e "$DATA/dict.txt" ] ||
     die "no data in $DATA: run prepare.sh $DATA --train FILE... --valid FILE... first, or set DATA"
-}
-
-need_checkpoint() {
-  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
-  need_dictionary
 }
 
 # As many as there are validation texts; one where the data are still to come.
@@ -60,12 +53,6 @@ training_command() {
     "$@")
 }
 
-command_of_training() {
-  need_encoding
-  training_command "$@"
-  same_run show "${training[@]}"
-}
-
 train() {
   need_data
   training_command "$@"
@@ -95,22 +82,8 @@ fill_mask() {
 }
 
 report() {
-  [ $# -le 1 ] || die "$usage"
-  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "${1:-$RUNS}" "$(basename "$HERE")"
-  pack_runs "$RUNS" "${1:-$RUNS}"
+  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "$1" "$(basename "$HERE")"
+  pack_runs "$RUNS" "$1"
 }
 
-action=${1:-}
-case $action in
-  command | train | validate | evaluate | fill-mask)
-    encoding=${2:-}
-    [ -n "$encoding" ] || die "which encoding? $usage"
-    run=$RUNS/$encoding-seed$SEED
-    checkpoint=$run/checkpoint_last.pt
-    shift 2
-    [ "$action" != command ] || action=command_of_training
-    "${action//-/_}" "$@"
-    ;;
-  report) report "${@:2}" ;;
-  *) die "$usage" ;;
-esac
+act "train command validate evaluate fill-mask" "$@"; exit

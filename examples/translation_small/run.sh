@@ -28,8 +28,6 @@ test_splits() {
   (cd "$DATA" && ls test*."$SOURCE-$TARGET.$SOURCE.idx") | sed 's/\..*//' | sort -V
 }
 
-usage="usage: run.sh train|command|average|generate|translate|score|evaluate ENCODING [...], or run.sh report [FOLDER]"
-
 need_data() {
   [ -e "$DATA/dict.$TARGET.txt" ] ||
     die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
@@ -113,12 +111,6 @@ training_command() {
     --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size "$GPUS" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
-}
-
-command_of_training() {
-  training_command "$@"
-  need_encoding
-  same_run show "${training[@]}"
 }
 
 train() {
@@ -219,32 +211,15 @@ evaluate() {
 }
 
 report() {
-  [ $# -le 1 ] || die "$usage"
   local name values=()
   for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY; do
     values+=("$name=${!name}")
   done
   need_data
   values+=("DECODING=$(decoding)")
-  python "$TOOLS/report.py" "${1:-$RUNS}" "${values[@]}"
-  pack_runs "$RUNS" "${1:-$RUNS}"
-}
-
-main() {
-  local action=${1:-}
-  case $action in
-    command | train | average | generate | translate | score | evaluate)
-      encoding=${2:-}
-      [ -n "$encoding" ] || die "which encoding? $usage"
-      run=$RUNS/$encoding-seed$SEED
-      checkpoint=$run/$EVALUATED
-      [ "$action" != command ] || action=command_of_training
-      "$action" "${@:3}"
-      ;;
-    report) report "${@:2}" ;;
-    *) die "$usage" ;;
-  esac
+  python "$TOOLS/report.py" "$1" "${values[@]}"
+  pack_runs "$RUNS" "$1"
 }
 
 # On one line, so that a run of hours does not see the file change.
-main "$@"; exit
+act "train command average generate translate score evaluate" "$@"; exit

@@ -1,22 +1,30 @@
 """What `run.sh command` prints is what `run.sh train` runs, and what the READMEs show."""
 
+import importlib
 import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKED = sorted(ROOT.glob("examples/*/runs.tar.xz"))
 #: in the place of a program: notes its words
 PROGRAM = """#!/usr/bin/env python3
 import json, os, sys
 if "--path" not in sys.argv:  # a training, no test of its model
     with open(os.environ["RAN"], "a") as file:
         file.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+"""
+#: in the place of the package, which takes seconds to start: of all its commands the recipes need `show` here
+PACKAGE = """import sys
+assert sys.argv[1] == "show"
+sys.exit("unknown position encoding 'nonsense'; known: t5" if sys.argv[2] == "nonsense" else 0)
 """
 TEXT_DATA = {"valid.bin": "", "dict.txt": "a 1\n", "sources.txt": "vocabulary sentencepiece 62\n", "manifest.json": ""}
 PAIRS_DATA = {"dict.en.txt": "a 1\n", "dict.de.txt": "a 1\n", "sources.txt": "x\n"}
@@ -32,11 +40,14 @@ RUNS = [  # recipe, words, settings, what the data folder has
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
-    """The recipes in a checkout without data, with stand-ins for fairseq's programs before it on the PATH."""
+    """The recipes in a checkout without data; stand-ins for fairseq's programs and for the package."""
     folder = tmp_path_factory.mktemp("a checkout")
     for name in ("examples", "scripts"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.xz", "*.png", "__pycache__"))
-    (folder / "fairseq_relpos").symlink_to(ROOT / "fairseq_relpos")
+    (folder / "fairseq_relpos").mkdir()
+    (folder / "fairseq_relpos" / "__init__.py").touch()
+    (folder / "fairseq_relpos" / "__main__.py").write_text(PACKAGE)
+    (folder / "fairseq_relpos" / "files.py").symlink_to(ROOT / "fairseq_relpos" / "files.py")
     (folder / "programs").mkdir()
     for name in ("fairseq-train", "fairseq-validate", "launch"):
         (folder / "programs" / name).write_text(PROGRAM)
@@ -92,6 +103,42 @@ def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):
     assert words[words.index("--save-dir") + 1] == "runs/roberta_small/t5-seed1"
 
 
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.parent.name)
+def test_packed_runs_of_before_are_the_runs_of_the_recipe_today(checkout, tmp_path, monkeypatch, packed):
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "common"))
+    same_run = importlib.import_module("same_run")
+    monkeypatch.setattr(same_run, "ROOT", checkout)
+    recipe = packed.parent
+    with tarfile.open(packed) as tar:
+        names = [member for member in tar if Path(member.name).name in ("trained", "command", "conditions")]
+        tar.extractall(tmp_path / "packed", members=names, filter="data")
+    runs = sorted(path.parent for path in (tmp_path / "packed").rglob("trained"))
+    assert runs
+    run = next((run for run in runs if run.name.startswith("tupe_r-seed2")), runs[0])
+    kept = shlex.split((run / "trained").read_text())
+    encoding, _, rest = run.name.partition("-seed")
+    words = [encoding] if run.parent == tmp_path / "packed" else [run.parent.name, encoding]
+    # the same data as then: as many texts for validation as it had
+    flags = ["--valid-subset", "valid,valid1"] if recipe.name == "roberta_small" else []
+    (tmp_path / "mine.sh").write_text(f"LEARNING_RATES={rest.partition('-lr')[2]}\n" if "-lr" in rest else "")
+    place = {"SEED": rest[:1], "RUNS": "moved", "SETTINGS": f"{tmp_path}/mine.sh"}
+    printed = shell(
+        checkout, f"bash '{checkout}/examples/{recipe.name}/run.sh' command {' '.join(words)}", tmp_path, **place
+    )
+    assert printed.returncode == 0, printed.stderr
+    command = shlex.split(printed.stdout[printed.stdout.index("fairseq-train") :].replace("\\\n", ""))
+    if flags:
+        at = command.index(flags[0])
+        assert command[at + 1] == "valid"
+        command[at : at + 2] = flags
+    assert kept[0] == command[0]
+    assert same_run.SameRun(run, command).is_trained()
+    same_run.SameRun(run, command).need_same_settings()
+    command[command.index("--seed") + 1] = "99"
+    with pytest.raises(SystemExit, match="was '--seed' '.' is '--seed' '99'"):
+        same_run.SameRun(run, command).need_same_settings()
+
+
 def shown():
     """(page, command line, what follows it) of every `run.sh command` with its output."""
     for page in [*sorted(ROOT.glob("examples/*/README.md")), ROOT / "docs" / "recipes.md"]:
@@ -111,7 +158,8 @@ def test_every_recipe_shows_its_command_and_none_is_stale(checkout):
 
 @pytest.mark.parametrize("recipe", sorted({run[0] for run in RUNS}))
 def test_an_unknown_or_missing_encoding_is_one_line_and_makes_nothing(checkout, tmp_path, recipe):
-    script = checkout / "examples" / recipe / "run.sh"
+    root = ROOT if recipe == "roberta_small" else checkout  # once with the package itself
+    script = root / "examples" / recipe / "run.sh"
     task = "reber" if recipe == "artificial_tasks" else ""
     place = {"MACHINE": "gpu1", "GPUS": "8", "cwd": tmp_path}
     for words, message in [
@@ -123,3 +171,29 @@ def test_an_unknown_or_missing_encoding_is_one_line_and_makes_nothing(checkout, 
         (line,) = done.stderr.splitlines()
         assert done.returncode == 1 and done.stdout == "" and message in line and line.startswith("run.sh: error: ")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("recipe", sorted({run[0] for run in RUNS}))
+def test_the_environment_wins_over_files_for_the_names_of_the_list_alone(tmp_path, recipe):
+    other = "MAX_EPOCHS" if recipe == "artificial_tasks" else "UPDATES"
+    (tmp_path / "my settings.sh").write_text(f"SEED=2 RUNS=mine {other}=7 _MY_OWN=1\n")
+    (tmp_path / "other.sh").write_text("SEED=3\n")
+    (tmp_path / "typo.sh").write_text("SEEED=3\n")
+    here = ROOT / "examples" / recipe
+
+    def values(settings, **environment):
+        script = f"HERE={here}; . {here.parent}/common/recipe.sh; read_settings; echo $SEED $RUNS ${other}"
+        environment = {other: "8", "SUPERVISED": "yes", "SETTINGS": settings, **environment}
+        return shell(tmp_path, script, **environment)
+
+    ours = values("").stdout.split()
+    assert ours[0] == "1" and ours[1].startswith("runs/") and ours[2] != "8"
+    assert values("my settings.sh").stdout == "2 mine 7\n"
+    assert values("my settings.sh", SEED="9", RUNS="theirs").stdout == "9 theirs 7\n"
+    assert values("other.sh").stdout.startswith("3 runs/")
+    for settings, message in [
+        ("other.sh typo.sh", f"unknown setting SEEED in typo.sh: {here}/settings.sh has all that there are"),
+        ("none.sh", f"SETTINGS=none.sh is no readable file: give one like {here}/settings.sh"),
+    ]:
+        done = values(settings)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"bash: error: {message}\n")

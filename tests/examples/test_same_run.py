@@ -1,18 +1,15 @@
 """Whether a training is the same run as before: examples/common/same_run.py."""
 
 import importlib
-import os
 import shlex
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMON = ROOT / "examples" / "common"
-PACKED = sorted(ROOT.glob("examples/*/runs.tar.xz"))
 TRAIN = f"fairseq-train data --user-dir {ROOT}/fairseq_relpos --arch roberta_t5 --dropout 0.2".split()
 
 
@@ -105,42 +102,6 @@ def test_a_folder_without_checkpoints_or_without_a_command_is_no_run(same_run, t
     same_run.SameRun(run, to(run, "--seed", "2")).need_same_settings()
     begun(same_run, tmp_path / "b").joinpath("command").unlink()
     same_run.SameRun(tmp_path / "b", to(tmp_path / "b", "--seed", "2")).need_same_settings()
-
-
-@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.parent.name)
-def test_packed_runs_of_before_are_the_runs_of_the_recipe_today(same_run, tmp_path, packed):
-    recipe = packed.parent
-    with tarfile.open(packed) as tar:
-        names = [member for member in tar if Path(member.name).name in ("trained", "command", "conditions")]
-        tar.extractall(tmp_path / "packed", members=names, filter="data")
-    runs = sorted(path.parent for path in (tmp_path / "packed").rglob("trained"))
-    assert runs
-    run = next((run for run in runs if run.name.startswith("tupe_r-seed2")), runs[0])
-    kept = shlex.split((run / "trained").read_text())
-    encoding, _, rest = run.name.partition("-seed")
-    words = [encoding] if run.parent == tmp_path / "packed" else [run.parent.name, encoding]
-    # the same data as then: as many texts for validation as it had
-    flags = ["--valid-subset", "valid,valid1"] if recipe.name == "roberta_small" else []
-    (tmp_path / "mine.sh").write_text(f"LEARNING_RATES={rest.partition('-lr')[2]}\n" if "-lr" in rest else "")
-    printed = subprocess.run(
-        ["bash", recipe / "run.sh", "command", *words],
-        env={**os.environ, "SEED": rest[:1], "RUNS": "moved", "SETTINGS": str(tmp_path / "mine.sh")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert printed.returncode == 0, printed.stderr
-    command = shlex.split(printed.stdout[printed.stdout.index("fairseq-train") :].replace("\\\n", ""))
-    if flags:
-        at = command.index(flags[0])
-        assert command[at + 1] == "valid"
-        command[at : at + 2] = flags
-    assert kept[0] == command[0]
-    assert same_run.SameRun(run, command).is_trained()
-    same_run.SameRun(run, command).need_same_settings()
-    command[command.index("--seed") + 1] = "99"
-    with pytest.raises(SystemExit, match="was '--seed' '.' is '--seed' '99'"):
-        same_run.SameRun(run, command).need_same_settings()
 
 
 def test_a_program_that_cannot_be_started_is_one_line(tmp_path):

@@ -92,6 +92,16 @@ def test_a_trainer_that_was_stopped_by_itself_is_told_from_one_that_failed(place
     assert code == 1 and "run.sh: error: out of memory" in err
 
 
+@pytest.mark.parametrize("step", ["logged log sleep 60", "errors_in log sleep 60", "sleep 60 || { die failed; }"])
+def test_a_step_without_anything_to_save_ends_at_once(place, step):
+    process = start(place, f"echo >begun; {step}; echo never")
+    wait_for(place / "begun")
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = ended(process)
+    assert (code, out) == (75, "") and "error" not in err
+
+
 def test_a_run_that_waits_for_another_ends_at_once(place):
     process = start(place, "flock lock true; exec 8>lock; flock 8; lock .; echo never")
     time.sleep(1)
