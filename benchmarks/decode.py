@@ -26,13 +26,13 @@ from machine import in_turns, machine
 import fairseq_relpos  # noqa: F401  registers the architectures
 
 STOCK = "transformer_iwslt_de_en"
-CONTENT_FREE = ["none", "sinusoidal", "t5", "at5", "alibi", "fire", "tupe_r"]
+ADDITIVE = ["none", "sinusoidal", "t5", "at5", "alibi", "fire", "tupe_r"]
 CONTENT_DEPENDENT = ["shaw", "transformer_xl", "gcdf", "deberta", "m3", "m4", "m4m", "bert_ad", "rope"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--encodings", nargs="+", default=[*CONTENT_FREE, *CONTENT_DEPENDENT])
+    parser.add_argument("--encodings", nargs="+", default=[*ADDITIVE, *CONTENT_DEPENDENT])
     parser.add_argument("--batch", type=int, default=32, help="sentences")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--source-length", type=int, default=24, help="tokens of the longest source")

@@ -37,7 +37,7 @@ AXES = {
 
 @dataclass
 class Bias:
-    """The content-free part of the normal form: what layers can share within one pass.
+    """The additive bias of the normal form: what layers can share within one pass.
 
     rows: offset -> row of ``bias_row``. bias_row [H, R]: Toeplitz, one value a row.
     bias [1|B, H, T, S]. reset [2, H]: where the key is [CLS] the bias is reset[1], where
@@ -93,12 +93,13 @@ class Terms:
 
     @classmethod
     def with_bias(cls, q_BHTD, k_BHSD, scale, bias: Bias | None) -> "Terms":
-        """Content s q.k plus a content-free part."""
+        """Content s q.k plus an additive bias."""
         return cls(q_BHTD, k_BHSD, scale, **(vars(bias) if bias is not None else {}))
 
     @property
-    def content_free(self) -> bool:
-        """Positions enter as an additive bias only."""
+    def is_additive_bias(self) -> bool:
+        """Positions enter as an additive bias alone: e_ij = s q.k + bias_ij. A method may have made
+        ``bias`` from the content."""
         return all(x is None for x in (self.gate, self.gain, self.A, self.C))
 
     def tensors(self) -> dict:
@@ -110,7 +111,7 @@ class Terms:
         return replace(self, **{name: part(name, x, sentences, heads) for name, x in self.tensors().items()})
 
     def dense_bias(self) -> torch.Tensor | None:
-        """All positions of a content-free method as one [1|B, H, T, S] tensor."""
+        """All positions of an additive bias as one [1|B, H, T, S] tensor."""
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
         return part.dense(tgt_len, src_len).bias
@@ -144,7 +145,7 @@ def by_pair(t: Terms) -> Terms:
     but a bias with the reset. From ``by_offset``."""
     tgt_len, src_len = t.q_BHTD.size(2), t.k_BHSD.size(2)
     gain = t.gain if t.gain is None or t.gate is not None else toeplitz(t.gain, tgt_len)
-    if t.content_free:
+    if t.is_additive_bias:
         return replace(t, bias=t.dense_bias(), bias_row=None, reset=None, cls_BS=None)
     bias = Bias(bias_row=t.bias_row, bias=t.bias).dense(tgt_len, src_len).bias
     return replace(t, gain=gain, bias=bias, bias_row=None)
@@ -196,8 +197,9 @@ def part(name, x, sentences=EVERY, heads=EVERY):
 
 
 def full_precision(x):
-    """float32 where x is half as wide."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """The package's one rule: what a logit is made of has float32 at least. A narrower floating-point
+    tensor becomes float32; float32, float64, integers and masks stay what they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
 
 
 def over_offsets(table_HR, rows, tgt_len, src_len):

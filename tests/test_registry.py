@@ -13,7 +13,7 @@ from loops import check_gradients, logits_in_loops, random_qk, scale_up
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count
-from fairseq_relpos.encodings import ENCODINGS, Dims, build, hyperparameters, parse_hparams, to_text
+from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build, hyperparameters, parse_hparams, to_text
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms
 
@@ -361,6 +361,14 @@ def test_logits_without_the_input_part_warn_once_and_name_embed(name):
         encoding.logits(*call)
     assert ["encoding.embed(tokens)" in str(w.message) for w in said] == [True] * adds
     assert all(w.filename == __file__ for w in said)
+
+
+def test_a_class_that_overrides_logits_is_an_error_that_says_what_to_do():
+    with pytest.raises(ValueError, match="^Mine overrides logits, .* `terms`, .* Terms.bias .*adding-an-encoding.md$"):
+
+        class Mine(PositionEncoding):
+            def logits(self, q_BHTD, k_BHSD, pos):
+                return q_BHTD @ k_BHSD.mT
 
 
 def test_heads_must_divide_the_dimension():

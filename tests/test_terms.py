@@ -5,7 +5,7 @@ import torch
 from loops import LENGTHS, logits_in_loops
 
 from fairseq_relpos.rows import Clipped, LogBuckets
-from fairseq_relpos.terms import Bias, Terms, evaluate, reset_at_cls, toeplitz
+from fairseq_relpos.terms import Bias, Terms, evaluate, full_precision, reset_at_cls, toeplitz
 
 B, H, D = 2, 3, 4
 
@@ -120,3 +120,10 @@ def test_no_tensor_has_time_twice_and_the_head_dimension(case):
         evaluate(Terms(q, q, 0.3, rows=ROWS, **wide)).sum().backward()
     assert largest.elements <= B * H * length * max(2 * length, width)
     assert largest.elements < length * length * width
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_full_precision_is_float32_at_least_and_leaves_masks_and_row_numbers_alone(dtype):
+    assert full_precision(torch.ones(2, dtype=dtype)).dtype == torch.float32
+    for same in (torch.float64, torch.bool, torch.int64):
+        assert full_precision(torch.ones(2, dtype=same)).dtype == same

@@ -103,7 +103,7 @@ class Auto(Backend):
             return Eager(), "attention weights are asked for"
         tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
         biases = [x for x in (terms.bias, terms.bias_row, terms.reset) if x is not None]
-        if not terms.content_free:
+        if not terms.is_additive_bias:
             kind = "positions depend on the content"
         elif not biases:
             # stock fairseq's own call: the same bits, dropout included
@@ -111,7 +111,7 @@ class Auto(Backend):
         else:
             kind = "a learned bias in training" if learned(*biases) else "a fixed bias"
         if tgt_len == 1:
-            return SDPA() if terms.content_free else Eager(), f"one query, {kind}"
+            return SDPA() if terms.is_additive_bias else Eager(), f"one query, {kind}"
         device = terms.q_BHTD.device.type
         if kind == "a fixed bias":
             # bias and pads together are one tensor [B, H, T, S], kept for backward in each layer
@@ -125,7 +125,7 @@ class Auto(Backend):
             reason = Triton().refuses(terms, need_weights) or self.distrusted or against
             if reason is None:
                 return Triton(), kind
-            if terms.content_free:
+            if terms.is_additive_bias:
                 return SDPA(), f"{kind}; triton: {reason}"
         if terms.gate is not None and (device != "cpu" or compiled.library() is None):
             # not compiled, it costs most of all to compute again; and it keeps nothing as it is

@@ -9,7 +9,7 @@ class SDPA(Backend):
     name = "sdpa"
 
     def refuses(self, terms, need_weights, device=None):
-        if not terms.content_free:
+        if not terms.is_additive_bias:
             return "positions depend on the content, which scaled_dot_product_attention cannot add"
         if need_weights:
             return "scaled_dot_product_attention returns no attention weights"

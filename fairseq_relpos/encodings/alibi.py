@@ -6,26 +6,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ..rows import Clipped
-from ..terms import Bias
-from .base import PositionEncoding, StackPart, full_precision, register
-
-
-class DistanceBias(StackPart):
-    """A bias for each head, a function of the offset alone: any length."""
-
-    def share(self, pos):
-        return pos.remember(self, lambda length: self.bias(length, pos.device))
-
-    def bias(self, length, device):
-        reach = max(length - 1, 1)
-        own = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
-        offset_R = torch.arange(-reach, reach + 1, device=device or own)
-        return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
-
-    def bias_row(self, offset_R):
-        """[H, R] for these offsets j - i."""
-        raise NotImplementedError
+from ..terms import full_precision
+from .base import PositionEncoding, register
+from .tables import DistanceBias
 
 
 def slopes(num_heads):

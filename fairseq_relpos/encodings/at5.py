@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..rows import Clipped
-from ..terms import Bias, over_offsets, toeplitz
-from .base import PositionEncoding, StackPart, full_precision, normal_table, register
+from ..terms import Bias, full_precision, over_offsets, toeplitz
+from .base import PositionEncoding, StackPart, normal_table, register
 
 Activation = Literal["relu", "sigmoid", "tanh"]
 

@@ -147,6 +147,15 @@ class PositionEncoding(nn.Module):
     #: files are stock's, without a signature, in a stack that fairseq builds with it
     stock_positions: str | None = None
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "logits" in vars(cls):
+            raise ValueError(
+                f"{cls.__name__} overrides logits, which attention never calls: declare the logit in `terms`, "
+                "where a bias that depends on the content is Terms.bias [B, H, T, S]; "
+                "see docs/adding-an-encoding.md"
+            )
+
     def __init__(self, dims: Dims):
         super().__init__()
         self.dims = dims
@@ -352,11 +361,6 @@ _READERS = {
     str: ("text", str),
     tuple: ("integers with commas between, such as 32,4", _read_ints),
 }
-
-
-def full_precision(x):
-    """Parameters of a model in half precision are cast up before positions are computed."""
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def normal_table(*shape) -> nn.Parameter:

@@ -6,8 +6,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ..rows import Clipped
-from ..terms import Bias
-from .base import PositionEncoding, StackPart, full_precision, register
+from ..terms import Bias, full_precision
+from .base import PositionEncoding, StackPart, register
 
 #: psi of the pair (0, 0) at least
 TINY = 1e-6

@@ -4,10 +4,9 @@ import torch
 from torch import nn
 
 from ..rows import Distance
-from ..terms import Terms
-from .base import full_precision, register
-from .tables import FactorTable, Heads, UnclippedTable
-from .tupe import Cls, log_once
+from ..terms import Terms, full_precision
+from .base import register
+from .tables import Cls, FactorTable, Heads, UnclippedTable, log_once
 
 
 class ScalarGain(FactorTable):

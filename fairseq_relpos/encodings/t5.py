@@ -3,9 +3,9 @@
 from typing import Literal
 
 from ..rows import Clipped, LogBuckets
-from ..terms import Bias
+from ..terms import Bias, full_precision
 from .absolute import LearnedPositions
-from .base import PositionEncoding, StackPart, full_precision, normal_table, register
+from .base import PositionEncoding, StackPart, normal_table, register
 
 
 class BiasTable(StackPart):

@@ -1,14 +1,20 @@
-"""What the encodings with a table of their own in each layer have in common."""
+"""What several encodings share: tables in each layer, biases of the distance, and their types of options."""
 
+import logging
 from typing import Literal
 
+import torch
 from torch import nn
 
 from ..rows import Clipped
-from .base import PositionEncoding, normal_table
+from ..terms import Bias
+from .base import PositionEncoding, StackPart, normal_table
+
+logger = logging.getLogger(__name__)
 
 Heads = Literal["shared", "each"]
 Init = Literal["normal", "ones"]
+Cls = Literal["auto", "first"]
 
 
 class LayerTable(PositionEncoding):
@@ -65,3 +71,30 @@ class FactorTable(UnclippedTable):
         super().__init__(dims, max_distance, heads, scale_factor)
         if init == "ones":
             nn.init.ones_(self.table)
+
+
+class DistanceBias(StackPart):
+    """A bias for each head, a function of the offset alone: any length."""
+
+    def share(self, pos):
+        return pos.remember(self, lambda length: self.bias(length, pos.device))
+
+    def bias(self, length, device):
+        reach = max(length - 1, 1)
+        own = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
+        offset_R = torch.arange(-reach, reach + 1, device=device or own)
+        return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
+
+    def bias_row(self, offset_R):
+        """[H, R] for these offsets j - i."""
+        raise NotImplementedError
+
+
+_logged = set()
+
+
+def log_once(message):
+    """Encodings are built once a layer; what they say about the stack is one line."""
+    if message not in _logged:
+        _logged.add(message)
+        logger.info(message)

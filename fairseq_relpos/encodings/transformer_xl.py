@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from ..rows import Clipped
-from ..terms import Terms
-from .base import INIT_STD, PositionEncoding, StackPart, full_precision, normal_table, register
+from ..terms import Terms, full_precision
+from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
 
 
 def sinusoids_of_distance(reach, dim):

@@ -1,6 +1,5 @@
 """TUPE: positions and words correlated apart, [CLS] untied (Ke et al. 2021)."""
 
-import logging
 from typing import Literal
 
 import torch
@@ -8,12 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..rows import LogBuckets
-from ..terms import Bias, Terms
-from .base import INIT_STD, PositionEncoding, StackPart, full_precision, normal_table, register
+from ..terms import Bias, Terms, full_precision
+from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
+from .tables import Cls, log_once
 
-logger = logging.getLogger(__name__)
-
-Cls = Literal["auto", "first"]
 ClsReset = Literal["code", "paper"]
 Theta = Literal["projected", "free"]
 
@@ -116,15 +113,6 @@ class Untied(PositionEncoding):
 
     def make_stack(self):
         return UntiedPositions(self.dims, *self.stack_options)
-
-
-_logged = set()
-
-
-def log_once(message):
-    if message not in _logged:
-        _logged.add(message)
-        logger.info(message)
 
 
 @register("tupe_a", "ke2021tupe")

@@ -45,7 +45,7 @@ def run(args):
 
 @torch.no_grad()
 def position_biases(stack, length):
-    """Title -> content-free bias [H, T, S]: one of the whole stack (title ""), or one for each
+    """Title -> additive bias [H, T, S]: one of the whole stack (title ""), or one for each
     layer that has its own; empty where an encoding has none. Nothing is drawn by chance: a
     stack that is being trained gives its bias without dropout."""
     parts = {"": stack.embed_positions}

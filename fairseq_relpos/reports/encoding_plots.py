@@ -107,7 +107,7 @@ def row_values(encoding, part, length):
     terms = encoding.terms(q, q, pos)
     if terms.gain is not None:
         return over_offsets(terms.gain, terms.rows, length, length), "factor of the logit"
-    if terms.content_free and terms.bias_row is not None and terms.bias is None:
+    if terms.is_additive_bias and terms.bias_row is not None and terms.bias is None:
         row_HL = over_offsets(terms.bias_row, terms.rows, length, length)
         return row_HL, "bias added to the logit (nats)"
     return None, None
