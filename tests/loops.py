@@ -25,34 +25,40 @@ def scale_up(module, std=0.5):
     return module
 
 
-def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, atol=1e-10):
-    """Logits, and gradients of q, k and every parameter, are those of the oracle.
+def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, atol=1e-10, whole=False, x_BSE=None):
+    """Logits, and gradients of q, k, the layer's input x if it is given, and every parameter, are
+    those of the oracle.
 
     oracle(q_i, k_j, head, i, j, sentence) -> e_ij, a torch scalar through which autograd goes,
-    with i and j token positions. Pads and the future of a causal stack are hidden by masks,
-    and not compared.
+    with i and j token positions. whole=True, for logits that depend on more than one pair:
+    oracle(q, k, head, i, j, sentence), all real tokens of that sentence and head in rows, so that
+    q[i] and k[j] are the pair's. Pads and the future of a causal stack are hidden by masks, and
+    not compared.
     """
     encoding = scale_up(encoding.double())
     q, k = (x.requires_grad_() for x in random_qk(encoding.dims, tgt_len, src_len))
-    pos = Positions.of(tgt_len, src_len, padding_BS)
+    inputs = {"q": q, "k": k} | ({} if x_BSE is None else {"x": x_BSE.requires_grad_()})
+    pos = Positions.of(tgt_len, src_len, padding_BS, x=x_BSE)
     logits = encoding.logits(q, k, pos)
+    real_BS = torch.ones(q.size(0), src_len, dtype=torch.bool) if padding_BS is None else ~padding_BS
+    # what came before the first query is not known: whoever reads it sees it
+    q_of_keys = torch.cat([q.new_full((*q.shape[:2], src_len - tgt_len, q.size(3)), float("nan")), q], 2)
     found, expected = [], []
     for b in range(q.size(0)):
         for h in range(q.size(1)):
+            rows = q_of_keys[b, h, real_BS[b]], k[b, h, real_BS[b]]
             for t in range(tgt_len):
                 for s in range(src_len):
-                    i, j = src_len - tgt_len + t, s
-                    if encoding.dims.causal and j > i:
+                    slot = src_len - tgt_len + t
+                    if encoding.dims.causal and s > slot or not (real_BS[b, slot] and real_BS[b, s]):
                         continue
-                    if padding_BS is not None:
-                        if padding_BS[b, i] or padding_BS[b, j]:
-                            continue
-                        i, j = (int((~padding_BS[b, :x]).sum()) for x in (i, j))
+                    i, j = (int(real_BS[b, :x].sum()) for x in (slot, s))
+                    pair = rows if whole else (rows[0][i], rows[1][j])
                     found.append(logits[b, h, t, s])
-                    expected.append(oracle(q[b, h, t], k[b, h, s], h, i, j, b))
+                    expected.append(oracle(*pair, h, i, j, b))
                     difference = abs(float(found[-1].detach()) - float(expected[-1].detach()))
                     assert difference <= atol, (b, h, i, j, difference)
-    check_gradients(torch.stack(found), torch.stack(expected), encoding, q=q, k=k)
+    check_gradients(torch.stack(found), torch.stack(expected), encoding, **inputs)
 
 
 def check_gradients(found, expected, module, atol=1e-9, **inputs):
