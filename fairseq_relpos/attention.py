@@ -51,10 +51,14 @@ class RelPosMultiheadAttention(MultiheadAttention):
         q_BHTD = self.split_heads(self.spread(self.q_proj(query)))
         k_BHSD = self.split_heads(self.spread(self.k_proj(query)))
         v_BHSD = self.split_heads(self.spread(self.v_proj(query)))
-        padding_BS = key_padding_mask
+        padding_BS, cache = key_padding_mask, None
         if incremental_state is not None:
-            k_BHSD, v_BHSD, padding_BS = self.extend_cache(k_BHSD, v_BHSD, padding_BS, incremental_state)
-        terms = self.position_encoding.terms(q_BHTD, k_BHSD, self.positions(q_BHTD, k_BHSD))
+            cache = self._get_input_buffer(incremental_state)
+            k_BHSD, v_BHSD, padding_BS = self.extend(cache, k_BHSD, v_BHSD, padding_BS)
+            self._set_input_buffer(incremental_state, cache)
+        pos = self.positions(q_BHTD, k_BHSD)
+        with pos.in_layer(lambda: self.spread(query).transpose(0, 1), cache):
+            terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
         out_BHTD, weights_BHTS = self.backend(
             terms, v_BHSD, self.mask(padding_BS, attn_mask), self.dropout_p(), need_weights or need_head_weights
         )
@@ -103,10 +107,9 @@ class RelPosMultiheadAttention(MultiheadAttention):
             return Mask(padding_BS, causal=True)
         return Mask(padding_BS, extra=attn_mask)
 
-    def extend_cache(self, k_BHSD, v_BHSD, padding_BS, incremental_state):
+    def extend(self, saved, k_BHSD, v_BHSD, padding_BS):
         """Append this step's keys and values to fairseq's own cache, which fairseq
         reorders with the beam."""
-        saved = self._get_input_buffer(incremental_state)
         if "prev_key" in saved:
             k_BHSD = torch.cat([saved["prev_key"], k_BHSD], dim=2)
             v_BHSD = torch.cat([saved["prev_value"], v_BHSD], dim=2)
@@ -118,5 +121,4 @@ class RelPosMultiheadAttention(MultiheadAttention):
             static_kv=False,
         )
         saved.update(prev_key=k_BHSD, prev_value=v_BHSD, prev_key_padding_mask=padding_BS)
-        self._set_input_buffer(incremental_state, saved)
         return k_BHSD, v_BHSD, padding_BS

@@ -174,7 +174,8 @@ def refuse_what_the_backend_cannot_serve(stack_part, layers, backend, device):
             attention = layer.self_attn
             x_BHTD = weight.new_zeros(1, attention.num_heads, length, attention.head_dim)
             positions = stack_part.current_pass.positions
-            terms = attention.position_encoding.terms(x_BHTD, x_BHTD, positions)
+            with positions.in_layer(lambda width=attention.embed_dim: weight.new_zeros(1, length, width)):
+                terms = attention.position_encoding.terms(x_BHTD, x_BHTD, positions)
             backend.check(terms, device or weight.device)
     stack_part.current_pass.positions = None
 

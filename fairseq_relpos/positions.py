@@ -8,12 +8,16 @@ A *relative position* is always j - i, key minus query: positive to the right.
 A *slot* is a column of the padded batch, a *token position* counts real tokens.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .unpadding import RealTokens
+
+#: begins the names under which a layer keeps what an encoding made of its input
+KEPT = "position_"
 
 
 class Positions:
@@ -27,7 +31,7 @@ class Positions:
     slots and become per sentence; only absolute terms ask for them.
     """
 
-    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None):
+    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None, x=None):
         if not 0 < tgt_len <= src_len:
             raise ValueError(
                 f"tgt_len={tgt_len}, src_len={src_len}: the queries are the last tgt_len of "
@@ -42,15 +46,60 @@ class Positions:
         #: what one generation keeps from step to step; None in a full pass
         self.memory: dict | None = memory
         self._padding_BS = padding_BS
+        self._x: Callable[[], torch.Tensor] | None = None if x is None else lambda: x
+        self._kept: dict | None = None
         self._left_padded: bool | None = None
         self._real_tokens: RealTokens | None = None
 
     @classmethod
-    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None) -> "Positions":
+    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None, x=None) -> "Positions":
         """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
         None leaves it to the encoding (a non-causal stack has one). ``memory``: a dict that
-        lives as long as one generation."""
-        return cls_(tgt_len, src_len, padding_BS, cls, device, memory)
+        lives as long as one generation. ``x`` [B, S, E]: the layer's input at every key, for
+        encodings that read it outside a model; in a model attention hands it over."""
+        return cls_(tgt_len, src_len, padding_BS, cls, device, memory, x)
+
+    @contextlib.contextmanager
+    def in_layer(self, x: Callable[[], torch.Tensor], kept: dict | None = None):
+        """While one layer makes its terms: ``x()`` is that layer's input [B, T, E], computed only where an
+        encoding reads it. kept: what the layer keeps from step to step of a generation, which is
+        reordered with the beam."""
+        before = self._x, self._kept
+        self._x, self._kept = x, kept
+        try:
+            yield
+        finally:
+            self._x, self._kept = before
+
+    @property
+    def x(self) -> torch.Tensor:
+        """The layer's input at the queries, [B, T, E]: what its q, k and v are projected from. While
+        decoding that is the newest token alone; ``of_keys`` has what earlier ones left."""
+        if self._x is None:
+            raise ValueError(
+                "this position encoding reads the layer's input x, which these positions lack: "
+                "give Positions.of(..., x=x_BSE), or use it in a model"
+            )
+        return self._x()[:, -self.tgt_len :]
+
+    def of_keys(self, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """make(x) at every key, [B, S, ..] from [B, .., E], token by token: gates, for example.
+
+        In a full pass it is computed at once. While decoding it is computed for the newest token and
+        joins what earlier steps kept under ``name`` in this layer.
+        """
+        if self._kept is None:
+            self.x  # noqa: B018  says so where there is none
+            out = make(self._x())
+        else:
+            key = f"{KEPT}{name}"
+            out = self._kept.get(key)
+            if out is None or out.size(1) < self.src_len:
+                out = make(self.x) if out is None else torch.cat([out, make(self.x)], 1)
+                self._kept[key] = out
+        if out.size(1) != self.src_len:
+            raise ValueError(f"{name} is known of {out.size(1)} tokens, but there are {self.src_len} keys")
+        return out
 
     def remember(self, owner, make: Callable[[int], Any]):
         """make(n), n >= src_len: what does not change while one sequence grows, for n keys.
