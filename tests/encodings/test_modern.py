@@ -1,4 +1,4 @@
-"""RoPE, ALiBi, KERPLE, FIRE and SHAPE against their equations in loops."""
+"""RoPE, ALiBi, KERPLE, FIRE, SHAPE and TISA against their equations in loops."""
 
 import math
 
@@ -135,3 +135,22 @@ def test_shape_shifts_each_sentence_in_training_only():
         assert sentence[3].abs().sum() == 0, "a pad stays zero"
         shifts.add(found)
     assert len(shifts) > 20 and max(shifts) > 40 and min(shifts) < 10
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kernels, per_layer", [(5, True), (2, False)])
+def test_tisa_is_a_sum_of_bells(kernels, per_layer, lengths, dims):
+    encoding = build("tisa", dims, kernels=kernels, per_layer=per_layer)
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        a, b, c = (x[:, head] for x in (encoding.stack.a, encoding.stack.b, encoding.stack.c))
+        return q_i @ k_j / 2 + sum(a[s] * torch.exp(-abs(b[s]) * (j - i - c[s]) ** 2) for s in range(kernels))
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+def test_tisa_starts_where_the_authors_do():
+    stack = build("tisa", Dims(4000, 1000, 8)).stack
+    for start, mean, std in ((stack.a, 0.1, 0.01), (stack.b, 0.1, 0.01), (stack.c, 0, 5)):
+        assert abs(start.mean() - mean) < 0.1 * std and abs(start.std() / std - 1) < 0.05
