@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import torch
 
 from .backends import names as backend_names
-from .encodings import ENCODINGS, Dims, find, parse_hparams
+from .encodings import ENCODINGS, Dims, check_serves, find, names_for, parse_hparams
 
 #: updates between two pictures of the position bias
 BIAS_INTERVAL = 1000
 
 #: the stacks of a model that has two, in the order in which flags and files name them
 STACKS = ("encoder", "decoder")
+CAUSAL = {"encoder": False, "decoder": True}
 
 
 @contextlib.contextmanager
@@ -103,16 +104,45 @@ def set_defaults(args, encoding: str, stacks: Sequence[str] = ()):
     for name in ("position_encoding", "position_layers", "attention_backend", "position_stacks"):
         if getattr(args, name, None) == "":
             raise ValueError(f"--{name.replace('_', '-')} is empty: give a value, or leave the flag out")
-    args.position_encoding = getattr(args, "position_encoding", None) or encoding
+    given = getattr(args, "position_encoding", None)
+    args.position_encoding = given or encoding
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"
     args.attention_backend = getattr(args, "attention_backend", None) or "auto"
     set_bias_interval(args)
-    if stacks:
-        args.position_stacks = getattr(args, "position_stacks", None) or ",".join(stacks)
-        chosen = chosen_stacks(args.position_stacks, stacks)
-        names = encodings_of(args.position_encoding, chosen, encoding)
-        args.position_encoding = _encodings_text(names)
+    source = f"--position-encoding {given}" if given else f"--arch {getattr(args, 'arch', None) or encoding}"
+    if not stacks:
+        find(args.position_encoding)
+        _check_serves(args.position_encoding, False, source)
+        return
+    asked = getattr(args, "position_stacks", None)
+    names = encodings_of(args.position_encoding, chosen_stacks(asked or ",".join(stacks), stacks), encoding)
+    if not asked:
+        # what serves decoders alone leaves the encoder as stock fairseq has it
+        names = {
+            stack: name
+            for stack, name in names.items()
+            if _serves(name, stack) or f"{stack}=" in args.position_encoding
+        }
+    for stack, name in names.items():
+        _check_serves(name, CAUSAL[stack], f"--position-stacks {asked}, {source}" if asked else source)
+    args.position_stacks = ",".join(names)
+    args.position_encoding = _encodings_text(names)
+
+
+def _check_serves(name, causal, source):
+    """source: the flags that ask for the encoding, with which the line begins."""
+    try:
+        check_serves(name, causal)
+    except ValueError as error:
+        raise ValueError(
+            f"{source}: {error}; choose another encoding here, or --arch transformer_{name}, whose decoder "
+            "has it and whose encoder stays stock fairseq"
+        ) from None
+
+
+def _serves(name, stack):
+    return name in names_for(CAUSAL[stack])
 
 
 def set_bias_interval(args):

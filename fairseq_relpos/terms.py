@@ -196,10 +196,16 @@ def part(name, x, sentences=EVERY, heads=EVERY):
     return x
 
 
-def full_precision(x):
-    """The package's one rule: what a logit is made of has float32 at least. A narrower floating-point
-    tensor becomes float32; float32, float64, integers and masks stay what they are."""
-    return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
+def full_precision(x, *others):
+    """The package's one rule: what a logit is made of has float32 at least. Several tensors, which are
+    to be multiplied, all get the widest of their types. Integers and masks stay what they are."""
+    tensors = (x, *others)
+    dtype = torch.float32
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    wide = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
+    return wide if others else wide[0]
 
 
 def over_offsets(table_HR, rows, tgt_len, src_len):

@@ -16,15 +16,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from fairseq_relpos.cli.architectures import bert_base  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
-from fairseq_relpos.cli.params import count  # noqa: E402
-from fairseq_relpos.encodings import ENCODINGS, Dims, accepted_values, build, hyperparameters, to_text  # noqa: E402
+from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
+from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
 MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
-BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
 # The position encodings
@@ -36,11 +36,12 @@ H heads, T query and S key length, n the configured maximum length in tokens. e_
 logit before masking and softmax. Tables start as N(0, 0.02) unless said otherwise.
 
 *Parameters* are counted at RoBERTa-base's size: 12 layers of 768 dimensions and 12 heads, 512
-positions. *Cost* is what a layer does for one sentence beyond attention without positions, whose
-two products have 2 T S E multiplications and whose largest tensor is [B, H, T, S]; what is done
-once a pass is not repeated for each layer and sentence. *Measured* are time and peak memory of
-one attention, forward and backward, as multiples of the same without positions, for the lengths
-and the machine in [benchmarks](../benchmarks/RESULTS.md); what layers share counts in full there.
+positions; `cope` in a causal stack of that size. *Cost* is what a layer does for one sentence
+beyond attention without positions, whose two products have 2 T S E multiplications and whose
+largest tensor is [B, H, T, S]; what is done once a pass is not repeated for each layer and
+sentence. *Measured* are time and peak memory of one attention, forward and backward, as multiples
+of the same without positions, for the lengths and the machine in
+[benchmarks](../benchmarks/RESULTS.md); what layers share counts in full there.
 [Figures](#figures) stand at the end.
 """
 FIGURES = [
@@ -64,7 +65,7 @@ CFF_KINDS = {"inproceedings": "conference-paper", "article": "article", "misc": 
 
 
 def table():
-    lines = ["| `roberta_...` | logit (and input) | source | paper |", "|---|---|---|---|"]
+    lines = ["| name | logit (and input) | source | paper |", "|---|---|---|---|"]
     for name in sorted(ENCODINGS):
         cls = ENCODINGS[name]
         logit, source = (text.replace("|", r"\|") for text in equation_and_source(cls))
@@ -134,7 +135,7 @@ def page(name, measured):
     parts = [f"## `{name}`", f"```text\n{logit}\n```", f"Source: {escaped(source)}", papers, words[""]]
     if "Paper and code" in words:
         parts.append(f"*Paper and code*: {words['Paper and code']}")
-    c = count(f"roberta_{name}", BASE.max_len)
+    c = count_at_bert_base(name)
     parts.append(f"*Parameters*: {c['model']:,} ({c['stack']:,} in the stack, {c['layer']:,} in each layer).")
     parts.append(f"*Cost*: {words['Cost']}")
     parts.append(f"*Measured*: {measured}.")
@@ -145,7 +146,7 @@ def options(name):
     accepted = hyperparameters(ENCODINGS[name])
     if not accepted:
         return "No options."
-    resolved = build(name, BASE).hparams
+    resolved = build(name, bert_base(name)).hparams
     lines = ["| option | default | accepted |", "|---|---|---|"]
     for key, parameter in accepted.items():
         default, at_base = to_text(parameter.default), to_text(resolved[key])

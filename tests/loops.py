@@ -3,9 +3,15 @@ and autograd through it."""
 
 import torch
 
+from fairseq_relpos.encodings import Dims, names_for
 from fairseq_relpos.positions import Positions
 
 LENGTHS = [(1, 1), (7, 7), (3, 8)]
+
+
+def dims_for(name, embed_dim, num_heads, max_len, causal=False):
+    """Of a bidirectional stack, unless the encoding serves causal ones alone."""
+    return Dims(embed_dim, num_heads, max_len, causal=causal or name not in names_for(causal=False))
 
 
 def random_qk(dims, tgt_len, src_len, batch=2, dtype=torch.float64):

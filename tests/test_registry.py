@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from loops import check_gradients, logits_in_loops, random_qk, scale_up
+from loops import check_gradients, dims_for, logits_in_loops, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
-from fairseq_relpos.cli.params import count
+from fairseq_relpos.cli.params import count_at_bert_base
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build, hyperparameters, parse_hparams, to_text
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms
@@ -52,24 +52,25 @@ PARAMETERS = {
     "kerple_log": 12 * 2 * 12,
     "fire": 1 + 1 + (2 * 32 + 32) + (32 * 12 + 12),
     "shape": 0,
+    "cope": 12 * 64 * 64,
     "tisa": 12 * 3 * 5 * 12,
 }
 
 
-def dims(causal=False, max_len=16):
-    return Dims(embed_dim=24, num_heads=3, max_len=max_len, causal=causal)
+def dims(causal=False, max_len=16, name="none"):
+    return dims_for(name, 24, 3, max_len, causal)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameter_count_at_bert_base_size(name):
-    assert count(f"roberta_{name}", max_positions=512)["model"] == PARAMETERS[name]
+    assert count_at_bert_base(name)["model"] == PARAMETERS[name]
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (1, 7), (3, 8)])
 def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
-    encoding = build(name, dims(causal))
+    encoding = build(name, dims(causal, name=name))
     q, k = random_qk(encoding.dims, *lengths, dtype=torch.bfloat16)
     logits = encoding.logits(q, k, Positions.of(*lengths))
     assert logits.shape == (2, 3, *lengths) and logits.dtype == torch.float32
@@ -81,7 +82,7 @@ def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_reach_every_parameter(name, causal):
-    encoding = scale_up(build(name, dims(causal)))
+    encoding = scale_up(build(name, dims(causal, name=name)))
     q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
     tokens = torch.tensor([[0, 5, 6, 7, 8, 9, 2]])
     logits = encoding.logits(q, k, Positions.of(7, 7))
@@ -106,7 +107,7 @@ def test_gradients_reach_every_parameter(name, causal):
 @pytest.mark.parametrize("lengths", [(7, 7), (3, 8)])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_autograd_through_the_definition(name, lengths):
-    encoding = scale_up(build(name, dims())).double()
+    encoding = scale_up(build(name, dims(name=name))).double()
     q, k = (x.requires_grad_() for x in random_qk(encoding.dims, *lengths))
     pos = Positions.of(*lengths)
     logits = encoding.logits(q, k, pos)
@@ -140,7 +141,7 @@ def test_each_encoding_meets_its_papers_equation_in_loops():
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_is_inert(name, side):
-    encoding = scale_up(build(name, dims()))
+    encoding = scale_up(build(name, dims(name=name)))
     q, k = random_qk(encoding.dims, 7, 7, batch=1, dtype=torch.float32)
     alone = encoding.logits(q, k, Positions.of(7, 7))
     noise_q, noise_k = random_qk(encoding.dims, 3, 3, batch=1, dtype=torch.float32)
@@ -157,7 +158,7 @@ def test_padding_is_inert(name, side):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_decoding_step_equals_the_full_pass(name):
-    encoding = scale_up(build(name, dims(causal=True)))
+    encoding = scale_up(build(name, dims(causal=True, name=name)))
     q, k = random_qk(encoding.dims, 9, 9, dtype=torch.float32)
     full = encoding.logits(q, k, Positions.of(9, 9))
     for step in range(1, 10):
@@ -169,7 +170,7 @@ def test_a_decoding_step_equals_the_full_pass(name):
 def test_order_matters(name):
     """Swapping two tokens changes how the last one sees them, except without positions.
     Logits, not outputs: however far a bias falls, it counts."""
-    encoding = scale_up(build(name, dims()))
+    encoding = scale_up(build(name, dims(name=name)))
     x = torch.randn(1, 3, 6, 8)
     added = encoding.embed(torch.tensor([[0, 5, 6, 7, 8, 9]]))
     swap = [0, 2, 1, 3, 4, 5]
@@ -186,8 +187,8 @@ def test_order_matters(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_weights_restore_the_same_logits(name):
     torch.manual_seed(0)
-    encoding = scale_up(build(name, dims()))
-    other = build(name, dims())
+    encoding = scale_up(build(name, dims(name=name)))
+    other = build(name, dims(name=name))
     other.load_state_dict(copy.deepcopy(encoding.state_dict()))
     q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
     pos = Positions.of(7, 7)
@@ -196,9 +197,9 @@ def test_saved_weights_restore_the_same_logits(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_resolved_hyperparameters_rebuild_the_same_encoding(name):
-    encoding = build(name, dims())
+    encoding = build(name, dims(name=name))
     text = {key: to_text(value) for key, value in encoding.hparams.items()}
-    again = build(name, dims(max_len=99), **dict(text.items()))
+    again = build(name, dims(max_len=99, name=name), **dict(text.items()))
     assert again.signature == encoding.signature
 
 
@@ -226,7 +227,7 @@ def attention_inputs(encoding, tgt_len, src_len, requires_grad=True):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
-    encoding = scale_up(build(name, dims(max_len=63)))
+    encoding = scale_up(build(name, dims(max_len=63, name=name)))
     padding = torch.zeros(2, lengths[1], dtype=torch.bool)
     padding[1, lengths[1] // 2 + 1 :] = masked
     mask = Mask(padding_BS=padding if masked else None, causal=masked)
@@ -256,7 +257,7 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
-    encoding = scale_up(build(name, dims(max_len=63))).to(dtype)
+    encoding = scale_up(build(name, dims(max_len=63, name=name))).to(dtype)
     q, k, v = (30 * (2 * torch.rand(2, 3, 63, 8) - 1).to(dtype).requires_grad_() for _ in range(3))
     q.retain_grad()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -283,7 +284,7 @@ def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name)
     std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
     q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16() for _ in range(3))
     plain = [(x @ y.mT * 8**-0.5).softmax(-1) @ z for x, y, z in ((q, k, v), (q.double(), k.double(), v.double()))]
-    encoding = scale_up(build(name, dims(max_len=63)), 0.3).bfloat16()
+    encoding = scale_up(build(name, dims(max_len=63, name=name)), 0.3).bfloat16()
 
     def output(dtype):
         terms = encoding.to(dtype).terms(q.to(dtype), k.to(dtype), Positions.of(63, 63))
@@ -318,7 +319,7 @@ def test_a_hyperparameter_works_or_is_refused_in_one_line(name, value):
     for hparam in hyperparameters(ENCODINGS[name]):
         q, k = random_qk(dims(), 7, 7, dtype=torch.float32)
         try:
-            logits = build(name, dims(), **{hparam: value}).logits(q, k, Positions.of(7, 7))
+            logits = build(name, dims(name=name), **{hparam: value}).logits(q, k, Positions.of(7, 7))
         except ValueError as error:
             assert hparam in str(error) and "--" not in str(error), (hparam, error)
             assert "\n" not in str(error)
@@ -349,13 +350,13 @@ def test_the_library_names_no_flags_of_fairseq():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_without_the_input_part_warn_once_and_name_embed(name):
-    encoding = build(name, dims())
+    encoding = build(name, dims(name=name))
     adds = encoding.embed(torch.tensor([[0, 5, 6, 2]])) is not None
     call = (*random_qk(dims(), 4, 4, dtype=torch.float32), Positions.of(4, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoding.logits(*call)  # embed was called: whoever did knows
-    encoding = build(name, dims())
+    encoding = build(name, dims(name=name))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         encoding.logits(*call)

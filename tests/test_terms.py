@@ -127,3 +127,5 @@ def test_full_precision_is_float32_at_least_and_leaves_masks_and_row_numbers_alo
     assert full_precision(torch.ones(2, dtype=dtype)).dtype == torch.float32
     for same in (torch.float64, torch.bool, torch.int64):
         assert full_precision(torch.ones(2, dtype=same)).dtype == same
+    both = full_precision(torch.ones(2, dtype=dtype), torch.ones(2, dtype=torch.float64))
+    assert [x.dtype for x in both] == [torch.float64, torch.float64]

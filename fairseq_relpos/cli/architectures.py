@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..encodings import ENCODINGS, Dims
+from ..encodings import ENCODINGS, Dims, check_serves, find
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,45 @@ FAMILIES = {
 }
 
 
+def serving(name, stacks) -> list[Stack]:
+    """Those of the stacks that can have the encoding; a name that is not known is served by all."""
+    causal_only = name in ENCODINGS and find(name).causal_only
+    return [stack for stack in stacks if stack.causal or not causal_only]
+
+
 def architectures_of(name):
     """roberta_NAME, roberta_NAME_large, transformer_NAME, ..."""
-    return [f"{family}_{name}{ending}" for family, (_, sizes) in FAMILIES.items() for ending in sizes]
+    return [
+        f"{family}_{name}{ending}"
+        for family, (stacks, sizes) in FAMILIES.items()
+        if serving(name, stacks)
+        for ending in sizes
+    ]
 
 
 def find_architecture(arch):
-    """roberta_tupe_r_large -> tupe_r, its stacks, its size"""
+    """roberta_tupe_r_large -> tupe_r, the stacks that have it, their size"""
     for family, (stacks, sizes) in FAMILIES.items():
         for ending, size in sizes.items():
             name = arch.removeprefix(f"{family}_").removesuffix(ending)
             if arch == f"{family}_{name}{ending}" and name in ENCODINGS:
-                return name, stacks, size
+                mine = serving(name, stacks)
+                if not mine:
+                    check_serves(name, causal=False)
+                return name, mine, size
     raise ValueError(
         f"--arch {arch} is not {' or '.join(architectures_of('NAME'))} with one of: " + " ".join(sorted(ENCODINGS))
     )
+
+
+def bert_base(name, max_len=512) -> Dims:
+    """BERT-base's size, in a stack that can have the encoding."""
+    return dims_of(*of_bert_base(name), max_len)
+
+
+def of_bert_base(name) -> tuple[Stack, Size]:
+    stacks, sizes = FAMILIES["roberta"]
+    return (serving(name, stacks) or [Stack(causal=True)])[0], sizes[""]
 
 
 def dims_of(stack: Stack, size: Size, max_len) -> Dims:

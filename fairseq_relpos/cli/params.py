@@ -2,8 +2,8 @@
 
 import json
 
-from ..encodings import ENCODINGS, build
-from .architectures import dims_of, find_architecture
+from ..encodings import ENCODINGS, build, names_for
+from .architectures import architectures_of, dims_of, find_architecture, of_bert_base
 
 #: what the papers print for BERT-base with 512 positions: paper, encoding, its
 #: hyperparameters as the paper has it, the paper's figure, and where it counts differently
@@ -28,7 +28,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--arch",
         help="such as roberta_tupe_r_large or transformer_t5_wmt_en_de; without it, "
-        "roberta_NAME and roberta_NAME_large for every encoding",
+        "roberta_NAME and roberta_NAME_large for every encoding, transformer_NAME where only a decoder can have it",
     )
     parser.add_argument(
         "--max-positions", type=int, default=512, metavar="N", help="longest sequence in tokens (default: 512)"
@@ -42,7 +42,14 @@ def run(args):
     archs = (
         [args.arch]
         if args.arch
-        else [f"roberta_{name}{ending}" for ending in ("", "_large") for name in sorted(ENCODINGS)]
+        else [
+            *(f"roberta_{name}{ending}" for ending in ("", "_large") for name in names_for(causal=False)),
+            *(
+                arch
+                for name in sorted(set(ENCODINGS) - set(names_for(causal=False)))
+                for arch in architectures_of(name)
+            ),
+        ]
     )
     counts = {arch: count(arch, args.max_positions) for arch in archs}
     if args.json:
@@ -68,8 +75,17 @@ def print_papers():
 
 
 def count(arch, max_positions, **hparams):
-    """layer: a layer of each stack."""
-    name, stacks, size = find_architecture(arch)
+    """layer: a layer of each stack that has the encoding."""
+    return count_in(*find_architecture(arch), max_positions, **hparams)
+
+
+def count_at_bert_base(name, max_positions=512, **hparams):
+    """In one stack of BERT-base's size, a causal one where the encoding serves no other."""
+    stack, size = of_bert_base(name)
+    return count_in(name, [stack], size, max_positions, **hparams)
+
+
+def count_in(name, stacks, size, max_positions, **hparams):
     counts = {"stack": 0, "layer": 0}
     for one in stacks:
         encoding = build(name, dims_of(one, size, max_positions), **hparams)

@@ -1,11 +1,9 @@
 """``fairseq-relpos show NAME``."""
 
-from ..encodings import Dims, accepted_values, build, find, hyperparameters, to_text
+from ..encodings import accepted_values, build, find, hyperparameters, to_text
 from ..references import papers_of
-from .architectures import architectures_of
+from .architectures import architectures_of, bert_base
 from .docstrings import equation, explanation
-
-BERT_BASE = Dims(embed_dim=768, num_heads=12, max_len=512)
 
 
 def add_arguments(parser):
@@ -19,7 +17,7 @@ def run(args):
         print(f"  {line}".rstrip())
     print_papers(papers_of(cls))
     print('\nHyperparameters (--position-hparams "name=value ..."):')
-    resolved = build(args.name, BERT_BASE).hparams
+    resolved = build(args.name, bert_base(args.name)).hparams
     for name, parameter in hyperparameters(cls).items():
         default, at_base = to_text(parameter.default), to_text(resolved[name])
         note = "" if default == at_base else f" (at 512 positions: {at_base})"

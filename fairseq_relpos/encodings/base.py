@@ -147,6 +147,9 @@ class PositionEncoding(nn.Module):
     #: files are stock's, without a signature, in a stack that fairseq builds with it
     stock_positions: str | None = None
 
+    #: why only a causal stack, such as a decoder, can have it; None: any stack can
+    causal_only: str | None = None
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "logits" in vars(cls):
@@ -249,6 +252,7 @@ def build(name: str, dims: Dims, **hparams) -> PositionEncoding:
 def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
     """The layer part alone; hyperparameters may be values or their text forms."""
     cls = find(name)
+    check_serves(name, dims.causal)
     accepted = hyperparameters(cls)
     unknown = sorted(set(hparams) - set(accepted))
     if unknown:
@@ -271,6 +275,18 @@ def find(name: str) -> type[PositionEncoding]:
     if name not in ENCODINGS:
         raise ValueError(f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}")
     return ENCODINGS[name]
+
+
+def names_for(causal: bool) -> list[str]:
+    """The encodings that a stack can have, sorted."""
+    return sorted(name for name, cls in ENCODINGS.items() if causal or cls.causal_only is None)
+
+
+def check_serves(name: str, causal: bool):
+    """ValueError where a stack of this kind cannot have the encoding."""
+    why = find(name).causal_only
+    if why and not causal:
+        raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")
 
 
 def hyperparameters(cls) -> dict[str, inspect.Parameter]:

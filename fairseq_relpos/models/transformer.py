@@ -51,7 +51,7 @@ class RelPosTransformer(FittingModel, TransformerModel):
                     stack,
                     names[name],
                     hparams[name],
-                    causal=name == "decoder",
+                    causal=flags.CAUSAL[name],
                     max_len=stack.max_positions(),
                     layers=args.position_layers,
                     backend=args.attention_backend,

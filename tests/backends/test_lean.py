@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import scale_up
+from loops import dims_for, scale_up
 from test_terms import CASES, ROWS, LargestTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -202,7 +202,7 @@ def test_unwritten_memory_never_shows(case, monkeypatch, room):
 def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
     std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
     q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16().requires_grad_() for _ in range(3))
-    encoding = scale_up(build(name, Dims(24, 3, 63)), 0.3).bfloat16()
+    encoding = scale_up(build(name, dims_for(name, 24, 3, 63)), 0.3).bfloat16()
 
     def plain(q, k, v):
         return (q @ k.mT * 8**-0.5).softmax(-1) @ v

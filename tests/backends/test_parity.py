@@ -3,7 +3,7 @@ every registered encoding, at lengths and under masks where indices go wrong."""
 
 import pytest
 import torch
-from loops import random_qk, scale_up
+from loops import dims_for, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
@@ -52,7 +52,7 @@ def attention(backend, encoding, lengths, padding, causal, extra, dtype):
 def test_outputs_and_gradients_are_eagers(name, backend, dtype):
     tolerance = 1e-10 if dtype == torch.float64 else 5e-5
     for lengths, padding, causal, extra in CALLS:
-        dims = Dims(24, 3, 130, causal)
+        dims = dims_for(name, 24, 3, 130, causal)
         encoding = scale_up(build(name, dims), 0.3).to(dtype)
         q, k = random_qk(dims, 2, 2)
         if BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(2, 2)), False):

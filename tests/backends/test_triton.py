@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from loops import random_qk, scale_up
+from loops import dims_for, random_qk, scale_up
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_relpos.backends import Mask
 from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
 from fairseq_relpos.backends.triton import Triton
-from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.encodings import ENCODINGS, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped, LogBuckets
 from fairseq_relpos.terms import Terms
@@ -132,7 +132,7 @@ def assert_equals_eager(terms, v, mask=Mask(), tolerance=2e-5):
 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_every_encoding_equals_eager_beside_padding(name):
-    dims = Dims(embed_dim=8, num_heads=2, max_len=9)
+    dims = dims_for(name, embed_dim=8, num_heads=2, max_len=9)
     encoding = scale_up(build(name, dims)).to(DEVICE)
     q, k = (x.to(DEVICE).requires_grad_() for x in random_qk(dims, 7, 7, dtype=torch.float32))
     v = torch.randn_like(k).requires_grad_()

@@ -14,7 +14,24 @@ from fairseq_relpos.encodings import ENCODINGS
 
 def test_every_registered_architecture_is_listed_and_the_other_way_round():
     registered = {arch for arch, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_relpos")}
-    assert registered == {arch for name in ENCODINGS for arch in architectures_of(name)}
+    listed = {arch for name in ENCODINGS for arch in architectures_of(name)}
+    # registered as well are those that say in one line which stacks the encoding serves
+    refused = {arch for arch in registered - listed if refusal_of(arch)}
+    assert registered == listed | refused and refused == {"roberta_cope", "roberta_cope_large", "sequence_encoder_cope"}
+
+
+def refusal_of(arch):
+    """The line in which the architecture function, and params, refuse it."""
+    lines = []
+    for call in (lambda: ARCH_CONFIG_REGISTRY[arch](Namespace(arch=arch)), lambda: count(arch, 20)):
+        with pytest.raises(ValueError) as error:
+            call()
+        lines.append(str(error.value))
+    assert lines[0].startswith(f"--arch {arch}: {lines[1]}; choose another encoding here, or --arch transformer_cope")
+    return (
+        lines[1]
+        == "cope serves causal stacks alone, such as a decoder: it counts the tokens from a key up to its query"
+    )
 
 
 @pytest.mark.parametrize("arch", architectures_of("t5"))

@@ -25,7 +25,8 @@ def model_of(name, seed=1, **settings):
     for stack in (model.encoder, model.decoder):
         scale_up(stack.embed_positions)
         for number in range(len(stack.layers)):
-            scale_up(stack.layers[number].self_attn.position_encoding)
+            # a stack that the encoding does not serve is stock fairseq's
+            scale_up(getattr(stack.layers[number].self_attn, "position_encoding", torch.nn.Module()))
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(4)
     return model

@@ -10,11 +10,11 @@ from loops import scale_up
 from small_models import SIZES, dictionary, roberta, sentences, stack_of
 
 from fairseq_relpos import signature
-from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models.roberta import FirstTokenCheck
 from fairseq_relpos.signature import SignatureMismatch
 
-NAMES = sorted(ENCODINGS)
+NAMES = names_for(causal=False)
 # one of each kind: input only, operands, shared bias, function of parameters, both; tables in
 # each layer, parts in both, a recomputed bias
 KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]

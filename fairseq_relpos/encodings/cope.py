@@ -1,0 +1,57 @@
+"""CoPE: positions that count what the query finds worth counting."""
+
+import torch
+from torch import nn
+
+from ..terms import Terms, by_table, full_precision
+from .base import PositionEncoding, register
+from .tables import Heads
+
+
+@register("cope", "golovneva2024cope")
+class CoPE(PositionEncoding):
+    """e_ij = q_i.k_j / sqrt(d) + q_i.e[p_ij], p_ij = min(sum_{t=j..i} sigmoid(q_i.k_t / sqrt(d)), npos_max - 1)
+    (Golovneva et al. 2024, CoPE).
+
+    A position p is a number of tokens that the query counts, so it is no integer:
+    e[p] = (p - floor(p)) e[ceil(p)] + (1 - p + floor(p)) e[floor(p)]. e: (npos_max, d) in each
+    layer, 0 at first as in the authors' code, one for all heads; heads=each: (npos_max, H d).
+    npos_max: positions 0 .. npos_max - 1; whatever lies further away is at the last. Any length.
+
+    Serves causal stacks alone: in transformer_cope the decoder has it, and the encoder is stock
+    fairseq's, with its own absolute positions.
+
+    Paper and code: the equations leave sqrt(d) out; this is the code that the paper prints.
+    scale_gates=False takes the sigmoid of q_i.k_t; scale_positions=True divides q_i.e[p] by sqrt(d) too,
+    as the authors' training code does unless it is told otherwise.
+
+    Cost: T S E for q.k once more, T npos_max E, and several [B, H, T, S] tensors in each layer.
+    """
+
+    causal_only = "it counts the tokens from a key up to its query"
+
+    def __init__(
+        self, dims, npos_max: int = 64, heads: Heads = "shared", scale_gates: bool = True, scale_positions: bool = False
+    ):
+        super().__init__(dims)
+        if npos_max < 1:
+            raise ValueError(f"npos_max={npos_max} must be 1 or more")
+        self.gate_scale = self.scale if scale_gates else 1.0
+        self.position_scale = self.scale if scale_positions else 1.0
+        tables = 1 if heads == "shared" else dims.num_heads
+        self.e = nn.Parameter(torch.zeros(npos_max, tables * dims.head_dim))
+
+    def terms(self, q_BHTD, k_BHSD, pos):
+        with torch.autocast(q_BHTD.device.type, enabled=False):
+            bias = self.bias(*full_precision(q_BHTD, k_BHSD, self.e))
+        return Terms(q_BHTD, k_BHSD, self.scale, bias=bias)
+
+    def bias(self, q_BHTD, k_BHSD, e):
+        """q_i.e[p_ij]. All keys up to the query count, which a decoding step has in its cache."""
+        gates = torch.sigmoid(self.gate_scale * q_BHTD @ k_BHSD.mT).tril(k_BHSD.size(2) - q_BHTD.size(2))
+        p = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(e) - 1)
+        e_HRD = e.unflatten(1, (-1, self.dims.head_dim)).transpose(0, 1)
+        at_integers = by_table(self.position_scale * q_BHTD, e_HRD.mT)
+        above = at_integers.gather(-1, p.ceil().long())
+        below = at_integers.gather(-1, p.floor().long())
+        return torch.lerp(below, above, p - p.floor())
