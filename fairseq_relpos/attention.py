@@ -59,9 +59,8 @@ class RelPosMultiheadAttention(MultiheadAttention):
         pos = self.positions(q_BHTD, k_BHSD)
         with pos.in_layer(lambda: self.spread(query).transpose(0, 1), cache):
             terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
-        out_BHTD, weights_BHTS = self.backend(
-            terms, v_BHSD, self.mask(padding_BS, attn_mask), self.dropout_p(), need_weights or need_head_weights
-        )
+        mask = self.mask(padding_BS, attn_mask, pos.documents_BS)
+        out_BHTD, weights_BHTS = self.backend(terms, v_BHSD, mask, self.dropout_p(), need_weights or need_head_weights)
         out = self.out_proj(self.pack(out_BHTD.permute(2, 0, 1, 3).flatten(2)))
         if weights_BHTS is None:
             return out, None
@@ -98,14 +97,14 @@ class RelPosMultiheadAttention(MultiheadAttention):
             )
         return pos
 
-    def mask(self, padding_BS, attn_mask) -> Mask:
+    def mask(self, padding_BS, attn_mask, documents_BS=None) -> Mask:
         if padding_BS is not None:
             padding_BS = padding_BS.bool()
         # in a causal stack fairseq passes its future mask, and passes none where it wants
         # the full context (alignment) or decodes one step
         if self.causal and attn_mask is not None:
-            return Mask(padding_BS, causal=True)
-        return Mask(padding_BS, extra=attn_mask)
+            return Mask(padding_BS, causal=True, documents_BS=documents_BS)
+        return Mask(padding_BS, extra=attn_mask, documents_BS=documents_BS)
 
     def extend(self, saved, k_BHSD, v_BHSD, padding_BS):
         """Append this step's keys and values to fairseq's own cache, which fairseq

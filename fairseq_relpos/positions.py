@@ -29,9 +29,25 @@ class Positions:
     Padding to the right moves no real token, so it is the same as no padding.
     Where a real token follows a pad (left padding), token positions differ from
     slots and become per sentence; only absolute terms ask for them.
+
+    Token positions may be given (``position_ids``), as where documents are packed into one
+    sequence and each begins at 0 again. Then the relative position of a pair is the difference of
+    its ids. ``document_ids`` keep attention within a document; without ids of their own, positions
+    then count the real tokens of each document.
     """
 
-    def __init__(self, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None, x=None):
+    def __init__(
+        self,
+        tgt_len,
+        src_len,
+        padding_BS=None,
+        cls=None,
+        device=None,
+        memory=None,
+        x=None,
+        position_ids=None,
+        document_ids=None,
+    ):
         if not 0 < tgt_len <= src_len:
             raise ValueError(
                 f"tgt_len={tgt_len}, src_len={src_len}: the queries are the last tgt_len of "
@@ -40,7 +56,8 @@ class Positions:
         self.tgt_len = tgt_len
         self.src_len = src_len
         self.cls = cls
-        self.device = padding_BS.device if padding_BS is not None else device and torch.device(device)
+        given = next((x for x in (padding_BS, position_ids, document_ids) if x is not None), None)
+        self.device = given.device if given is not None else device and torch.device(device)
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
         #: what one generation keeps from step to step; None in a full pass
@@ -48,16 +65,74 @@ class Positions:
         self._padding_BS = padding_BS
         self._x: Callable[[], torch.Tensor] | None = None if x is None else lambda: x
         self._kept: dict | None = None
+        #: where attention is to stay within a document, the number of that of each key
+        self.documents_BS: torch.Tensor | None = None
+        self._ids_BS: torch.Tensor | None = None
+        self._span = src_len
+        self._moved_offset_BTS: torch.Tensor | None | bool = False
+        if document_ids is not None:
+            self.documents_BS = self._checked("document ids", document_ids)
+            self._ids_BS = self._counted_in_documents()
+        if position_ids is not None:
+            self._ids_BS = self._checked("position ids", position_ids).masked_fill(~self._real_BS(position_ids), 0)
+            if (self._ids_BS < 0).any():
+                raise ValueError(f"position ids count from 0, but one of these is {int(self._ids_BS.min())}")
+        if self._ids_BS is not None:
+            self._span = int(self._ids_BS.max()) + 1
         self._left_padded: bool | None = None
         self._real_tokens: RealTokens | None = None
 
     @classmethod
-    def of(cls_, tgt_len, src_len, padding_BS=None, cls=None, device=None, memory=None, x=None) -> "Positions":
+    def of(
+        cls_,
+        tgt_len,
+        src_len,
+        padding_BS=None,
+        cls=None,
+        device=None,
+        memory=None,
+        x=None,
+        position_ids=None,
+        document_ids=None,
+    ) -> "Positions":
         """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
         None leaves it to the encoding (a non-causal stack has one). ``memory``: a dict that
         lives as long as one generation. ``x`` [B, S, E]: the layer's input at every key, for
-        encodings that read it outside a model; in a model attention hands it over."""
-        return cls_(tgt_len, src_len, padding_BS, cls, device, memory, x)
+        encodings that read it outside a model; in a model attention hands it over. ``position_ids`` and
+        ``document_ids`` [B, S], integers: see the class. Those of pads are ignored."""
+        return cls_(tgt_len, src_len, padding_BS, cls, device, memory, x, position_ids, document_ids)
+
+    def _checked(self, what, ids_BS):
+        wanted = "(B, S)" if self._padding_BS is None else tuple(self._padding_BS.shape)
+        shape = tuple(ids_BS.shape)
+        if shape != wanted and (self._padding_BS is not None or len(shape) != 2 or shape[1] != self.src_len):
+            raise ValueError(
+                f"{what} of shape {shape}: one for each of the {self.src_len} keys is needed, of shape {wanted}"
+            )
+        if ids_BS.is_floating_point() or ids_BS.is_complex() or ids_BS.dtype == torch.bool:
+            raise ValueError(f"{what} of type {ids_BS.dtype}: integers are needed")
+        return ids_BS.to(self.device, torch.long)
+
+    def _real_BS(self, like_BS):
+        if self._padding_BS is None:
+            return torch.ones(like_BS.shape, dtype=torch.bool, device=self.device)
+        return ~self._padding_BS.bool()
+
+    def _counted_in_documents(self):
+        """The number of real tokens of the same document before each key, 0 at pads."""
+        real_BS = self._real_BS(self.documents_BS)
+        same_BSS = self.documents_BS[:, :, None] == self.documents_BS[:, None, :]
+        return (same_BSS & real_BS[:, None, :]).tril(-1).sum(-1).masked_fill(~real_BS, 0)
+
+    @property
+    def span(self) -> int:
+        """Token positions of these keys are below it: the length that tables must serve."""
+        return self._span
+
+    @property
+    def given(self) -> bool:
+        """Whether positions or documents were given, so that slots do not say them."""
+        return self._ids_BS is not None
 
     @contextlib.contextmanager
     def in_layer(self, x: Callable[[], torch.Tensor], kept: dict | None = None):
@@ -102,16 +177,17 @@ class Positions:
         return out
 
     def remember(self, owner, make: Callable[[int], Any]):
-        """make(n), n >= src_len: what does not change while one sequence grows, for n keys.
+        """make(n), n >= span: what does not change while one sequence grows, for n positions.
 
-        In a full pass n is src_len. While decoding the result is kept for ``owner`` until
-        src_len exceeds n, and n grows by doubling, so that a step costs no projection.
+        In a full pass n is the span (the number of keys, unless positions are given). While decoding
+        the result is kept for ``owner`` until the span exceeds n, and n grows by doubling, so that a
+        step costs no projection.
         """
         if self.memory is None:
-            return make(self.src_len)
+            return make(self.span)
         length, value = self.memory.get(owner, (0, None))
-        if length < self.src_len:
-            length = max(self.FIRST_ROOM, 1 << (self.src_len - 1).bit_length())
+        if length < self.span:
+            length = max(self.FIRST_ROOM, 1 << (self.span - 1).bit_length())
             value = make(length)
             self.memory[owner] = length, value
         return value
@@ -120,9 +196,32 @@ class Positions:
     FIRST_ROOM = 64
 
     def offset_TS(self) -> torch.Tensor:
-        """j - i for every query i and key j."""
+        """j - i for the slots of every query i and key j."""
         key_S = torch.arange(self.src_len, device=self.device)
         return key_S[None, :] - key_S[self.src_len - self.tgt_len :, None]
+
+    def offset_BTS(self) -> torch.Tensor:
+        """The relative position j - i of every query i and key j, [1|B, T, S]: of the slots, or of the
+        positions that are given."""
+        if self._ids_BS is None:
+            return self.offset_TS()[None]
+        return self._ids_BS[:, None, :] - self._ids_BS[:, self.src_len - self.tgt_len :, None]
+
+    def moved_offset_BTS(self) -> torch.Tensor | None:
+        """The relative positions where slots do not say them; None where they do for all pairs that
+        may meet, as they do in packed documents whose positions count their tokens."""
+        if self._moved_offset_BTS is False:
+            self._moved_offset_BTS = None
+            if self._ids_BS is not None:
+                offset_BTS = self.offset_BTS()
+                queries = slice(self.src_len - self.tgt_len, self.src_len)
+                real_BS = self._real_BS(self._ids_BS)
+                meet_BTS = real_BS[:, queries, None] & real_BS[:, None, :]
+                if self.documents_BS is not None:
+                    meet_BTS &= self.documents_BS[:, queries, None] == self.documents_BS[:, None, :]
+                if ((offset_BTS != self.offset_TS()) & meet_BTS).any():
+                    self._moved_offset_BTS = offset_BTS
+        return self._moved_offset_BTS
 
     @property
     def left_padded(self) -> bool:
@@ -135,7 +234,9 @@ class Positions:
 
     def key_BS(self) -> torch.Tensor:
         """Token positions of the keys, from 0: [1, S], or [B, S] where left padding
-        moves them. A pad to the left has position 0."""
+        moves them or they are given. A pad to the left has position 0."""
+        if self._ids_BS is not None:
+            return self._ids_BS
         if not self.left_padded:
             return torch.arange(self.src_len, device=self.device)[None]
         return ((~self._padding_BS).long().cumsum(1) - 1).clamp(min=0)
@@ -144,8 +245,17 @@ class Positions:
         """Token positions of the queries, [1|B, T]."""
         return self.key_BS()[:, self.src_len - self.tgt_len :]
 
+    @property
+    def slots_say_tokens(self) -> bool:
+        """Whether the token position of each real token is its slot."""
+        return not self.given and not self.left_padded
+
     def cls_BS(self) -> torch.Tensor | None:
-        """True at the first real token; None where that is slot 0 of every sentence."""
+        """True at the first real token, of each document where there are several; None where that is
+        slot 0 of every sentence. Positions that are given without documents have it at 0."""
+        if self.given:
+            first_BS = self._ids_BS if self.documents_BS is None else self._counted_in_documents()
+            return (first_BS == 0) & self._real_BS(first_BS)
         if not self.left_padded:
             return None
         real_BS = ~self._padding_BS
@@ -163,6 +273,11 @@ class Positions:
             return torch.full((1,), self.src_len, device=self.device)
         return (~self._padding_BS).sum(1)
 
+    def document_lengths_BS(self) -> torch.Tensor:
+        """Number of real tokens of the document of each key."""
+        same_BSS = self.documents_BS[:, :, None] == self.documents_BS[:, None, :]
+        return (same_BSS & self._real_BS(self.documents_BS)[:, None, :]).sum(-1)
+
 
 class CurrentPass:
     """Hands the Positions of the running forward pass from a stack to its layers.
@@ -173,10 +288,12 @@ class CurrentPass:
 
     def __init__(self):
         self.positions: Positions | None = None
+        #: position_ids and document_ids for the passes to come, as ``Positions.of`` takes them
+        self.given: dict = {}
 
     def __deepcopy__(self, memo):
         memo[id(self)] = copy = CurrentPass()
         return copy
 
     def __getstate__(self):
-        return {"positions": None}
+        return {"positions": None, "given": {}}

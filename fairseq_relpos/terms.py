@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .gated import gated
 
@@ -62,6 +64,15 @@ class Bias:
                 total = self.reset.new_zeros(1, self.reset.size(1), tgt_len, src_len)
             total = reset_at_cls(total, self.reset, self.cls_BS)
         return Bias(bias=total)
+
+    def at_offsets(self, offset_BTS) -> "Bias":
+        """The same with ``bias_row`` read at these offsets, in place of j - i."""
+        if self.bias_row is None:
+            return self
+        total = at_pairs(self.bias_row, rows_at(self.rows, offset_BTS))
+        if self.bias is not None:
+            total = total + self.bias
+        return Bias(bias=total, reset=self.reset, cls_BS=self.cls_BS)
 
 
 @dataclass
@@ -115,6 +126,42 @@ class Terms:
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
         return part.dense(tgt_len, src_len).bias
+
+    def at_offsets(self, offset_BTS) -> "Terms":
+        """The same logits with every table read at these offsets, in place of j - i: then positions are
+        a bias [B, H, T, S] made from the content."""
+        tables = {name: x for name in ("gate", "gain", "A", "C", "bias_row") if (x := getattr(self, name)) is not None}
+        if not tables:
+            return self
+        q, k, *wide = full_precision(self.q_BHTD, self.k_BHSD, *tables.values())
+        tables = dict(zip(tables, wide))
+        row_BTS = rows_at(self.rows, offset_BTS)
+        with torch.autocast(q.device.type, enabled=False):
+            biases = [] if self.bias is None else [self.bias]
+            if "bias_row" in tables:
+                biases.append(at_pairs(tables["bias_row"], row_BTS))
+            dots = []
+            if "A" in tables:
+                dots.append(_query_rows_at(q, tables["A"], row_BTS))
+            if "C" in tables:
+                C_row_BTS = row_BTS if self.C_rows is None else self.C_rows(offset_BTS)
+                dots.append(_query_rows_at(k, tables["C"], C_row_BTS.mT).mT)
+            factors = self.product or "gate" in tables or "gain" in tables
+            if not factors:
+                return self._as_bias(sum(biases + [self.scale * dot for dot in dots]), self.scale)
+            content = _gated_at(q, k, tables["gate"], row_BTS) if "gate" in tables else q @ k.mT
+            if "gain" in tables:
+                content = content * at_pairs(tables["gain"], row_BTS)
+            for dot in dots:
+                content = content * dot if self.product else content + dot
+            e_BHTS = sum(biases, self.scale * content)
+            if self.reset is None:
+                # s q.k is no summand of it
+                return self._as_bias(e_BHTS, 0.0)
+            return self._as_bias(e_BHTS - self.scale * q @ k.mT, self.scale)
+
+    def _as_bias(self, bias_BHTS, scale):
+        return Terms(self.q_BHTD, self.k_BHSD, scale, bias=bias_BHTS, reset=self.reset, cls_BS=self.cls_BS)
 
 
 def evaluate(terms: Terms) -> torch.Tensor:
@@ -214,6 +261,37 @@ def over_offsets(table_HR, rows, tgt_len, src_len):
         return table_HR
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
     return table_HR[:, rows(offset_L)]
+
+
+def rows_at(rows, offset_BTS):
+    if rows is None:
+        raise ValueError("tables that are in the order of the offsets cannot be read at given positions: declare rows")
+    return rows(offset_BTS)
+
+
+def at_pairs(table_HR, row_BTS):
+    """One value of the table a pair: [1|H, R] -> [B, 1|H, T, S]."""
+    return F.embedding(row_BTS, table_HR.mT).movedim(-1, 1)
+
+
+def _query_rows_at(q_BHTD, A_HRD, row_BTS):
+    """q_i . A_row for the row of each pair, [B, H, T, S]."""
+    at_rows = by_table(q_BHTD, A_HRD.mT)
+    return at_rows.gather(-1, row_BTS[:, None].expand(len(q_BHTD), q_BHTD.size(1), -1, -1))
+
+
+def _gated_at(q_BHTD, k_BHSD, gate_HRD, row_BTS):
+    """sum_c q_c k_c gate_row,c, one query at a time and again in backward: no tensor [T, S, D]."""
+
+    def of_query(q_BHD, k_BHSD, gate_HRD, row_BS):
+        gates_BHSD = gate_HRD[:, row_BS].transpose(0, 1)
+        return ((k_BHSD * gates_BHSD) @ q_BHD[..., None])[..., 0]
+
+    columns = [
+        checkpoint(of_query, q_BHTD[:, :, t], k_BHSD, gate_HRD, row_BTS[:, t], use_reentrant=False)
+        for t in range(q_BHTD.size(2))
+    ]
+    return torch.stack(columns, 2)
 
 
 def toeplitz(values_L, tgt_len):

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerDecoder
+from loops import scale_up
 
 import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.override import override_self_attention
 
 SIZES = {
     "encoder_layers": 3,
@@ -62,6 +65,44 @@ def transformer(arch, seed=1, **settings):
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     model.args = args
     return model
+
+
+def decoder(name, hparams=None):
+    """A decoder without an encoder: a causal stack with the encoding."""
+    args = Namespace(
+        decoder_layers=2,
+        decoder_embed_dim=24,
+        decoder_output_dim=24,
+        decoder_input_dim=24,
+        decoder_ffn_embed_dim=48,
+        decoder_attention_heads=3,
+        decoder_normalize_before=False,
+        decoder_learned_pos=False,
+        max_target_positions=32,
+        share_decoder_input_output_embed=True,
+        no_token_positional_embeddings=False,
+        adaptive_softmax_cutoff=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_fn="relu",
+        layernorm_embedding=False,
+        no_scale_embedding=True,
+        decoder_layerdrop=0,
+        tie_adaptive_weights=False,
+        no_cross_attention=True,
+        cross_self_attention=False,
+        quant_noise_pq=0,
+        quant_noise_pq_block_size=8,
+        quant_noise_scalar=0,
+        adaptive_input=False,
+    )
+    words = dictionary()
+    embedding = torch.nn.Embedding(len(words), 24, words.pad())
+    stack = TransformerDecoder(args, words, embedding, no_encoder_attn=True)
+    override_self_attention(stack, name, hparams or {}, causal=True, max_len=32)
+    scale_up(stack.embed_positions)
+    return stack.eval()
 
 
 def translation_batch():

@@ -19,6 +19,8 @@ from fairseq_relpos.terms import Terms
 
 NAMES = sorted(ENCODINGS)
 ORDERLESS = {"none"}
+# positions are numbers of tokens that stand between: there is nothing to give
+COUNTS_TOKENS = {"cope"}
 SIBLINGS = ["t5", "tupe_a", "tupe_r", "at5", "m1", "m4", "m4m"]
 # of one stack and its 12 layers at BERT-base size; a change breaks published checkpoints
 PARAMETERS = {
@@ -164,6 +166,25 @@ def test_a_decoding_step_equals_the_full_pass(name):
     for step in range(1, 10):
         row = encoding.logits(q[:, :, step - 1 : step], k[:, :, :step], Positions.of(1, step))
         torch.testing.assert_close(row[:, :, 0], full[:, :, step - 1, :step], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [(7, 7), (3, 7)])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in COUNTS_TOKENS])
+def test_given_positions_are_those_of_a_sequence_with_these_tokens_at_them(name, lengths):
+    """Every second token of a longer sequence, alone: its positions are 0, 2, 4, ..."""
+    encoding = scale_up(build(name, dims(name=name))).double()
+    tgt_len, src_len = lengths
+    q, k = (x.requires_grad_() for x in random_qk(encoding.dims, 2 * tgt_len - 1, 2 * src_len - 1))
+    expected = encoding.logits(q, k, Positions.of(2 * tgt_len - 1, 2 * src_len - 1))[:, :, ::2, ::2]
+    ids_BS = 2 * torch.arange(src_len).expand(2, -1)
+    pos = Positions.of(*lengths, position_ids=ids_BS)
+    found = encoding.logits(q[:, :, ::2], k[:, :, ::2], pos)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    check_gradients(found, expected, encoding, q=q, k=k)
+    tokens = torch.full((2, 2 * src_len - 1), 5)
+    added = encoding.eval().embed(tokens)
+    if added is not None:
+        torch.testing.assert_close(encoding.embed(tokens[:, ::2], pos), added[:, ::2][:, -tgt_len:])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -115,7 +115,8 @@ class Auto(Backend):
         device = terms.q_BHTD.device.type
         if kind == "a fixed bias":
             # bias and pads together are one tensor [B, H, T, S], kept for backward in each layer
-            kept = mask.padding_BS is not None and torch.is_grad_enabled()
+            per_sentence = mask.padding_BS is not None or mask.documents_BS is not None
+            kept = per_sentence and torch.is_grad_enabled()
             if not (dropout_p if device == "cpu" else kept):
                 return SDPA(), kind
             kind += "" if device == "cpu" else " and pads"

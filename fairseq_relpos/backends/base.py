@@ -12,11 +12,12 @@ from ..terms import Bias, Terms
 class Mask:
     """What no query may see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
-    [B * H, T, S]."""
+    [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden."""
 
     padding_BS: torch.Tensor | None = None
     causal: bool = False
     extra: torch.Tensor | None = None
+    documents_BS: torch.Tensor | None = None
 
     def additive(self, terms: Terms, dtype) -> torch.Tensor | None:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
@@ -43,11 +44,15 @@ class Mask:
     def only_causal(self, terms: Terms) -> bool:
         """Nothing is hidden but what lies to the right, in a full pass."""
         square = terms.q_BHTD.size(2) == terms.k_BHSD.size(2)
-        return self.causal and square and self.padding_BS is None and self.extra is None
+        others = (self.padding_BS, self.extra, self.documents_BS)
+        return self.causal and square and all(x is None for x in others)
 
     def _hidden(self, tgt_len, src_len, device):
         if self.padding_BS is not None:
             yield self.padding_BS[:, None, None, :]
+        if self.documents_BS is not None:
+            queries_BT = self.documents_BS[:, src_len - tgt_len :]
+            yield (queries_BT[:, :, None] != self.documents_BS[:, None, :])[:, None]
         if self.causal and tgt_len > 1:
             ones = torch.ones(tgt_len, src_len, dtype=torch.bool, device=device)
             yield ones.triu(src_len - tgt_len + 1)

@@ -38,7 +38,7 @@ def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
     """Equal for calls that the same kernels serve: tiles are smaller where there are few keys."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype) for name, x in terms.tensors().items())
-    hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None
+    hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
     tile = min(64, max(16, 1 << (v_BHSD.size(2) - 1).bit_length()))
     widths = terms.q_BHTD.size(3), v_BHSD.size(3)
     return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden, tile, widths, dropout_p > 0

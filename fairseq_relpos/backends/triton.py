@@ -127,7 +127,8 @@ class Settings:
             terms.product,
             mask.causal,
             None if padding_BS is None else padding_BS.to(torch.int8).contiguous(),
-            Mask(extra=mask.extra).additive(terms, torch.float32),
+            # the kernels know no documents
+            Mask(extra=mask.extra, documents_BS=mask.documents_BS).additive(terms, torch.float32),
             None if cls_BS is None else cls_BS.to(torch.int8).contiguous(),
             dropout_p,
             # from torch's CPU generator: manual_seed and checkpointing govern it. Odd, because

@@ -26,9 +26,11 @@ class NoPositions(PositionEncoding):
 
 def position_rows(tokens_BT, padding_idx, pos=None):
     """fairseq's numbering: pads read row padding_idx, the n-th real token row
-    padding_idx + n, whichever side the padding is on. pos: of its queries only."""
+    padding_idx + n, whichever side the padding is on. pos: of its queries only, at the positions
+    that it may have been given."""
     real_BT = tokens_BT.ne(padding_idx).long()
-    rows_BT = real_BT.cumsum(1) * real_BT + padding_idx
+    numbers_BT = pos.key_BS() + 1 if pos is not None and pos.given else real_BT.cumsum(1)
+    rows_BT = numbers_BT * real_BT + padding_idx
     return rows_BT if pos is None else rows_BT[:, pos.src_len - pos.tgt_len :]
 
 

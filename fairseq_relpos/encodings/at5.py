@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..rows import Clipped
-from ..terms import Bias, full_precision, over_offsets, toeplitz
+from ..terms import Bias, at_pairs, full_precision, over_offsets, toeplitz
 from .base import PositionEncoding, StackPart, normal_table, register
 
 Activation = Literal["relu", "sigmoid", "tanh"]
@@ -59,6 +59,8 @@ class AdaptiveBias(StackPart):
     def share(self, pos):
         if self.length != "input":
             return pos.remember(self, self.bias)
+        if pos.given:
+            return self.by_document(pos)
         reach = pos.src_len - 1
         per_sentence = [self.bias_row(reach, n) for n in pos.real_lengths_B().tolist()]
         rows = Clipped(max(reach, 1))
@@ -67,6 +69,17 @@ class AdaptiveBias(StackPart):
                 [toeplitz(over_offsets(row_HR, rows, pos.tgt_len, pos.src_len), pos.tgt_len) for row_HR in per_sentence]
             )
         )
+
+    def by_document(self, pos):
+        """length=input where positions are given: n is the number of tokens of each document."""
+        rows = Clipped(max(pos.span - 1, 1))
+        lengths_BS = pos.real_lengths_B()[:, None] if pos.documents_BS is None else pos.document_lengths_BS()
+        total = 0
+        for n in lengths_BS.unique().tolist():
+            if n > 0:  # a document of pads alone
+                bias = at_pairs(self.bias_row(pos.span - 1, n), rows(pos.offset_BTS()))
+                total = total + bias * (lengths_BS == n)[:, None, -pos.tgt_len :, None]
+        return Bias(bias=total)
 
     def bias(self, length):
         rows = Clipped(max(length - 1, 1))

@@ -1,5 +1,7 @@
 """PositionEncoding, its two parts, Dims and the registry."""
 
+import contextlib
+import functools
 import inspect
 import math
 import warnings
@@ -92,7 +94,6 @@ class StackPart(nn.Module):
 
     def forward(self, tokens_BT, incremental_state=None, **unused):
         length = tokens_BT.size(1)
-        self.check_length(length)
         decoding = incremental_state is not None
         pos = Positions.of(
             1 if decoding else length,  # while decoding, the newest token is the only query
@@ -100,7 +101,9 @@ class StackPart(nn.Module):
             padding_BS=tokens_BT.eq(self.dims.padding_idx),
             # its own key: fairseq reorders its caches with the beam and leaves this alone
             memory=incremental_state.setdefault(MEMORY, {}) if decoding else None,
+            **self.current_pass.given,
         )
+        self.check_positions(pos)
         pos.shared = self.evaluate(pos)
         if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
             pos.shared = self.prepare_bias(pos.shared, pos)
@@ -108,10 +111,33 @@ class StackPart(nn.Module):
         added = self.embed(tokens_BT, pos)
         return self.nothing_to_add if added is None else added
 
+    @contextlib.contextmanager
+    def given(self, position_ids: torch.Tensor | None = None, document_ids: torch.Tensor | None = None):
+        """The stack's forward passes within this block have these token positions and documents, [B, T]
+        each, in place of those that the tokens' slots say; see ``Positions``."""
+        before = self.current_pass.given
+        self.current_pass.given = {"position_ids": position_ids, "document_ids": document_ids}
+        try:
+            yield
+        finally:
+            self.current_pass.given = before
+
     def evaluate(self, pos: Positions) -> Any:
         """``share`` outside autocast: positions keep float32 in every mode."""
         with torch.autocast(pos.device.type if pos.device else "cpu", enabled=False):
-            return self.share(pos)
+            shared = self.share(pos)
+            offset_BTS = pos.moved_offset_BTS() if isinstance(shared, Bias) else None
+            return shared if offset_BTS is None else shared.at_offsets(offset_BTS)
+
+    def check_positions(self, pos: Positions):
+        """ValueError where a token has no absolute position."""
+        if pos.given and self.hard_limit is not None and pos.span > self.hard_limit:
+            raise ValueError(
+                f"position id {pos.span - 1}, but this position encoding has {self.hard_limit} absolute "
+                f"positions, 0 to {self.hard_limit - 1}: train with {self.length_option} {pos.span} or more, "
+                "give smaller ids, or choose a relative encoding"
+            )
+        self.check_length(pos.span)
 
     def check_length(self, length: int):
         if self.hard_limit is not None and length > self.hard_limit:
@@ -120,6 +146,19 @@ class StackPart(nn.Module):
                 f"{self.hard_limit} absolute positions: train with {self.length_option} {length} or "
                 "more, shorten the input, or choose a relative encoding"
             )
+
+
+def at_given_positions(terms):
+    """An encoding declares tables over the offset. Here they are read at the offset of each pair where
+    positions are given, so that no encoding has to think of it."""
+
+    @functools.wraps(terms)
+    def read(self, q_BHTD, k_BHSD, pos):
+        declared = terms(self, q_BHTD, k_BHSD, pos)
+        offset_BTS = pos.moved_offset_BTS()
+        return declared if offset_BTS is None else declared.at_offsets(offset_BTS)
+
+    return read
 
 
 class PositionEncoding(nn.Module):
@@ -158,6 +197,8 @@ class PositionEncoding(nn.Module):
                 "where a bias that depends on the content is Terms.bias [B, H, T, S]; "
                 "see docs/adding-an-encoding.md"
             )
+        if "terms" in vars(cls):
+            cls.terms = at_given_positions(cls.terms)
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -187,15 +228,16 @@ class PositionEncoding(nn.Module):
 
     _resolved: dict[str, Any] = {}
 
-    def embed(self, tokens_BT) -> torch.Tensor | None:
-        """What joins the token embeddings, [B, T, E] or None."""
+    def embed(self, tokens_BT, pos: Positions | None = None) -> torch.Tensor | None:
+        """What joins the token embeddings, [B, T, E] or None. pos: of its queries, whose positions
+        may be given."""
         self._input_part_is_known = True
-        return self.stack.embed(tokens_BT)
+        return self.stack.embed(tokens_BT) if pos is None else self.stack.embed(tokens_BT, pos)
 
     def shared(self, pos: Positions) -> Any:
         """The stack part's share of this pass."""
         if pos.shared is None and self.stack is not None:
-            self.stack.check_length(pos.src_len)
+            self.stack.check_positions(pos)
             return self.stack.evaluate(pos)
         return pos.shared
 

@@ -30,9 +30,9 @@ class NormalisedDistanceBias(StackPart):
 
     def share(self, pos):
         limit = full_precision(self.factor).abs() * self.threshold
-        if pos.src_len - 1 <= limit.item():
+        if pos.span - 1 <= limit.item():
             # no token is beyond L, so one value for each offset says it all
-            rows = Clipped(max(pos.src_len - 1, 1))
+            rows = Clipped(max(pos.span - 1, 1))
             offset_R = torch.arange(-rows.k, rows.k + 1, device=limit.device)
             return Bias(rows=rows, bias_row=self.of_offsets(offset_R, limit).mT)
         key_BS, query_BT = pos.key_BS(), pos.query_BT()

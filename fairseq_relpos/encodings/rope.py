@@ -33,7 +33,9 @@ class RoPE(PositionEncoding):
     def terms(self, q_BHTD, k_BHSD, pos):
         # slots will do: padding to the left shifts query and key alike
         cos, sin = pos.remember(self, lambda length: self.rotation(length, k_BHSD.device))
-        queries, keys = slice(pos.src_len - pos.tgt_len, pos.src_len), slice(pos.src_len)
+        # [S, D/2] in order; [B, 1, S, D/2] where positions are given
+        keys = pos.key_BS()[:, None] if pos.given else slice(pos.src_len)
+        queries = keys[..., pos.src_len - pos.tgt_len :] if pos.given else slice(pos.src_len - pos.tgt_len, pos.src_len)
         return Terms(rotate(q_BHTD, cos[queries], sin[queries]), rotate(k_BHSD, cos[keys], sin[keys]), self.scale)
 
     def rotation(self, length, device):

@@ -18,7 +18,8 @@ class ShiftedSinusoids(SinusoidalPositions):
         rows_BT = position_rows(tokens_BT, pad, pos)
         shift_B1 = torch.randint(self.max_shift + 1, (len(tokens_BT), 1), device=tokens_BT.device)
         rows_BT = rows_BT + shift_B1 * rows_BT.ne(pad)
-        table = self.table(tokens_BT.size(1) + self.max_shift)
+        span = tokens_BT.size(1) if pos is None else pos.span
+        table = self.table(span + self.max_shift)
         return torch.nn.functional.embedding(rows_BT, table)
 
 

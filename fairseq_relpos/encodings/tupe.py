@@ -50,7 +50,7 @@ class ProjectedPositions(StackPart):
     def of_tokens(self, pos):
         """p U^Q of the queries, [1|B, H, T, D], and p U^K of the keys, [1|B, H, S, D]."""
         q_HSD, k_HSD = pos.remember(self, lambda length: self.project(self.extra, self.extra + length))
-        if not pos.left_padded:
+        if pos.slots_say_tokens:
             last = pos.src_len
             return q_HSD[None, :, last - pos.tgt_len : last], k_HSD[None, :, :last]
         return q_HSD[:, pos.query_BT()].transpose(0, 1), k_HSD[:, pos.key_BS()].transpose(0, 1)

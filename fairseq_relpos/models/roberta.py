@@ -68,12 +68,22 @@ class RelPosRoberta(FittingModel, RobertaModel):
     check_first_token = None
 
     def forward(
-        self, src_tokens, features_only=False, return_all_hiddens=False, classification_head_name=None, **kwargs
+        self,
+        src_tokens,
+        features_only=False,
+        return_all_hiddens=False,
+        classification_head_name=None,
+        position_ids=None,
+        document_ids=None,
+        **kwargs,
     ):
+        """As fairseq's. position_ids [B, T]: the token positions, from 0. document_ids [B, T]: attention
+        stays within a document, and without position_ids each counts its tokens from 0."""
         if self.check_first_token is not None:
             unmasked = features_only or classification_head_name is not None
             self.check_first_token(src_tokens, unmasked)
-        return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
+        with self.encoder.sentence_encoder.embed_positions.given(position_ids, document_ids):
+            return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
 
 
 def check_tokens_per_sample(args, hard_limit):

@@ -150,6 +150,14 @@ def test_every_encoding_equals_eager_beside_padding(name):
     assert_equal(run(Triton()), run(Eager()))
 
 
+def test_documents_stay_apart():
+    documents = torch.tensor([[1] * 5 + [2] * 9 + [3] * 6, [4] * 20], device=DEVICE)
+    terms, v = make("query rows", 20, 20, batch=2)
+    assert_equals_eager(terms, v, Mask(causal=True, documents_BS=documents))
+    terms, v = make("content", 8, 20, batch=2)
+    assert_equals_eager(terms, v, Mask(padding(20), documents_BS=documents))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_equals_eager_where_queries_follow_a_memory(form):
     assert_equals_eager(*make(form, 20, 45))

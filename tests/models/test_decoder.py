@@ -1,54 +1,11 @@
 """The attention module in a fairseq decoder: a causal stack with a cache."""
 
-from argparse import Namespace
-
 import pytest
 import torch
-from fairseq.models.transformer import TransformerDecoder
 from fairseq.modules import MultiheadAttention, SinusoidalPositionalEmbedding
-from loops import scale_up
-from small_models import dictionary
+from small_models import decoder
 
 from fairseq_relpos.encodings import ENCODINGS
-from fairseq_relpos.override import override_self_attention
-
-
-def decoder(name, hparams=None):
-    args = Namespace(
-        decoder_layers=2,
-        decoder_embed_dim=24,
-        decoder_output_dim=24,
-        decoder_input_dim=24,
-        decoder_ffn_embed_dim=48,
-        decoder_attention_heads=3,
-        decoder_normalize_before=False,
-        decoder_learned_pos=False,
-        max_target_positions=32,
-        share_decoder_input_output_embed=True,
-        no_token_positional_embeddings=False,
-        adaptive_softmax_cutoff=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation_fn="relu",
-        layernorm_embedding=False,
-        no_scale_embedding=True,
-        decoder_layerdrop=0,
-        tie_adaptive_weights=False,
-        no_cross_attention=True,
-        cross_self_attention=False,
-        quant_noise_pq=0,
-        quant_noise_pq_block_size=8,
-        quant_noise_scalar=0,
-        adaptive_input=False,
-    )
-    words = dictionary()
-    embedding = torch.nn.Embedding(len(words), 24, words.pad())
-    stack = TransformerDecoder(args, words, embedding, no_encoder_attn=True)
-    override_self_attention(stack, name, hparams or {}, causal=True, max_len=32)
-    scale_up(stack.embed_positions)
-    return stack.eval()
-
 
 TOKENS = torch.tensor([[2, 7, 8, 9, 10, 11], [2, 12, 13, 14, 15, 16], [2, 8, 7, 9, 5, 6]])
 
