@@ -14,6 +14,16 @@ def dims_for(name, embed_dim, num_heads, max_len, causal=False):
     return Dims(embed_dim, num_heads, max_len, causal=causal or name not in names_for(causal=False))
 
 
+def positions_of(dims, tgt_len, src_len, padding_BS=None, **given):
+    """Positions with an input x of the layer, for encodings that read it: a token has the same x whatever
+    pads stand beside it and however far a generation has come."""
+    x_NE = torch.randn(1024, dims.embed_dim, generator=torch.Generator().manual_seed(0))
+    real_BS = torch.ones(1, src_len, dtype=torch.bool) if padding_BS is None else ~padding_BS.cpu()
+    x_BSE = x_NE[(real_BS.cumsum(1) - 1).clamp(min=0)]
+    x_BSE = x_BSE if padding_BS is None else x_BSE.to(padding_BS.device)
+    return Positions.of(tgt_len, src_len, padding_BS, x=x_BSE, **given)
+
+
 def random_qk(dims, tgt_len, src_len, batch=2, dtype=torch.float64):
     q = torch.randn(batch, dims.num_heads, tgt_len, dims.head_dim, dtype=dtype)
     k = torch.randn(batch, dims.num_heads, src_len, dims.head_dim, dtype=dtype)

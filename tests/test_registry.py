@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from loops import check_gradients, dims_for, logits_in_loops, random_qk, scale_up
+from loops import check_gradients, dims_for, logits_in_loops, positions_of, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count_at_bert_base
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build, hyperparameters, parse_hparams, to_text
-from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms
 
 NAMES = sorted(ENCODINGS)
@@ -74,11 +73,11 @@ def test_parameter_count_at_bert_base_size(name):
 def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
     encoding = build(name, dims(causal, name=name))
     q, k = random_qk(encoding.dims, *lengths, dtype=torch.bfloat16)
-    logits = encoding.logits(q, k, Positions.of(*lengths))
+    logits = encoding.logits(q, k, positions_of(dims(), *lengths))
     assert logits.shape == (2, 3, *lengths) and logits.dtype == torch.float32
-    double = encoding.double().logits(q.double(), k.double(), Positions.of(*lengths))
+    double = encoding.double().logits(q.double(), k.double(), positions_of(dims(), *lengths))
     assert double.dtype == torch.float64
-    assert isinstance(encoding.terms(q, k, Positions.of(*lengths)), Terms)
+    assert isinstance(encoding.terms(q, k, positions_of(dims(), *lengths)), Terms)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -87,7 +86,7 @@ def test_gradients_reach_every_parameter(name, causal):
     encoding = scale_up(build(name, dims(causal, name=name)))
     q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
     tokens = torch.tensor([[0, 5, 6, 7, 8, 9, 2]])
-    logits = encoding.logits(q, k, Positions.of(7, 7))
+    logits = encoding.logits(q, k, positions_of(dims(), 7, 7))
     if causal:
         logits = logits.masked_fill(torch.ones(7, 7).triu(1).bool(), -1e4)
     loss = logits.softmax(-1).square().sum()
@@ -111,7 +110,7 @@ def test_gradients_reach_every_parameter(name, causal):
 def test_gradients_are_those_of_autograd_through_the_definition(name, lengths):
     encoding = scale_up(build(name, dims(name=name))).double()
     q, k = (x.requires_grad_() for x in random_qk(encoding.dims, *lengths))
-    pos = Positions.of(*lengths)
+    pos = positions_of(dims(), *lengths)
     logits = encoding.logits(q, k, pos)
     expected = logits_in_loops(encoding.terms(q, k, pos))
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=1e-12)
@@ -145,14 +144,14 @@ def test_each_encoding_meets_its_papers_equation_in_loops():
 def test_padding_is_inert(name, side):
     encoding = scale_up(build(name, dims(name=name)))
     q, k = random_qk(encoding.dims, 7, 7, batch=1, dtype=torch.float32)
-    alone = encoding.logits(q, k, Positions.of(7, 7))
+    alone = encoding.logits(q, k, positions_of(dims(), 7, 7))
     noise_q, noise_k = random_qk(encoding.dims, 3, 3, batch=1, dtype=torch.float32)
     pads, real = torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 7, dtype=torch.bool)
     order = (lambda pad, x: [pad, x]) if side == "left" else (lambda pad, x: [x, pad])
     padded = encoding.logits(
         torch.cat(order(noise_q, q), 2),
         torch.cat(order(noise_k, k), 2),
-        Positions.of(10, 10, torch.cat(order(pads, real), 1)),
+        positions_of(dims(), 10, 10, torch.cat(order(pads, real), 1)),
     )
     here = slice(3, 10) if side == "left" else slice(0, 7)
     torch.testing.assert_close(padded[:, :, here, here], alone, atol=1e-5, rtol=1e-5)
@@ -162,9 +161,9 @@ def test_padding_is_inert(name, side):
 def test_a_decoding_step_equals_the_full_pass(name):
     encoding = scale_up(build(name, dims(causal=True, name=name)))
     q, k = random_qk(encoding.dims, 9, 9, dtype=torch.float32)
-    full = encoding.logits(q, k, Positions.of(9, 9))
+    full = encoding.logits(q, k, positions_of(dims(), 9, 9))
     for step in range(1, 10):
-        row = encoding.logits(q[:, :, step - 1 : step], k[:, :, :step], Positions.of(1, step))
+        row = encoding.logits(q[:, :, step - 1 : step], k[:, :, :step], positions_of(dims(), 1, step))
         torch.testing.assert_close(row[:, :, 0], full[:, :, step - 1, :step], atol=1e-5, rtol=1e-5)
 
 
@@ -175,9 +174,9 @@ def test_given_positions_are_those_of_a_sequence_with_these_tokens_at_them(name,
     encoding = scale_up(build(name, dims(name=name))).double()
     tgt_len, src_len = lengths
     q, k = (x.requires_grad_() for x in random_qk(encoding.dims, 2 * tgt_len - 1, 2 * src_len - 1))
-    expected = encoding.logits(q, k, Positions.of(2 * tgt_len - 1, 2 * src_len - 1))[:, :, ::2, ::2]
+    expected = encoding.logits(q, k, positions_of(dims(), 2 * tgt_len - 1, 2 * src_len - 1))[:, :, ::2, ::2]
     ids_BS = 2 * torch.arange(src_len).expand(2, -1)
-    pos = Positions.of(*lengths, position_ids=ids_BS)
+    pos = positions_of(dims(), *lengths, position_ids=ids_BS)
     found = encoding.logits(q[:, :, ::2], k[:, :, ::2], pos)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     check_gradients(found, expected, encoding, q=q, k=k)
@@ -199,7 +198,7 @@ def test_order_matters(name):
     def logits_of_the_last(x):
         if added is not None:
             x = x + added.view(1, 6, 3, 8).transpose(1, 2)
-        return encoding.logits(x, x, Positions.of(6, 6))[:, :, -1]
+        return encoding.logits(x, x, positions_of(dims(), 6, 6))[:, :, -1]
 
     same = torch.allclose(logits_of_the_last(x)[..., swap], logits_of_the_last(x[:, :, swap]), atol=1e-5)
     assert same == (name in ORDERLESS)
@@ -212,7 +211,7 @@ def test_saved_weights_restore_the_same_logits(name):
     other = build(name, dims(name=name))
     other.load_state_dict(copy.deepcopy(encoding.state_dict()))
     q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
-    pos = Positions.of(7, 7)
+    pos = positions_of(dims(), 7, 7)
     assert torch.equal(encoding.logits(q, k, pos), other.logits(q, k, pos))
 
 
@@ -256,14 +255,14 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
     def run(name):
         encoding.zero_grad()
         q, k, v = attention_inputs(encoding, *lengths)
-        terms = encoding.terms(q, k, Positions.of(*lengths))
+        terms = encoding.terms(q, k, positions_of(dims(), *lengths))
         out, _ = select(name)(terms, v, mask, 0.0, False)
         out.square().sum().backward()
         gradients = [x.grad for x in (q, k, v, *encoding.parameters()) if x.grad is not None]
         return [out, *gradients]
 
     q, k, v = attention_inputs(encoding, *lengths)
-    refusal = BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(*lengths)), False)
+    refusal = BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(dims(), *lengths)), False)
     if refusal is not None:
         with pytest.raises(ValueError, match=f"^attention backend {backend}: .*use auto or"):
             run(backend)
@@ -282,7 +281,7 @@ def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
     q, k, v = (30 * (2 * torch.rand(2, 3, 63, 8) - 1).to(dtype).requires_grad_() for _ in range(3))
     q.retain_grad()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        out, _ = select("auto")(encoding.terms(q, k, Positions.of(63, 63)), v, Mask(), 0.0, False)
+        out, _ = select("auto")(encoding.terms(q, k, positions_of(dims(), 63, 63)), v, Mask(), 0.0, False)
     out.float().square().mean().backward()
     assert out.dtype == dtype and out.isfinite().all() and q.grad.isfinite().all()
 
@@ -292,7 +291,7 @@ def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
     torch.nn.init.constant_(encoding.stack.b, -60.0)
     q, k, v = (torch.randn(2, 3, 7, 8).half() for _ in range(3))
     mask = Mask(padding_BS=torch.tensor([[False] * 7, [True] * 7]))
-    terms = encoding.terms(q, k, Positions.of(7, 7))
+    terms = encoding.terms(q, k, positions_of(dims(), 7, 7))
     added = mask.additive(terms, torch.float16) + terms.dense_bias().half()
     assert added.isfinite().all()
     for name, backend in BACKENDS.items():
@@ -308,7 +307,7 @@ def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name)
     encoding = scale_up(build(name, dims(max_len=63, name=name)), 0.3).bfloat16()
 
     def output(dtype):
-        terms = encoding.to(dtype).terms(q.to(dtype), k.to(dtype), Positions.of(63, 63))
+        terms = encoding.to(dtype).terms(q.to(dtype), k.to(dtype), positions_of(dims(), 63, 63))
         return select("eager")(terms, v.to(dtype), Mask(), 0.0, False)[0].double()
 
     error = (output(torch.bfloat16) - output(torch.float64)).abs().max()
@@ -340,7 +339,7 @@ def test_a_hyperparameter_works_or_is_refused_in_one_line(name, value):
     for hparam in hyperparameters(ENCODINGS[name]):
         q, k = random_qk(dims(), 7, 7, dtype=torch.float32)
         try:
-            logits = build(name, dims(name=name), **{hparam: value}).logits(q, k, Positions.of(7, 7))
+            logits = build(name, dims(name=name), **{hparam: value}).logits(q, k, positions_of(dims(), 7, 7))
         except ValueError as error:
             assert hparam in str(error) and "--" not in str(error), (hparam, error)
             assert "\n" not in str(error)
@@ -360,7 +359,9 @@ def test_the_library_names_no_flags_of_fairseq():
         lambda: select("flash"),
         lambda: parse_hparams("a"),
         lambda: parse_hparams("a=1 a=2"),
-        lambda: build("deberta", dims(), share_att_key=True).logits(*random_qk(dims(), 5, 5), Positions.of(5, 5)),
+        lambda: build("deberta", dims(), share_att_key=True).logits(
+            *random_qk(dims(), 5, 5), positions_of(dims(), 5, 5)
+        ),
         lambda: build("sinusoidal", Dims(2, 1, 8)),
     ]
     for call in wrong:
@@ -373,7 +374,7 @@ def test_the_library_names_no_flags_of_fairseq():
 def test_logits_without_the_input_part_warn_once_and_name_embed(name):
     encoding = build(name, dims(name=name))
     adds = encoding.embed(torch.tensor([[0, 5, 6, 2]])) is not None
-    call = (*random_qk(dims(), 4, 4, dtype=torch.float32), Positions.of(4, 4))
+    call = (*random_qk(dims(), 4, 4, dtype=torch.float32), positions_of(dims(), 4, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoding.logits(*call)  # embed was called: whoever did knows

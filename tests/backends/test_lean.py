@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import dims_for, scale_up
+from loops import dims_for, positions_of, scale_up
 from test_terms import CASES, ROWS, LargestTensor
 from torch.utils.checkpoint import checkpoint
 
@@ -208,7 +208,7 @@ def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name)
         return (q @ k.mT * 8**-0.5).softmax(-1) @ v
 
     def positional(q, k, v):
-        terms = encoding.to(q.dtype).terms(q, k, Positions.of(63, 63))
+        terms = encoding.to(q.dtype).terms(q, k, positions_of(encoding.dims, 63, 63))
         backend = EAGER if q.dtype == torch.float64 else LEAN
         return backend(terms, v, Mask(), 0.0, False)[0]
 

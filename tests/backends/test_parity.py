@@ -3,11 +3,10 @@ every registered encoding, at lengths and under masks where indices go wrong."""
 
 import pytest
 import torch
-from loops import dims_for, random_qk, scale_up
+from loops import dims_for, positions_of, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
-from fairseq_relpos.positions import Positions
 
 # (T, S), padding on the side, causal, an additive mask of the caller's
 CALLS = [
@@ -37,7 +36,9 @@ def attention(backend, encoding, lengths, padding, causal, extra, dtype):
         padding_BS[1, : src_len // 2] = True
     mask = Mask(padding_BS, causal, torch.randn(lengths, dtype=dtype) if extra else None)
     encoding.zero_grad()
-    out, _ = select(backend)(encoding.terms(q, k, Positions.of(*lengths, padding_BS)), v, mask, 0.0, False)
+    out, _ = select(backend)(
+        encoding.terms(q, k, positions_of(encoding.dims, *lengths, padding_BS)), v, mask, 0.0, False
+    )
     # a pad to the left sees no key at all: every backend makes a mean of all values, and torch's
     # fused ones have no gradient for it. No loss reads it.
     seen_BT = ~padding_BS[:, src_len - lengths[0] :]
@@ -55,7 +56,7 @@ def test_outputs_and_gradients_are_eagers(name, backend, dtype):
         dims = dims_for(name, 24, 3, 130, causal)
         encoding = scale_up(build(name, dims), 0.3).to(dtype)
         q, k = random_qk(dims, 2, 2)
-        if BACKENDS[backend]().refuses(encoding.terms(q, k, Positions.of(2, 2)), False):
+        if BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(encoding.dims, 2, 2)), False):
             return  # tests/test_registry.py reads the reason
         call = (encoding, lengths, padding, causal, extra, dtype)
         for found, expected in zip(attention(backend, *call), attention("eager", *call), strict=True):

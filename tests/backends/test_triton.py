@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from loops import dims_for, random_qk, scale_up
+from loops import dims_for, positions_of, random_qk, scale_up
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_relpos.backends import Mask
@@ -13,7 +13,6 @@ from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import ENCODINGS, build
-from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped, LogBuckets
 from fairseq_relpos.terms import Terms
 
@@ -140,12 +139,12 @@ def test_every_encoding_equals_eager_beside_padding(name):
     inputs = {"q": q, "k": k, "v": v, **dict(encoding.named_parameters())}
 
     def run(backend):
-        terms = encoding.terms(q, k, Positions.of(7, 7, mask.padding_BS))
+        terms = encoding.terms(q, k, positions_of(dims, 7, 7, mask.padding_BS))
         out, _ = backend(terms, v, mask, 0.0, False)
         grads = torch.autograd.grad(out.square().sum(), list(inputs.values()), allow_unused=True)
         return {"out": out, **{n: g for n, g in zip(inputs, grads) if g is not None}}
 
-    terms = encoding.terms(q, k, Positions.of(7, 7, mask.padding_BS))
+    terms = encoding.terms(q, k, positions_of(dims, 7, 7, mask.padding_BS))
     assert Triton().refuses(terms, False) is None
     assert_equal(run(Triton()), run(Eager()))
 
