@@ -21,6 +21,7 @@ import argparse
 import json
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ from fairseq.modules import MultiheadAttention
 from machine import in_turns, machine, peak_memory
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
-from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for
 from fairseq_relpos.positions import Positions
 
 PLAIN = "none (plain)"
@@ -148,6 +149,7 @@ class Stock:
 
 class OneEncoding:
     def __init__(self, name, dims, backend, dropout):
+        dims = replace(dims, causal=name not in names_for(causal=False))
         self.encoding, self.backend, self.dropout = build(name, dims), select(backend), dropout
         self.dims, self.name = dims, backend
 

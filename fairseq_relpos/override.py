@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from .around_attention import compile_around_attention
 from .attention import RelPosMultiheadAttention
 from .backends import select
-from .encodings import Dims, PositionEncoding, build_layer_part, check_serves, to_text
+from .encodings import Dims, PositionEncoding, build_layer_part, check_serves, find, to_text
 from .flags import named
 from .signature import attach_signature, text_of, write_stock_files
 from .unpadding import run_on_real_tokens
@@ -55,6 +55,7 @@ def override_self_attention(
     device: where the model will run, if not where it is.
     Returns an encoding that carries the resolved hyperparameters.
     """
+    find(name)
     with named("--position-encoding"):
         check_serves(name, causal)
     all_layers = layers_of(stack)

@@ -29,7 +29,8 @@ failed=0
 
 is_in() { [[ " $2 " == *" $1 "* ]]; }
 
-known=$(python -m fairseq_relpos list | cut -d" " -f1)
+# those that an encoder can have
+known=$(python -c 'from fairseq_relpos.encodings import names_for; print(*names_for(causal=False), sep="\n")')
 [ $# -gt 0 ] || set -- $PAPER_ENCODINGS $known
 paper=() others=()
 for encoding in "$@"; do
