@@ -174,3 +174,18 @@ def test_wrong_ids_are_refused_in_one_line():
             run(tokens, **given)
     t5, _ = encoder("roberta_t5")
     assert t5(tokens, position_ids=ids + 20).isfinite().all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["none", "learned", "t5", "rope", "transformer_xl", "tupe_a", "fire", "cope"])
+def test_a_decoding_step_of_packed_documents_equals_the_full_pass(name):
+    stack = decoder(name)
+    tokens = torch.randint(4, 40, (2, 9))
+    documents = torch.tensor([[1] * 4 + [2] * 5, [3] * 9])
+    with stack.embed_positions.given(document_ids=documents):
+        full = stack(tokens)[0]
+    state = {}
+    for step in range(1, 10):
+        with stack.embed_positions.given(document_ids=documents[:, :step]):
+            last = stack(tokens[:, :step], incremental_state=state)[0]
+        torch.testing.assert_close(last[:, 0], full[:, step - 1], atol=1e-5, rtol=1e-5)
