@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from ..encodings import Dims, build, find
+from ..encodings import Dims, build, find, names_for
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
 from ..flags import hparams, named
 from ..positions import Positions
@@ -62,7 +62,8 @@ class Curve:
         else:
             name = find(args.what).name
             title = f"{name}, as initialised"
-            dims = Dims(8 * args.heads, args.heads, max(length, 512))
+            causal = name not in names_for(causal=False)
+            dims = Dims(8 * args.heads, args.heads, max(length, 512), causal)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(args.seed)
                 given = hparams(args.position_hparams)
@@ -104,7 +105,8 @@ def row_values(encoding, part, length):
     part.check_length(length)
     pos.shared = part.evaluate(pos)
     q = torch.zeros(1, encoding.dims.num_heads, length, encoding.dims.head_dim)
-    terms = encoding.terms(q, q, pos)
+    with pos.in_layer(lambda: torch.zeros(1, length, encoding.dims.embed_dim)):
+        terms = encoding.terms(q, q, pos)
     if terms.gain is not None:
         return over_offsets(terms.gain, terms.rows, length, length), "factor of the logit"
     if terms.is_additive_bias and terms.bias_row is not None and terms.bias is None:

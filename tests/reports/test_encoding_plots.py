@@ -34,7 +34,7 @@ def test_a_gain_has_a_curve_too():
     assert "factor" in label and torch.equal(values[0, :9].flip(0), values[0, 10:])
 
 
-@pytest.mark.parametrize("name", ["shaw", "tupe_r", "learned"])
+@pytest.mark.parametrize("name", ["shaw", "tupe_r", "learned", "cope"])
 def test_an_encoding_without_a_curve_is_named(name, tmp_path, capsys):
     assert main(["plot", "curve", name, "--output", str(tmp_path / "x.png")]) == 1
     assert f"{name} is no function of the relative position alone" in capsys.readouterr().err
