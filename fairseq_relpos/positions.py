@@ -150,12 +150,15 @@ class Positions:
     def x(self) -> torch.Tensor:
         """The layer's input at the queries, [B, T, E]: what its q, k and v are projected from. While
         decoding that is the newest token alone; ``of_keys`` has what earlier ones left."""
+        return self._input()[:, -self.tgt_len :]
+
+    def _input(self):
         if self._x is None:
             raise ValueError(
                 "this position encoding reads the layer's input x, which these positions lack: "
                 "give Positions.of(..., x=x_BSE), or use it in a model"
             )
-        return self._x()[:, -self.tgt_len :]
+        return self._x()
 
     def of_keys(self, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """make(x) at every key, [B, S, ..] from [B, .., E], token by token: gates, for example.
@@ -164,8 +167,7 @@ class Positions:
         joins what earlier steps kept under ``name`` in this layer.
         """
         if self._kept is None:
-            self.x  # noqa: B018  says so where there is none
-            out = make(self._x())
+            out = make(self._input())
         else:
             key = f"{KEPT}{name}"
             out = self._kept.get(key)
