@@ -6,8 +6,8 @@ from torch import Tensor
 
 from .backends import Backend, Mask
 from .encodings import PositionEncoding
+from .layers.unpad import RealTokens
 from .positions import CurrentPass
-from .unpadding import RealTokens
 
 
 class RelPosMultiheadAttention(MultiheadAttention):

@@ -7,23 +7,18 @@ function serves every model family, the common weights of all encodings are thos
 stock architecture, and each encoding keeps its own initialisation.
 """
 
-import contextlib
 import logging
-from functools import partial
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import nn
-from torch.autograd.graph import save_on_cpu
-from torch.utils.checkpoint import checkpoint
 
-from .around_attention import compile_around_attention
 from .attention import RelPosMultiheadAttention
 from .backends import select
 from .encodings import Dims, PositionEncoding, build_layer_part, check_serves, find, to_text
 from .flags import named
+from .layers import wrap
 from .signature import attach_signature, text_of, write_stock_files
-from .unpadding import run_on_real_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +86,7 @@ def override_self_attention(
     with named("--attention-backend"):
         refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
     for layer in all_layers:
-        if torch_compile:
-            compile_around_attention(layer)
-        if unpad and not causal:
-            run_on_real_tokens(layer)
-        if checkpoint_activations:
-            recompute_in_backward(layer, offload_activations)
+        wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations)
     return encoding
 
 
@@ -180,31 +170,6 @@ def refuse_what_the_backend_cannot_serve(stack_part, layers, backend, device):
                 terms = attention.position_encoding.terms(x_BHTD, x_BHTD, positions)
             backend.check(terms, device or weight.device)
     stack_part.current_pass.positions = None
-
-
-def recompute_in_backward(layer, offload=False):
-    """Activation checkpointing of one layer. The positions of its pass travel with it: by
-    the time backward recomputes, another forward pass may be the current one."""
-    layer.forward_once = layer.forward
-    layer.offload = offload
-    layer.forward = partial(_checkpointed_forward, layer)
-
-
-def _checkpointed_forward(layer, *args, **kwargs):
-    if not (torch.is_grad_enabled() and layer.training):
-        return layer.forward_once(*args, **kwargs)
-    current_pass = layer.self_attn.current_pass
-    positions = current_pass.positions
-
-    def run(*args, **kwargs):
-        before, current_pass.positions = current_pass.positions, positions
-        try:
-            return layer.forward_once(*args, **kwargs)
-        finally:
-            current_pass.positions = before
-
-    with save_on_cpu() if layer.offload else contextlib.nullcontext():
-        return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
 
 def resolved_hparams(encoding: PositionEncoding) -> str:

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-from .unpadding import RealTokens
-
 #: begins the names under which a layer keeps what an encoding made of its input
 KEPT = "position_"
 
@@ -80,7 +78,7 @@ class Positions:
         if self._ids_BS is not None:
             self._span = int(self._ids_BS.max()) + 1
         self._left_padded: bool | None = None
-        self._real_tokens: RealTokens | None = None
+        self._made: dict = {}
 
     @classmethod
     def of(
@@ -263,11 +261,11 @@ class Positions:
         real_BS = ~self._padding_BS
         return real_BS & (real_BS.cumsum(1) == 1)
 
-    def real_tokens(self) -> RealTokens:
-        """Of a padded batch; found once for all layers."""
-        if self._real_tokens is None:
-            self._real_tokens = RealTokens(self._padding_BS)
-        return self._real_tokens
+    def once(self, make: Callable[[torch.Tensor | None], Any]) -> Any:
+        """make(padding_BS), made once for all layers of the pass."""
+        if make not in self._made:
+            self._made[make] = make(self._padding_BS)
+        return self._made[make]
 
     def real_lengths_B(self) -> torch.Tensor:
         """Number of real tokens of each sentence, [1|B]."""

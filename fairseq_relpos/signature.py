@@ -1,10 +1,11 @@
 """The encoding's signature in the state dict, so that a checkpoint of one encoding cannot
 be continued with another whose tables happen to have the same shapes."""
 
-import functools
 import logging
 
 import torch
+
+from .once import log_once
 
 logger = logging.getLogger(__name__)
 
@@ -60,17 +61,13 @@ def check_signature(stack_part, state_dict, prefix, *unused):
     if key in state_dict:
         compare(to_text(state_dict[key]), to_text(expected), prefix)
         return
-    say_that_there_is_none(to_text(expected))
-    state_dict[key] = expected.clone()
-
-
-@functools.cache  # fairseq's EMA loads one at every update
-def say_that_there_is_none(expected: str):
-    logger.info(
-        "checkpoint without a position-encoding signature (stock fairseq, or learned "
-        "positions): loaded as %s where the weights fit",
-        expected,
+    # once: fairseq's EMA loads one at every update
+    log_once(
+        logger,
+        "checkpoint without a position-encoding signature (stock fairseq, or learned positions): loaded as "
+        f"{to_text(expected)} where the weights fit",
     )
+    state_dict[key] = expected.clone()
 
 
 def compare(found: str, wanted: str, prefix: str):

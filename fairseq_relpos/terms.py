@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .gated import gated
+from .gated.product import gated
 
 Rows = Callable[[torch.Tensor], torch.Tensor]
 

@@ -18,8 +18,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.checkpoints.loading import allow_fairseq_classes, load_checkpoint  # noqa: E402
-from fairseq_relpos.files import whole_file  # noqa: E402
 
 KEPT_BY_UPDATES = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 KEPT_AS_BEST = re.compile(r"checkpoint\.best_(\w+)_(-?[\d.]+)\.pt")

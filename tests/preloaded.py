@@ -220,6 +220,7 @@ def main():
         code = 0
     except SystemExit as end:
         if not isinstance(end.code, int | None):
+            sys.stdout.flush()  # as Python does
             print(end.code, file=sys.stderr)
         code = end.code or 0 if isinstance(end.code, int | None) else 1
     # Any other exception ends as Python lets it. Otherwise all that Python does at the end, but for giving

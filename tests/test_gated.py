@@ -9,8 +9,8 @@ import preloaded
 import pytest
 import torch
 
-from fairseq_relpos import compiled
-from fairseq_relpos.gated import Compiled, Looped, gated
+from fairseq_relpos.gated import compiled
+from fairseq_relpos.gated.product import Compiled, Looped, gated
 
 CXX = os.environ.get("CXX") or "c++"
 needs_compiler = pytest.mark.skipif(shutil.which(CXX.split()[0]) is None, reason="no C++ compiler")
@@ -105,7 +105,7 @@ def test_half_precision_and_mixed_types_go_by_loops():
 PROGRAM = """
 import logging, sys, torch
 logging.basicConfig(format="%(name)s: %(message)s")
-from fairseq_relpos import compiled, gated
+from fairseq_relpos.gated import compiled, product as gated
 q, k, gate = torch.ones(1, 2, 3, 4), torch.ones(1, 2, 5, 4), torch.ones(1, 7, 4)
 for _ in range(2):
     assert (gated.gated(q, k, gate) == 4).all()
@@ -124,7 +124,7 @@ def computes(**environ):
         text=True,
         timeout=120,
     )
-    logged = [x for x in done.stderr.splitlines() if x.startswith("fairseq_relpos.compiled: ")]
+    logged = [x for x in done.stderr.splitlines() if x.startswith("fairseq_relpos.gated.compiled: ")]
     return done.stdout.strip(), logged
 
 

@@ -12,21 +12,22 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 # what a module may import from the package
 MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
-    "unpadding": set(),
-    "positions": {"unpadding"},
+    "once": set(),
+    "positions": set(),
     "rows": set(),
+    "gated": set(),
     "terms": {"gated"},
-    "gated": {"compiled"},
-    "compiled": set(),
-    "encodings": MATHS | {"encodings"},
-    "backends": {"terms", "positions", "compiled", "backends"},
-    "signature": set(),
-    "attention": {"backends", "encodings", "positions", "unpadding"},
-    "around_attention": {"attention"},
-    "override": {"around_attention", "attention", "backends", "encodings", "flags", "signature", "unpadding"},
+    "encodings": MATHS | {"once"},
+    "backends": {"terms", "positions", "gated"},
+    "layers": {"mends"},
+    "signature": {"once"},
+    "attention": {"backends", "encodings", "layers", "positions"},
     "flags": {"backends", "encodings"},
+    "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
+    "models": {"checkpoints", "encodings", "flags", "override", "register", "signature"},
+    "checkpoints": {"atomic_files", "encodings", "flags", "signature"},
 }
-TORCH_ONLY = ["unpadding", "positions", "rows", "terms", "gated", "compiled", "encodings", "backends"]
+TORCH_ONLY = ["once", "positions", "rows", "terms", "gated", "encodings", "backends"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 

@@ -59,7 +59,7 @@ def test_every_folder_with_code_is_a_package_that_gets_installed(arguments):
 def test_what_the_code_reads_is_installed_with_it(arguments):
     patterns = arguments["package_data"][""]
     files = [p for p in (ROOT / "fairseq_relpos").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")]
-    assert ROOT / "fairseq_relpos/gated.cpp" in files
+    assert ROOT / "fairseq_relpos/gated/gated.cpp" in files
     assert not [p for p in files if not any(p.match(pattern) for pattern in patterns)]
 
 

@@ -8,7 +8,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from fairseq_relpos.files import whole_file
+from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import translation
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.machine import cpu_name, versions

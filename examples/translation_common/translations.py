@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.files import whole_file
+from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import translation
 
 

@@ -4,12 +4,12 @@ import logging
 
 import torch
 
-from .. import compiled
+from ..gated import compiled
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import Lean
 from .sdpa import SDPA
-from .trial import difference, kind_of
+from .self_check import difference, kind_of
 from .triton import Triton
 
 logger = logging.getLogger(__name__)

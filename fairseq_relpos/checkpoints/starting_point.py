@@ -8,7 +8,7 @@ from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 
-from ..files import whole_file
+from ..atomic_files import whole_file
 
 
 def check_paths(source, target):

@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from ..files import whole_file
+from ..atomic_files import whole_file
 from ..signature import KEY
 from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from .. import flags
 from ..encodings import StackPart, build_layer_part, parse_hparams
-from ..models.roberta import RelPosRoberta
 from ..signature import KEY
 from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save
@@ -108,8 +107,9 @@ def common_tables(old, model):
 
 
 def refuse_unknown_arch(arch):
-    if ARCH_MODEL_REGISTRY.get(arch) is not RelPosRoberta:
-        known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is RelPosRoberta)
+    ours = MODEL_REGISTRY["roberta_relpos"]
+    if ARCH_MODEL_REGISTRY.get(arch) is not ours:
+        known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is ours)
         raise ValueError(f"--arch {arch} is none of this package's RoBERTa models: {' '.join(known)}")
 
 

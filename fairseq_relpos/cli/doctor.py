@@ -371,7 +371,7 @@ def check_compiler():
 def check_gates():
     """Which form of m3's product a CPU gets: compiled here and now, if it has not been before."""
     name = "gates"
-    compiled, error = attempt_import("fairseq_relpos.compiled")
+    compiled, error = attempt_import("fairseq_relpos.gated.compiled")
     if error:
         return Check(name, "warn", "not looked for: the plugin does not import")
     library, found = compiled.attempt()

@@ -8,17 +8,14 @@ from .base import (
     Dims,
     PositionEncoding,
     StackPart,
-    accepted_values,
     build,
     build_layer_part,
     check_serves,
     find,
-    hyperparameters,
     names_for,
-    parse_hparams,
     register,
-    to_text,
 )
+from .hparams import accepted_values, hyperparameters, parse_hparams, to_text
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

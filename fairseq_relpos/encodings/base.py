@@ -2,17 +2,16 @@
 
 import contextlib
 import functools
-import inspect
-import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..positions import CurrentPass, Positions
 from ..terms import Bias, Terms, evaluate
+from .hparams import convert, hyperparameters, python_name, to_text
 
 #: name -> class of every encoding
 ENCODINGS: dict[str, type["PositionEncoding"]] = {}
@@ -304,9 +303,9 @@ def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
         )
     values = {k: p.default for k, p in accepted.items()}
     for key, value in hparams.items():
-        values[key] = _convert(name, key, value, accepted[key].annotation)
+        values[key] = convert(name, key, value, accepted[key].annotation)
     try:
-        encoding = cls(dims, **{_python_name(cls, k): v for k, v in values.items()})
+        encoding = cls(dims, **{python_name(cls, k): v for k, v in values.items()})
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     encoding.hparams = {**values, **encoding._resolved}
@@ -329,96 +328,6 @@ def check_serves(name: str, causal: bool):
     why = find(name).causal_only
     if why and not causal:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")
-
-
-def hyperparameters(cls) -> dict[str, inspect.Parameter]:
-    """Name -> parameter with type and default, as the constructor declares them. A
-    trailing underscore, for Python's own words, is not part of the name."""
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
-    return {p.name.rstrip("_"): p for p in parameters}
-
-
-def _python_name(cls, key):
-    return hyperparameters(cls)[key].name
-
-
-def parse_hparams(text: str) -> dict[str, str]:
-    """ "a=1 b=2" -> {"a": "1", "b": "2"}"""
-    pairs = {}
-    for item in (text or "").split():
-        key, sign, value = item.partition("=")
-        if not (key and sign and value):
-            raise ValueError(
-                f'hyperparameter {item!r} is not of the form name=value (for example "max_distance=128 num_buckets=32")'
-            )
-        if key in pairs:
-            raise ValueError(f"hyperparameter {key} is given twice")
-        pairs[key] = value
-    return pairs
-
-
-def to_text(value) -> str:
-    """The text form of a hyperparameter, which ``build`` reads back."""
-    if isinstance(value, (tuple, list)):
-        return ",".join(map(to_text, value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _convert(name, key, value, kind):
-    if get_origin(kind) is Literal:
-        if str(value) in get_args(kind):
-            return str(value)
-    else:
-        try:
-            return _READERS[kind][1](value)
-        except (ValueError, TypeError):
-            pass
-    raise ValueError(f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}")
-
-
-def accepted_values(kind) -> str:
-    """In words: what a hyperparameter of this type may be."""
-    return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
-
-
-def _read_bool(value):
-    text = str(value).lower()
-    if text not in ("true", "1", "yes", "false", "0", "no"):
-        raise ValueError
-    return text in ("true", "1", "yes")
-
-
-def _read_int(value):
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError
-    return int(value)
-
-
-def _read_float(value):
-    if not math.isfinite(number := float(value)):
-        raise ValueError
-    return number
-
-
-def _read_ints(value):
-    parts = value.split(",") if isinstance(value, str) else value
-    return tuple(_read_int(part) for part in parts)
-
-
-def _read_optional_int(value):
-    return None if value is None or value == "None" else _read_int(value)
-
-
-_READERS = {
-    bool: ("True or False", _read_bool),
-    int: ("an integer", _read_int),
-    int | None: ("an integer", _read_optional_int),
-    float: ("a finite number", _read_float),
-    str: ("text", str),
-    tuple: ("integers with commas between, such as 32,4", _read_ints),
-}
 
 
 def normal_table(*shape) -> nn.Parameter:

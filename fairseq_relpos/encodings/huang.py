@@ -1,12 +1,17 @@
 """Huang et al. 2020's methods 1 to 4: scalars and vectors that meet query and key."""
 
+import logging
+
 import torch
 from torch import nn
 
+from ..once import log_once
 from ..rows import Distance
 from ..terms import Terms, full_precision
 from .base import register
-from .tables import Cls, FactorTable, Heads, UnclippedTable, log_once
+from .tables import Cls, FactorTable, Heads, UnclippedTable
+
+logger = logging.getLogger(__name__)
 
 
 class ScalarGain(FactorTable):
@@ -107,7 +112,7 @@ class M4Reset(QueryAndKeyRows):
         if self.reads_cls:
             self.theta = nn.Parameter(torch.zeros(2, dims.num_heads))
         else:
-            log_once(f"{self.name}: no [CLS] in this stack, so nothing is reset")
+            log_once(logger, f"{self.name}: no [CLS] in this stack, so nothing is reset")
 
     def terms(self, q_BHTD, k_BHSD, pos):
         terms = super().terms(q_BHTD, k_BHSD, pos)

@@ -88,13 +88,3 @@ class DistanceBias(StackPart):
     def bias_row(self, offset_R):
         """[H, R] for these offsets j - i."""
         raise NotImplementedError
-
-
-_logged = set()
-
-
-def log_once(message):
-    """Encodings are built once a layer; what they say about the stack is one line."""
-    if message not in _logged:
-        _logged.add(message)
-        logger.info(message)

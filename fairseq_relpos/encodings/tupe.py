@@ -1,18 +1,22 @@
 """TUPE: positions and words correlated apart, [CLS] untied (Ke et al. 2021)."""
 
+import logging
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..once import log_once
 from ..rows import LogBuckets
 from ..terms import Bias, Terms, full_precision
 from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
-from .tables import Cls, log_once
+from .tables import Cls
 
 ClsReset = Literal["code", "paper"]
 Theta = Literal["projected", "free"]
+
+logger = logging.getLogger(__name__)
 
 
 class ProjectedPositions(StackPart):
@@ -107,7 +111,7 @@ class Untied(PositionEncoding):
         self.scale = (2 * dims.head_dim) ** -0.5
         has_cls = not dims.causal and (dims.has_cls or cls == "first")
         if untied and not has_cls:
-            log_once(f"{self.name}: no [CLS] in this stack, so it stays tied")
+            log_once(logger, f"{self.name}: no [CLS] in this stack, so it stays tied")
         self.reads_cls = untied and has_cls
         self.stack_options = (self.scale, buckets, self.reads_cls, cls_reset, theta)
 

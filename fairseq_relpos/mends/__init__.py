@@ -1,7 +1,7 @@
 """Everything that the plugin changes in fairseq, torch and numpy.
 
 ``catalogue`` lists the changes, each with its switch. Three files show the order in which they act where many meet:
-``command`` (how a command begins), ``trainer`` (one class before fairseq's Trainer) and ``files`` (checkpoints).
+``command`` (how a command begins), ``trainer`` (one class before fairseq's Trainer) and ``checkpoint_files``.
 Tried with fairseq-fixed 0.12.3.1; fairseq 0.12.2 and git main have the same functions in the same places.
 """
 
@@ -13,38 +13,21 @@ from . import catalogue
 
 def apply():
     """Puts every mend that is on in place. Imports fairseq; may be called any number of times."""
-    from . import messages
-
     _take_flag()
-    for install in messages.INSTALLERS:
-        install()
-    require_a_fairseq_that_can_serve()
-
-    from . import (
-        agreement,
-        batches,
-        command,
-        ending,
-        files,
-        joining,
-        launching,
-        nonfinite,
-        precision,
-        reading,
-        resuming,
-        saving,
-        stack,
-        stopping,
-        switches,
-        trainer,
-    )
-    from .wrong_input import arguments, data, first_batch, models, overrides, text
-
-    parts = (stack, switches, reading, launching, joining, agreement, batches, nonfinite, precision, saving, resuming)
-    parts += (ending, stopping, arguments, text, data, models, overrides, first_batch, trainer, files, command)
-    for part in parts:
+    for name in PARTS:
+        part = importlib.import_module(f".{name}", __name__)
         for install in part.INSTALLERS:
             install()
+        if name == "messages":
+            require_a_fairseq_that_can_serve()
+
+
+#: modules with INSTALLERS; messages has to be before the first import of fairseq
+PARTS = (
+    *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "nonfinite"),
+    *("precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
+    *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "models", "overrides", "first_batch")),
+)
 
 
 def _take_flag():

@@ -1,7 +1,6 @@
 """Which samples a batch, an epoch and an evaluation hold."""
 
 import contextlib
-import functools
 import inspect
 import logging
 import re
@@ -9,6 +8,7 @@ import types
 
 import numpy as np
 
+from ..once import log_once
 from .replace import replace
 
 logger = logging.getLogger(__name__)
@@ -86,13 +86,8 @@ def report_lost_samples():
         if 0 < lost == len(indices):
             raise ValueError(what.format(""))
         if lost and made_for.evaluation and utils.get_global_rank() == 0:
-            _warn_once(what.format(" of this evaluation"))
+            log_once(logger, what.format(" of this evaluation"), logging.WARNING)
         return batches
-
-
-@functools.cache
-def _warn_once(message):
-    logger.warning(message)
 
 
 def say_which_samples_are_too_long():
@@ -134,7 +129,7 @@ def say_which_samples_are_too_long():
         if len(kept) == 0:
             raise ValueError(f"{too_long}, and nothing would be left: {advice}")
         if utils.get_global_rank() == 0:
-            _warn_once(f"LEFT OUT: {too_long}; {advice}")
+            log_once(logger, f"LEFT OUT: {too_long}; {advice}", logging.WARNING)
         return kept
 
 

@@ -8,7 +8,7 @@ import shutil
 
 import torch
 
-from .. import files
+from .. import atomic_files
 from .agreement import together
 from .replace import commands_with, replace
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\S*\.pt")
 LAST = re.compile(r"checkpoint_last(\S*)\.pt")
-#: ``files.temporary``; .tmp: of version 0.1
+#: ``atomic_files.temporary``; .tmp: of version 0.1
 UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
 
 
@@ -51,7 +51,7 @@ def write_checkpoints_whole():
             path = os.path.join(save_dir, name)
             if not UNFINISHED.fullmatch(name):
                 continue
-            if files.is_left_over(path):  # by a process that was killed
+            if atomic_files.is_left_over(path):  # by a process that was killed
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(path)
             elif os.path.exists(path):
@@ -95,10 +95,10 @@ def write(path, fill):
 
     Raises ValueError, one line, where the disk is full or cannot be written to.
     """
-    part = files.temporary(path)
+    part = atomic_files.temporary(path)
     try:
         with open(part, "wb") as file:
-            files.own(file)  # until it has its name
+            atomic_files.own(file)  # until it has its name
             fill(file)
             file.flush()
             os.fsync(file.fileno())
@@ -126,7 +126,7 @@ def _keep_predecessor(path):
 
 def link(path, name):
     """The same file under another name too, which it takes from what has it."""
-    part = files.temporary(name)
+    part = atomic_files.temporary(name)
     try:
         os.link(path, part)
     except OSError:  # a file system without links
@@ -160,7 +160,7 @@ def _from_torchs_writer(error):
 def _why_not_saved(path, reason, written):
     folder = os.path.dirname(path) or "."
     free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
-    if reason is None or reason.errno in files.NO_ROOM:
+    if reason is None or reason.errno in atomic_files.NO_ROOM:
         why = (
             f"no room ({reason.strerror if reason else 'the write failed'}; {written / 1e6:,.1f} MB were "
             f"written, {free / 1e6:,.1f} MB are free now)"

@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 
-from ..files import whole_file  # noqa: E402
+from ..atomic_files import whole_file  # noqa: E402
 
 DOTS_PER_INCH = 110  # 600 to 1,500 pixels wide: readable in a README
 #: ending -> metadata that would make two files of one picture differ

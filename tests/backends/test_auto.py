@@ -6,10 +6,10 @@ import pytest
 import torch
 from loops import random_qk
 
-from fairseq_relpos import compiled
 from fairseq_relpos.backends import Auto, Mask, select
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.gated import compiled
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped
 from fairseq_relpos.terms import Bias

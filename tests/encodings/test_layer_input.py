@@ -5,9 +5,9 @@ import torch
 from loops import LENGTHS, check_against_loops, scale_up
 from small_models import roberta, sentences, stack_of, transformer, translation_batch
 
-from fairseq_relpos import around_attention
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build
 from fairseq_relpos.encodings.base import normal_table
+from fairseq_relpos.layers import torch_compile
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms, full_precision
 
@@ -85,10 +85,10 @@ def test_however_a_layer_runs_it_reads_the_same_x(settings, monkeypatch):
     expected = trained()
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="aot_eager", **kwargs))
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
     torch.manual_seed(3)
     torch.testing.assert_close(trained(**dict.fromkeys(settings.split(), True)), expected, atol=1e-5, rtol=1e-4)
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
     assert all(expected[1][f"encoder.sentence_encoder.layers.2.self_attn.position_encoding.{x}"].any() for x in "uw")
 
 

@@ -9,9 +9,9 @@ import torch
 from loops import scale_up
 from small_models import SIZES, dictionary, roberta, sentences, stack_of
 
-from fairseq_relpos import signature
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models.roberta import FirstTokenCheck
+from fairseq_relpos.once import log_once
 from fairseq_relpos.signature import SignatureMismatch
 
 NAMES = names_for(causal=False)
@@ -337,7 +337,7 @@ def test_weights_of_the_same_function_load_whatever_the_dropout():
 def test_a_file_without_signature_is_named_in_the_log(caplog):
     state = roberta("roberta_t5").state_dict()
     del state["encoder.sentence_encoder.embed_positions.encoding_version"]
-    signature.say_that_there_is_none.cache_clear()
+    log_once.cache_clear()
     with caplog.at_level("INFO"):
         roberta("roberta_t5").load_state_dict(state)
     assert "without a position-encoding signature" in caplog.text

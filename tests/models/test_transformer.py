@@ -249,7 +249,7 @@ def test_offloading_saves_a_layers_input_outside_and_a_stock_stack_recomputes_to
 
     saved = []
     monkeypatch.setattr(
-        "fairseq_relpos.override.save_on_cpu",
+        "fairseq_relpos.layers.checkpointing.save_on_cpu",
         lambda: graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor),
     )
     model = transformer("transformer_t5", offload_activations=True, position_stacks="decoder").train()

@@ -4,9 +4,9 @@ import pytest
 import torch
 from small_models import roberta, sentences, transformer, translation_batch
 
-from fairseq_relpos import around_attention
 from fairseq_relpos.encodings import names_for
-from fairseq_relpos.unpadding import RealTokens
+from fairseq_relpos.layers import torch_compile
+from fairseq_relpos.layers.unpad import RealTokens
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 PAD = 1
@@ -65,12 +65,12 @@ def test_a_compiled_layer(monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="aot_eager", **kwargs))
     torch._dynamo.reset()
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
     packed, pack = [], RealTokens.pack
     monkeypatch.setattr(RealTokens, "pack", lambda *args: packed.append(args) or pack(*args))
     outs, gradients, _ = trained(roberta("roberta_t5", **NO_DROPOUT, unpad=True, torch_compile=True), sentences())
     assert packed
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
     expected = trained(roberta("roberta_t5", **NO_DROPOUT), sentences())
     torch.testing.assert_close((outs, gradients), expected[:2], atol=1e-5, rtol=1e-4)
 

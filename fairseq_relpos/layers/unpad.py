@@ -65,7 +65,7 @@ def _forward(layer, x_TBE, encoder_padding_mask, *args, **kwargs):
     if encoder_padding_mask is None:
         return layer.forward_of_all(x_TBE, encoder_padding_mask, *args, **kwargs)
     attention = layer.self_attn
-    attention.real_tokens = attention.current_pass.positions.real_tokens()
+    attention.real_tokens = attention.current_pass.positions.once(RealTokens)
     try:
         x_N1E = layer.forward_of_all(attention.real_tokens.pack(x_TBE), encoder_padding_mask, *args, **kwargs)
         return attention.real_tokens.spread(x_N1E)

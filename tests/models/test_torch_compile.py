@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import roberta, sentences, transformer, translation_batch
 
-from fairseq_relpos import around_attention
+from fairseq_relpos.layers import torch_compile
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
@@ -13,10 +13,10 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.
 def own_compiler(monkeypatch):
     """Nothing that another test has compiled."""
     torch._dynamo.reset()
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         yield
-    around_attention._compiled.cache_clear()
+    torch_compile._compiled.cache_clear()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_relpos.backends import Auto, Mask
 from fairseq_relpos.backends.lean import Lean
-from fairseq_relpos.backends.trial import difference
+from fairseq_relpos.backends.self_check import difference
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions

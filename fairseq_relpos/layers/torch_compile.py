@@ -9,7 +9,7 @@ import functools
 
 import torch
 
-from .attention import RelPosMultiheadAttention
+from ..mends.replace import put
 
 #: of a layer that may be compiled
 FORMS = 64
@@ -23,7 +23,7 @@ def compile_around_attention(layer):
 def _forward(layer, *args, **kwargs):
     if not layer.training:
         return _as_it_is(layer, *args, **kwargs)
-    compiled = _compiled()
+    compiled = _compiled(type(layer.self_attn))
     from torch._dynamo.exc import BackendCompilerFailed
 
     try:
@@ -41,13 +41,13 @@ def _as_it_is(layer, *args, **kwargs):
 
 
 @functools.cache
-def _compiled():
+def _compiled(attention):
+    """attention: the class of the layers' attention."""
     # here and not above: it makes torch import its compiler, which takes a second
     for name in ("forward", "_get_input_buffer"):
-        method = getattr(RelPosMultiheadAttention, name)
-        setattr(RelPosMultiheadAttention, name, torch.compiler.disable(method))
+        setattr(attention, name, torch.compiler.disable(getattr(attention, name)))
     # encoder or decoder, pads or none, one sentence or several: each is a form of its own, and beyond
     # torch's limit of 8 the rest would run as it is
     limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
-    setattr(torch._dynamo.config, limit, max(FORMS, getattr(torch._dynamo.config, limit)))
+    put(torch._dynamo.config, limit, max(FORMS, getattr(torch._dynamo.config, limit)), "compiled-forms")
     return torch.compile(_as_it_is, dynamic=True)

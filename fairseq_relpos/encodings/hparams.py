@@ -1,0 +1,95 @@
+"""Hyperparameters of an encoding: what its constructor accepts, and their text forms."""
+
+import inspect
+import math
+from typing import Literal, get_args, get_origin
+
+
+def hyperparameters(cls) -> dict[str, inspect.Parameter]:
+    """Name -> parameter with type and default, as the constructor declares them. A
+    trailing underscore, for Python's own words, is not part of the name."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
+    return {p.name.rstrip("_"): p for p in parameters}
+
+
+def python_name(cls, key):
+    return hyperparameters(cls)[key].name
+
+
+def parse_hparams(text: str) -> dict[str, str]:
+    """ "a=1 b=2" -> {"a": "1", "b": "2"}"""
+    pairs = {}
+    for item in (text or "").split():
+        key, sign, value = item.partition("=")
+        if not (key and sign and value):
+            raise ValueError(
+                f'hyperparameter {item!r} is not of the form name=value (for example "max_distance=128 num_buckets=32")'
+            )
+        if key in pairs:
+            raise ValueError(f"hyperparameter {key} is given twice")
+        pairs[key] = value
+    return pairs
+
+
+def to_text(value) -> str:
+    """The text form of a hyperparameter, which ``build`` reads back."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(to_text, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def convert(name, key, value, kind):
+    if get_origin(kind) is Literal:
+        if str(value) in get_args(kind):
+            return str(value)
+    else:
+        try:
+            return _READERS[kind][1](value)
+        except (ValueError, TypeError):
+            pass
+    raise ValueError(f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}")
+
+
+def accepted_values(kind) -> str:
+    """In words: what a hyperparameter of this type may be."""
+    return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
+
+
+def _read_bool(value):
+    text = str(value).lower()
+    if text not in ("true", "1", "yes", "false", "0", "no"):
+        raise ValueError
+    return text in ("true", "1", "yes")
+
+
+def _read_int(value):
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _read_float(value):
+    if not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _read_ints(value):
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(_read_int(part) for part in parts)
+
+
+def _read_optional_int(value):
+    return None if value is None or value == "None" else _read_int(value)
+
+
+_READERS = {
+    bool: ("True or False", _read_bool),
+    int: ("an integer", _read_int),
+    int | None: ("an integer", _read_optional_int),
+    float: ("a finite number", _read_float),
+    str: ("text", str),
+    tuple: ("integers with commas between, such as 32,4", _read_ints),
+}

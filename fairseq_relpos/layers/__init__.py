@@ -1,0 +1,24 @@
+"""What is wrapped around a layer of fairseq. Each wrap replaces ``layer.forward``; the last one is the outermost.
+
+1. ``torch_compile`` (--torch-compile): compiles what is around the attention, so it must see the layer itself.
+2. ``unpad`` (--unpad): gives the compiled layer real tokens alone, in an encoder.
+3. ``checkpointing`` (--checkpoint-activations): recomputes all of that in backward.
+"""
+
+from torch import nn
+
+from .checkpointing import recompute_in_backward
+from .torch_compile import compile_around_attention
+from .unpad import run_on_real_tokens
+
+
+def wrap(
+    layer: nn.Module, causal: bool, torch_compile: bool, unpad: bool, checkpoint_activations: bool, offload: bool
+) -> None:
+    """Wraps an encoder or decoder layer as asked, in the order above."""
+    if torch_compile:
+        compile_around_attention(layer)
+    if unpad and not causal:
+        run_on_real_tokens(layer)
+    if checkpoint_activations:
+        recompute_in_backward(layer, offload)

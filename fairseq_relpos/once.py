@@ -1,0 +1,9 @@
+"""A line in the log, once a process."""
+
+import functools
+import logging
+
+
+@functools.cache
+def log_once(logger: logging.Logger, message: str, level: int = logging.INFO):
+    logger.log(level, message)
