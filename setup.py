@@ -17,7 +17,7 @@ ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
 TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST]
 # The kernels' tests run in its interpreter. A CUDA build of torch brings its own.
 TRITON = ["triton>=3.3; platform_system == 'Linux'"]
-DEV = TEST + TRITON + ["ruff>=0.5"]
+DEV = TEST + TRITON + ["ruff>=0.5", "mypy>=1.10"]
 
 setup(
     name="fairseq_relpos",
