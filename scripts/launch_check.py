@@ -4,13 +4,15 @@ without a word and then says how many, not which, are missing.
     python scripts/launch_check.py ADDRESS PORT NODE_RANK NODES
 """
 
+import contextlib
 import socket
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fairseq_relpos.mends.joining import call_the_roll, join_timeout, open_store, wait_for_all  # noqa: E402
+from fairseq_relpos.mends.joining import FAREWELL_SECONDS, call_the_roll, join_timeout, open_store, wait_for_all  # noqa: E402
 
 
 def main(address, port, node_rank, nodes):
@@ -37,11 +39,17 @@ def refuse_taken_port(port):
 
 
 def say_goodbye(store, node_rank, nodes):
-    """Node 0 serves the store until the others have read it: torchrun needs the port next."""
-    if node_rank > 0:
-        store.set(f"left/{node_rank}", "")
+    """Node 0 serves the store until the others have read it: torchrun needs the port next. The others wait until that
+    store has ended, or their torchrun would join it and not torchrun's own."""
+    if node_rank == 0:
+        wait_for_all(store, [f"left/{other}" for other in range(1, nodes)])
         return
-    wait_for_all(store, [f"left/{other}" for other in range(1, nodes)])
+    left = [f"left/{node_rank}"]
+    store.set(*left, "")
+    deadline = time.monotonic() + FAREWELL_SECONDS
+    with contextlib.suppress(RuntimeError):  # the connection is lost
+        while store.check(left) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
 
 if __name__ == "__main__":

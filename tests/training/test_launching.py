@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -462,6 +463,7 @@ def check(monkeypatch):
     spec = importlib.util.spec_from_file_location("launch_check", ROOT / "scripts/launch_check.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "launch_check", module)
     return lambda port, node_rank: module.main("127.0.0.1", port, node_rank, 2)
 
 
@@ -487,9 +489,18 @@ def test_launch_check_lets_nodes_go_on_that_have_all_come_and_frees_the_port(che
     monkeypatch.setenv(joining.TIMEOUT_VARIABLE, "60")
     port = free_port()
     other = threading.Thread(target=check, args=(port, 1))
+    waits = []
+
+    def serve_a_little_longer(*arguments):
+        joining.wait_for_all(*arguments)
+        time.sleep(0.5)
+        waits.append(other.is_alive())  # or its torchrun would join a store that is about to end
+
+    monkeypatch.setattr(sys.modules["launch_check"], "wait_for_all", serve_a_little_longer)
     other.start()
     check(port, 0)
     other.join(60)
+    assert waits == [True] and not other.is_alive()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("", port))
