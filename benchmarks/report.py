@@ -230,6 +230,15 @@ def fairseq_tests(settings, rows):
     return title, fairseq_tests_table(rows)
 
 
+def mends(settings, rows):
+    failed = sum(row["passes"] and not row["passes without"] for row in rows)
+    title = (
+        f"The mends of fairseq: of {len(rows)} the test of {failed} passes with all mends and fails without that one."
+    )
+    lines = [f"| `{row['mend']}` | `{row['test']}` | {'no' if row['passes without'] else 'yes'} |" for row in rows]
+    return title, ["| mend | test | fails without it |", "|---|---|---|", *lines]
+
+
 def wrong_calls(settings, rows):
     title = (
         f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). "
@@ -299,6 +308,7 @@ SECTIONS = {
     "process_ends": process_ends,
     "signal_storm": signal_storm,
     "fairseq_tests": fairseq_tests,
+    "mends": mends,
     "wrong_calls": wrong_calls,
 }
 

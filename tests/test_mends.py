@@ -1,6 +1,7 @@
 """fairseq_relpos.mends: every change of fairseq has a name and a switch, and without them fairseq is stock."""
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq_data import binarise, binarise_translation, masked_lm
+from forked import Run
 
 import fairseq_relpos
 from fairseq_relpos.mends import catalogue, switches
@@ -98,6 +101,44 @@ def test_in_a_program_the_flag_comes_too_late_where_it_would_change_something(ch
     assert not hasattr(settings, "mends")
     with pytest.raises(ValueError, match="--mends needed comes too late in this program.*: set the variable"):
         switches.refuse_a_late_flag(argparse.Namespace(mends="needed"))
+
+
+def test_help_shows_the_flag(tmp_path):
+    run = Run(["data", "--user-dir", USER_DIR, "--help"], tmp_path / "log")
+    assert run.wait() == 0 and "--mends all|needed|-NAME,-NAME" in run.printed()
+
+
+def test_the_vocabulary_of_whole_words_is_found_beside_the_data(tmp_path):
+    task = MaskedLMTask.__new__(MaskedLMTask)
+    task.cfg = argparse.Namespace(data=str(tmp_path))
+    with pytest.raises(ValueError, match="--mask-whole-words: .* put spm.model there, or encoder.json and vocab.bpe"):
+        _ = task.args
+    (tmp_path / "spm.model").touch()
+    assert task.args.bpe == "sentencepiece" and task.args.sentencepiece_model == str(tmp_path / "spm.model")
+
+
+def test_a_metric_that_no_validation_has_is_named(data, tmp_path):
+    more = ["--best-checkpoint-metric", "nosuch", "--max-update", 1]
+    run = Run(masked_lm(data, tmp_path / "run", USER_DIR, *more), tmp_path / "log")
+    assert run.wait() == 1
+    assert (
+        run.printed()
+        .splitlines()[-1]
+        .startswith("fairseq_relpos: error: --best-checkpoint-metric nosuch: the validation has no such number")
+    )
+
+
+def test_each_mend_has_a_test_that_fails_without_it():
+    """benchmarks/mends.py runs them without it."""
+    spec = importlib.util.spec_from_file_location("mends_benchmark", TESTS.parent / "benchmarks" / "mends.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TESTS.parent / "benchmarks"))
+        benchmark = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(benchmark)
+    assert set(benchmark.TESTS) == set(BY_NAME)
+    for test in benchmark.TESTS.values():
+        file, _, name = test.partition("::")
+        assert f"def {name}" in (TESTS / file).read_text(encoding="utf-8"), test
 
 
 # what is really replaced

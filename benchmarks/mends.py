@@ -1,0 +1,115 @@
+"""Whether each mend of fairseq does something that a test sees: without it, its test has to fail.
+
+    python benchmarks/mends.py --json benchmarks/results/mends.json [NAME...]
+
+Each test runs twice, with all mends and with FAIRSEQ_RELPOS_MENDS=-NAME. The exit code is 1 if one fails with all of
+them, or passes without its mend.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from machine import machine
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: name of a mend -> the test that fails without it
+TESTS = {
+    "switches": "test_mends.py::test_help_shows_the_flag",
+    "numpy-compat": "test_compat.py::test_each_epoch_is_logged_once",
+    "length-buckets": "test_compat.py::test_lengths_are_bucketed",
+    "bitarray-rindex": "test_compat.py::test_huffman_coded_sentences_are_read",
+    "checkpoint-classes": "test_compat.py::test_from_pretrained_loads_a_checkpoint",
+    "bf16-without-tpu": "test_compat.py::test_bf16_means_a_tpu_only_if_one_is_asked_for",
+    "whole-word-masks": "test_mends.py::test_the_vocabulary_of_whole_words_is_found_beside_the_data",
+    "launcher": "test_compat.py::test_torchrun_with_one_gpu_per_node_joins_the_ranks",
+    "new-masks": "training/test_saving.py::test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch",
+    "same-batches": "training/test_saving.py::"
+    "test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batches",
+    "every-batch-counts": "training/test_launching.py::"
+    "test_the_last_update_of_an_epoch_counts_the_batches_that_there_are",
+    "given-adam-settings": "training/test_torch_adamw.py::test_a_resume_takes_the_settings_of_the_command",
+    "full-weights": "training/test_saving.py::test_half_precision_goes_on_from_the_weights_that_it_had",
+    "unscale-once": "training/test_torch_adamw.py::test_gradients_are_divided_by_the_loss_scale_once",
+    "loss-scaler": "training/test_saving.py::test_the_loss_scale_grows_as_if_the_run_had_not_stopped",
+    "half-precision-on-cpus": "training/test_stopping.py::test_amp_on_a_cpu_computes_in_bfloat16",
+    "patience": "training/test_saving.py::test_patience_goes_on",
+    "no-more-updates": "training/test_saving.py::test_a_finished_run_makes_no_further_update",
+    "nonfinite": "training/test_stopping.py::test_nan_names_update_rank_sentences_and_module",
+    "join": "training/test_launching.py::test_ranks_that_do_not_come_are_named",
+    "agreement": "training/test_launching.py::test_ranks_with_other_settings_are_named",
+    "read-together": "training/test_launching.py::"
+    "test_what_fails_on_one_rank_ends_the_others_in_one_line_that_names_it",
+    "validate-on-ranks": "test_compat.py::test_validation_on_two_ranks_equals_one_rank",
+    "whole-files": "training/test_saving.py::test_a_full_disk_is_named_and_leaves_what_was_there",
+    "last-whole-checkpoint": "training/test_saving.py::test_a_damaged_last_checkpoint_is_replaced_by_the_one_before",
+    "checked-checkpoints": "test_compat.py::test_training_from_a_hostile_checkpoint_ends_in_one_line",
+    "order-of-data": "training/test_saving.py::test_resuming_with_other_batches_in_an_epoch_is_refused",
+    "other-adam": "training/test_torch_adamw.py::test_a_training_goes_on_with_the_other",
+    "signals": "training/test_stopping.py::test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been",
+    "end-threads": "training/test_ending.py",
+    "compiled-forms": "models/test_torch_compile.py::test_every_form_of_a_batch_is_compiled",
+    "position-log": "training/test_watching.py::test_tensorboard_has_speed_scale_gradients_norms_and_pictures",
+    "one-line-errors": "test_compat.py::test_missing_data_is_one_line",
+    "warnings": "test_compat.py::test_training_and_validation_print_no_meaningless_warning",
+    "root-logger": "test_compat.py::test_importing_the_plugin_leaves_logging_as_it_was",
+    "log-once": "test_compat.py::test_each_epoch_is_logged_once",
+    "tensorboard-once": "training/test_watching.py::test_a_missing_tensorboard_is_said_once",
+    "not-alone": "test_compat.py::test_training_alone_in_each_rank_is_refused",
+    "number-of-ranks": "test_compat.py::test_another_number_of_ranks_than_asked_for_is_refused",
+    "launcher-variables": "wrong_input/test_values.py::test_a_launchers_variable_that_is_no_such_number_is_named",
+    "iopath": "test_compat.py::test_asynchronous_writing_without_iopath_is_refused",
+    "parameters-without-gradient": "training/test_launching.py::test_parameters_that_ddp_would_wait_for_are_named",
+    "lost-samples": "test_compat.py::test_samples_that_validation_loses_are_reported_once",
+    "long-samples": "test_compat.py::test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left",
+    "sacrebleu": "test_translation_commands.py::test_sacrebleu_that_would_be_no_sacrebleu_is_refused",
+    "utf8-input": "test_translation_commands.py::test_interactive_translates_and_refuses_what_is_not_utf8",
+    "starting-file": "test_wrong_input.py::"
+    "test_a_missing_file_to_start_from_is_an_error_and_a_missing_last_checkpoint_is_none",
+    "nearest-names": "test_wrong_input.py::test_an_unknown_name_or_flag_is_one_line_with_the_nearest",
+    "no-default": "test_wrong_input.py::test_training_and_validation_without_a_batch_size_or_a_path_are_refused",
+    "missing-flags": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
+    "ranges": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
+    "overrides": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
+    "texts": "test_wrong_input.py::test_preprocess_refuses_what_is_no_text_before_it_writes_anything",
+    "dictionaries": "test_wrong_input.py::test_a_file_that_is_no_dictionary_is_named",
+    "damaged-data": "test_wrong_input.py::test_damaged_data_ends_training_and_translating_in_one_line",
+    "arch-of-task": "test_wrong_input.py::test_an_architecture_of_another_task_is_refused_before_it_is_built",
+    "first-batch": "test_mends.py::test_a_metric_that_no_validation_has_is_named",
+    "from-pretrained": "test_wrong_input.py::test_from_pretrained_names_what_is_missing",
+}
+
+
+def passes(test, mends):
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "--no-header", f"tests/{test}"]
+    given = {**os.environ, "FAIRSEQ_RELPOS_MENDS": mends, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
+    if done.returncode not in (0, 1):  # 1: tests have failed
+        raise SystemExit(f"mends: {test} cannot be run with {mends}: {done.stdout[-2000:]}")
+    return done.returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these mends alone (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    args = parser.parse_args()
+    rows = []
+    for name in tqdm(args.names or TESTS, unit="mend"):
+        with_all, without = passes(TESTS[name], "all"), passes(TESTS[name], f"-{name}")
+        rows.append({"mend": name, "test": TESTS[name], "passes": with_all, "passes without": without})
+        if not with_all or without:
+            tqdm.write(f"{name}: passes with all: {with_all}, without it: {without} ({TESTS[name]})")
+    if args.json:
+        result = {"benchmark": "mends", "machine": machine(), "settings": {}, "rows": rows}
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    return int(any(not row["passes"] or row["passes without"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
