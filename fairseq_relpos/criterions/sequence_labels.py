@@ -1,7 +1,9 @@
 """Cross-entropy of classes, squared error of numbers, and how many are right."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -24,7 +26,9 @@ class SequenceLabelsCriterion(FairseqCriterion):
         super().__init__(task)
         self.tolerance = tolerance
 
-    def forward(self, model, sample, reduce=True):
+    def forward(
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
         target_B = sample["target"]
         output_BV = model(**sample["net_input"]).float()
         if target_B.is_floating_point():
@@ -48,7 +52,7 @@ class SequenceLabelsCriterion(FairseqCriterion):
         )
 
     @staticmethod
-    def reduce_metrics(logging_outputs):
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         def total(key):
             return utils.item(sum(log.get(key, 0) for log in logging_outputs))
 
@@ -57,5 +61,5 @@ class SequenceLabelsCriterion(FairseqCriterion):
         metrics.log_scalar("accuracy", total("right") / count, count, round=4)
 
     @staticmethod
-    def logging_outputs_can_be_summed():
+    def logging_outputs_can_be_summed() -> bool:
         return True

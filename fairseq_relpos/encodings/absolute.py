@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..positions import Positions
 from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
 
 
@@ -19,12 +20,12 @@ class NoPositions(PositionEncoding):
     Cost: none.
     """
 
-    def shared(self, pos):
+    def shared(self, pos: Positions) -> None:
         """Nothing, also in a layer that --position-layers leaves out of another encoding's stack."""
         return None
 
 
-def position_rows(tokens_BT, padding_idx, pos=None):
+def position_rows(tokens_BT: torch.Tensor, padding_idx: int, pos: Positions | None = None) -> torch.Tensor:
     """fairseq's numbering: pads read row padding_idx, the n-th real token row
     padding_idx + n, whichever side the padding is on. pos: of its queries only, at the positions
     that it may have been given."""
@@ -45,7 +46,7 @@ class LearnedPositions(StackPart):
         with torch.no_grad():
             self.weight[dims.padding_idx].zero_()
 
-    def embed(self, tokens_BT, pos=None):
+    def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor:
         pad = self.dims.padding_idx
         return F.embedding(position_rows(tokens_BT, pad, pos), self.weight, padding_idx=pad)
 
@@ -64,7 +65,7 @@ class Learned(PositionEncoding):
 
     stock_positions = "learned"
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return LearnedPositions(self.dims)
 
 
@@ -76,13 +77,13 @@ class SinusoidalPositions(StackPart):
         # follows the model's device and dtype, as fairseq's table does
         self.register_buffer("like_model", torch.empty(0), persistent=False)
 
-    def embed(self, tokens_BT, pos=None):
+    def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor:
         rows_BT = position_rows(tokens_BT, self.dims.padding_idx, pos)
         length = tokens_BT.size(1)
         table = self.table(length) if pos is None else pos.remember(self, self.table)
         return F.embedding(rows_BT, table)
 
-    def table(self, length):
+    def table(self, length: int) -> torch.Tensor:
         """At least what ``length`` tokens read; rows do not depend on how many there are."""
         pad = self.dims.padding_idx
         rows = max(64, 1 << (pad + length).bit_length())
@@ -96,7 +97,7 @@ def _kept_sinusoids(rows, dim, padding_idx, dtype, device):
         return sinusoids(rows, dim, padding_idx).to(device, dtype)
 
 
-def sinusoids(rows, dim, padding_idx):
+def sinusoids(rows: int, dim: int, padding_idx: int) -> torch.Tensor:
     """fairseq's table, in float32 as there, so that results agree to the last bit:
     sin of all frequencies, then cos, a zero row for the pad."""
     half = dim // 2
@@ -121,5 +122,5 @@ class Sinusoidal(PositionEncoding):
 
     stock_positions = "sinusoidal"
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return SinusoidalPositions(self.dims)

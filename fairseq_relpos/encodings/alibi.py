@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from ..terms import full_precision
-from .base import PositionEncoding, register
+from .base import PositionEncoding, StackPart, register
 from .tables import DistanceBias
 
 
-def slopes(num_heads):
+def slopes(num_heads: int) -> torch.Tensor:
     """The authors' rule: 2^(-8h/H) for h = 1..H where H is a power of two; else those of the
     next lower power of two, then every other one of the next higher."""
     power = 2 ** (num_heads.bit_length() - 1)
@@ -31,7 +31,7 @@ class FixedSlopes(DistanceBias):
         super().__init__(dims)
         self.right = right
 
-    def bias_row(self, offset_R):
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         distance_R = offset_R.abs() + self.right * (offset_R > 0)
         slope_H = _slopes_on(offset_R.device, self.dims.num_heads)
         return (-slope_H[:, None] * distance_R).to(torch.get_default_dtype())
@@ -44,7 +44,7 @@ class TrainedSlopes(DistanceBias):
         start = slopes(dims.num_heads).to(torch.get_default_dtype())
         self.slope = nn.Parameter(start[:, None].repeat(1, sides))
 
-    def bias_row(self, offset_R):
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         slope = full_precision(self.slope)
         left, right = slope[:, :1], slope[:, -1:]
         return -torch.where(offset_R > 0, right, left) * offset_R.abs()
@@ -67,7 +67,7 @@ class ALiBi(PositionEncoding):
         super().__init__(dims)
         self.form = form
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         if self.form == "trained":
             return TrainedSlopes(self.dims)
         return FixedSlopes(self.dims, right=0.5 if self.form == "asymmetric" else 0.0)
@@ -81,7 +81,7 @@ class LogKernel(DistanceBias):
         r = torch.empty(2, dims.num_heads).uniform_(0, 1) * torch.tensor([[2.0], [1.0]])
         self.r = nn.Parameter(r.expm1().log())
 
-    def bias_row(self, offset_R):
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         r1, r2 = nn.functional.softplus(full_precision(self.r))[..., None]
         return -r1 * torch.log1p(r2 * offset_R.abs())
 
@@ -102,5 +102,5 @@ class KerpleLog(PositionEncoding):
         super().__init__(dims)
         self.per_layer = per_layer
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return LogKernel(self.dims)

@@ -1,12 +1,13 @@
 """AT5: a scalar bias with a learned bucket function (Wu et al. 2021)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..positions import Positions
 from ..rows import Clipped
 from ..terms import Bias, at_pairs, full_precision, over_offsets, toeplitz
 from .base import PositionEncoding, StackPart, normal_table, register
@@ -28,7 +29,7 @@ class PerHeadMLP(nn.Module):
         self.activation = {"relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[activation]
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_HR):
+    def forward(self, x_HR: torch.Tensor) -> torch.Tensor:
         x = x_HR[..., None]
         last = len(self.weights) - 1
         for step, (weight, bias) in enumerate(zip(self.weights, self.biases)):
@@ -38,7 +39,7 @@ class PerHeadMLP(nn.Module):
         return x[..., 0]
 
 
-def glorot(num_heads, fan_in, fan_out):
+def glorot(num_heads: int, fan_in: int, fan_out: int) -> nn.Parameter:
     limit = math.sqrt(6 / (fan_in + fan_out))
     return nn.Parameter(torch.empty(num_heads, fan_in, fan_out).uniform_(-limit, limit))
 
@@ -56,7 +57,7 @@ class AdaptiveBias(StackPart):
         )
         self.mlp = nn.ModuleDict({s: PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout) for s in sides})
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         if self.length != "input":
             return pos.remember(self, self.bias)
         if pos.given:
@@ -70,22 +71,22 @@ class AdaptiveBias(StackPart):
             )
         )
 
-    def by_document(self, pos):
+    def by_document(self, pos: Positions) -> Bias:
         """length=input where positions are given: n is the number of tokens of each document."""
         rows = Clipped(max(pos.span - 1, 1))
         lengths_BS = pos.real_lengths_B()[:, None] if pos.documents_BS is None else pos.document_lengths_BS()
-        total = 0
+        total = self.gamma["negative"].new_zeros(())
         for n in lengths_BS.unique().tolist():
             if n > 0:  # a document of pads alone
                 bias = at_pairs(self.bias_row(pos.span - 1, n), rows(pos.offset_BTS()))
                 total = total + bias * (lengths_BS == n)[:, None, -pos.tgt_len :, None]
         return Bias(bias=total)
 
-    def bias(self, length):
+    def bias(self, length: int) -> Bias:
         rows = Clipped(max(length - 1, 1))
         return Bias(rows=rows, bias_row=self.bias_row(length - 1, self.length))
 
-    def bias_row(self, reach, n):
+    def bias_row(self, reach: int, n: Any) -> torch.Tensor:
         """b over the offsets -reach .. reach, at least one to each side, [H, R]."""
         reach = max(reach, 1)
         device = self.gamma["negative"].device
@@ -96,7 +97,7 @@ class AdaptiveBias(StackPart):
             values.append(self.side("positive", torch.arange(1, reach + 1, device=device), n))
         return torch.cat(values, 1)
 
-    def side(self, side, distance_R, n):
+    def side(self, side: str, distance_R: torch.Tensor, n: Any) -> torch.Tensor:
         gamma_H = full_precision(self.gamma[side])
         ramp_HR = gamma_H.relu()[:, None] * (distance_R.to(gamma_H) / n)
         return self.mlp[side](1 - torch.exp(-ramp_HR))
@@ -144,11 +145,11 @@ class AT5(PositionEncoding):
         self.per_layer = per_layer
         self.resolve(length=self.length)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return AdaptiveBias(self.dims, self.gamma_range, *self.mlp_options, self.length)
 
 
-def positive_length(text, max_len):
+def positive_length(text: str | int, max_len: int) -> int:
     if text == "max":
         return max_len
     if not str(text).isdigit() or int(text) < 1:
@@ -156,13 +157,13 @@ def positive_length(text, max_len):
     return int(text)
 
 
-def check_hidden(hidden):
+def check_hidden(hidden: tuple[int, ...]) -> tuple[int, ...]:
     if len(hidden) != 2 or min(hidden) < 1:
         raise ValueError(f"hidden={hidden}: two sizes of at least 1 are needed, such as 32,4")
     return hidden
 
 
-def check_dropout(p):
+def check_dropout(p: float) -> float:
     if not 0 <= p < 1:
         raise ValueError(f"mlp_dropout={p}: a probability from 0 to below 1 is needed")
     return p
@@ -177,10 +178,10 @@ class AdaptiveBiasWithoutBuckets(StackPart):
         self.t = normal_table(rows.count, dims.num_heads)
         self.mlp = PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout)
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         return pos.remember(self, lambda length: self.bias())
 
-    def bias(self):
+    def bias(self) -> Bias:
         return Bias(rows=self.rows, bias_row=self.mlp(full_precision(self.t).mT.sigmoid()))
 
 
@@ -215,5 +216,5 @@ class AT5NoBuckets(PositionEncoding):
         self.per_layer = per_layer
         self.resolve(max_distance=k)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return AdaptiveBiasWithoutBuckets(self.dims, self.rows, *self.mlp_options)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,11 +78,11 @@ class StackPart(nn.Module):
         self.max_positions = dims.max_len
         self.current_pass = CurrentPass()
         #: a backend's once-per-pass work on a shared Bias: (bias, pos) -> bias
-        self.prepare_bias = None
+        self.prepare_bias: Callable[[Bias, Positions], Bias] | None = None
         #: fairseq adds the result unseen in encoders, where "nothing" must be 0
         self.nothing_to_add = None if dims.causal else 0
 
-    def embed(self, tokens_BT, pos: Positions | None = None) -> torch.Tensor | None:
+    def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor | None:
         """What is added to the token embeddings, [B, T, E] or None. pos: of a decoding step
         only the newest token, [B, 1, E]."""
         return None
@@ -91,7 +92,9 @@ class StackPart(nn.Module):
         the encoding's own ``terms`` understands, or None."""
         return None
 
-    def forward(self, tokens_BT, incremental_state=None, **unused):
+    def forward(
+        self, tokens_BT: torch.Tensor, incremental_state: dict[str, Any] | None = None, **unused: Any
+    ) -> torch.Tensor | int | None:
         length = tokens_BT.size(1)
         decoding = incremental_state is not None
         pos = Positions.of(
@@ -99,7 +102,7 @@ class StackPart(nn.Module):
             length,
             padding_BS=tokens_BT.eq(self.dims.padding_idx),
             # its own key: fairseq reorders its caches with the beam and leaves this alone
-            memory=incremental_state.setdefault(MEMORY, {}) if decoding else None,
+            memory=None if incremental_state is None else incremental_state.setdefault(MEMORY, {}),
             **self.current_pass.given,
         )
         self.check_positions(pos)
@@ -111,7 +114,9 @@ class StackPart(nn.Module):
         return self.nothing_to_add if added is None else added
 
     @contextlib.contextmanager
-    def given(self, position_ids: torch.Tensor | None = None, document_ids: torch.Tensor | None = None):
+    def given(
+        self, position_ids: torch.Tensor | None = None, document_ids: torch.Tensor | None = None
+    ) -> Iterator[None]:
         """The stack's forward passes within this block have these token positions and documents, [B, T]
         each, in place of those that the tokens' slots say; see ``Positions``."""
         before = self.current_pass.given
@@ -128,7 +133,7 @@ class StackPart(nn.Module):
             offset_BTS = pos.moved_offset_BTS() if isinstance(shared, Bias) else None
             return shared if offset_BTS is None else shared.at_offsets(offset_BTS)
 
-    def check_positions(self, pos: Positions):
+    def check_positions(self, pos: Positions) -> None:
         """ValueError where a token has no absolute position."""
         if pos.given and self.hard_limit is not None and pos.span > self.hard_limit:
             raise ValueError(
@@ -138,7 +143,7 @@ class StackPart(nn.Module):
             )
         self.check_length(pos.span)
 
-    def check_length(self, length: int):
+    def check_length(self, length: int) -> None:
         if self.hard_limit is not None and length > self.hard_limit:
             raise ValueError(
                 f"a sequence of {length} tokens, but this position encoding has "
@@ -147,7 +152,7 @@ class StackPart(nn.Module):
             )
 
 
-def at_given_positions(terms):
+def at_given_positions(terms: Callable[..., Terms]) -> Callable[..., Terms]:
     """An encoding declares tables over the offset. Here they are read at the offset of each pair where
     positions are given, so that no encoding has to think of it."""
 
@@ -218,19 +223,20 @@ class PositionEncoding(nn.Module):
         """Build what all layers share."""
         return StackPart(self.dims)
 
-    def use_content_projections(self, q_proj, k_proj):
+    def use_content_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         """The layer's own W^Q and W^K, for a method that projects positions with them."""
 
-    def resolve(self, **hparams):
+    def resolve(self, **hparams: Any) -> None:
         """Record what a default that depends on the dimensions became."""
         self._resolved = hparams
 
     _resolved: dict[str, Any] = {}
 
-    def embed(self, tokens_BT, pos: Positions | None = None) -> torch.Tensor | None:
+    def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor | None:
         """What joins the token embeddings, [B, T, E] or None. pos: of its queries, whose positions
         may be given."""
         self._input_part_is_known = True
+        assert self.stack is not None, "only a joined encoding, which ``build`` makes, has an input part"
         return self.stack.embed(tokens_BT) if pos is None else self.stack.embed(tokens_BT, pos)
 
     def shared(self, pos: Positions) -> Any:
@@ -240,18 +246,18 @@ class PositionEncoding(nn.Module):
             return self.stack.evaluate(pos)
         return pos.shared
 
-    def terms(self, q_BHTD, k_BHSD, pos: Positions) -> Terms:
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         """e_ij in the normal form. q, k: projected, unscaled, [B, H, T|S, D]."""
         return Terms.with_bias(q_BHTD, k_BHSD, self.scale, self.shared(pos))
 
-    def logits(self, q_BHTD, k_BHSD, pos: Positions) -> torch.Tensor:
+    def logits(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> torch.Tensor:
         """e_BHTS, scaled, before masking, float32 at least. What ``embed`` adds to the input reaches it
         through q and k alone."""
         if self.stack is not None and type(self.stack).embed is not StackPart.embed:
             self.warn_of_the_input_part()
         return evaluate(self.terms(q_BHTD, k_BHSD, pos))
 
-    def warn_of_the_input_part(self):
+    def warn_of_the_input_part(self) -> None:
         """Once, unless ``embed`` has been called: the logits would lack these positions in silence."""
         if not self._input_part_is_known:
             self._input_part_is_known = True
@@ -269,7 +275,7 @@ class PositionEncoding(nn.Module):
         return "|".join([f"pe:{self.name}", *parts])
 
 
-def register(name: str, *papers: str):
+def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], type["PositionEncoding"]]:
     """Class decorator: make an encoding known under this name. papers: keys of references.bib, first
     the one that proposes the method, then the others that the docstring's source names."""
 
@@ -283,14 +289,14 @@ def register(name: str, *papers: str):
     return add
 
 
-def build(name: str, dims: Dims, **hparams) -> PositionEncoding:
+def build(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
     """A self-contained encoding: layer part and stack part in one module."""
     encoding = build_layer_part(name, dims, **hparams)
     encoding.stack = encoding.make_stack()
     return encoding
 
 
-def build_layer_part(name: str, dims: Dims, **hparams) -> PositionEncoding:
+def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
     """The layer part alone; hyperparameters may be values or their text forms."""
     cls = find(name)
     check_serves(name, dims.causal)
@@ -323,14 +329,14 @@ def names_for(causal: bool) -> list[str]:
     return sorted(name for name, cls in ENCODINGS.items() if causal or cls.causal_only is None)
 
 
-def check_serves(name: str, causal: bool):
+def check_serves(name: str, causal: bool) -> None:
     """ValueError where a stack of this kind cannot have the encoding."""
     why = find(name).causal_only
     if why and not causal:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")
 
 
-def normal_table(*shape) -> nn.Parameter:
+def normal_table(*shape: int) -> nn.Parameter:
     """A table with N(0, 0.02). A bare Parameter, because fairseq's BERT initialisation
     overwrites every Embedding and Linear that it finds."""
     return nn.Parameter(torch.empty(*shape).normal_(0, INIT_STD))

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from ..positions import Positions
 from ..terms import Terms, by_table, full_precision
 from .base import PositionEncoding, register
 from .tables import Heads
@@ -41,12 +42,12 @@ class CoPE(PositionEncoding):
         tables = 1 if heads == "shared" else dims.num_heads
         self.e = nn.Parameter(torch.zeros(npos_max, tables * dims.head_dim))
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         with torch.autocast(q_BHTD.device.type, enabled=False):
             bias = self.bias(*full_precision(q_BHTD, k_BHSD, self.e))
         return Terms(q_BHTD, k_BHSD, self.scale, bias=bias)
 
-    def bias(self, q_BHTD, k_BHSD, e):
+    def bias(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
         """q_i.e[p_ij]. All keys up to the query count, which a decoding step has in its cache."""
         gates = torch.sigmoid(self.gate_scale * q_BHTD @ k_BHSD.mT).tril(k_BHSD.size(2) - q_BHTD.size(2))
         p = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(e) - 1)

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..positions import Positions
 from ..rows import Clipped, QueryMinusKey
-from ..terms import Terms, full_precision
+from ..terms import Rows, Terms, full_precision
 from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
 from .tables import unclipped
 
@@ -20,7 +21,7 @@ class SharedTable(StackPart):
         self.a = normal_table(rows, dims.embed_dim)
         self.layer_norm = nn.LayerNorm(dims.embed_dim, eps=1e-7) if norm_table else None
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> torch.Tensor:
         a, norm = full_precision(self.a), self.layer_norm
         if norm is None:
             return a
@@ -28,7 +29,7 @@ class SharedTable(StackPart):
         return F.layer_norm(a, norm.normalized_shape, weight, bias, norm.eps)
 
 
-def projection(width, bias):
+def projection(width: int, bias: bool) -> nn.Linear:
     linear = nn.Linear(width, width, bias=bias)
     nn.init.normal_(linear.weight, std=INIT_STD)
     if bias:
@@ -75,6 +76,8 @@ class DeBERTa(PositionEncoding):
         self.scale = ((1 + len(terms)) * dims.head_dim) ** -0.5
         k = unclipped(dims, max_distance) if self.m4m else 512 if max_distance is None else max_distance
         self.resolve(max_distance=k)
+        self.rows: Clipped | QueryMinusKey
+        self.p2c_rows: Clipped | QueryMinusKey
         if self.m4m:
             self.rows = self.p2c_rows = Clipped(k)
             self.a = normal_table(self.rows.count, dims.head_dim)
@@ -91,22 +94,22 @@ class DeBERTa(PositionEncoding):
             self.w_r = projection(width, bias=False) if self.c2p else None
             self.w_t = projection(width, bias=not self.m4m) if self.p2c else None
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         if self.m4m:
             return super().make_stack()
         return SharedTable(self.dims, self.rows.count, self.norm_table)
 
-    def use_content_projections(self, q_proj, k_proj):
+    def use_content_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
         if self.share_att_key:
             # plain references: the attention owns and saves them
             object.__setattr__(self, "w_r", k_proj)
             object.__setattr__(self, "w_t", q_proj)
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         rows, C_rows, A, C = pos.remember(self, lambda length: self.projected(length, pos))
         return Terms(q_BHTD, k_BHSD, self.scale, rows=rows, C_rows=C_rows, A=A, C=C)
 
-    def projected(self, length, pos):
+    def projected(self, length: int, pos: Positions) -> tuple[Rows, Rows, torch.Tensor | None, torch.Tensor | None]:
         """The two tables times W, of the rows that ``length`` tokens read."""
         table = full_precision(self.a) if self.m4m else self.shared(pos)
         rows, C_rows = self.rows, self.p2c_rows
@@ -121,7 +124,7 @@ class DeBERTa(PositionEncoding):
             C = self.project(C_read, self.w_t) if self.p2c else None
         return rows, C_rows, A, C
 
-    def project(self, table, linear):
+    def project(self, table: torch.Tensor, linear: nn.Linear | None) -> torch.Tensor:
         if linear is None:
             raise ValueError("share_att_key=True of deberta reads the layer's own projections, which only a model has")
         bias = None if linear.bias is None else full_precision(linear.bias)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from ..positions import Positions
 from ..rows import Clipped
 from ..terms import Bias, full_precision
 from .base import PositionEncoding, StackPart, register
@@ -28,7 +29,7 @@ class NormalisedDistanceBias(StackPart):
         # a block of queries makes [block, S, hidden] values; no more than the bias has
         self.block_share = dims.num_heads / hidden
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         limit = full_precision(self.factor).abs() * self.threshold
         if pos.span - 1 <= limit.item():
             # no token is beyond L, so one value for each offset says it all
@@ -43,12 +44,12 @@ class NormalisedDistanceBias(StackPart):
         ]
         return Bias(bias=torch.cat(parts, 2))
 
-    def of_pairs(self, query_BX, key_BS, limit):
+    def of_pairs(self, query_BX: torch.Tensor, key_BS: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
         i, j = query_BX[:, :, None], key_BS[:, None, :]
         reach = torch.maximum(torch.maximum(i, j).to(limit), limit)
         return self.of_offsets(j - i, reach).movedim(-1, 1)
 
-    def of_offsets(self, offset, reach):
+    def of_offsets(self, offset: torch.Tensor, reach: torch.Tensor) -> torch.Tensor:
         """[.., H] for offsets [..], normalised by psi(reach)."""
         c, offset = full_precision(self.c).abs(), offset.to(reach)
         # psi(L) is 0 where L has been learned away
@@ -79,5 +80,5 @@ class FIRE(PositionEncoding):
             raise ValueError(f"c={c}, threshold={threshold}, hidden={hidden} must be positive")
         self.options = (c, threshold, hidden)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return NormalisedDistanceBias(self.dims, *self.options)

@@ -2,17 +2,18 @@
 
 import inspect
 import math
-from typing import Literal, get_args, get_origin
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin
 
 
-def hyperparameters(cls) -> dict[str, inspect.Parameter]:
+def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
     """Name -> parameter with type and default, as the constructor declares them. A
     trailing underscore, for Python's own words, is not part of the name."""
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
+    parameters = list(inspect.signature(cls).parameters.values())[1:]
     return {p.name.rstrip("_"): p for p in parameters}
 
 
-def python_name(cls, key):
+def python_name(cls: type, key: str) -> str:
     return hyperparameters(cls)[key].name
 
 
@@ -31,7 +32,7 @@ def parse_hparams(text: str) -> dict[str, str]:
     return pairs
 
 
-def to_text(value) -> str:
+def to_text(value: Any) -> str:
     """The text form of a hyperparameter, which ``build`` reads back."""
     if isinstance(value, (tuple, list)):
         return ",".join(map(to_text, value))
@@ -40,7 +41,7 @@ def to_text(value) -> str:
     return str(value)
 
 
-def convert(name, key, value, kind):
+def convert(name: str, key: str, value: Any, kind: Any) -> Any:
     if get_origin(kind) is Literal:
         if str(value) in get_args(kind):
             return str(value)
@@ -52,7 +53,7 @@ def convert(name, key, value, kind):
     raise ValueError(f"{key}={to_text(value)} of {name} is not {accepted_values(kind)}")
 
 
-def accepted_values(kind) -> str:
+def accepted_values(kind: Any) -> str:
     """In words: what a hyperparameter of this type may be."""
     return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
 
@@ -85,7 +86,7 @@ def _read_optional_int(value):
     return None if value is None or value == "None" else _read_int(value)
 
 
-_READERS = {
+_READERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("True or False", _read_bool),
     int: ("an integer", _read_int),
     int | None: ("an integer", _read_optional_int),

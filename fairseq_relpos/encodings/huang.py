@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ..once import log_once
+from ..positions import Positions
 from ..rows import Distance
 from ..terms import Terms, full_precision
 from .base import register
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ScalarGain(FactorTable):
     row_kind = "scalar"
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gain=self.per_head())
 
 
@@ -60,7 +61,7 @@ class M3(FactorTable):
     compiled code does, where there is a C++ compiler.
     """
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, gate=self.per_head())
 
 
@@ -69,7 +70,7 @@ class QueryAndKeyRows(UnclippedTable):
 
     product = False
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         a_HRD = self.per_head()
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=a_HRD, C=a_HRD, product=self.product)
 
@@ -114,7 +115,7 @@ class M4Reset(QueryAndKeyRows):
         else:
             log_once(logger, f"{self.name}: no [CLS] in this stack, so nothing is reset")
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         terms = super().terms(q_BHTD, k_BHSD, pos)
         if self.reads_cls and pos.cls is not False:
             terms.reset = full_precision(self.theta)

@@ -1,7 +1,7 @@
 """M4M: three dot products, multiplied."""
 
 from .absolute import LearnedPositions
-from .base import register
+from .base import StackPart, register
 from .huang import QueryAndKeyRows
 
 
@@ -31,5 +31,5 @@ class AbsoluteM4M(M4M):
     Cost: as m4m.
     """
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return LearnedPositions(self.dims)

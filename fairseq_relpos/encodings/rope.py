@@ -1,9 +1,11 @@
 """RoPE: queries and keys rotated by their positions."""
 
 import functools
+from typing import Any
 
 import torch
 
+from ..positions import Positions
 from ..terms import Terms
 from .base import PositionEncoding, register
 
@@ -30,21 +32,21 @@ class RoPE(PositionEncoding):
             raise ValueError(f"base={base} must be positive")
         self.base = base
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         # slots will do: padding to the left shifts query and key alike
         cos, sin = pos.remember(self, lambda length: self.rotation(length, k_BHSD.device))
         # [S, D/2] in order; [B, 1, S, D/2] where positions are given
-        keys = pos.key_BS()[:, None] if pos.given else slice(pos.src_len)
+        keys: Any = pos.key_BS()[:, None] if pos.given else slice(pos.src_len)
         queries = keys[..., pos.src_len - pos.tgt_len :] if pos.given else slice(pos.src_len - pos.tgt_len, pos.src_len)
         return Terms(rotate(q_BHTD, cos[queries], sin[queries]), rotate(k_BHSD, cos[keys], sin[keys]), self.scale)
 
-    def rotation(self, length, device):
+    def rotation(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """For at least so many positions: few different tables, which stay on the device."""
         return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.base, device)
 
 
 @functools.lru_cache(maxsize=8)
-def rotation(length, head_dim, base, device):
+def rotation(length: int, head_dim: int, base: float, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of every position and pair, [length, D/2], float64."""
     with torch.inference_mode(False):  # trainings read it, too
         frequency = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
@@ -52,7 +54,7 @@ def rotation(length, head_dim, base, device):
         return angle.cos().to(device), angle.sin().to(device)
 
 
-def rotate(x, cos, sin):
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """In float32 at least, and left so: rounding again would cost half of a bfloat16's bits."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):

@@ -2,8 +2,9 @@
 
 import torch
 
+from ..positions import Positions
 from .absolute import SinusoidalPositions, position_rows
-from .base import PositionEncoding, register
+from .base import PositionEncoding, StackPart, register
 
 
 class ShiftedSinusoids(SinusoidalPositions):
@@ -11,7 +12,7 @@ class ShiftedSinusoids(SinusoidalPositions):
         super().__init__(dims)
         self.max_shift = max_shift
 
-    def embed(self, tokens_BT, pos=None):
+    def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor:
         if not self.training:
             return super().embed(tokens_BT, pos)
         pad = self.dims.padding_idx
@@ -40,5 +41,5 @@ class SHAPE(PositionEncoding):
             raise ValueError(f"max_shift={max_shift} must not be negative")
         self.max_shift = max_shift
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return ShiftedSinusoids(self.dims, self.max_shift)

@@ -2,6 +2,9 @@
 
 from typing import Literal
 
+import torch
+
+from ..positions import Positions
 from ..rows import ByLayer
 from ..terms import Terms
 from .base import register
@@ -9,7 +12,7 @@ from .tables import Heads, LayerTable, UnclippedTable
 
 
 class RelativeKeys(LayerTable):
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=self.per_head())
 
 

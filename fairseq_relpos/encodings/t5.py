@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from ..positions import Positions
 from ..rows import Clipped, LogBuckets
 from ..terms import Bias, full_precision
 from .absolute import LearnedPositions
@@ -17,7 +18,7 @@ class BiasTable(StackPart):
         self.bias_scale = bias_scale
         self.b = normal_table(rows.count, dims.num_heads if heads == "each" else 1)
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         bias_row = self.bias_scale * full_precision(self.b).mT
         return Bias(rows=self.rows, bias_row=bias_row.expand(self.dims.num_heads, -1))
 
@@ -33,7 +34,7 @@ class ScalarBias(PositionEncoding):
         self.scale = self.scale if scale == "sqrt" else 1.0
         self.per_layer = per_layer
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return BiasTable(self.dims, self.rows, self.heads, self.bias_scale)
 
 
@@ -97,7 +98,7 @@ class LearnedPositionsAndBias(LearnedPositions):
         self.rows = rows
         self.b = normal_table(rows.count, dims.num_heads)
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         return Bias(rows=self.rows, bias_row=full_precision(self.b).mT)
 
 
@@ -115,5 +116,5 @@ class BertR(PositionEncoding):
         super().__init__(dims)
         self.rows = LogBuckets(num_buckets, max_distance, dims.causal)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return LearnedPositionsAndBias(self.dims, self.rows)

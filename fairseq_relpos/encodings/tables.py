@@ -6,9 +6,10 @@ from typing import Literal
 import torch
 from torch import nn
 
-from ..rows import Clipped
+from ..positions import Positions
+from ..rows import Clipped, Distance
 from ..terms import Bias
-from .base import PositionEncoding, StackPart, normal_table
+from .base import Dims, PositionEncoding, StackPart, normal_table
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +35,14 @@ class LayerTable(PositionEncoding):
         width = self.tables * (dims.head_dim if self.row_kind == "vector" else 1)
         self.table = normal_table(rows.count, width)
 
-    def per_head(self):
+    def per_head(self) -> torch.Tensor:
         """[1|H, R, D] or [1|H, R]."""
         if self.row_kind == "scalar":
             return self.table.mT
         return self.table.unflatten(1, (self.tables, self.dims.head_dim)).transpose(0, 1)
 
 
-def unclipped(dims, max_distance):
+def unclipped(dims: Dims, max_distance: int | None) -> int:
     """The clip distance k: by default none, n - 1."""
     return dims.max_len - 1 if max_distance is None else max_distance
 
@@ -49,7 +50,7 @@ def unclipped(dims, max_distance):
 class UnclippedTable(LayerTable):
     """A row for every offset unless max_distance says otherwise; longer sequences clamp."""
 
-    row_type = Clipped
+    row_type: type[Clipped] | type[Distance] = Clipped
 
     def __init__(self, dims, max_distance: int | None = None, heads: Heads = "shared", scale_factor: float = 1.0):
         k = unclipped(dims, max_distance)
@@ -76,15 +77,15 @@ class FactorTable(UnclippedTable):
 class DistanceBias(StackPart):
     """A bias for each head, a function of the offset alone: any length."""
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         return pos.remember(self, lambda length: self.bias(length, pos.device))
 
-    def bias(self, length, device):
+    def bias(self, length: int, device: torch.device | None) -> Bias:
         reach = max(length - 1, 1)
         own = next(iter([*self.parameters(), *self.buffers()]), torch.empty(0)).device
         offset_R = torch.arange(-reach, reach + 1, device=device or own)
         return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
 
-    def bias_row(self, offset_R):
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         """[H, R] for these offsets j - i."""
         raise NotImplementedError

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ..terms import full_precision
-from .base import PositionEncoding, register
+from .base import PositionEncoding, StackPart, register
 from .tables import DistanceBias
 
 
@@ -18,7 +18,7 @@ class Bells(DistanceBias):
         self.b = nn.Parameter(torch.empty(shape).normal_(0.1, 0.01))
         self.c = nn.Parameter(torch.empty(shape).normal_(0, 5))
 
-    def bias_row(self, offset_R):
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         a, b, c = (full_precision(x)[..., None] for x in (self.a, self.b, self.c))
         return (a * torch.exp(-b.abs() * (offset_R - c).square())).sum(0)
 
@@ -42,5 +42,5 @@ class TISA(PositionEncoding):
         self.kernels = kernels
         self.per_layer = per_layer
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return Bells(self.dims, self.kernels)

@@ -6,28 +6,29 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from ..positions import Positions
 from ..rows import Clipped
-from ..terms import Terms, full_precision
+from ..terms import Rows, Terms, full_precision
 from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
 
 
-def sinusoids_of_distance(reach, dim):
+def sinusoids_of_distance(reach: int, dim: int) -> torch.Tensor:
     frequency = 10000.0 ** (-torch.arange(0, dim, 2).double() / dim)
     angle = distances(reach)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], 1)[:, :dim]
 
 
-def gaussian_cdf_of_distance(reach, dim):
+def gaussian_cdf_of_distance(reach: int, dim: int) -> torch.Tensor:
     sigma = dim ** (torch.arange(1, dim + 1).double() / dim)
     return torch.special.ndtr(distances(reach)[:, None] / sigma)
 
 
-def distances(reach):
+def distances(reach: int) -> torch.Tensor:
     """i - j in the order of the rows, which count j - i upwards."""
     return torch.arange(reach, -reach - 1, -1).double()
 
 
-def around_zero(function, reach, weight):
+def around_zero(function: Callable[[int, int], torch.Tensor], reach: int, weight: torch.Tensor) -> torch.Tensor:
     """function(reach, E) on the device and in the dtype of ``weight`` [.., E], of a table that is
     kept there for longer sequences as well."""
     room = max(64, 1 << reach.bit_length())
@@ -49,7 +50,7 @@ class SharedBiases(StackPart):
         self.u = normal_table(dims.num_heads, dims.head_dim)
         self.v = normal_table(dims.num_heads, dims.head_dim)
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         return full_precision(self.u), full_precision(self.v)
 
 
@@ -68,22 +69,22 @@ class ProjectedPrior(PositionEncoding):
             self.u = normal_table(dims.num_heads, dims.head_dim)
             self.v = normal_table(dims.num_heads, dims.head_dim)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return StackPart(self.dims) if self.untie else SharedBiases(self.dims)
 
     #: of (reach, E): R / factor over i - j = reach .. -reach, [2 reach + 1, E] in float64
     function: Callable[[int, int], torch.Tensor]
     factor = 1.0
 
-    def prior(self, reach):
+    def prior(self, reach: int) -> torch.Tensor:
         return self.factor * self.function(reach, self.dims.embed_dim)
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         u, v = map(full_precision, (self.u, self.v) if self.untie else self.shared(pos))
         rows, A, bias_row = pos.remember(self, lambda length: self.projected(length, v - u))
         return Terms(q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale, rows=rows, A=A, bias_row=bias_row)
 
-    def projected(self, length, difference_HD):
+    def projected(self, length: int, difference_HD: torch.Tensor) -> tuple[Rows, torch.Tensor, torch.Tensor]:
         """W R as a table A, and its product with v - u."""
         reach = max(length - 1, 1)
         w = full_precision(self.w.weight)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..once import log_once
+from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Bias, Terms, full_precision
 from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
@@ -35,7 +36,7 @@ class ProjectedPositions(StackPart):
             nn.init.normal_(linear.weight, std=INIT_STD)
             nn.init.zeros_(linear.bias)
 
-    def project(self, first, last):
+    def project(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """p_i U^Q and p_i U^K of the table rows first .. last - 1, each [H, rows, D]."""
         norm = self.layer_norm
         rows = F.layer_norm(
@@ -47,11 +48,11 @@ class ProjectedPositions(StackPart):
         )
         return self.heads(self.u_q, rows), self.heads(self.u_k, rows)
 
-    def heads(self, linear, rows):
+    def heads(self, linear: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
         x = F.linear(rows, full_precision(linear.weight), full_precision(linear.bias))
         return x.unflatten(-1, (self.dims.num_heads, self.dims.head_dim)).transpose(0, 1)
 
-    def of_tokens(self, pos):
+    def of_tokens(self, pos: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         """p U^Q of the queries, [1|B, H, T, D], and p U^K of the keys, [1|B, H, S, D]."""
         q_HSD, k_HSD = pos.remember(self, lambda length: self.project(self.extra, self.extra + length))
         if pos.slots_say_tokens:
@@ -78,7 +79,7 @@ class UntiedPositions(ProjectedPositions):
         if buckets is not None:
             self.b = normal_table(buckets.count + self.bias_at_cls, dims.num_heads)
 
-    def share(self, pos):
+    def share(self, pos: Positions) -> Bias:
         q_BHTD, k_BHSD = self.of_tokens(pos)
         bias = Bias(bias=(self.scale * q_BHTD) @ k_BHSD.mT)
         if self.buckets is not None:
@@ -89,7 +90,7 @@ class UntiedPositions(ProjectedPositions):
             bias.cls_BS = pos.cls_BS()
         return bias
 
-    def reset_2H(self):
+    def reset_2H(self) -> torch.Tensor:
         """theta_1 (from [CLS]) and theta_2 (to [CLS]), with the rows of b that the
         authors' code keeps for them: 16 of 32, which no bucket uses, and 32."""
         if self.theta is not None:
@@ -97,7 +98,7 @@ class UntiedPositions(ProjectedPositions):
         else:
             q_HRD, k_HRD = self.project(0, 2)
             theta = self.scale * (q_HRD * k_HRD).sum(-1).mT
-        if self.bias_at_cls:
+        if self.buckets is not None and self.bias_at_cls:
             count = self.buckets.count
             theta = theta + full_precision(torch.stack([self.b[count // 2], self.b[count]]))
         return theta
@@ -115,7 +116,7 @@ class Untied(PositionEncoding):
         self.reads_cls = untied and has_cls
         self.stack_options = (self.scale, buckets, self.reads_cls, cls_reset, theta)
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return UntiedPositions(self.dims, *self.stack_options)
 
 
@@ -198,7 +199,7 @@ class TupeRTied(Untied):
 
 
 class ProjectedOperands(ProjectedPositions):
-    def share(self, pos):
+    def share(self, pos: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         return self.of_tokens(pos)
 
 
@@ -217,9 +218,9 @@ class BertAD(PositionEncoding):
         super().__init__(dims)
         self.scale = (4 * dims.head_dim) ** -0.5
 
-    def make_stack(self):
+    def make_stack(self) -> StackPart:
         return ProjectedOperands(self.dims)
 
-    def terms(self, q_BHTD, k_BHSD, pos):
+    def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         position_q_BHTD, position_k_BHSD = self.shared(pos)
         return Terms(q_BHTD + position_q_BHTD, k_BHSD + position_k_BHSD, self.scale)

@@ -18,18 +18,19 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("gated.cpp")
 BASE = ["-O3", "-shared", "-fPIC"]
 #: tried in this order: not every compiler knows its CPU or brings OpenMP
-FLAGS = (["-march=native", "-fopenmp"], ["-march=native"], ["-fopenmp"], [])
+FLAGS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-march=native"], ["-fopenmp"], [])
 SECONDS = 120  # for one build
 
 
 @functools.cache
-def library():
+def library() -> Any:
     """The loaded library, or None after one line in the log."""
     loaded, found = attempt()
     if loaded is None:
@@ -37,7 +38,7 @@ def library():
     return loaded
 
 
-def attempt():
+def attempt() -> tuple[ctypes.CDLL | None, str]:
     """(library, where it lies or "built for this process"), or (None, why there is none)."""
     if os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0":
         return None, "FAIRSEQ_RELPOS_COMPILE=0"
@@ -69,17 +70,17 @@ def attempt():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def cache_folder():
+def cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home, "fairseq_relpos")
 
 
-def fingerprint(compiler):
+def fingerprint(compiler: list[str]) -> str:
     parts = [SOURCE.read_text(), *compiler, *BASE, str(FLAGS), *cpu()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def cpu():
+def cpu() -> list[str]:
     """What tells one CPU from another: its model and the instructions that it has."""
     found = {platform.machine(), platform.processor()}
     try:
@@ -91,7 +92,7 @@ def cpu():
     return sorted(found)
 
 
-def build(compiler, target):
+def build(compiler: list[str], target: Path) -> None:
     """With the first of FLAGS that the compiler accepts; the last error if it accepts none."""
     for number, flags in enumerate(FLAGS, 1):
         command = [*compiler, *BASE, *flags, "-o", str(target), str(SOURCE)]
@@ -103,6 +104,6 @@ def build(compiler, target):
                 raise
 
 
-def last_line(error):
+def last_line(error: BaseException) -> str:
     lines = (getattr(error, "stderr", None) or "").strip().splitlines()
     return lines[-1] if lines else str(error)

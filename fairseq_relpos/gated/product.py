@@ -5,6 +5,8 @@ compiler; everything else goes one query, one key and one diagonal at a time.
 """
 
 import ctypes
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ import torch.nn.functional as F
 from . import compiled
 
 
-def gated(q_BHTD, k_BHSD, gate_HLD):
+def gated(q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
     """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]; gate in the order of the offsets
     -(S-1) .. T-1, one table or one a head."""
     if q_BHTD.size(2) == 1:
@@ -24,17 +26,18 @@ class GatedProduct(torch.autograd.Function):
     """Nothing but the three inputs is kept for backward."""
 
     @staticmethod
-    def forward(ctx, q_BHTD, k_BHSD, gate_HLD):
+    def forward(ctx: Any, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(q_BHTD, k_BHSD, gate_HLD)
         return form(q_BHTD, k_BHSD, gate_HLD).product(q_BHTD, k_BHSD, gate_HLD)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad_BHTS):
-        return form(*ctx.saved_tensors).gradients(*ctx.saved_tensors, grad_BHTS)
+    def backward(ctx: Any, grad_BHTS: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        q_BHTD, k_BHSD, gate_HLD = ctx.saved_tensors
+        return form(q_BHTD, k_BHSD, gate_HLD).gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS)
 
 
-def form(*tensors):
+def form(*tensors: torch.Tensor) -> "type[Compiled] | type[Looped]":
     """Which of the two forms serves these tensors."""
     if all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
         if tensors[0].dtype in Compiled.NAMES and compiled.library() is not None:
@@ -51,7 +54,7 @@ class Compiled:
     PARTS = 4
 
     @staticmethod
-    def product(q_BHTD, k_BHSD, gate_HLD):
+    def product(q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
         batch, heads, tgt_len, width = q_BHTD.shape
         src_len = k_BHSD.size(2)
         out = q_BHTD.new_empty(batch, heads, tgt_len, src_len)
@@ -70,7 +73,9 @@ class Compiled:
         return out
 
     @staticmethod
-    def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
+    def gradients(
+        q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor, grad_BHTS: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         width = q_BHTD.size(3)
         padding = 0, -width % (compiled.library().vector_bytes() // q_BHTD.dtype.itemsize)
         q, k, gate = (F.pad(x, padding).contiguous() for x in (q_BHTD, k_BHSD, gate_HLD))
@@ -98,7 +103,7 @@ class Compiled:
         return grad_q[..., :width], grad_k[..., :width], grad_gate.sum(0)[..., :width]
 
     @staticmethod
-    def call(name, *arguments):
+    def call(name: str, *arguments: Any) -> None:
         function = getattr(compiled.library(), f"{name}_{Compiled.NAMES[arguments[0].dtype]}")
         function(
             *(
@@ -117,7 +122,7 @@ class Looped:
     GROUP_ON_CPU, GROUP = 2**17, 2**24
 
     @staticmethod
-    def product(q_BHTD, k_BHSD, gate_HLD):
+    def product(q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
         out = q_BHTD.new_empty(*q_BHTD.shape[:3], k_BHSD.size(2))
         for table, group in Looped.groups(k_BHSD, gate_HLD):
             q, k, part = (x.flatten(0, 1)[group] for x in (q_BHTD, k_BHSD, out))
@@ -130,7 +135,9 @@ class Looped:
         return out
 
     @staticmethod
-    def gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS):
+    def gradients(
+        q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor, grad_BHTS: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         grad_q, grad_k = q_BHTD.new_empty(q_BHTD.shape), k_BHSD.new_empty(k_BHSD.shape)
         grad_gate = torch.zeros_like(gate_HLD)
         whole = q_BHTD, k_BHSD, grad_BHTS, grad_q, grad_k
@@ -146,7 +153,7 @@ class Looped:
         return grad_q, grad_k, grad_gate
 
     @staticmethod
-    def weigh(weight_GTS, x_GSD, gate_LD, out_GTD):
+    def weigh(weight_GTS: torch.Tensor, x_GSD: torch.Tensor, gate_LD: torch.Tensor, out_GTD: torch.Tensor) -> None:
         """out_t = sum_s weight_ts x_s gate_row(s-t)."""
         met = x_GSD.new_empty(x_GSD.shape)
         for t, columns in windows(*weight_GTS.shape[1:]):
@@ -154,7 +161,7 @@ class Looped:
             out_GTD[:, t] = (weight_GTS[:, t, None] @ met)[:, 0]
 
     @staticmethod
-    def groups(k_BHSD, gate_HLD):
+    def groups(k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> Iterator[tuple[int, slice]]:
         """(table, slice of the flattened [B, H]) of what is worked on together."""
         batch, heads, src_len, width = k_BHSD.shape
         room = Looped.GROUP_ON_CPU if k_BHSD.device.type == "cpu" else Looped.GROUP
@@ -165,13 +172,13 @@ class Looped:
                 yield table, slice(first, first + step, tables)
 
 
-def windows(tgt_len, src_len):
+def windows(tgt_len: int, src_len: int) -> Iterator[tuple[int, slice]]:
     """For each query: the offsets of the keys, in -(S-1) .. T-1."""
     for t in range(tgt_len):
         yield t, slice(tgt_len - 1 - t, tgt_len - 1 - t + src_len)
 
 
-def diagonals(tgt_len, src_len):
+def diagonals(tgt_len: int, src_len: int) -> Iterator[tuple[int, int, slice, slice]]:
     """For each offset: its place in -(S-1) .. T-1, its diagonal of a [T, S] matrix, and the
     queries and keys that are that far apart."""
     first_query = src_len - tgt_len

@@ -5,13 +5,14 @@ fairseq's own wrapper is torch's reentrant kind, which cannot hand a layer what 
 
 import contextlib
 from functools import partial
+from typing import Any
 
 import torch
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 
-def recompute_in_backward(layer, offload=False):
+def recompute_in_backward(layer: Any, offload: bool = False) -> None:
     """Activation checkpointing of one layer. The positions of its pass travel with it: by
     the time backward recomputes, another forward pass may be the current one."""
     layer.forward_once = layer.forward

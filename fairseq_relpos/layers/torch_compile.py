@@ -6,6 +6,7 @@ there. Layers differ in nothing else, so one compiled form serves them all.
 """
 
 import functools
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from ..mends.replace import put
 FORMS = 64
 
 
-def compile_around_attention(layer):
+def compile_around_attention(layer: Any) -> None:
     """In evaluation and decoding the layer stays as it is."""
     layer.forward = functools.partial(_forward, layer)
 

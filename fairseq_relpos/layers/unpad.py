@@ -8,6 +8,7 @@ comes out of a layer as 0.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -20,11 +21,11 @@ class RealTokens:
         # waits for the device, as fairseq's own look for pads does: once a pass
         self.rows_N = (~padding_BT.bool()).t().flatten().nonzero()[:, 0]
 
-    def pack(self, x_TBE):
+    def pack(self, x_TBE: torch.Tensor) -> torch.Tensor:
         """[N, 1, E]"""
         return _Pack.apply(x_TBE.flatten(0, 1), self.rows_N)[:, None]
 
-    def spread(self, x_N1E):
+    def spread(self, x_N1E: torch.Tensor) -> torch.Tensor:
         """[T, B, E], 0 at pads."""
         rows = _Spread.apply(x_N1E[:, 0], self.rows_N, self.length * self.batch)
         return rows.view(self.length, self.batch, -1)
@@ -55,7 +56,7 @@ class _Spread(torch.autograd.Function):
         return _Pack.apply(grad, ctx.saved_tensors[0]), None, None
 
 
-def run_on_real_tokens(layer):
+def run_on_real_tokens(layer: Any) -> None:
     """An encoder layer of fairseq, as it is now, gets and gives [T, B, E] as before."""
     layer.forward_of_all = layer.forward
     layer.forward = partial(_forward, layer)

@@ -1,5 +1,9 @@
 """roberta_NAME and roberta_NAME_large for every position encoding."""
 
+import argparse
+from typing import Any
+
+import torch
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
@@ -15,11 +19,11 @@ class RelPosRoberta(FittingModel, RobertaModel):
     """fairseq's RoBERTa with the position encoding that --position-encoding names."""
 
     @classmethod
-    def hub_models(cls):
+    def hub_models(cls) -> dict[str, Any]:
         return {}
 
     @staticmethod
-    def add_args(parser):
+    def add_args(parser: argparse.ArgumentParser) -> None:
         RobertaModel.add_args(parser)
         flags.add_flags(parser)
         parser.add_argument(
@@ -35,7 +39,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         )
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosRoberta":
         register()
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
@@ -69,14 +73,14 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     def forward(
         self,
-        src_tokens,
-        features_only=False,
-        return_all_hiddens=False,
-        classification_head_name=None,
-        position_ids=None,
-        document_ids=None,
-        **kwargs,
-    ):
+        src_tokens: torch.Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        position_ids: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """As fairseq's. position_ids [B, T]: the token positions, from 0. document_ids [B, T]: attention
         stays within a document, and without position_ids each counts its tokens from 0."""
         if self.check_first_token is not None:
@@ -86,7 +90,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
 
 
-def check_tokens_per_sample(args, hard_limit):
+def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) -> None:
     wanted = getattr(args, "tokens_per_sample", None)
     if hard_limit is not None and wanted is not None and wanted > hard_limit:
         raise ValueError(

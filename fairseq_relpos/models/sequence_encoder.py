@@ -1,5 +1,8 @@
 """sequence_encoder_NAME: an encoder that gives one answer for a sequence, for every encoding."""
 
+import argparse
+from typing import Any
+
 import torch
 from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -31,7 +34,7 @@ class SequenceEncoder(BaseFairseqModel):
         self.project_out = nn.Linear(args.encoder_embed_dim, num_labels)
 
     @staticmethod
-    def add_args(parser):
+    def add_args(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--encoder-layers", type=int, metavar="N")
         parser.add_argument("--encoder-embed-dim", type=int, metavar="E")
         parser.add_argument("--encoder-ffn-embed-dim", type=int, metavar="N")
@@ -45,7 +48,7 @@ class SequenceEncoder(BaseFairseqModel):
         flags.add_flags(parser)
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: argparse.Namespace, task: Any) -> "SequenceEncoder":
         register()
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
@@ -73,18 +76,20 @@ class SequenceEncoder(BaseFairseqModel):
             embed_tokens.requires_grad_(False)  # vectors take its place
         return cls(args, encoder, task.channels, task.num_labels)
 
-    def forward(self, src_tokens, src_lengths, values=None):
+    def forward(
+        self, src_tokens: torch.Tensor, src_lengths: torch.Tensor, values: torch.Tensor | None = None
+    ) -> torch.Tensor:
         embedded = None if values is None else self.project_values(values) / self.encoder.embed_scale
         out = self.encoder(src_tokens, src_lengths, token_embeddings=embedded)
         return self.project_out(self.pool(out["encoder_out"][0], src_lengths))
 
-    def pool(self, out_TBE, lengths_B):
+    def pool(self, out_TBE: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
         if self.pooling == "last":
             return out_TBE[lengths_B - 1, torch.arange(len(lengths_B), device=out_TBE.device)]
         real_TB = torch.arange(len(out_TBE), device=out_TBE.device)[:, None] < lengths_B
         return (out_TBE * real_TB[..., None]).sum(0) / lengths_B[:, None]
 
-    def max_positions(self):
+    def max_positions(self) -> int:
         return self.encoder.max_positions()
 
 

@@ -1,6 +1,8 @@
 """transformer_NAME and its sizes for every position encoding: encoder and decoder."""
 
+import argparse
 import copy
+from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel
@@ -25,16 +27,16 @@ class RelPosTransformer(FittingModel, TransformerModel):
     self-attention of encoder and decoder; encoder-decoder attention has no positions."""
 
     @classmethod
-    def hub_models(cls):
+    def hub_models(cls) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def add_args(cls, parser):
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
         TransformerModel.add_args(parser)
         flags.add_flags(parser, flags.STACKS)
 
     @classmethod
-    def build_model(cls, args, task):
+    def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosTransformer":
         register()
         flags.need_layers(args, *flags.STACKS)
         chosen = flags.chosen_stacks(args.position_stacks)
@@ -74,14 +76,14 @@ class RelPosTransformer(FittingModel, TransformerModel):
         return model
 
 
-def stock_settings(args, names):
+def stock_settings(args: argparse.Namespace, names: dict[str, str]) -> argparse.Namespace:
     """What fairseq builds, to be overridden: its own recomputation stays out, and a stack
     gets fairseq's learned positions where the encoding is these."""
     args = copy.copy(args)
     args.checkpoint_activations = args.offload_activations = False
     for stack, name in names.items():
-        sizes = (getattr(args, f"{stack}_{name}") for name in ("embed_dim", "attention_heads"))
-        flags.check_sizes(*sizes, stack)
+        embed_dim, num_heads = (getattr(args, f"{stack}_{name}") for name in ("embed_dim", "attention_heads"))
+        flags.check_sizes(embed_dim, num_heads, stack)
         kind = find(name).stock_positions
         if getattr(args, f"{stack}_learned_pos") and kind != "learned":
             raise ValueError(

@@ -1,7 +1,7 @@
 """``--optimizer torch_adamw``: Adam in one fused kernel, without NVIDIA's apex."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,27 +36,27 @@ class TorchAdamW(FairseqOptimizer):
         self._optimizer = FlatAdamW(params, **{how: True}, **self.optimizer_config)
 
     @property
-    def supports_memory_efficient_fp16(self):
+    def supports_memory_efficient_fp16(self) -> bool:
         raise ValueError(
             "--optimizer torch_adamw with --memory-efficient-fp16 or --memory-efficient-bf16 would "
             "keep its averages in half precision: use --fp16 or --bf16, or --optimizer adam"
         )
 
     @property
-    def optimizer_config(self):
+    def optimizer_config(self) -> dict[str, Any]:
         lr, betas = self.cfg.lr, self.cfg.adam_betas
         if isinstance(betas, str):
             betas = [float(beta) for beta in betas.strip("()[] ").split(",")]
         elif OmegaConf.is_config(betas):
             betas = OmegaConf.to_container(betas)
         return {
-            "lr": lr[0] if isinstance(lr, Collection) else lr,
+            "lr": lr[0] if isinstance(lr, Sequence) else lr,
             "betas": tuple(betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
 
-    def load_state_dict(self, state_dict, optimizer_overrides=None):
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         # how it is computed belongs to the machine, not to the checkpoint
         here = {key: self._optimizer.defaults[key] for key in ("fused", "foreach")}
         super().load_state_dict(steps_of_parameters(state_dict), {**here, **(optimizer_overrides or {})})
@@ -67,7 +67,7 @@ class TorchAdamW(FairseqOptimizer):
         self._optimizer.updates = max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
 
 
-def steps_of_parameters(state_dict):
+def steps_of_parameters(state_dict: dict[str, Any]) -> dict[str, Any]:
     """apex's Adam counts its steps for a group."""
     state = dict(state_dict["state"])
     for group in state_dict["param_groups"]:
@@ -86,7 +86,7 @@ class FlatAdamW(torch.optim.AdamW):
     updates = 0
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         self.updates += 1
         given = [group["eps"] for group in self.param_groups]
         for group, eps in zip(self.param_groups, given):

@@ -9,6 +9,7 @@ those of labels too, and the three symbols are no random words that masked_lm in
 """
 
 import os
+from typing import Any
 
 from fairseq import utils
 from fairseq.tasks import register_task
@@ -21,16 +22,16 @@ from ..checkpoints.tupe import official_dictionary
 @register_task("tupe_masked_lm", dataclass=MaskedLMConfig)
 class TupeMaskedLMTask(MaskedLMTask):
     @classmethod
-    def setup_task(cls, cfg, **kwargs):
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> "TupeMaskedLMTask":
         return cls(cfg, cls.load_dictionary(os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")))
 
     @classmethod
-    def load_dictionary(cls, filename):
+    def load_dictionary(cls, filename: str) -> Any:
         return official_dictionary(filename)
 
 
 @register_task("tupe_sentence_prediction", dataclass=SentencePredictionConfig)
 class TupeSentencePredictionTask(SentencePredictionTask):
     @classmethod
-    def load_dictionary(cls, filename):
+    def load_dictionary(cls, filename: str) -> Any:
         return official_dictionary(filename)
