@@ -1,5 +1,7 @@
 """The one attention module: project, cache, positions, mask, backend, out-project."""
 
+from typing import Any
+
 import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
@@ -7,7 +9,7 @@ from torch import Tensor
 from .backends import Backend, Mask
 from .encodings import PositionEncoding
 from .layers.unpad import RealTokens
-from .positions import CurrentPass
+from .positions import CurrentPass, Positions
 
 
 class RelPosMultiheadAttention(MultiheadAttention):
@@ -19,7 +21,9 @@ class RelPosMultiheadAttention(MultiheadAttention):
     function in training and for its own code when decoding.
     """
 
-    def attach(self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool):
+    def attach(
+        self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool
+    ) -> "RelPosMultiheadAttention":
         """encoding: the layer part, or a joined encoding whose layers share nothing."""
         self.position_encoding = encoding
         self.backend = backend
@@ -86,7 +90,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
         active = self.training or self.dropout_module.apply_during_inference
         return self.dropout_module.p if active else 0.0
 
-    def positions(self, q_BHTD, k_BHSD):
+    def positions(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor) -> Positions:
         pos = self.current_pass.positions
         lengths = (q_BHTD.size(2), k_BHSD.size(2))
         if pos is None or (pos.tgt_len, pos.src_len) != lengths:
@@ -97,7 +101,9 @@ class RelPosMultiheadAttention(MultiheadAttention):
             )
         return pos
 
-    def mask(self, padding_BS, attn_mask, documents_BS=None) -> Mask:
+    def mask(
+        self, padding_BS: torch.Tensor | None, attn_mask: torch.Tensor | None, documents_BS: torch.Tensor | None = None
+    ) -> Mask:
         if padding_BS is not None:
             padding_BS = padding_BS.bool()
         # in a causal stack fairseq passes its future mask, and passes none where it wants
@@ -106,7 +112,9 @@ class RelPosMultiheadAttention(MultiheadAttention):
             return Mask(padding_BS, causal=True, documents_BS=documents_BS)
         return Mask(padding_BS, extra=attn_mask, documents_BS=documents_BS)
 
-    def extend(self, saved, k_BHSD, v_BHSD, padding_BS):
+    def extend(
+        self, saved: dict[str, Any], k_BHSD: torch.Tensor, v_BHSD: torch.Tensor, padding_BS: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Append this step's keys and values to fairseq's own cache, which fairseq
         reorders with the beam."""
         if "prev_key" in saved:

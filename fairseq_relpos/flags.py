@@ -5,8 +5,9 @@ architecture functions, and fairseq's registry and dataclass configs lose such f
 their way to the layers.
 """
 
+import argparse
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -22,7 +23,7 @@ CAUSAL = {"encoder": False, "decoder": True}
 
 
 @contextlib.contextmanager
-def named(flag: str):
+def named(flag: str) -> Iterator[None]:
     """The mathematics names its own arguments; whoever runs fairseq gave them by this flag, which is
     said first."""
     try:
@@ -37,7 +38,7 @@ def hparams(text: str) -> dict[str, str]:
         return parse_hparams(text)
 
 
-def need_layers(args, *stacks):
+def need_layers(args: argparse.Namespace, *stacks: str) -> None:
     """Raises ValueError, one line, for a stack of no layers."""
     for stack in stacks:
         layers = getattr(args, f"{stack}_layers")
@@ -45,13 +46,13 @@ def need_layers(args, *stacks):
             raise ValueError(f"--{stack}-layers {layers}: give 1 or more")
 
 
-def check_sizes(embed_dim, num_heads, stack="encoder"):
+def check_sizes(embed_dim: int, num_heads: int, stack: str = "encoder") -> None:
     """Or says why heads of these sizes cannot be, before fairseq builds them."""
     with named(f"--{stack}-embed-dim, --{stack}-attention-heads"):
         Dims(embed_dim, num_heads, max_len=1)
 
 
-def add_flags(parser, stacks: Sequence[str] = ()):
+def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> None:
     """stacks: the names of the model's stacks, where it has more than one."""
     of_each = ", or one for each stack: encoder=NAME,decoder=NAME" if stacks else ""
     parser.add_argument(
@@ -97,7 +98,7 @@ def add_flags(parser, stacks: Sequence[str] = ()):
         )
 
 
-def set_defaults(args, encoding: str, stacks: Sequence[str] = ()):
+def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] = ()) -> None:
     """What an architecture function says; safe to call again and again. It is the first of
     the plugin to see the arguments, so this is where impossible ones are refused."""
     refuse_unsupported(args)
@@ -145,7 +146,7 @@ def _serves(name, stack):
     return name in names_for(CAUSAL[stack])
 
 
-def set_bias_interval(args):
+def set_bias_interval(args: argparse.Namespace) -> None:
     given = getattr(args, "log_position_bias_interval", None)
     args.log_position_bias_interval = BIAS_INTERVAL if given is None else given
     if args.log_position_bias_interval < 0:
@@ -163,7 +164,7 @@ def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> tuple[str, ...]:
     return tuple(stack for stack in stacks if stack in chosen)
 
 
-def encodings_of(text: str, chosen: Sequence[str], default: str | None = None) -> dict[str, str]:
+def encodings_of(text: str, chosen: Sequence[str], default: str = "") -> dict[str, str]:
     """--position-encoding, "t5" or "encoder=t5,decoder=alibi", as the encoding of each chosen
     stack; one that is not mentioned has the architecture's."""
     if "=" not in text:
@@ -183,7 +184,8 @@ def encodings_of(text: str, chosen: Sequence[str], default: str | None = None) -
 def hparams_of(text: str, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
     """--position-hparams, "a=1 encoder.b=2", as those of each chosen stack: a is for all of
     them, and for one stack encoder.a wins over a."""
-    common, own = {}, {stack: {} for stack in chosen}
+    common: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {stack: {} for stack in chosen}
     for key, value in hparams(text).items():
         stack, dot, name = key.rpartition(".")
         if dot:
@@ -225,13 +227,13 @@ UNSUPPORTED = {
 }
 
 
-def device_of(args) -> torch.device:
+def device_of(args: argparse.Namespace) -> torch.device:
     """Where fairseq's commands put the model."""
     on_cpu = getattr(args, "cpu", False) or not torch.cuda.is_available()
     return torch.device("cpu" if on_cpu else "cuda")
 
 
-def refuse_unsupported(args):
+def refuse_unsupported(args: argparse.Namespace) -> None:
     """Flags under which positions would be lost or wrong."""
     if getattr(args, "ddp_backend", None) == "fully_sharded":
         raise ValueError(

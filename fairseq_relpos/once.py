@@ -5,5 +5,5 @@ import logging
 
 
 @functools.cache
-def log_once(logger: logging.Logger, message: str, level: int = logging.INFO):
+def log_once(logger: logging.Logger, message: str, level: int = logging.INFO) -> None:
     logger.log(level, message)

@@ -8,14 +8,15 @@ stock architecture, and each encoding keeps its own initialisation.
 """
 
 import logging
+from typing import Any
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import nn
 
 from .attention import RelPosMultiheadAttention
-from .backends import select
-from .encodings import Dims, PositionEncoding, build_layer_part, check_serves, find, to_text
+from .backends import Backend, select
+from .encodings import Dims, PositionEncoding, StackPart, build_layer_part, check_serves, find, to_text
 from .flags import named
 from .layers import wrap
 from .signature import attach_signature, text_of, write_stock_files
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def override_self_attention(
-    stack: nn.Module,
+    stack: Any,
     name: str,
     hparams: dict,
     causal: bool,
@@ -90,12 +91,12 @@ def override_self_attention(
     return encoding
 
 
-def layers_of(stack) -> list[nn.Module]:
+def layers_of(stack: Any) -> list[Any]:
     """All of them: iterating over a LayerDropModuleList would drop some."""
     return [stack.layers[number] for number in range(len(stack.layers))]
 
 
-def kind_of(stock_positions) -> str | None:
+def kind_of(stock_positions: nn.Module | None) -> str | None:
     """What fairseq has built: "learned", "sinusoidal" or None."""
     kinds = {LearnedPositionalEmbedding: "learned", SinusoidalPositionalEmbedding: "sinusoidal"}
     return kinds.get(type(stock_positions))
@@ -118,7 +119,7 @@ def parse_layers(text: str, count: int) -> list[int]:
     return numbers
 
 
-def layer_part(name, hparams, dims, number, chosen):
+def layer_part(name: str, hparams: dict, dims: Dims, number: int, chosen: list[int]) -> PositionEncoding:
     here = Dims(**{**vars(dims), "layer": number})
     if number not in chosen:
         return build_layer_part("none", here)
@@ -128,11 +129,11 @@ def layer_part(name, hparams, dims, number, chosen):
     return part
 
 
-def no_stack_part(dims):
+def no_stack_part(dims: Dims) -> StackPart:
     return build_layer_part("none", dims).make_stack()
 
 
-def adopt_common_weights(stack_part, stock_positions):
+def adopt_common_weights(stack_part: StackPart, stock_positions: nn.Module | None) -> None:
     """What fairseq already drew under the same key and shape stays (a learned table)."""
     if stock_positions is None:
         return
@@ -145,7 +146,7 @@ def adopt_common_weights(stack_part, stock_positions):
     stack_part.load_state_dict(common, strict=False)
 
 
-def refuse_what_positions_cannot_serve(layers):
+def refuse_what_positions_cannot_serve(layers: list[Any]) -> None:
     for layer in layers:
         attention = layer.self_attn
         if getattr(attention, "use_xformers", False):
@@ -156,7 +157,9 @@ def refuse_what_positions_cannot_serve(layers):
             raise ValueError("--cross-self-attention mixes two sequences of positions; leave it out")
 
 
-def refuse_what_the_backend_cannot_serve(stack_part, layers, backend, device):
+def refuse_what_the_backend_cannot_serve(
+    stack_part: StackPart, layers: list[Any], backend: Backend, device: torch.device | None
+) -> None:
     """The terms of a pass over two tokens say it: before any data is read."""
     weight = next(layers[0].parameters())
     length = min(2, stack_part.dims.max_len)
@@ -165,7 +168,7 @@ def refuse_what_the_backend_cannot_serve(stack_part, layers, backend, device):
         for layer in layers:
             attention = layer.self_attn
             x_BHTD = weight.new_zeros(1, attention.num_heads, length, attention.head_dim)
-            positions = stack_part.current_pass.positions
+            positions: Any = stack_part.current_pass.positions
             with positions.in_layer(lambda width=attention.embed_dim: weight.new_zeros(1, length, width)):
                 terms = attention.position_encoding.terms(x_BHTD, x_BHTD, positions)
             backend.check(terms, device or weight.device)

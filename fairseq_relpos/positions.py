@@ -9,8 +9,8 @@ A *slot* is a column of the padded batch, a *token position* counts real tokens.
 """
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import torch
 
@@ -36,15 +36,15 @@ class Positions:
 
     def __init__(
         self,
-        tgt_len,
-        src_len,
-        padding_BS=None,
-        cls=None,
-        device=None,
-        memory=None,
-        x=None,
-        position_ids=None,
-        document_ids=None,
+        tgt_len: int,
+        src_len: int,
+        padding_BS: torch.Tensor | None = None,
+        cls: bool | None = None,
+        device: torch.device | str | None = None,
+        memory: dict | None = None,
+        x: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
     ):
         if not 0 < tgt_len <= src_len:
             raise ValueError(
@@ -55,19 +55,21 @@ class Positions:
         self.src_len = src_len
         self.cls = cls
         given = next((x for x in (padding_BS, position_ids, document_ids) if x is not None), None)
-        self.device = given.device if given is not None else device and torch.device(device)
+        self.device: torch.device | None = None if device is None else torch.device(device)
+        if given is not None:
+            self.device = given.device
         #: what the stack part evaluated once for this forward pass
         self.shared: Any = None
         #: what one generation keeps from step to step; None in a full pass
         self.memory: dict | None = memory
-        self._padding_BS = padding_BS
+        self._padding_BS: Any = padding_BS
         self._x: Callable[[], torch.Tensor] | None = None if x is None else lambda: x
         self._kept: dict | None = None
         #: where attention is to stay within a document, the number of that of each key
-        self.documents_BS: torch.Tensor | None = None
+        self.documents_BS: Any = None
         self._ids_BS: torch.Tensor | None = None
         self._span = src_len
-        self._moved_offset_BTS: torch.Tensor | None | bool = False
+        self._moved_offset_BTS: torch.Tensor | None | Literal[False] = False
         if document_ids is not None:
             self.documents_BS = self._checked("document ids", document_ids)
             self._ids_BS = self._counted_in_documents()
@@ -83,15 +85,15 @@ class Positions:
     @classmethod
     def of(
         cls_,
-        tgt_len,
-        src_len,
-        padding_BS=None,
-        cls=None,
-        device=None,
-        memory=None,
-        x=None,
-        position_ids=None,
-        document_ids=None,
+        tgt_len: int,
+        src_len: int,
+        padding_BS: torch.Tensor | None = None,
+        cls: bool | None = None,
+        device: torch.device | str | None = None,
+        memory: dict | None = None,
+        x: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
     ) -> "Positions":
         """``padding_BS`` is True at pads. ``cls=False`` says that this call has no [CLS];
         None leaves it to the encoding (a non-causal stack has one). ``memory``: a dict that
@@ -133,7 +135,7 @@ class Positions:
         return self._ids_BS is not None
 
     @contextlib.contextmanager
-    def in_layer(self, x: Callable[[], torch.Tensor], kept: dict | None = None):
+    def in_layer(self, x: Callable[[], torch.Tensor], kept: dict | None = None) -> Iterator[None]:
         """While one layer makes its terms: ``x()`` is that layer's input [B, T, E], computed only where an
         encoding reads it. kept: what the layer keeps from step to step of a generation, which is
         reordered with the beam."""
@@ -165,7 +167,7 @@ class Positions:
         joins what earlier steps kept under ``name`` in this layer.
         """
         if self._kept is None:
-            out = make(self._input())
+            out: Any = make(self._input())
         else:
             key = f"{KEPT}{name}"
             out = self._kept.get(key)
@@ -176,7 +178,7 @@ class Positions:
             raise ValueError(f"{name} is known of {out.size(1)} tokens, but there are {self.src_len} keys")
         return out
 
-    def remember(self, owner, make: Callable[[int], Any]):
+    def remember(self, owner: Any, make: Callable[[int], Any]) -> Any:
         """make(n), n >= span: what does not change while one sequence grows, for n positions.
 
         In a full pass n is the span (the number of keys, unless positions are given). While decoding

@@ -4,6 +4,7 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BIBLIOGRAPHY = Path(__file__).with_name("references.bib")
 
@@ -18,7 +19,7 @@ class Paper:
     kind: str
     title: str
     #: (family name, given names) of each
-    authors: tuple[tuple[str, str], ...]
+    authors: tuple[tuple[str, ...], ...]
     year: int
     #: where it can be read
     url: str
@@ -57,7 +58,7 @@ def read(text: str) -> dict[str, Paper]:
     return papers
 
 
-def paper(key, kind, fields) -> Paper:
+def paper(key: str, kind: str, fields: dict[str, str]) -> Paper:
     missing = [name for name in ("author", "title", "year", "url") if not fields.get(name)]
     if missing:
         raise ValueError(f"{BIBLIOGRAPHY.name}: {key} has no {', '.join(missing)}")
@@ -81,7 +82,7 @@ def bibliography() -> dict[str, Paper]:
     return read(BIBLIOGRAPHY.read_text(encoding="utf-8"))
 
 
-def papers_of(encoding) -> tuple[Paper, ...]:
+def papers_of(encoding: Any) -> tuple[Paper, ...]:
     """Those that a class of encodings names in ``register``: its own first."""
     unknown = [key for key in encoding.papers if key not in bibliography()]
     if unknown:

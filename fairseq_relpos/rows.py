@@ -184,6 +184,6 @@ class QueryMinusKey:
         return x.clamp(-self.span, self.span - 1) + self.span
 
 
-def check_clip_distance(k):
+def check_clip_distance(k: int) -> None:
     if k < 1:
         raise ValueError(f"max_distance={k}: the clip distance must be at least 1 token")

@@ -2,8 +2,10 @@
 be continued with another whose tables happen to have the same shapes."""
 
 import logging
+from typing import Any
 
 import torch
+from torch import nn
 
 from .once import log_once
 
@@ -18,20 +20,20 @@ class SignatureMismatch(ValueError):
     """A checkpoint of another position encoding."""
 
 
-def attach_signature(stack_part, encoding, layers: str):
+def attach_signature(stack_part: nn.Module, encoding: Any, layers: str) -> None:
     """Write the signature into ``stack_part``'s state dict and check it on loading."""
     stack_part.register_buffer(KEY, to_bytes(text_of(encoding, layers)))
     stack_part.register_load_state_dict_pre_hook(check_signature)
 
 
-def write_stock_files(positions, wanted: str):
+def write_stock_files(positions: Any, wanted: str) -> None:
     """No signature in the state dict of ``positions``, a stack's: it is stock fairseq's, key
     for key. A signature in a file is compared with ``wanted`` all the same."""
     positions.stock_signature = wanted
     positions.register_load_state_dict_pre_hook(check_stock_file)
 
 
-def check_stock_file(positions, state_dict, prefix, *unused):
+def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     # fairseq 0.12.2 writes the second, older ones the first
     for key in ("weights", "_float_tensor"):
         state_dict.pop(prefix + key, None)
@@ -40,22 +42,22 @@ def check_stock_file(positions, state_dict, prefix, *unused):
         compare(to_text(signature), positions.stock_signature, prefix)
 
 
-def refuse_positions(stack):
+def refuse_positions(stack: nn.Module) -> None:
     """A stack that stays stock fairseq reads no file in which it had a position encoding."""
     stack.register_load_state_dict_pre_hook(check_stock_stack)
 
 
-def check_stock_stack(stack, state_dict, prefix, *unused):
+def check_stock_stack(stack: nn.Module, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     signature = state_dict.get(f"{prefix}embed_positions.{KEY}")
     if signature is not None:
         compare(to_text(signature), "stock fairseq's positions", prefix)
 
 
-def text_of(encoding, layers: str) -> str:
+def text_of(encoding: Any, layers: str) -> str:
     return f"{encoding.signature}|layers:{layers}"
 
 
-def check_signature(stack_part, state_dict, prefix, *unused):
+def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     key = prefix + KEY
     expected = getattr(stack_part, KEY)
     if key in state_dict:
@@ -70,7 +72,7 @@ def check_signature(stack_part, state_dict, prefix, *unused):
     state_dict[key] = expected.clone()
 
 
-def compare(found: str, wanted: str, prefix: str):
+def compare(found: str, wanted: str, prefix: str) -> None:
     if found != wanted:
         stack = prefix.split(".")[0]
         raise SignatureMismatch(

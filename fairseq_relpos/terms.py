@@ -13,8 +13,9 @@ in use, ``by_pair`` spreads what no query or key meets over [T, S], ``logits`` d
 left for each sentence. ``Terms.part`` takes some sentences and heads out of any of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +66,7 @@ class Bias:
             total = reset_at_cls(total, self.reset, self.cls_BS)
         return Bias(bias=total)
 
-    def at_offsets(self, offset_BTS) -> "Bias":
+    def at_offsets(self, offset_BTS: torch.Tensor) -> "Bias":
         """The same with ``bias_row`` read at these offsets, in place of j - i."""
         if self.bias_row is None:
             return self
@@ -103,7 +104,7 @@ class Terms:
     cls_BS: torch.Tensor | None = None
 
     @classmethod
-    def with_bias(cls, q_BHTD, k_BHSD, scale, bias: Bias | None) -> "Terms":
+    def with_bias(cls, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, scale: float, bias: Bias | None) -> "Terms":
         """Content s q.k plus an additive bias."""
         return cls(q_BHTD, k_BHSD, scale, **(vars(bias) if bias is not None else {}))
 
@@ -113,13 +114,14 @@ class Terms:
         ``bias`` from the content."""
         return all(x is None for x in (self.gate, self.gain, self.A, self.C))
 
-    def tensors(self) -> dict:
+    def tensors(self) -> dict[str, Any]:
         """Name -> tensor of everything that is present."""
         return {name: x for name, x in vars(self).items() if torch.is_tensor(x)}
 
-    def part(self, sentences=EVERY, heads=EVERY) -> "Terms":
+    def part(self, sentences: slice = EVERY, heads: slice = EVERY) -> "Terms":
         """Some sentences and some heads; what all of them share stays as it is."""
-        return replace(self, **{name: part(name, x, sentences, heads) for name, x in self.tensors().items()})
+        parts: dict[str, Any] = {name: part(name, x, sentences, heads) for name, x in self.tensors().items()}
+        return replace(self, **parts)
 
     def dense_bias(self) -> torch.Tensor | None:
         """All positions of an additive bias as one [1|B, H, T, S] tensor."""
@@ -127,7 +129,7 @@ class Terms:
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
         return part.dense(tgt_len, src_len).bias
 
-    def at_offsets(self, offset_BTS) -> "Terms":
+    def at_offsets(self, offset_BTS: torch.Tensor) -> "Terms":
         """The same logits with every table read at these offsets, in place of j - i: then positions are
         a bias [B, H, T, S] made from the content."""
         tables = {name: x for name in ("gate", "gain", "A", "C", "bias_row") if (x := getattr(self, name)) is not None}
@@ -175,16 +177,12 @@ def by_offset(t: Terms) -> Terms:
     q and k stay what they are."""
     lengths = t.q_BHTD.size(2), t.k_BHSD.size(2)
     rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows, "bias_row": t.rows}
-    return replace(
-        t,
-        rows=None,
-        C_rows=None,
-        **{
-            name: over_offsets(full_precision(x), rows.get(name), *lengths)
-            for name, x in t.tensors().items()
-            if name not in ("q_BHTD", "k_BHSD")
-        },
-    )
+    tables: dict[str, Any] = {
+        name: over_offsets(full_precision(x), rows.get(name), *lengths)
+        for name, x in t.tensors().items()
+        if name not in ("q_BHTD", "k_BHSD")
+    }
+    return replace(t, rows=None, C_rows=None, **tables)
 
 
 def by_pair(t: Terms) -> Terms:
@@ -235,7 +233,7 @@ def logits(t: Terms) -> torch.Tensor:
     return out
 
 
-def part(name, x, sentences=EVERY, heads=EVERY):
+def part(name: str, x: torch.Tensor, sentences: slice = EVERY, heads: slice = EVERY) -> torch.Tensor:
     """Of one of the tensors; all of it where it is the same for each sentence or head."""
     for axis, chosen in zip(AXES.get(name, (0, 1)), (sentences, heads)):
         if axis is not None and chosen != EVERY and x.size(axis) > 1:
@@ -243,7 +241,7 @@ def part(name, x, sentences=EVERY, heads=EVERY):
     return x
 
 
-def full_precision(x, *others):
+def full_precision(x: torch.Tensor, *others: torch.Tensor) -> Any:
     """The package's one rule: what a logit is made of has float32 at least. Several tensors, which are
     to be multiplied, all get the widest of their types. Integers and masks stay what they are."""
     tensors = (x, *others)
@@ -255,7 +253,7 @@ def full_precision(x, *others):
     return wide if others else wide[0]
 
 
-def over_offsets(table_HR, rows, tgt_len, src_len):
+def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_len: int) -> torch.Tensor:
     """Rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
     if rows is None:
         return table_HR
@@ -263,13 +261,13 @@ def over_offsets(table_HR, rows, tgt_len, src_len):
     return table_HR[:, rows(offset_L)]
 
 
-def rows_at(rows, offset_BTS):
+def rows_at(rows: Rows | None, offset_BTS: torch.Tensor) -> torch.Tensor:
     if rows is None:
         raise ValueError("tables that are in the order of the offsets cannot be read at given positions: declare rows")
     return rows(offset_BTS)
 
 
-def at_pairs(table_HR, row_BTS):
+def at_pairs(table_HR: torch.Tensor, row_BTS: torch.Tensor) -> torch.Tensor:
     """One value of the table a pair: [1|H, R] -> [B, 1|H, T, S]."""
     return F.embedding(row_BTS, table_HR.mT).movedim(-1, 1)
 
@@ -294,7 +292,7 @@ def _gated_at(q_BHTD, k_BHSD, gate_HRD, row_BTS):
     return torch.stack(columns, 2)
 
 
-def toeplitz(values_L, tgt_len):
+def toeplitz(values_L: torch.Tensor, tgt_len: int) -> torch.Tensor:
     """out[.., t, s] = values[.., s - t + T - 1]: one value an offset, spread over [T, S]."""
     return _Toeplitz.apply(values_L, tgt_len)
 
@@ -332,21 +330,23 @@ class _Toeplitz(torch.autograd.Function):
 BLOCK = 64  # queries that are worked on together
 
 
-def row_blocks(tgt_len, src_len):
+def row_blocks(tgt_len: int, src_len: int) -> Iterator[tuple[slice, slice]]:
     """Rows of a [T, S] matrix, and the offsets (in the order -(S-1) .. T-1) that they meet."""
     for first in range(0, tgt_len, BLOCK):
         last = min(first + BLOCK, tgt_len)
         yield slice(first, last), slice(tgt_len - last, tgt_len - first + src_len - 1)
 
 
-def skewed(wide, src_len):
+def skewed(wide: torch.Tensor, src_len: int) -> torch.Tensor:
     """[.., b, S] of [.., b, S + b - 1]: row r of the view starts r columns further to the left."""
     block, width = wide.shape[-2:]
     shape, strides = (*wide.shape[:-1], src_len), (*wide.stride()[:-2], width - 1, 1)
     return wide.as_strided(shape, strides, wide.storage_offset() + block - 1)
 
 
-def reset_at_cls(position_BHTS, reset_2H, cls_BS=None):
+def reset_at_cls(
+    position_BHTS: torch.Tensor, reset_2H: torch.Tensor, cls_BS: torch.Tensor | None = None
+) -> torch.Tensor:
     """reset[1] in the columns whose key is [CLS], then reset[0] in the rows whose query is
     (TUPE Eq. 10; the corner takes the query's value)."""
     tgt_len, src_len = position_BHTS.shape[-2:]
@@ -401,7 +401,7 @@ def _key_rows(k_BHSD, C_HLD, tgt_len):
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
 
 
-def by_table(x_BHTD, table_HDR):
+def by_table(x_BHTD: torch.Tensor, table_HDR: torch.Tensor) -> torch.Tensor:
     """x @ table for one table or one a head. torch.matmul would copy the table for each
     sentence of the batch."""
     batch, heads, length, _ = x_BHTD.shape
@@ -411,7 +411,7 @@ def by_table(x_BHTD, table_HDR):
     return out.view(heads, batch, length, -1).transpose(0, 1)
 
 
-def stacked(x_BHTD, tables):
+def stacked(x_BHTD: torch.Tensor, tables: int) -> torch.Tensor:
     """All vectors that meet the same table, below each other: [1|H, .., D]."""
     if tables == 1:
         return x_BHTD.flatten(0, 2)[None]

@@ -5,6 +5,8 @@ import logging
 import torch
 
 from ..gated import compiled
+from ..positions import Positions
+from ..terms import Bias, Terms
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import Lean
@@ -23,9 +25,11 @@ class Strict(Backend):
     def __init__(self, backend: Backend):
         self.backend = backend
         self.name = backend.name
-        self.prepare_bias = backend.prepare_bias
 
-    def check(self, terms, device=None):
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
+        return self.backend.prepare_bias(bias, pos)
+
+    def check(self, terms: Terms, device: torch.device | None = None) -> None:
         # weights are only ever asked for to be looked at: the reference computes them
         reason = self.backend.refuses(terms, False, device)
         if reason is not None:
@@ -60,7 +64,7 @@ class Auto(Backend):
         self.tried = set()
         self.distrusted = None
 
-    def prepare_bias(self, bias, pos):
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         """One tensor for all layers, unless those that learn it read one value an offset."""
         kept = Lean().prepare_bias(bias, pos)
         if kept is not bias or pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
@@ -78,7 +82,7 @@ class Auto(Backend):
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
-    def try_out(self, backend, terms, v_BHSD, mask, dropout_p):
+    def try_out(self, backend: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> str | None:
         """Why not kernels that are compiled on this machine; None where they agree with lean, tried
         once a kind."""
         kind = kind_of(terms, v_BHSD, mask, dropout_p)
@@ -96,7 +100,9 @@ class Auto(Backend):
                 )
         return self.distrusted
 
-    def choose(self, terms, mask, dropout_p, need_weights, against=None):
+    def choose(
+        self, terms: Terms, mask: Mask, dropout_p: float, need_weights: bool, against: str | None = None
+    ) -> tuple[Backend, str]:
         """(backend, why): by what is asked for, terms, mask, device, dropout and length. against: why
         this call cannot have triton."""
         if need_weights:
@@ -136,7 +142,7 @@ class Auto(Backend):
         return Eager(), f"{kind}, short"
 
 
-def learned(*tensors):
+def learned(*tensors: torch.Tensor | None) -> bool:
     """Whether this call makes a gradient for one of them."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
@@ -150,7 +156,7 @@ def select(name: str) -> Backend:
     return Strict(BACKENDS[name]())
 
 
-def names():
+def names() -> list[str]:
     return ["auto", *BACKENDS]
 
 

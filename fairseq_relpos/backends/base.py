@@ -19,7 +19,7 @@ class Mask:
     extra: torch.Tensor | None = None
     documents_BS: torch.Tensor | None = None
 
-    def additive(self, terms: Terms, dtype) -> torch.Tensor | None:
+    def additive(self, terms: Terms, dtype: torch.dtype) -> torch.Tensor | None:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
         nothing is hidden. Finite, so that a row without any key is no NaN, and half of the
         smallest number, so that it stays finite when a bias joins it in half precision."""
@@ -68,7 +68,7 @@ class Backend:
         be made, if not where the terms are."""
         return None
 
-    def check(self, terms: Terms, device: torch.device):
+    def check(self, terms: Terms, device: torch.device) -> None:
         """Raises ValueError where no call with such terms could be served on ``device``."""
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import torch
 
-from ..terms import EVERY, Terms, by_offset, by_pair, logits, part
+from ..positions import Positions
+from ..terms import EVERY, Bias, Terms, by_offset, by_pair, logits, part
 from .base import Backend
 
 #: logits of a slice: on a CPU what its caches hold, elsewhere enough to fill the device
@@ -27,7 +28,7 @@ LEVELS = 2**16
 class Lean(Backend):
     name = "lean"
 
-    def prepare_bias(self, bias, pos):
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         """One value an offset stays so: its gradient is then as small."""
         if bias.bias is None and bias.reset is None:
             return bias
@@ -67,7 +68,7 @@ class _Call:
         return _DropoutMask(self.seed, self.dropped, device) if self.dropped else None
 
 
-def slices(q_BHTD, src_len):
+def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, list[slice]]]:
     """(heads, [sentences, ..]): a few heads of all sentences, or one head of a few."""
     batch, heads, tgt_len, _ = q_BHTD.shape
     room = SLICE_ON_CPU if q_BHTD.device.type == "cpu" else SLICE
@@ -75,7 +76,7 @@ def slices(q_BHTD, src_len):
     return [(chosen, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))]
 
 
-def groups(count, size):
+def groups(count: int, size: int) -> list[slice]:
     """0 .. count - 1 in runs of about the same length, size at most."""
     runs = -(-count // size)
     borders = [count * run // runs for run in range(runs + 1)]
@@ -104,7 +105,7 @@ class _DropoutMask:
         return kept.to(like_BHTS.dtype).view(heads, batch, tgt_len, src_len).transpose(0, 1)
 
 
-def keep_mask(seed, shape, dropout_p, dtype=torch.float32):
+def keep_mask(seed: int, shape: tuple[int, ...], dropout_p: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """[B, H, T, S], 1 where a weight stays: what an attention with this seed multiplies its
     weights with, before it divides them by the keep probability."""
     mask = _DropoutMask(seed, round(dropout_p * LEVELS), "cpu")
@@ -210,14 +211,14 @@ class _Gradients:
         mine += gradient.sum_to_size(mine.shape)
 
 
-def leaves(terms, needed):
+def leaves(terms: Terms, needed: dict[str, bool]) -> Terms:
     """The same tensors as leaves of a graph of their own, learned where needed."""
     return replace(
         terms, **{name: x.detach().requires_grad_(needed.get(name, False)) for name, x in terms.tensors().items()}
     )
 
 
-def softmax(e_BHTS, hidden, sentences, heads):
+def softmax(e_BHTS: torch.Tensor, hidden: torch.Tensor | None, sentences: slice, heads: slice) -> torch.Tensor:
     """Of the logits of a slice, which it changes, with the mask of the whole call."""
     if hidden is not None:
         e_BHTS += part("hidden", hidden, sentences, heads)

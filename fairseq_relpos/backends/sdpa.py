@@ -1,14 +1,16 @@
 """torch's scaled_dot_product_attention, positions as its additive mask."""
 
+import torch
 import torch.nn.functional as F
 
+from ..terms import Terms
 from .base import Backend
 
 
 class SDPA(Backend):
     name = "sdpa"
 
-    def refuses(self, terms, need_weights, device=None):
+    def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
         if not terms.is_additive_bias:
             return "positions depend on the content, which scaled_dot_product_attention cannot add"
         if need_weights:

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import torch
 
+from ..terms import Terms
 from .base import Backend, Mask
 
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 
 
-def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask, dropout_p: float) -> str | None:
+def difference(
+    backend: Backend, reference: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float
+) -> str | None:
     """What of this call, without dropout, backend computes otherwise than reference or fails to
     compute; None if all agrees: the output, and the gradient of everything that is learned.
     Their dropout masks differ, so with dropout backend only has to compute finite numbers."""
@@ -28,13 +31,13 @@ def difference(backend: Backend, reference: Backend, terms, v_BHSD, mask: Mask, 
     for name, expected in outcome(reference, terms, v_BHSD, mask).items():
         tolerance = TOLERANCE if v_BHSD.dtype.itemsize > 2 else IN_HALF_PRECISION
         found, expected = mine[name].float(), expected.float()
-        error = (found - expected).norm() / expected.norm().clamp(min=1e-12)
-        if not error <= tolerance:  # NaN is no agreement
-            return f"its {name} is off by {float(error):.2g} of itself"
+        deviation = (found - expected).norm() / expected.norm().clamp(min=1e-12)
+        if not deviation <= tolerance:  # NaN is no agreement
+            return f"its {name} is off by {float(deviation):.2g} of itself"
     return None
 
 
-def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
+def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
     """Equal for calls that the same kernels serve: tiles are smaller where there are few keys."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype) for name, x in terms.tensors().items())
@@ -44,7 +47,9 @@ def kind_of(terms, v_BHSD, mask: Mask, dropout_p: float):
     return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden, tile, widths, dropout_p > 0
 
 
-def outcome(backend, terms, v_BHSD, mask, dropout_p=0.0):
+def outcome(
+    backend: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float = 0.0
+) -> dict[str, torch.Tensor]:
     tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
     wanted = torch.is_grad_enabled()  # views of a parameter say so in an evaluation, too
     leaves = {name: x.detach().requires_grad_(wanted and x.requires_grad) for name, x in tensors.items()}
@@ -62,5 +67,5 @@ def outcome(backend, terms, v_BHSD, mask, dropout_p=0.0):
     return found
 
 
-def unchanged(x):
+def unchanged(x: torch.Tensor) -> torch.Tensor:
     return x

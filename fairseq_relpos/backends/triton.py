@@ -1,13 +1,16 @@
 """Fused kernels for NVIDIA GPUs from sm80 on: see triton_kernels.py."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import torch
 
-from ..terms import Terms, by_offset
+from ..positions import Positions
+from ..terms import Bias, Terms, by_offset
 from .base import Backend, Mask
 
 #: entries of a head that a program can hold
@@ -33,12 +36,12 @@ class Triton(Backend):
 
     name = "triton"
 
-    def refuses(self, terms, need_weights, device=None):
+    def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
         if need_weights:
             return "its kernels make no attention weights"
         return why_not_here(device or terms.q_BHTD.device) or why_not_these(terms)
 
-    def prepare_bias(self, bias, pos):
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         return bias  # the kernels read one value an offset
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
@@ -203,14 +206,14 @@ class Launch:
             "num_stages": STAGES,
         }
 
-    def table(self, name):
+    def table(self, name: str) -> Any:
         """[1|H, L] or [1|H, L, D] as Rows."""
         x = self.inputs[name]
         if x is None:
             return None
         return self.rows(x[None] if x.dim() == 3 else x[None, ..., None])
 
-    def rows(self, x_BHND):
+    def rows(self, x_BHND: torch.Tensor) -> Any:
         """A tensor [1|B, 1|H, N, D] as the kernels read it."""
         if x_BHND.stride(3) != 1:
             x_BHND = x_BHND.contiguous()
@@ -219,7 +222,7 @@ class Launch:
             x_BHND, batch if x_BHND.size(0) > 1 else 0, head if x_BHND.size(1) > 1 else 0, row, x_BHND.size(3)
         )
 
-    def plane(self, x):
+    def plane(self, x: torch.Tensor | None) -> Any:
         """A tensor that broadcasts to [B, H, T, S] as the kernels read it."""
         if x is None:
             return None
@@ -228,7 +231,7 @@ class Launch:
         shape = self.batch, self.heads, self.tgt_len, self.src_len
         return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
 
-    def launch(self, kernel, programs, *arguments):
+    def launch(self, kernel: Any, programs: Sequence[int], *arguments: Any) -> None:
         """programs: those of one head (and sentence); one more dimension may follow."""
         if len(programs) == 1:
             programs = *programs, self.batch
@@ -236,19 +239,19 @@ class Launch:
         with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
             kernel[grid](*arguments, self.call, **self.constants)
 
-    def blocks(self, length):
+    def blocks(self, length: int) -> int:
         return -(-length // self.constants["M"])
 
-    def empty(self, *shape, like=None, zeros=False):
+    def empty(self, *shape: int, like: torch.Tensor | None = None, zeros: bool = False) -> torch.Tensor:
         dtype = torch.float32 if like is None else like.dtype
         return (torch.zeros if zeros else torch.empty)(shape, dtype=dtype, device=self.inputs["q"].device)
 
-    def empty_like(self, name):
+    def empty_like(self, name: str) -> torch.Tensor:
         """For the gradient of q, k or v, laid out as these where ``rows`` reads them as they are."""
         x = self.inputs[name]
         return torch.empty_like(x if x.stride(3) == 1 else x.contiguous())
 
-    def forward(self):
+    def forward(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """out [B, H, T, D], and the maximum and the sum of exponentials of each row of logits."""
         q, k, v = (self.inputs[name] for name in "qkv")
         # laid out as attention goes on with it, [T, B, H, D]
@@ -258,7 +261,14 @@ class Launch:
         self.launch(self.kernels.forward, [self.blocks(self.tgt_len)], *map(self.rows, (q, k, v, out)), peak, total)
         return out, peak, total
 
-    def backward(self, grad_out, peak, total, delta, needed):
+    def backward(
+        self,
+        grad_out: torch.Tensor,
+        peak: torch.Tensor,
+        total: torch.Tensor,
+        delta: torch.Tensor,
+        needed: tuple[bool, ...],
+    ) -> list[torch.Tensor | None]:
         """The gradients of the inputs; None where not needed."""
         needs = {name for name, flag in zip(self.inputs, needed) if flag}
         q, k, v = (self.inputs[name] for name in "qkv")
@@ -275,12 +285,12 @@ class Launch:
             for name, x in self.inputs.items()
         ]
 
-    def backward_queries(self, common, needs):
+    def backward_queries(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
         """q, and what is summed on the way."""
         if not needs & {"q", "bias_row", "gain", "reset"}:
             return {}
         blocks = self.blocks(self.tgt_len)
-        grads = dict.fromkeys(("bias_row", "gain", "reset"))
+        grads: dict[str, Any] = dict.fromkeys(("bias_row", "gain", "reset"))
         for name in needs & {"bias_row", "gain"}:
             grads[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
         if "reset" in needs:
@@ -293,14 +303,14 @@ class Launch:
             grads["reset"] = grads["reset"].sum((1, 2))
         return {"q": dq, **grads}
 
-    def backward_keys(self, common, needs):
+    def backward_keys(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
         if not needs & {"k", "v"}:
             return {}
         grads = {name: self.empty_like(name) for name in "kv"}
         self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common, *map(self.rows, grads.values()))
         return grads
 
-    def backward_bias(self, common, needs):
+    def backward_bias(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
         if "bias" not in needs:
             return {}
         bias = self.inputs["bias"]
@@ -311,7 +321,7 @@ class Launch:
         self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad), self.batch // owners)
         return {"bias": grad}
 
-    def backward_tables(self, common, needs):
+    def backward_tables(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
         tables = dict.fromkeys(("A", "C", "gate"))
         if not needs & tables.keys():
             return {}
@@ -340,6 +350,6 @@ def tile_sizes(terms: Terms) -> tuple[int, int]:
     return (64 if half and terms.gate is None else 32), (32 if half or terms.q_BHTD.size(3) <= 64 else 16)
 
 
-def padded(size):
+def padded(size: int) -> int:
     """The next power of two, and what a matrix product needs at least."""
     return max(16, 1 << (size - 1).bit_length())
