@@ -1,4 +1,4 @@
-"""Every position encoding: importing this package fills ENCODINGS."""
+"""The position encodings. Importing this package fills ENCODINGS."""
 
 import importlib
 import pkgutil

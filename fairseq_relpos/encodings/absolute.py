@@ -21,14 +21,14 @@ class NoPositions(PositionEncoding):
     """
 
     def shared(self, pos: Positions) -> None:
-        """Nothing, also in a layer that --position-layers leaves out of another encoding's stack."""
+        """None, also in a layer that --position-layers excludes from another encoding."""
         return None
 
 
 def position_rows(tokens_BT: torch.Tensor, padding_idx: int, pos: Positions | None = None) -> torch.Tensor:
-    """fairseq's numbering: pads read row padding_idx, the n-th real token row
-    padding_idx + n, whichever side the padding is on. pos: of its queries only, at the positions
-    that it may have been given."""
+    """The table row of each token, in fairseq's numbering: a pad reads row padding_idx, the n-th real token row
+    padding_idx + n, with padding on either side. With ``pos``, the rows of its queries alone, at the given
+    positions if there are any."""
     real_BT = tokens_BT.ne(padding_idx).long()
     numbers_BT = pos.key_BS() + 1 if pos is not None and pos.given else real_BT.cumsum(1)
     rows_BT = numbers_BT * real_BT + padding_idx
@@ -70,6 +70,8 @@ class Learned(PositionEncoding):
 
 
 class SinusoidalPositions(StackPart):
+    """fairseq's sinusoids, computed for the length at hand."""
+
     def __init__(self, dims: Dims):
         super().__init__(dims)
         if dims.embed_dim < 4:
@@ -84,7 +86,8 @@ class SinusoidalPositions(StackPart):
         return F.embedding(rows_BT, table)
 
     def table(self, length: int) -> torch.Tensor:
-        """At least what ``length`` tokens read; rows do not depend on how many there are."""
+        """A table with at least the rows that ``length`` tokens read. A row does not depend on the number of
+        rows."""
         pad = self.dims.padding_idx
         rows = max(64, 1 << (pad + length).bit_length())
         like = self.like_model
@@ -98,8 +101,8 @@ def _kept_sinusoids(rows, dim, padding_idx, dtype, device):
 
 
 def sinusoids(rows: int, dim: int, padding_idx: int) -> torch.Tensor:
-    """fairseq's table, in float32 as there, so that results agree to the last bit:
-    sin of all frequencies, then cos, a zero row for the pad."""
+    """The table of fairseq's sinusoids, in float32 as there, so that results agree to the last bit: sin of all
+    frequencies, then cos, and a zero row for the pad."""
     half = dim // 2
     frequency = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
     angle = torch.arange(rows).float()[:, None] * frequency

@@ -27,6 +27,8 @@ def _slopes_on(device, num_heads):
 
 
 class FixedSlopes(DistanceBias):
+    """The fixed slopes. ``right`` is added to the distance of each key to the right of its query."""
+
     def __init__(self, dims, right):
         super().__init__(dims)
         self.right = right
@@ -38,6 +40,8 @@ class FixedSlopes(DistanceBias):
 
 
 class TrainedSlopes(DistanceBias):
+    """Learned slopes for each head and side."""
+
     def __init__(self, dims):
         super().__init__(dims)
         sides = 1 if dims.causal else 2
@@ -74,7 +78,7 @@ class ALiBi(PositionEncoding):
 
 
 class LogKernel(DistanceBias):
-    """r1, r2 > 0 as softplus of free parameters."""
+    """KERPLE's logarithmic bias. r1 and r2 > 0 are the softplus of free parameters."""
 
     def __init__(self, dims):
         super().__init__(dims)

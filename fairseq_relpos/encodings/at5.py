@@ -16,7 +16,7 @@ Activation = Literal["relu", "sigmoid", "tanh"]
 
 
 class PerHeadMLP(nn.Module):
-    """1 -> h1 -> h2 -> 1 for each head; [H, R] -> [H, R]. Glorot weights, zero biases.
+    """An MLP 1 -> h1 -> h2 -> 1 for each head; [H, R] -> [H, R]. Glorot weights, zero biases.
 
     N(0, 0.02) here would leave a bias of about 1e-6, that is, no positions at all.
     """
@@ -72,7 +72,7 @@ class AdaptiveBias(StackPart):
         )
 
     def by_document(self, pos: Positions) -> Bias:
-        """length=input where positions are given: n is the number of tokens of each document."""
+        """The bias for length=input where positions are given: n is the number of tokens of each document."""
         rows = Clipped(max(pos.span - 1, 1))
         lengths_BS = pos.real_lengths_B()[:, None] if pos.documents_BS is None else pos.document_lengths_BS()
         total = self.gamma["negative"].new_zeros(())
@@ -87,7 +87,7 @@ class AdaptiveBias(StackPart):
         return Bias(rows=rows, bias_row=self.bias_row(length - 1, self.length))
 
     def bias_row(self, reach: int, n: Any) -> torch.Tensor:
-        """b over the offsets -reach .. reach, at least one to each side, [H, R]."""
+        """The bias b [H, R] at the offsets -reach .. reach; reach is at least 1."""
         reach = max(reach, 1)
         device = self.gamma["negative"].device
         values = [self.side("negative", torch.arange(reach, -1, -1, device=device), n)]

@@ -17,7 +17,7 @@ from .hparams import convert, hyperparameters, python_name, to_text
 #: name -> class of every encoding
 ENCODINGS: dict[str, type["PositionEncoding"]] = {}
 
-#: where a generation keeps what does not change, in fairseq's incremental_state
+#: key in fairseq's incremental_state of what one generation keeps from step to step
 MEMORY = "fairseq_relpos"
 
 #: standard deviation of every table and projection, unless a docstring says otherwise
@@ -26,7 +26,7 @@ INIT_STD = 0.02
 
 @dataclass(frozen=True)
 class Dims:
-    """What an encoding is built for.
+    """The dimensions that an encoding is built for.
 
     max_len: the longest sequence in tokens (n). layer counts from 1. has_cls: whether the
     first token is a [CLS] (default: where the stack is not causal). padding_idx: fairseq's
@@ -68,7 +68,7 @@ class StackPart(nn.Module):
     #: longest sequence that has an absolute position of its own; None: any length
     hard_limit: int | None = None
 
-    #: how its user says what the longest sequence is; a model of fairseq has a flag
+    #: the option that sets the longest sequence; in a fairseq model it is a flag
     length_option = "max_len"
 
     def __init__(self, dims: Dims):
@@ -79,17 +79,17 @@ class StackPart(nn.Module):
         self.current_pass = CurrentPass()
         #: a backend's once-per-pass work on a shared Bias: (bias, pos) -> bias
         self.prepare_bias: Callable[[Bias, Positions], Bias] | None = None
-        #: fairseq adds the result unseen in encoders, where "nothing" must be 0
+        #: the result where nothing is added; fairseq's encoders add it without a check, so there it is 0
         self.nothing_to_add = None if dims.causal else 0
 
     def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor | None:
-        """What is added to the token embeddings, [B, T, E] or None. pos: of a decoding step
-        only the newest token, [B, 1, E]."""
+        """The summand of the token embeddings, [B, T, E], or None. With the ``pos`` of a decoding step, that of
+        the newest token alone, [B, 1, E]."""
         return None
 
     def share(self, pos: Positions) -> Any:
-        """What all layers read, computed once per forward pass: a Bias, anything else that
-        the encoding's own ``terms`` understands, or None."""
+        """The values that all layers read, computed once per forward pass: a Bias, another object that the
+        encoding's own ``terms`` understands, or None."""
         return None
 
     def forward(
@@ -117,8 +117,8 @@ class StackPart(nn.Module):
     def given(
         self, position_ids: torch.Tensor | None = None, document_ids: torch.Tensor | None = None
     ) -> Iterator[None]:
-        """The stack's forward passes within this block have these token positions and documents, [B, T]
-        each, in place of those that the tokens' slots say; see ``Positions``."""
+        """Within this block, the stack's forward passes use these token positions and document numbers, [B, T]
+        each, instead of the tokens' slots; see ``Positions``."""
         before = self.current_pass.given
         self.current_pass.given = {"position_ids": position_ids, "document_ids": document_ids}
         try:
@@ -127,14 +127,14 @@ class StackPart(nn.Module):
             self.current_pass.given = before
 
     def evaluate(self, pos: Positions) -> Any:
-        """``share`` outside autocast: positions keep float32 in every mode."""
+        """Calls ``share`` outside autocast: positions keep float32 in every mode."""
         with torch.autocast(pos.device.type if pos.device else "cpu", enabled=False):
             shared = self.share(pos)
             offset_BTS = pos.moved_offset_BTS() if isinstance(shared, Bias) else None
             return shared if offset_BTS is None else shared.at_offsets(offset_BTS)
 
     def check_positions(self, pos: Positions) -> None:
-        """ValueError where a token has no absolute position."""
+        """Raises ValueError where a token has no absolute position."""
         if pos.given and self.hard_limit is not None and pos.span > self.hard_limit:
             raise ValueError(
                 f"position id {pos.span - 1}, but this position encoding has {self.hard_limit} absolute "
@@ -144,6 +144,7 @@ class StackPart(nn.Module):
         self.check_length(pos.span)
 
     def check_length(self, length: int) -> None:
+        """Raises ValueError for a sequence that is longer than the absolute positions."""
         if self.hard_limit is not None and length > self.hard_limit:
             raise ValueError(
                 f"a sequence of {length} tokens, but this position encoding has "
@@ -153,8 +154,8 @@ class StackPart(nn.Module):
 
 
 def at_given_positions(terms: Callable[..., Terms]) -> Callable[..., Terms]:
-    """An encoding declares tables over the offset. Here they are read at the offset of each pair where
-    positions are given, so that no encoding has to think of it."""
+    """Decorates ``terms``: where positions are given, its tables are read at the offset of each pair. An
+    encoding declares tables over offsets and need not handle given positions itself."""
 
     @functools.wraps(terms)
     def read(self, q_BHTD, k_BHSD, pos):
@@ -176,9 +177,9 @@ class PositionEncoding(nn.Module):
     hyperparameters), ``make_stack`` where layers share something, and ``terms`` where the
     shared part is not simply a Bias to be added to s q.k.
 
-    Where a method adds positions to the input (learned, sinusoidal, shape, bert_r, abs_m4m),
-    ``embed(tokens)`` is a part of it that ``logits`` cannot know of: add it to the token
-    embeddings, from which q and k are projected. ``logits`` without it warns once.
+    Some methods add positions to the input (learned, sinusoidal, shape, bert_r, abs_m4m).
+    ``logits`` lacks that part: add ``embed(tokens)`` to the token embeddings, from which q
+    and k are projected. ``logits`` without it warns once.
     """
 
     name: str
@@ -220,27 +221,27 @@ class PositionEncoding(nn.Module):
         self._input_part_is_known = False
 
     def make_stack(self) -> StackPart:
-        """Build what all layers share."""
+        """Builds the part that all layers share."""
         return StackPart(self.dims)
 
     def use_content_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
-        """The layer's own W^Q and W^K, for a method that projects positions with them."""
+        """Receives the layer's own W^Q and W^K, for a method that projects positions with them."""
 
     def resolve(self, **hparams: Any) -> None:
-        """Record what a default that depends on the dimensions became."""
+        """Records the values of defaults that depend on the dimensions."""
         self._resolved = hparams
 
     _resolved: dict[str, Any] = {}
 
     def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor | None:
-        """What joins the token embeddings, [B, T, E] or None. pos: of its queries, whose positions
-        may be given."""
+        """The summand of the token embeddings, [B, T, E], or None. With ``pos``, that of its queries, whose
+        positions may be given."""
         self._input_part_is_known = True
         assert self.stack is not None, "only a joined encoding, which ``build`` makes, has an input part"
         return self.stack.embed(tokens_BT) if pos is None else self.stack.embed(tokens_BT, pos)
 
     def shared(self, pos: Positions) -> Any:
-        """The stack part's share of this pass."""
+        """The value of the stack part's ``share`` for this pass."""
         if pos.shared is None and self.stack is not None:
             self.stack.check_positions(pos)
             return self.stack.evaluate(pos)
@@ -251,14 +252,14 @@ class PositionEncoding(nn.Module):
         return Terms.with_bias(q_BHTD, k_BHSD, self.scale, self.shared(pos))
 
     def logits(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> torch.Tensor:
-        """e_BHTS, scaled, before masking, float32 at least. What ``embed`` adds to the input reaches it
-        through q and k alone."""
+        """The logits e_BHTS: scaled, before masking, in float32 at least. What ``embed`` adds to the input
+        reaches them only through q and k."""
         if self.stack is not None and type(self.stack).embed is not StackPart.embed:
             self.warn_of_the_input_part()
         return evaluate(self.terms(q_BHTD, k_BHSD, pos))
 
     def warn_of_the_input_part(self) -> None:
-        """Once, unless ``embed`` has been called: the logits would lack these positions in silence."""
+        """Warns once that the logits lack the positions of the input, unless ``embed`` has been called."""
         if not self._input_part_is_known:
             self._input_part_is_known = True
             warnings.warn(
@@ -269,15 +270,15 @@ class PositionEncoding(nn.Module):
 
     @property
     def signature(self) -> str:
-        """Name and resolved hyperparameters in the manner of sacreBLEU. Dropout is left
-        out: it changes training, not the function that a checkpoint holds."""
+        """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Dropout is left out:
+        it changes training, not the function that a checkpoint holds."""
         parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k]
         return "|".join([f"pe:{self.name}", *parts])
 
 
 def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], type["PositionEncoding"]]:
-    """Class decorator: make an encoding known under this name. papers: keys of references.bib, first
-    the one that proposes the method, then the others that the docstring's source names."""
+    """Class decorator: registers an encoding under this name. papers: keys in references.bib. The paper that
+    proposes the method comes first, then the others that the docstring cites."""
 
     def add(cls):
         if name in ENCODINGS:
@@ -290,14 +291,14 @@ def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], ty
 
 
 def build(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
-    """A self-contained encoding: layer part and stack part in one module."""
+    """Builds a self-contained encoding: layer part and stack part in one module."""
     encoding = build_layer_part(name, dims, **hparams)
     encoding.stack = encoding.make_stack()
     return encoding
 
 
 def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
-    """The layer part alone; hyperparameters may be values or their text forms."""
+    """Builds the layer part alone. Hyperparameters may be values or their text forms."""
     cls = find(name)
     check_serves(name, dims.causal)
     accepted = hyperparameters(cls)
@@ -319,18 +320,19 @@ def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
 
 
 def find(name: str) -> type[PositionEncoding]:
+    """The class of the encoding of this name; ValueError lists the known names."""
     if name not in ENCODINGS:
         raise ValueError(f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}")
     return ENCODINGS[name]
 
 
 def names_for(causal: bool) -> list[str]:
-    """The encodings that a stack can have, sorted."""
+    """The names of the encodings that such a stack can have, sorted."""
     return sorted(name for name, cls in ENCODINGS.items() if causal or cls.causal_only is None)
 
 
 def check_serves(name: str, causal: bool) -> None:
-    """ValueError where a stack of this kind cannot have the encoding."""
+    """Raises ValueError where a stack of this kind cannot have the encoding."""
     why = find(name).causal_only
     if why and not causal:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")

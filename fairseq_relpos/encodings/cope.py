@@ -1,4 +1,4 @@
-"""CoPE: positions that count what the query finds worth counting."""
+"""CoPE: contextual positions, which count the tokens that a query selects."""
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ class CoPE(PositionEncoding):
         return Terms(q_BHTD, k_BHSD, self.scale, bias=bias)
 
     def bias(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
-        """q_i.e[p_ij]. All keys up to the query count, which a decoding step has in its cache."""
+        """The bias q_i.e[p_ij]. It counts all keys up to the query; a decoding step has them in its cache."""
         gates = torch.sigmoid(self.gate_scale * q_BHTD @ k_BHSD.mT).tril(k_BHSD.size(2) - q_BHTD.size(2))
         p = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(e) - 1)
         e_HRD = e.unflatten(1, (-1, self.dims.head_dim)).transpose(0, 1)

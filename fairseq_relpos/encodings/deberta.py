@@ -14,7 +14,7 @@ from .tables import unclipped
 
 
 class SharedTable(StackPart):
-    """a, (rows, E), for all layers, through a LayerNorm where asked."""
+    """The table a, (rows, E), for all layers, with a LayerNorm if ``norm_table``."""
 
     def __init__(self, dims, rows, norm_table):
         super().__init__(dims)
@@ -110,7 +110,7 @@ class DeBERTa(PositionEncoding):
         return Terms(q_BHTD, k_BHSD, self.scale, rows=rows, C_rows=C_rows, A=A, C=C)
 
     def projected(self, length: int, pos: Positions) -> tuple[Rows, Rows, torch.Tensor | None, torch.Tensor | None]:
-        """The two tables times W, of the rows that ``length`` tokens read."""
+        """The two tables of the rows that ``length`` tokens read, times W^R and W^T."""
         table = full_precision(self.a) if self.m4m else self.shared(pos)
         rows, C_rows = self.rows, self.p2c_rows
         read, C_read = table, table

@@ -10,7 +10,7 @@ from ..rows import Clipped
 from ..terms import Bias, full_precision
 from .base import PositionEncoding, StackPart, register
 
-#: psi of the pair (0, 0) at least
+#: smallest psi(reach), so that no pair is divided by zero
 TINY = 1e-6
 
 
@@ -50,7 +50,7 @@ class NormalisedDistanceBias(StackPart):
         return self.of_offsets(j - i, reach).movedim(-1, 1)
 
     def of_offsets(self, offset: torch.Tensor, reach: torch.Tensor) -> torch.Tensor:
-        """[.., H] for offsets [..], normalised by psi(reach)."""
+        """The bias [.., H] at offsets [..], normalised by psi(reach)."""
         c, offset = full_precision(self.c).abs(), offset.to(reach)
         # psi(L) is 0 where L has been learned away
         x = torch.log1p(c * offset.abs())[..., None] / torch.log1p(c * reach).clamp(min=TINY)[..., None]

@@ -7,18 +7,19 @@ from typing import Any, Literal, get_args, get_origin
 
 
 def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Name -> parameter with type and default, as the constructor declares them. A
-    trailing underscore, for Python's own words, is not part of the name."""
+    """The hyperparameters that the constructor declares: name -> parameter with type and default. A trailing
+    underscore, which avoids Python's own words, is not part of the name."""
     parameters = list(inspect.signature(cls).parameters.values())[1:]
     return {p.name.rstrip("_"): p for p in parameters}
 
 
 def python_name(cls: type, key: str) -> str:
+    """The constructor's own name for a hyperparameter."""
     return hyperparameters(cls)[key].name
 
 
 def parse_hparams(text: str) -> dict[str, str]:
-    """ "a=1 b=2" -> {"a": "1", "b": "2"}"""
+    """Parses "a=1 b=2" into {"a": "1", "b": "2"}."""
     pairs = {}
     for item in (text or "").split():
         key, sign, value = item.partition("=")
@@ -42,6 +43,7 @@ def to_text(value: Any) -> str:
 
 
 def convert(name: str, key: str, value: Any, kind: Any) -> Any:
+    """Reads a value or its text form as this type; ValueError says what is accepted."""
     if get_origin(kind) is Literal:
         if str(value) in get_args(kind):
             return str(value)
@@ -54,7 +56,7 @@ def convert(name: str, key: str, value: Any, kind: Any) -> Any:
 
 
 def accepted_values(kind: Any) -> str:
-    """In words: what a hyperparameter of this type may be."""
+    """The accepted values of a hyperparameter of this type, in words."""
     return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
 
 

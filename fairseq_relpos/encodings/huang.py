@@ -1,4 +1,4 @@
-"""Huang et al. 2020's methods 1 to 4: scalars and vectors that meet query and key."""
+"""Methods 1 to 4 of Huang et al. 2020: scalars and vectors that multiply query and key."""
 
 import logging
 
@@ -66,7 +66,7 @@ class M3(FactorTable):
 
 
 class QueryAndKeyRows(UnclippedTable):
-    """Query and key both meet the same row of a."""
+    """Dot products of the query and of the key with the same row of a."""
 
     product = False
 

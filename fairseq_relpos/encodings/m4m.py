@@ -1,4 +1,4 @@
-"""M4M: three dot products, multiplied."""
+"""M4M: the product of three dot products."""
 
 from .absolute import LearnedPositions
 from .base import StackPart, register

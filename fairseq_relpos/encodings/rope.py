@@ -1,4 +1,4 @@
-"""RoPE: queries and keys rotated by their positions."""
+"""RoPE: queries and keys are rotated by their positions."""
 
 import functools
 from typing import Any
@@ -41,7 +41,8 @@ class RoPE(PositionEncoding):
         return Terms(rotate(q_BHTD, cos[queries], sin[queries]), rotate(k_BHSD, cos[keys], sin[keys]), self.scale)
 
     def rotation(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """For at least so many positions: few different tables, which stay on the device."""
+        """cos and sin for at least ``length`` positions. Rounding up keeps the number of tables small; they
+        stay on the device."""
         return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.base, device)
 
 
@@ -55,7 +56,8 @@ def rotation(length: int, head_dim: int, base: float, device: torch.device) -> t
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """In float32 at least, and left so: rounding again would cost half of a bfloat16's bits."""
+    """x rotated in float32 at least. The result keeps that type, so that it is not rounded to half precision
+    twice."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)

@@ -1,4 +1,4 @@
-"""SHAPE: sinusoids at positions shifted at random."""
+"""SHAPE: sinusoids at randomly shifted positions."""
 
 import torch
 
@@ -8,6 +8,8 @@ from .base import PositionEncoding, StackPart, register
 
 
 class ShiftedSinusoids(SinusoidalPositions):
+    """Sinusoids whose positions are shifted at random in training."""
+
     def __init__(self, dims, max_shift):
         super().__init__(dims)
         self.max_shift = max_shift

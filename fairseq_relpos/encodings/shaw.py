@@ -12,6 +12,8 @@ from .tables import Heads, LayerTable, UnclippedTable
 
 
 class RelativeKeys(LayerTable):
+    """A table whose rows are added to the keys."""
+
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         return Terms(q_BHTD, k_BHSD, self.scale, rows=self.rows, A=self.per_head())
 

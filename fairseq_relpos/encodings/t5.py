@@ -10,7 +10,7 @@ from .base import PositionEncoding, StackPart, normal_table, register
 
 
 class BiasTable(StackPart):
-    """b, (rows, H), or (rows, 1) where heads share it; times ``bias_scale``."""
+    """The table b, (rows, H), or (rows, 1) where heads share it. It is multiplied by ``bias_scale``."""
 
     def __init__(self, dims, rows, heads="each", bias_scale=1.0):
         super().__init__(dims)
@@ -24,7 +24,7 @@ class BiasTable(StackPart):
 
 
 class ScalarBias(PositionEncoding):
-    """e_ij = s q_i.k_j + b_{h, row(j-i)}: what t5 and t5_nob have in common."""
+    """e_ij = s q_i.k_j + b_{h, row(j-i)}: the common part of t5 and t5_nob."""
 
     def __init__(self, dims, rows, heads, scale, scale_bias, per_layer):
         super().__init__(dims)
@@ -91,7 +91,7 @@ class T5NoBuckets(ScalarBias):
 
 
 class LearnedPositionsAndBias(LearnedPositions):
-    """learned's table under its own key, and t5's b."""
+    """The table of ``learned`` under its own key, and the table b of ``t5``."""
 
     def __init__(self, dims, rows):
         super().__init__(dims)

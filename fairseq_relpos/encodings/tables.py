@@ -1,4 +1,4 @@
-"""What several encodings share: tables in each layer, biases of the distance, and their types of options."""
+"""Shared parts of encodings: tables in each layer, biases of the offset, and types of options."""
 
 import logging
 from typing import Literal
@@ -36,14 +36,14 @@ class LayerTable(PositionEncoding):
         self.table = normal_table(rows.count, width)
 
     def per_head(self) -> torch.Tensor:
-        """[1|H, R, D] or [1|H, R]."""
+        """The table split by heads: [1|H, R, D] or [1|H, R]."""
         if self.row_kind == "scalar":
             return self.table.mT
         return self.table.unflatten(1, (self.tables, self.dims.head_dim)).transpose(0, 1)
 
 
 def unclipped(dims: Dims, max_distance: int | None) -> int:
-    """The clip distance k: by default none, n - 1."""
+    """The clip distance k; by default n - 1, which clips nothing."""
     return dims.max_len - 1 if max_distance is None else max_distance
 
 
@@ -59,7 +59,7 @@ class UnclippedTable(LayerTable):
 
 
 class FactorTable(UnclippedTable):
-    """Rows that are factors of q.k, which may start at 1."""
+    """A table whose rows multiply q.k and may start at 1."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FactorTable(UnclippedTable):
 
 
 class DistanceBias(StackPart):
-    """A bias for each head, a function of the offset alone: any length."""
+    """A bias for each head that depends on the offset alone, so any length works."""
 
     def share(self, pos: Positions) -> Bias:
         return pos.remember(self, lambda length: self.bias(length, pos.device))
@@ -87,5 +87,5 @@ class DistanceBias(StackPart):
         return Bias(rows=Clipped(reach), bias_row=self.bias_row(offset_R))
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
-        """[H, R] for these offsets j - i."""
+        """The bias [H, R] at these offsets j - i."""
         raise NotImplementedError

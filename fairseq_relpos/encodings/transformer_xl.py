@@ -1,4 +1,4 @@
-"""Prior encodings of the distance, projected: Transformer-XL, and GCDF."""
+"""Fixed encodings of the distance, projected: Transformer-XL, and GCDF."""
 
 import functools
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def gaussian_cdf_of_distance(reach: int, dim: int) -> torch.Tensor:
 
 
 def distances(reach: int) -> torch.Tensor:
-    """i - j in the order of the rows, which count j - i upwards."""
+    """The distances i - j in the order of the rows, in which j - i ascends."""
     return torch.arange(reach, -reach - 1, -1).double()
 
 
 def around_zero(function: Callable[[int, int], torch.Tensor], reach: int, weight: torch.Tensor) -> torch.Tensor:
-    """function(reach, E) on the device and in the dtype of ``weight`` [.., E], of a table that is
-    kept there for longer sequences as well."""
+    """function(reach, E) with the device and dtype of ``weight`` [.., E]. It is cut out of a larger, cached
+    table."""
     room = max(64, 1 << reach.bit_length())
     kept = _kept(function, room, weight.size(-1), weight.dtype, weight.device)
     return kept[room - reach : room + reach + 1]
@@ -43,7 +43,7 @@ def _kept(function, reach, dim, dtype, device):
 
 
 class SharedBiases(StackPart):
-    """u and v, (H, d), for all layers."""
+    """The vectors u and v, (H, d), for all layers."""
 
     def __init__(self, dims):
         super().__init__(dims)
@@ -72,7 +72,7 @@ class ProjectedPrior(PositionEncoding):
     def make_stack(self) -> StackPart:
         return StackPart(self.dims) if self.untie else SharedBiases(self.dims)
 
-    #: of (reach, E): R / factor over i - j = reach .. -reach, [2 reach + 1, E] in float64
+    #: (reach, E) -> R / factor over i - j = reach .. -reach, [2 reach + 1, E] in float64
     function: Callable[[int, int], torch.Tensor]
     factor = 1.0
 

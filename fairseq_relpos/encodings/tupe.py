@@ -1,4 +1,4 @@
-"""TUPE: positions and words correlated apart, [CLS] untied (Ke et al. 2021)."""
+"""TUPE: separate correlations of positions and of words, and an untied [CLS] (Ke et al. 2021)."""
 
 import logging
 from typing import Literal
@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 class ProjectedPositions(StackPart):
-    """p, LayerNorm(p), and its projections U^Q and U^K, all (with biases) as in the
-    authors' code: ``extra`` rows before position 0."""
+    """The table p, its LayerNorm, and its projections U^Q and U^K, all with biases as in the authors' code.
+    ``extra`` rows come before position 0."""
 
     def __init__(self, dims, extra=0):
         super().__init__(dims)
@@ -91,8 +91,8 @@ class UntiedPositions(ProjectedPositions):
         return bias
 
     def reset_2H(self) -> torch.Tensor:
-        """theta_1 (from [CLS]) and theta_2 (to [CLS]), with the rows of b that the
-        authors' code keeps for them: 16 of 32, which no bucket uses, and 32."""
+        """theta_1 (from [CLS]) and theta_2 (to [CLS]), plus the rows of b that the authors' code keeps for
+        them: row 16 of 32, which no bucket uses, and row 32."""
         if self.theta is not None:
             theta = full_precision(self.theta)
         else:
@@ -105,7 +105,7 @@ class UntiedPositions(ProjectedPositions):
 
 
 class Untied(PositionEncoding):
-    """What the TUPE variants share. A tied one, and any stack without [CLS], has no reset."""
+    """Base class of the TUPE variants. A tied variant, and any stack without [CLS], has no reset."""
 
     def __init__(self, dims, buckets=None, cls="auto", cls_reset="code", theta="projected", untied=True):
         super().__init__(dims)
@@ -199,6 +199,8 @@ class TupeRTied(Untied):
 
 
 class ProjectedOperands(ProjectedPositions):
+    """Projected positions that layers add to their q and k."""
+
     def share(self, pos: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         return self.of_tokens(pos)
 
