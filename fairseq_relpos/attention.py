@@ -24,7 +24,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
     def attach(
         self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool
     ) -> "RelPosMultiheadAttention":
-        """encoding: the layer part, or a joined encoding whose layers share nothing."""
+        """Gives the module its encoding: the layer part, or a joined encoding whose layers share nothing."""
         self.position_encoding = encoding
         self.backend = backend
         self.current_pass = current_pass
@@ -71,13 +71,15 @@ class RelPosMultiheadAttention(MultiheadAttention):
         weights_HBTS = weights_BHTS.transpose(0, 1)
         return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
 
-    #: the places of a packed query's tokens, while --unpad runs the layer
+    #: the places of the packed tokens in their batch, while --unpad runs the layer
     real_tokens: RealTokens | None = None
 
     def spread(self, x: Tensor) -> Tensor:
+        """Puts the packed tokens of --unpad back into the padded batch."""
         return x if self.real_tokens is None else self.real_tokens.spread(x)
 
     def pack(self, x_TBE: Tensor) -> Tensor:
+        """Takes the real tokens out of the padded batch, while --unpad runs the layer."""
         return x_TBE if self.real_tokens is None else self.real_tokens.pack(x_TBE)
 
     def split_heads(self, x_TBE: Tensor) -> Tensor:
@@ -91,6 +93,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
         return self.dropout_module.p if active else 0.0
 
     def positions(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor) -> Positions:
+        """The Positions of this pass; RuntimeError where they are those of other tokens."""
         pos = self.current_pass.positions
         lengths = (q_BHTD.size(2), k_BHSD.size(2))
         if pos is None or (pos.tgt_len, pos.src_len) != lengths:
@@ -115,8 +118,7 @@ class RelPosMultiheadAttention(MultiheadAttention):
     def extend(
         self, saved: dict[str, Any], k_BHSD: torch.Tensor, v_BHSD: torch.Tensor, padding_BS: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Append this step's keys and values to fairseq's own cache, which fairseq
-        reorders with the beam."""
+        """Appends this step's keys and values to fairseq's own cache, which fairseq reorders with the beam."""
         if "prev_key" in saved:
             k_BHSD = torch.cat([saved["prev_key"], k_BHSD], dim=2)
             v_BHSD = torch.cat([saved["prev_value"], v_BHSD], dim=2)

@@ -24,8 +24,8 @@ CAUSAL = {"encoder": False, "decoder": True}
 
 @contextlib.contextmanager
 def named(flag: str) -> Iterator[None]:
-    """The mathematics names its own arguments; whoever runs fairseq gave them by this flag, which is
-    said first."""
+    """Puts this flag in front of a ValueError's message. Encodings and backends name their own arguments, but
+    users of fairseq gave them by a flag."""
     try:
         yield
     except ValueError as error:
@@ -33,13 +33,13 @@ def named(flag: str) -> Iterator[None]:
 
 
 def hparams(text: str) -> dict[str, str]:
-    """--position-hparams of a model that has one stack."""
+    """Parses --position-hparams of a model that has one stack."""
     with named("--position-hparams"):
         return parse_hparams(text)
 
 
 def need_layers(args: argparse.Namespace, *stacks: str) -> None:
-    """Raises ValueError, one line, for a stack of no layers."""
+    """Raises ValueError for a stack without layers."""
     for stack in stacks:
         layers = getattr(args, f"{stack}_layers")
         if layers < 1:
@@ -47,13 +47,13 @@ def need_layers(args: argparse.Namespace, *stacks: str) -> None:
 
 
 def check_sizes(embed_dim: int, num_heads: int, stack: str = "encoder") -> None:
-    """Or says why heads of these sizes cannot be, before fairseq builds them."""
+    """Raises ValueError where heads of these sizes are impossible, before fairseq builds them."""
     with named(f"--{stack}-embed-dim, --{stack}-attention-heads"):
         Dims(embed_dim, num_heads, max_len=1)
 
 
 def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> None:
-    """stacks: the names of the model's stacks, where it has more than one."""
+    """Adds the plugin's flags. stacks: the names of the model's stacks, where it has more than one."""
     of_each = ", or one for each stack: encoder=NAME,decoder=NAME" if stacks else ""
     parser.add_argument(
         "--position-encoding",
@@ -99,8 +99,8 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> No
 
 
 def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] = ()) -> None:
-    """What an architecture function says; safe to call again and again. It is the first of
-    the plugin to see the arguments, so this is where impossible ones are refused."""
+    """Sets the defaults of an architecture; safe to call more than once. This is the first function of the
+    plugin that sees the arguments, so it also refuses impossible ones."""
     refuse_unsupported(args)
     for name in ("position_encoding", "position_layers", "attention_backend", "position_stacks"):
         if getattr(args, name, None) == "":
@@ -132,7 +132,7 @@ def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] 
 
 
 def _check_serves(name, causal, source):
-    """source: the flags that ask for the encoding, with which the line begins."""
+    """``check_serves``, whose message begins with ``source``: the flags that ask for the encoding."""
     try:
         check_serves(name, causal)
     except ValueError as error:
@@ -147,6 +147,7 @@ def _serves(name, stack):
 
 
 def set_bias_interval(args: argparse.Namespace) -> None:
+    """Sets the default of --log-position-bias-interval, and refuses a negative number."""
     given = getattr(args, "log_position_bias_interval", None)
     args.log_position_bias_interval = BIAS_INTERVAL if given is None else given
     if args.log_position_bias_interval < 0:
@@ -154,7 +155,7 @@ def set_bias_interval(args: argparse.Namespace) -> None:
 
 
 def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> tuple[str, ...]:
-    """--position-stacks as names, in the order of ``stacks``."""
+    """Parses --position-stacks into names, in the order of ``stacks``."""
     chosen = text.split(",")
     if not set(chosen) <= set(stacks) or len(set(chosen)) < len(chosen):
         raise ValueError(
@@ -165,8 +166,8 @@ def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> tuple[str, ...]:
 
 
 def encodings_of(text: str, chosen: Sequence[str], default: str = "") -> dict[str, str]:
-    """--position-encoding, "t5" or "encoder=t5,decoder=alibi", as the encoding of each chosen
-    stack; one that is not mentioned has the architecture's."""
+    """Parses --position-encoding, "t5" or "encoder=t5,decoder=alibi", into the encoding of each chosen stack. A
+    stack that is not mentioned gets ``default``."""
     if "=" not in text:
         find(text)
         return dict.fromkeys(chosen, text)
@@ -182,8 +183,8 @@ def encodings_of(text: str, chosen: Sequence[str], default: str = "") -> dict[st
 
 
 def hparams_of(text: str, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
-    """--position-hparams, "a=1 encoder.b=2", as those of each chosen stack: a is for all of
-    them, and for one stack encoder.a wins over a."""
+    """Parses --position-hparams, "a=1 encoder.b=2", into those of each chosen stack. A plain a is for all
+    stacks; encoder.a wins over it in the encoder."""
     common: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {stack: {} for stack in chosen}
     for key, value in hparams(text).items():
@@ -197,7 +198,7 @@ def hparams_of(text: str, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def hparams_text(hparams: dict[str, str]) -> str:
-    """The resolved hyperparameters of each stack as one --position-hparams."""
+    """Joins the resolved hyperparameters of the stacks into one --position-hparams."""
     return " ".join(f"{stack}.{item}" for stack, text in hparams.items() for item in text.split())
 
 
@@ -228,13 +229,13 @@ UNSUPPORTED = {
 
 
 def device_of(args: argparse.Namespace) -> torch.device:
-    """Where fairseq's commands put the model."""
+    """The device on which fairseq's commands put the model."""
     on_cpu = getattr(args, "cpu", False) or not torch.cuda.is_available()
     return torch.device("cpu" if on_cpu else "cuda")
 
 
 def refuse_unsupported(args: argparse.Namespace) -> None:
-    """Flags under which positions would be lost or wrong."""
+    """Raises ValueError for flags under which positions would be lost or wrong."""
     if getattr(args, "ddp_backend", None) == "fully_sharded":
         raise ValueError(
             "--ddp-backend fully_sharded shards layers while fairseq builds them, before "

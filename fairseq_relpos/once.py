@@ -1,4 +1,4 @@
-"""A line in the log, once a process."""
+"""Log lines that a process writes once."""
 
 import functools
 import logging

@@ -46,7 +46,7 @@ def override_self_attention(
     others see content only. max_len: n in tokens, which the user gave by length_flag. checkpoint_activations:
     recompute each layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
-    torch_compile: compile what is around the attention, for training.
+    torch_compile: compile each layer except its attention, for training.
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     device: where the model will run, if not where it is.
     Returns an encoding that carries the resolved hyperparameters.
@@ -92,18 +92,18 @@ def override_self_attention(
 
 
 def layers_of(stack: Any) -> list[Any]:
-    """All of them: iterating over a LayerDropModuleList would drop some."""
+    """All layers of the stack; iterating over a LayerDropModuleList would drop some."""
     return [stack.layers[number] for number in range(len(stack.layers))]
 
 
 def kind_of(stock_positions: nn.Module | None) -> str | None:
-    """What fairseq has built: "learned", "sinusoidal" or None."""
+    """The kind of position embedding that fairseq has built: "learned", "sinusoidal" or None."""
     kinds = {LearnedPositionalEmbedding: "learned", SinusoidalPositionalEmbedding: "sinusoidal"}
     return kinds.get(type(stock_positions))
 
 
 def parse_layers(text: str, count: int) -> list[int]:
-    """ "all", "first" or "1,2,5" -> layer numbers from 1."""
+    """Parses "all", "first" or "1,2,5" into layer numbers, which count from 1."""
     if text == "all":
         return list(range(1, count + 1))
     if text == "first":
@@ -120,6 +120,7 @@ def parse_layers(text: str, count: int) -> list[int]:
 
 
 def layer_part(name: str, hparams: dict, dims: Dims, number: int, chosen: list[int]) -> PositionEncoding:
+    """The encoding's layer part for this layer; ``none`` in a layer that is not chosen."""
     here = Dims(**{**vars(dims), "layer": number})
     if number not in chosen:
         return build_layer_part("none", here)
@@ -134,7 +135,7 @@ def no_stack_part(dims: Dims) -> StackPart:
 
 
 def adopt_common_weights(stack_part: StackPart, stock_positions: nn.Module | None) -> None:
-    """What fairseq already drew under the same key and shape stays (a learned table)."""
+    """Keeps the weights that fairseq has drawn under the same key and shape (a learned table)."""
     if stock_positions is None:
         return
     own = stack_part.state_dict()
@@ -147,6 +148,7 @@ def adopt_common_weights(stack_part: StackPart, stock_positions: nn.Module | Non
 
 
 def refuse_what_positions_cannot_serve(layers: list[Any]) -> None:
+    """Raises ValueError for variants of attention that have no positions."""
     for layer in layers:
         attention = layer.self_attn
         if getattr(attention, "use_xformers", False):
@@ -160,7 +162,7 @@ def refuse_what_positions_cannot_serve(layers: list[Any]) -> None:
 def refuse_what_the_backend_cannot_serve(
     stack_part: StackPart, layers: list[Any], backend: Backend, device: torch.device | None
 ) -> None:
-    """The terms of a pass over two tokens say it: before any data is read."""
+    """Checks the backend on the terms of a pass over two tokens, before any data is read."""
     weight = next(layers[0].parameters())
     length = min(2, stack_part.dims.max_len)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -176,5 +178,5 @@ def refuse_what_the_backend_cannot_serve(
 
 
 def resolved_hparams(encoding: PositionEncoding) -> str:
-    """Text for --position-hparams that rebuilds exactly this encoding."""
+    """The text for --position-hparams that rebuilds exactly this encoding."""
     return " ".join(f"{key}={to_text(value)}" for key, value in encoding.hparams.items())

@@ -1,4 +1,4 @@
-"""Where the queries and keys of one attention call stand.
+"""The positions of the queries and keys of one attention call.
 
 Shape suffixes, used in every name of this package:
 B batch, T query length, S key length, H heads, D head dim, E model dim,
@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import torch
 
-#: begins the names under which a layer keeps what an encoding made of its input
+#: prefix of the cache keys for what an encoding computes from a layer's input
 KEPT = "position_"
 
 
 class Positions:
-    """The queries are the last ``tgt_len`` of ``src_len`` keys.
+    """The positions of ``src_len`` keys, the last ``tgt_len`` of which are the queries.
 
     One rule serves a full pass (tgt_len == src_len), one decoding step
     (tgt_len == 1) and attention over a memory (tgt_len < src_len).
@@ -126,18 +126,18 @@ class Positions:
 
     @property
     def span(self) -> int:
-        """Token positions of these keys are below it: the length that tables must serve."""
+        """The length that tables must serve: every token position of these keys is below it."""
         return self._span
 
     @property
     def given(self) -> bool:
-        """Whether positions or documents were given, so that slots do not say them."""
+        """Whether positions or documents were given, so that token positions may differ from slots."""
         return self._ids_BS is not None
 
     @contextlib.contextmanager
     def in_layer(self, x: Callable[[], torch.Tensor], kept: dict | None = None) -> Iterator[None]:
-        """While one layer makes its terms: ``x()`` is that layer's input [B, T, E], computed only where an
-        encoding reads it. kept: what the layer keeps from step to step of a generation, which is
+        """The context in which one layer makes its terms. x: computes the layer's input [B, T, E]; it is called
+        only where an encoding reads it. kept: the layer's cache from step to step of a generation, which is
         reordered with the beam."""
         before = self._x, self._kept
         self._x, self._kept = x, kept
@@ -148,8 +148,8 @@ class Positions:
 
     @property
     def x(self) -> torch.Tensor:
-        """The layer's input at the queries, [B, T, E]: what its q, k and v are projected from. While
-        decoding that is the newest token alone; ``of_keys`` has what earlier ones left."""
+        """The layer's input at the queries, [B, T, E], from which q, k and v are projected. While decoding,
+        this is the newest token alone; ``of_keys`` also serves earlier tokens."""
         return self._input()[:, -self.tgt_len :]
 
     def _input(self):
@@ -161,7 +161,8 @@ class Positions:
         return self._x()
 
     def of_keys(self, name: str, make: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """make(x) at every key, [B, S, ..] from [B, .., E], token by token: gates, for example.
+        """make(x) at every key: [B, S, ..] from [B, .., E]. ``make`` treats each token by itself, as a gate
+        does.
 
         In a full pass it is computed at once. While decoding it is computed for the newest token and
         joins what earlier steps kept under ``name`` in this layer.
@@ -179,7 +180,7 @@ class Positions:
         return out
 
     def remember(self, owner: Any, make: Callable[[int], Any]) -> Any:
-        """make(n), n >= span: what does not change while one sequence grows, for n positions.
+        """make(n) for an n >= span: a value for n positions that does not change while one sequence grows.
 
         In a full pass n is the span (the number of keys, unless positions are given). While decoding
         the result is kept for ``owner`` until the span exceeds n, and n grows by doubling, so that a
@@ -194,24 +195,24 @@ class Positions:
             self.memory[owner] = length, value
         return value
 
-    #: keys that a generation makes room for at its start
+    #: positions that a generation makes room for at its start
     FIRST_ROOM = 64
 
     def offset_TS(self) -> torch.Tensor:
-        """j - i for the slots of every query i and key j."""
+        """The difference j - i of the slots of every query i and key j."""
         key_S = torch.arange(self.src_len, device=self.device)
         return key_S[None, :] - key_S[self.src_len - self.tgt_len :, None]
 
     def offset_BTS(self) -> torch.Tensor:
-        """The relative position j - i of every query i and key j, [1|B, T, S]: of the slots, or of the
-        positions that are given."""
+        """The relative position j - i of every query i and key j, [1|B, T, S], from the slots or from the given
+        positions."""
         if self._ids_BS is None:
             return self.offset_TS()[None]
         return self._ids_BS[:, None, :] - self._ids_BS[:, self.src_len - self.tgt_len :, None]
 
     def moved_offset_BTS(self) -> torch.Tensor | None:
-        """The relative positions where slots do not say them; None where they do for all pairs that
-        may meet, as they do in packed documents whose positions count their tokens."""
+        """The relative positions where they differ from those of the slots. None where they agree for all pairs
+        that may attend, as in packed documents whose positions count their own tokens."""
         if self._moved_offset_BTS is False:
             self._moved_offset_BTS = None
             if self._ids_BS is not None:
@@ -227,8 +228,8 @@ class Positions:
 
     @property
     def left_padded(self) -> bool:
-        """Whether some real token follows a pad: the only case in which token positions
-        and slots differ. Costs a look at the data, so only absolute terms ask."""
+        """Whether some real token follows a pad: the only case in which counted token positions differ from
+        slots. The check reads the data, so only absolute terms ask for it."""
         if self._left_padded is None:
             padding_BS = self._padding_BS
             self._left_padded = padding_BS is not None and bool((padding_BS[:, :-1] & ~padding_BS[:, 1:]).any())
@@ -253,8 +254,8 @@ class Positions:
         return not self.given and not self.left_padded
 
     def cls_BS(self) -> torch.Tensor | None:
-        """True at the first real token, of each document where there are several; None where that is
-        slot 0 of every sentence. Positions that are given without documents have it at 0."""
+        """True at [CLS], the first real token (of each document, where there are several). None where that is
+        slot 0 of every sentence. Where positions are given without documents, [CLS] is at position 0."""
         if self.given:
             first_BS = self._ids_BS if self.documents_BS is None else self._counted_in_documents()
             return (first_BS == 0) & self._real_BS(first_BS)
@@ -264,19 +265,19 @@ class Positions:
         return real_BS & (real_BS.cumsum(1) == 1)
 
     def once(self, make: Callable[[torch.Tensor | None], Any]) -> Any:
-        """make(padding_BS), made once for all layers of the pass."""
+        """make(padding_BS), computed once for all layers of the pass."""
         if make not in self._made:
             self._made[make] = make(self._padding_BS)
         return self._made[make]
 
     def real_lengths_B(self) -> torch.Tensor:
-        """Number of real tokens of each sentence, [1|B]."""
+        """The number of real tokens of each sentence, [1|B]."""
         if self._padding_BS is None:
             return torch.full((1,), self.src_len, device=self.device)
         return (~self._padding_BS).sum(1)
 
     def document_lengths_BS(self) -> torch.Tensor:
-        """Number of real tokens of the document of each key."""
+        """The number of real tokens in the document of each key."""
         same_BSS = self.documents_BS[:, :, None] == self.documents_BS[:, None, :]
         return (same_BSS & self._real_BS(self.documents_BS)[:, None, :]).sum(-1)
 

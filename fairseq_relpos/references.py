@@ -15,13 +15,13 @@ _FIELD = re.compile(r"  (\w+) = \{(.*)\},\n")
 @dataclass(frozen=True)
 class Paper:
     key: str
-    #: BibTeX's word, such as inproceedings
+    #: the BibTeX entry type, such as inproceedings
     kind: str
     title: str
     #: (family name, given names) of each
     authors: tuple[tuple[str, ...], ...]
     year: int
-    #: where it can be read
+    #: the page where it can be read
     url: str
     doi: str
     #: journal or proceedings; "" of a preprint
@@ -31,7 +31,7 @@ class Paper:
 
     @property
     def citation(self) -> str:
-        """Such as "Ke et al. 2021"."""
+        """The short citation, such as "Ke et al. 2021"."""
         families = [family for family, _ in self.authors]
         return f"{families[0]} et al. {self.year}" if len(families) > 2 else f"{' and '.join(families)} {self.year}"
 
@@ -42,8 +42,8 @@ class Paper:
 
 
 def read(text: str) -> dict[str, Paper]:
-    """Key -> paper, of the part of BibTeX that references.bib is written in: one field a line, each
-    in braces and with a comma after it."""
+    """Parses BibTeX into papers by key. It reads the subset that references.bib uses: one field per line, in
+    braces, with a comma at the end."""
     rest = re.sub(r"(?m)^%.*\n", "", text).lstrip()
     papers = {}
     while rest:
@@ -59,6 +59,7 @@ def read(text: str) -> dict[str, Paper]:
 
 
 def paper(key: str, kind: str, fields: dict[str, str]) -> Paper:
+    """A Paper of the fields of one entry; ValueError names those that are missing."""
     missing = [name for name in ("author", "title", "year", "url") if not fields.get(name)]
     if missing:
         raise ValueError(f"{BIBLIOGRAPHY.name}: {key} has no {', '.join(missing)}")
@@ -83,7 +84,7 @@ def bibliography() -> dict[str, Paper]:
 
 
 def papers_of(encoding: Any) -> tuple[Paper, ...]:
-    """Those that a class of encodings names in ``register``: its own first."""
+    """The papers that a class of encodings names in ``register``, its own first."""
     unknown = [key for key in encoding.papers if key not in bibliography()]
     if unknown:
         raise ValueError(f"position encoding {encoding.name}: {BIBLIOGRAPHY} has no {', '.join(unknown)}; add it")

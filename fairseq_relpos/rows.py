@@ -185,5 +185,6 @@ class QueryMinusKey:
 
 
 def check_clip_distance(k: int) -> None:
+    """Raises ValueError for a clip distance below 1."""
     if k < 1:
         raise ValueError(f"max_distance={k}: the clip distance must be at least 1 token")

@@ -17,24 +17,25 @@ KEY = "encoding_version"
 
 
 class SignatureMismatch(ValueError):
-    """A checkpoint of another position encoding."""
+    """The checkpoint has another position encoding."""
 
 
 def attach_signature(stack_part: nn.Module, encoding: Any, layers: str) -> None:
-    """Write the signature into ``stack_part``'s state dict and check it on loading."""
+    """Writes the signature into ``stack_part``'s state dict and checks it on loading."""
     stack_part.register_buffer(KEY, to_bytes(text_of(encoding, layers)))
     stack_part.register_load_state_dict_pre_hook(check_signature)
 
 
 def write_stock_files(positions: Any, wanted: str) -> None:
-    """No signature in the state dict of ``positions``, a stack's: it is stock fairseq's, key
-    for key. A signature in a file is compared with ``wanted`` all the same."""
+    """Leaves a stack's ``positions`` with stock fairseq's state dict, key for key, without a signature. A
+    signature in a loaded file is still compared with ``wanted``."""
     positions.stock_signature = wanted
     positions.register_load_state_dict_pre_hook(check_stock_file)
 
 
 def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     # fairseq 0.12.2 writes the second, older ones the first
+    """Load hook: drops the keys of fairseq's sinusoids and compares a signature if there is one."""
     for key in ("weights", "_float_tensor"):
         state_dict.pop(prefix + key, None)
     signature = state_dict.pop(prefix + KEY, None)
@@ -43,7 +44,7 @@ def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *u
 
 
 def refuse_positions(stack: nn.Module) -> None:
-    """A stack that stays stock fairseq reads no file in which it had a position encoding."""
+    """Makes a stock fairseq stack refuse a checkpoint in which it had a position encoding."""
     stack.register_load_state_dict_pre_hook(check_stock_stack)
 
 
@@ -54,6 +55,7 @@ def check_stock_stack(stack: nn.Module, state_dict: dict[str, Any], prefix: str,
 
 
 def text_of(encoding: Any, layers: str) -> str:
+    """The signature of the encoding in these layers, as text."""
     return f"{encoding.signature}|layers:{layers}"
 
 
@@ -73,6 +75,7 @@ def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *u
 
 
 def compare(found: str, wanted: str, prefix: str) -> None:
+    """Raises SignatureMismatch where the two signatures differ."""
     if found != wanted:
         stack = prefix.split(".")[0]
         raise SignatureMismatch(

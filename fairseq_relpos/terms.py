@@ -9,8 +9,8 @@ An encoding declares these terms; a backend computes softmax(e) V from them and 
 no encoding's name. Shapes: see positions.py.
 
 Three steps lead from the terms to the logits: ``by_offset`` reads the tables at the offsets
-in use, ``by_pair`` spreads what no query or key meets over [T, S], ``logits`` does what is
-left for each sentence. ``Terms.part`` takes some sentences and heads out of any of them.
+in use, ``by_pair`` spreads the terms without query or key over [T, S], ``logits`` computes the
+rest for each sentence. ``Terms.part`` slices sentences and heads at any of these steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ AXES = {
 
 @dataclass
 class Bias:
-    """The additive bias of the normal form: what layers can share within one pass.
+    """The additive bias of the normal form. Layers can share it within one pass.
 
     rows: offset -> row of ``bias_row``. bias_row [H, R]: Toeplitz, one value a row.
     bias [1|B, H, T, S]. reset [2, H]: where the key is [CLS] the bias is reset[1], where
@@ -67,7 +67,7 @@ class Bias:
         return Bias(bias=total)
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Bias":
-        """The same with ``bias_row`` read at these offsets, in place of j - i."""
+        """The same bias with ``bias_row`` read at these offsets instead of j - i."""
         if self.bias_row is None:
             return self
         total = at_pairs(self.bias_row, rows_at(self.rows, offset_BTS))
@@ -110,28 +110,28 @@ class Terms:
 
     @property
     def is_additive_bias(self) -> bool:
-        """Positions enter as an additive bias alone: e_ij = s q.k + bias_ij. A method may have made
-        ``bias`` from the content."""
+        """Whether positions enter as an additive bias alone: e_ij = s q.k + bias_ij. The bias itself may depend
+        on the content."""
         return all(x is None for x in (self.gate, self.gain, self.A, self.C))
 
     def tensors(self) -> dict[str, Any]:
-        """Name -> tensor of everything that is present."""
+        """The terms that are present, name -> tensor."""
         return {name: x for name, x in vars(self).items() if torch.is_tensor(x)}
 
     def part(self, sentences: slice = EVERY, heads: slice = EVERY) -> "Terms":
-        """Some sentences and some heads; what all of them share stays as it is."""
+        """The terms of these sentences and heads; shared tensors stay whole."""
         parts: dict[str, Any] = {name: part(name, x, sentences, heads) for name, x in self.tensors().items()}
         return replace(self, **parts)
 
     def dense_bias(self) -> torch.Tensor | None:
-        """All positions of an additive bias as one [1|B, H, T, S] tensor."""
+        """The whole additive bias as one [1|B, H, T, S] tensor."""
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
         return part.dense(tgt_len, src_len).bias
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Terms":
-        """The same logits with every table read at these offsets, in place of j - i: then positions are
-        a bias [B, H, T, S] made from the content."""
+        """The same logits with every table read at these offsets instead of j - i. Positions then are a bias
+        [B, H, T, S] that is computed from the content."""
         tables = {name: x for name in ("gate", "gain", "A", "C", "bias_row") if (x := getattr(self, name)) is not None}
         if not tables:
             return self
@@ -167,14 +167,14 @@ class Terms:
 
 
 def evaluate(terms: Terms) -> torch.Tensor:
-    """e_BHTS before masking, the reference: float32 at least, whatever autocast says."""
+    """The reference: logits e_BHTS before masking, in float32 at least, also under autocast."""
     with torch.autocast(terms.q_BHTD.device.type, enabled=False):
         return logits(by_pair(by_offset(terms)))
 
 
 def by_offset(t: Terms) -> Terms:
-    """Every table in full precision and in the order of the offsets; no row numbers left.
-    q and k stay what they are."""
+    """The terms with every table in full precision and in the order of the offsets, so without row numbers. q
+    and k do not change."""
     lengths = t.q_BHTD.size(2), t.k_BHSD.size(2)
     rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows, "bias_row": t.rows}
     tables: dict[str, Any] = {
@@ -186,8 +186,8 @@ def by_offset(t: Terms) -> Terms:
 
 
 def by_pair(t: Terms) -> Terms:
-    """gain over pairs, [1|H, T, S]; all of the bias in ``bias``, where positions are nothing
-    but a bias with the reset. From ``by_offset``."""
+    """The terms with gain over pairs, [1|H, T, S], and all biases summed in ``bias``, with the reset where
+    positions are nothing but a bias. Takes the result of ``by_offset``."""
     tgt_len, src_len = t.q_BHTD.size(2), t.k_BHSD.size(2)
     gain = t.gain if t.gain is None or t.gate is not None else toeplitz(t.gain, tgt_len)
     if t.is_additive_bias:
@@ -197,7 +197,7 @@ def by_pair(t: Terms) -> Terms:
 
 
 def logits(t: Terms) -> torch.Tensor:
-    """e_BHTS in float32 at least, from ``by_pair``."""
+    """The logits e_BHTS in float32 at least. Takes the result of ``by_pair``."""
     q, k = full_precision(t.q_BHTD), full_precision(t.k_BHSD)
     tgt_len, src_len = q.size(2), k.size(2)
     scaled_q = t.scale * q
@@ -234,7 +234,7 @@ def logits(t: Terms) -> torch.Tensor:
 
 
 def part(name: str, x: torch.Tensor, sentences: slice = EVERY, heads: slice = EVERY) -> torch.Tensor:
-    """Of one of the tensors; all of it where it is the same for each sentence or head."""
+    """Slice one term tensor to these sentences and heads; axes of size 1 (shared) stay whole."""
     for axis, chosen in zip(AXES.get(name, (0, 1)), (sentences, heads)):
         if axis is not None and chosen != EVERY and x.size(axis) > 1:
             x = x.narrow(axis, chosen.start, chosen.stop - chosen.start)
@@ -242,8 +242,8 @@ def part(name: str, x: torch.Tensor, sentences: slice = EVERY, heads: slice = EV
 
 
 def full_precision(x: torch.Tensor, *others: torch.Tensor) -> Any:
-    """The package's one rule: what a logit is made of has float32 at least. Several tensors, which are
-    to be multiplied, all get the widest of their types. Integers and masks stay what they are."""
+    """Casts to float32 at least, the package's one rule for all parts of a logit. Several tensors, which are to
+    be multiplied, all get the widest of their types. Integers and masks keep their types."""
     tensors = (x, *others)
     dtype = torch.float32
     for tensor in tensors:
@@ -254,7 +254,7 @@ def full_precision(x: torch.Tensor, *others: torch.Tensor) -> Any:
 
 
 def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_len: int) -> torch.Tensor:
-    """Rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
+    """The table rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
     if rows is None:
         return table_HR
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
@@ -268,7 +268,7 @@ def rows_at(rows: Rows | None, offset_BTS: torch.Tensor) -> torch.Tensor:
 
 
 def at_pairs(table_HR: torch.Tensor, row_BTS: torch.Tensor) -> torch.Tensor:
-    """One value of the table a pair: [1|H, R] -> [B, 1|H, T, S]."""
+    """The table's value for each pair: [1|H, R] -> [B, 1|H, T, S]."""
     return F.embedding(row_BTS, table_HR.mT).movedim(-1, 1)
 
 
@@ -279,7 +279,8 @@ def _query_rows_at(q_BHTD, A_HRD, row_BTS):
 
 
 def _gated_at(q_BHTD, k_BHSD, gate_HRD, row_BTS):
-    """sum_c q_c k_c gate_row,c, one query at a time and again in backward: no tensor [T, S, D]."""
+    """sum_c q_c k_c gate_row,c. One query at a time, recomputed in backward, so that there is no tensor [T, S,
+    D]."""
 
     def of_query(q_BHD, k_BHSD, gate_HRD, row_BS):
         gates_BHSD = gate_HRD[:, row_BS].transpose(0, 1)
@@ -293,13 +294,13 @@ def _gated_at(q_BHTD, k_BHSD, gate_HRD, row_BTS):
 
 
 def toeplitz(values_L: torch.Tensor, tgt_len: int) -> torch.Tensor:
-    """out[.., t, s] = values[.., s - t + T - 1]: one value an offset, spread over [T, S]."""
+    """out[.., t, s] = values[.., s - t + T - 1]: one value per offset, spread over [T, S]."""
     return _Toeplitz.apply(values_L, tgt_len)
 
 
 class _Toeplitz(torch.autograd.Function):
-    """Windows over the offsets; backward sums along diagonals by skewed views of a few rows,
-    which is several times faster than the scatter that indexing would do."""
+    """Toeplitz matrices as windows over the offsets. Backward sums along diagonals by skewed views of a few
+    rows, which is several times faster than the scatter that indexing would do."""
 
     @staticmethod
     def forward(ctx, values_L, tgt_len):
@@ -331,14 +332,14 @@ BLOCK = 64  # queries that are worked on together
 
 
 def row_blocks(tgt_len: int, src_len: int) -> Iterator[tuple[slice, slice]]:
-    """Rows of a [T, S] matrix, and the offsets (in the order -(S-1) .. T-1) that they meet."""
+    """Blocks of rows of a [T, S] matrix, each with its range of offsets (in the order -(S-1) .. T-1)."""
     for first in range(0, tgt_len, BLOCK):
         last = min(first + BLOCK, tgt_len)
         yield slice(first, last), slice(tgt_len - last, tgt_len - first + src_len - 1)
 
 
 def skewed(wide: torch.Tensor, src_len: int) -> torch.Tensor:
-    """[.., b, S] of [.., b, S + b - 1]: row r of the view starts r columns further to the left."""
+    """A view [.., b, S] of [.., b, S + b - 1] in which row r starts r columns further to the left."""
     block, width = wide.shape[-2:]
     shape, strides = (*wide.shape[:-1], src_len), (*wide.stride()[:-2], width - 1, 1)
     return wide.as_strided(shape, strides, wide.storage_offset() + block - 1)
@@ -347,8 +348,8 @@ def skewed(wide: torch.Tensor, src_len: int) -> torch.Tensor:
 def reset_at_cls(
     position_BHTS: torch.Tensor, reset_2H: torch.Tensor, cls_BS: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """reset[1] in the columns whose key is [CLS], then reset[0] in the rows whose query is
-    (TUPE Eq. 10; the corner takes the query's value)."""
+    """Puts reset[1] into the columns whose key is [CLS], then reset[0] into the rows whose query is (TUPE Eq.
+    10; the corner takes the query's value)."""
     tgt_len, src_len = position_BHTS.shape[-2:]
     from_cls_H, to_cls_H = reset_2H
     if cls_BS is None:
@@ -360,8 +361,8 @@ def reset_at_cls(
 
 
 class _ResetFirst(torch.autograd.Function):
-    """[CLS] in slot 0: one row and one column change. One copy to each side, where masks
-    over the whole tensor would be several."""
+    """The reset for [CLS] in slot 0, where one row and one column change. It copies once in each direction;
+    masks over the whole tensor would copy several times."""
 
     @staticmethod
     def forward(ctx, position_BHTS, reset_2H):
@@ -395,15 +396,15 @@ def _query_rows(q_BHTD, A_HLD, src_len):
 
 
 def _key_rows(k_BHSD, C_HLD, tgt_len):
-    """k_j . C_row(j-i): the same with queries and keys, left and right exchanged."""
+    """k_j . C_row(j-i): ``_query_rows`` with queries and keys, left and right exchanged."""
     if tgt_len == 1:
         return (k_BHSD * C_HLD).sum(-1)[:, :, None]
     return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
 
 
 def by_table(x_BHTD: torch.Tensor, table_HDR: torch.Tensor) -> torch.Tensor:
-    """x @ table for one table or one a head. torch.matmul would copy the table for each
-    sentence of the batch."""
+    """x @ table, for one table or one per head. torch.matmul would copy the table for each sentence of the
+    batch."""
     batch, heads, length, _ = x_BHTD.shape
     out = stacked(x_BHTD, table_HDR.size(0)) @ table_HDR
     if table_HDR.size(0) == 1:
@@ -412,7 +413,7 @@ def by_table(x_BHTD: torch.Tensor, table_HDR: torch.Tensor) -> torch.Tensor:
 
 
 def stacked(x_BHTD: torch.Tensor, tables: int) -> torch.Tensor:
-    """All vectors that meet the same table, below each other: [1|H, .., D]."""
+    """Stacks all vectors that are multiplied by the same table: [1|H, .., D]."""
     if tables == 1:
         return x_BHTD.flatten(0, 2)[None]
     return x_BHTD.transpose(0, 1).flatten(1, 2)
