@@ -1,4 +1,4 @@
-"""Cross-entropy of classes, squared error of numbers, and how many are right."""
+"""Cross-entropy of classes or squared error of numbers, with accuracy."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +18,8 @@ class SequenceLabelsCriterionConfig(FairseqDataclass):
 
 @register_criterion("sequence_labels", dataclass=SequenceLabelsCriterionConfig)
 class SequenceLabelsCriterion(FairseqCriterion):
-    """loss: mean over the sequences, in nats where the labels are classes. accuracy: share of
-    right ones; a number is right within ``tolerance`` (0.04: Hochreiter and Schmidhuber 1997).
-    """
+    """The loss is the mean over the sequences, in nats where the labels are classes. The accuracy is the share
+    of right answers; a number is right within ``tolerance`` (0.04: Hochreiter and Schmidhuber 1997)."""
 
     def __init__(self, task, tolerance):
         super().__init__(task)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("gated.cpp")
 BASE = ["-O3", "-shared", "-fPIC"]
-#: tried in this order: not every compiler knows its CPU or brings OpenMP
+#: tried in this order: not every compiler supports its CPU or OpenMP
 FLAGS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-march=native"], ["-fopenmp"], [])
 SECONDS = 120  # for one build
 
@@ -39,7 +39,8 @@ def library() -> Any:
 
 
 def attempt() -> tuple[ctypes.CDLL | None, str]:
-    """(library, where it lies or "built for this process"), or (None, why there is none)."""
+    """Loads or builds the library: (library, its path or "built for this process"), or (None, the reason why
+    there is none)."""
     if os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0":
         return None, "FAIRSEQ_RELPOS_COMPILE=0"
     compiler = shlex.split(os.environ.get("CXX") or "c++")
@@ -47,7 +48,7 @@ def attempt() -> tuple[ctypes.CDLL | None, str]:
         return None, f"no C++ compiler '{compiler[0]}' (install g++ or set CXX)"
     cached = cache_folder() / f"gated-{fingerprint(compiler)}.so"
     try:
-        # what was cut off on its way to the disk does not load
+        # a file that was written only in part does not load
         return ctypes.CDLL(str(cached)), str(cached)
     except OSError:
         pass
@@ -60,7 +61,7 @@ def attempt() -> tuple[ctypes.CDLL | None, str]:
         built = Path(folder, "gated.so")
         build(compiler, built)
         if keep:
-            # several processes may get here at once: each puts a whole file in place
+            # several processes may get here at once: each moves a complete file into place
             os.replace(built, cached)
             return ctypes.CDLL(str(cached)), str(cached)
         return ctypes.CDLL(str(built)), "built for this process"
@@ -81,7 +82,7 @@ def fingerprint(compiler: list[str]) -> str:
 
 
 def cpu() -> list[str]:
-    """What tells one CPU from another: its model and the instructions that it has."""
+    """The model and the instructions of this CPU, which tell it from other CPUs."""
     found = {platform.machine(), platform.processor()}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -93,7 +94,7 @@ def cpu() -> list[str]:
 
 
 def build(compiler: list[str], target: Path) -> None:
-    """With the first of FLAGS that the compiler accepts; the last error if it accepts none."""
+    """Compiles with the first of FLAGS that the compiler accepts; raises the last error if it accepts none."""
     for number, flags in enumerate(FLAGS, 1):
         command = [*compiler, *BASE, *flags, "-o", str(target), str(SOURCE)]
         try:
@@ -105,5 +106,6 @@ def build(compiler: list[str], target: Path) -> None:
 
 
 def last_line(error: BaseException) -> str:
+    """The last line of the compiler's messages, or else the error itself."""
     lines = (getattr(error, "stderr", None) or "").strip().splitlines()
     return lines[-1] if lines else str(error)

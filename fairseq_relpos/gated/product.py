@@ -1,7 +1,7 @@
 """out[.., t, s] = sum_d q[.., t, d] k[.., s, d] gate[.., s - t + T - 1, d]
 
-No matrix product computes it. On a CPU compiled code does (gated.cpp), where there is a C++
-compiler; everything else goes one query, one key and one diagonal at a time.
+No matrix product computes this sum. On a CPU, compiled code does (gated.cpp) where there is a
+C++ compiler. Otherwise Python loops over queries, keys and diagonals.
 """
 
 import ctypes
@@ -15,15 +15,15 @@ from . import compiled
 
 
 def gated(q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
-    """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]; gate in the order of the offsets
-    -(S-1) .. T-1, one table or one a head."""
+    """sum_d q_id k_jd gate_row(j-i),d, [B, H, T, S]. The gate is in the order of the offsets -(S-1) .. T-1, one
+    table for all heads or one per head."""
     if q_BHTD.size(2) == 1:
         return (k_BHSD * (q_BHTD * gate_HLD)).sum(-1)[:, :, None]
     return GatedProduct.apply(q_BHTD, k_BHSD, gate_HLD)
 
 
 class GatedProduct(torch.autograd.Function):
-    """Nothing but the three inputs is kept for backward."""
+    """The autograd function of ``gated``. It keeps only its three inputs for backward."""
 
     @staticmethod
     def forward(ctx: Any, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> torch.Tensor:
@@ -38,7 +38,7 @@ class GatedProduct(torch.autograd.Function):
 
 
 def form(*tensors: torch.Tensor) -> "type[Compiled] | type[Looped]":
-    """Which of the two forms serves these tensors."""
+    """The implementation that serves these tensors."""
     if all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
         if tensors[0].dtype in Compiled.NAMES and compiled.library() is not None:
             return Compiled
@@ -46,11 +46,11 @@ def form(*tensors: torch.Tensor) -> "type[Compiled] | type[Looped]":
 
 
 class Compiled:
-    """gated.cpp: tiles of pairs that stay in the registers. The same bits whatever the number
-    of threads."""
+    """Calls gated.cpp, which keeps tiles of pairs in registers. The result has the same bits for any number of
+    threads."""
 
     NAMES = {torch.float32: "float", torch.float64: "double"}
-    #: sums of the gate's gradient that are made side by side; more threads share d
+    #: partial sums of the gate's gradient that threads make in parallel; further threads share d
     PARTS = 4
 
     @staticmethod
@@ -114,11 +114,11 @@ class Compiled:
 
 
 class Looped:
-    """One query at a time: all keys times the gate's rows at its offsets, then a small matrix
-    product. dk is dq with queries and keys exchanged; the gate's gradient goes along diagonals,
-    whose pairs meet one row. Sentences and heads with the same gate go together."""
+    """One query at a time: all keys times the gate's rows at its offsets, then a small matrix product. dk is
+    computed as dq, with queries and keys exchanged. All pairs on one diagonal share a gate row, so its gradient
+    is summed diagonal by diagonal. Sentences and heads with the same gate are computed together."""
 
-    #: elements of what is worked on together: on a CPU what its caches hold
+    #: elements of one group: on a CPU, what its caches hold
     GROUP_ON_CPU, GROUP = 2**17, 2**24
 
     @staticmethod
@@ -162,7 +162,7 @@ class Looped:
 
     @staticmethod
     def groups(k_BHSD: torch.Tensor, gate_HLD: torch.Tensor) -> Iterator[tuple[int, slice]]:
-        """(table, slice of the flattened [B, H]) of what is worked on together."""
+        """The groups that are computed together: (table, slice of the flattened [B, H])."""
         batch, heads, src_len, width = k_BHSD.shape
         room = Looped.GROUP_ON_CPU if k_BHSD.device.type == "cpu" else Looped.GROUP
         tables = gate_HLD.size(0)
@@ -173,14 +173,14 @@ class Looped:
 
 
 def windows(tgt_len: int, src_len: int) -> Iterator[tuple[int, slice]]:
-    """For each query: the offsets of the keys, in -(S-1) .. T-1."""
+    """Each query with the range of its keys' offsets, in the order -(S-1) .. T-1."""
     for t in range(tgt_len):
         yield t, slice(tgt_len - 1 - t, tgt_len - 1 - t + src_len)
 
 
 def diagonals(tgt_len: int, src_len: int) -> Iterator[tuple[int, int, slice, slice]]:
-    """For each offset: its place in -(S-1) .. T-1, its diagonal of a [T, S] matrix, and the
-    queries and keys that are that far apart."""
+    """The offsets of a [T, S] matrix. For each: its place in -(S-1) .. T-1, its diagonal, and the queries and
+    keys that are that far apart."""
     first_query = src_len - tgt_len
     for offset in range(1 - src_len, tgt_len):
         start, end = max(0, first_query + offset), min(src_len, src_len + offset)

@@ -1,6 +1,6 @@
-"""What is wrapped around a layer of fairseq. Each wrap replaces ``layer.forward``; the last one is the outermost.
+"""Wrappers of a fairseq layer. Each replaces ``layer.forward``; the last one is the outermost.
 
-1. ``torch_compile`` (--torch-compile): compiles what is around the attention, so it must see the layer itself.
+1. ``torch_compile`` (--torch-compile): compiles the layer except its attention, so it must see the layer itself.
 2. ``unpad`` (--unpad): gives the compiled layer real tokens alone, in an encoder.
 3. ``checkpointing`` (--checkpoint-activations): recomputes all of that in backward.
 """

@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recompute_in_backward(layer: Any, offload: bool = False) -> None:
-    """Activation checkpointing of one layer. The positions of its pass travel with it: by
-    the time backward recomputes, another forward pass may be the current one."""
+    """Activation checkpointing of one layer. It keeps the positions of the pass: when backward recomputes the
+    layer, another forward pass may be the current one."""
     layer.forward_once = layer.forward
     layer.offload = offload
     layer.forward = partial(_checkpointed_forward, layer)

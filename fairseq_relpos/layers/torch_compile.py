@@ -1,8 +1,8 @@
-"""--torch-compile: what is around the attention of a layer, compiled by torch, in training.
+"""--torch-compile: in training, torch compiles each layer except its attention.
 
 Linear maps, norms, dropout and residuals become fused kernels. Attention stays with its backend,
-which knows better, and so do positions and the decoding cache: torch.compile breaks its graph
-there. Layers differ in nothing else, so one compiled form serves them all.
+and so do positions and the decoding cache: torch.compile breaks its graph there. Layers differ in
+nothing else, so one compiled function serves them all.
 """
 
 import functools
@@ -12,12 +12,12 @@ import torch
 
 from ..mends.replace import put
 
-#: of a layer that may be compiled
+#: compiled variants of a layer that torch may keep
 FORMS = 64
 
 
 def compile_around_attention(layer: Any) -> None:
-    """In evaluation and decoding the layer stays as it is."""
+    """Compiles the layer for training. In evaluation and decoding it runs as it is."""
     layer.forward = functools.partial(_forward, layer)
 
 

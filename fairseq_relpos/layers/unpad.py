@@ -14,7 +14,7 @@ import torch
 
 
 class RealTokens:
-    """Where the N real tokens of a padded batch stand."""
+    """The places of the N real tokens in a padded batch."""
 
     def __init__(self, padding_BT):
         self.length, self.batch = padding_BT.size(1), padding_BT.size(0)
@@ -22,17 +22,17 @@ class RealTokens:
         self.rows_N = (~padding_BT.bool()).t().flatten().nonzero()[:, 0]
 
     def pack(self, x_TBE: torch.Tensor) -> torch.Tensor:
-        """[N, 1, E]"""
+        """The real tokens of the batch, [N, 1, E]."""
         return _Pack.apply(x_TBE.flatten(0, 1), self.rows_N)[:, None]
 
     def spread(self, x_N1E: torch.Tensor) -> torch.Tensor:
-        """[T, B, E], 0 at pads."""
+        """The padded batch, [T, B, E], with 0 at pads."""
         rows = _Spread.apply(x_N1E[:, 0], self.rows_N, self.length * self.batch)
         return rows.view(self.length, self.batch, -1)
 
 
 class _Pack(torch.autograd.Function):
-    """torch's own index_select would add its gradient row by row, though no row comes twice."""
+    """index_select with a faster gradient: torch's own adds it row by row, although no row occurs twice."""
 
     @staticmethod
     def forward(ctx, x, rows):
@@ -57,7 +57,7 @@ class _Spread(torch.autograd.Function):
 
 
 def run_on_real_tokens(layer: Any) -> None:
-    """An encoder layer of fairseq, as it is now, gets and gives [T, B, E] as before."""
+    """Makes an encoder layer of fairseq compute real tokens alone. Its input and output stay [T, B, E]."""
     layer.forward_of_all = layer.forward
     layer.forward = partial(_forward, layer)
 

@@ -81,8 +81,9 @@ class RelPosRoberta(FittingModel, RobertaModel):
         document_ids: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As fairseq's. position_ids [B, T]: the token positions, from 0. document_ids [B, T]: attention
-        stays within a document, and without position_ids each counts its tokens from 0."""
+        """fairseq's forward with two more arguments. position_ids [B, T]: the token positions, from 0.
+        document_ids [B, T]: attention stays within a document; without position_ids, each document counts its
+        tokens from 0."""
         if self.check_first_token is not None:
             unmasked = features_only or classification_head_name is not None
             self.check_first_token(src_tokens, unmasked)
@@ -91,6 +92,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
 
 def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) -> None:
+    """Raises ValueError for training sequences that are longer than the absolute positions."""
     wanted = getattr(args, "tokens_per_sample", None)
     if hard_limit is not None and wanted is not None and wanted > hard_limit:
         raise ValueError(
@@ -101,11 +103,11 @@ def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) ->
 
 
 class FirstTokenCheck:
-    """An encoding that unties [CLS] takes the first token for it, so it must be <s>.
+    """Checks that sentences begin with <s>, which an encoding that unties [CLS] takes for [CLS].
 
-    Data prepared without one is uniform: no sentence begins with <s>. Masked-LM training
-    may hide or replace the <s> of some sentences (1.5 % are replaced by a word), so there
-    a few sentences are awaited before the verdict, and one <s> ends the watch.
+    In data prepared without <s>, no sentence begins with it. Masked-LM training may hide or
+    replace the <s> of some sentences (1.5 % get a word in its place), so there the check fails
+    only after a few sentences without <s>, and the first <s> ends it.
     """
 
     ENOUGH = 4

@@ -1,4 +1,4 @@
-"""sequence_encoder_NAME: an encoder that gives one answer for a sequence, for every encoding."""
+"""sequence_encoder_NAME for every position encoding: an encoder that gives one answer for a sequence."""
 
 import argparse
 from typing import Any
@@ -84,6 +84,7 @@ class SequenceEncoder(BaseFairseqModel):
         return self.project_out(self.pool(out["encoder_out"][0], src_lengths))
 
     def pool(self, out_TBE: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
+        """The last real output vector of each sentence, or the mean of the real ones."""
         if self.pooling == "last":
             return out_TBE[lengths_B - 1, torch.arange(len(lengths_B), device=out_TBE.device)]
         real_TB = torch.arange(len(out_TBE), device=out_TBE.device)[:, None] < lengths_B

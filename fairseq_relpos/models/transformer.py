@@ -14,10 +14,10 @@ from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
 
-#: a size is stock fairseq's architecture of the same ending
+#: each size is that of stock fairseq's architecture with the same ending
 ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 
-#: what says how long a stack's input may be
+#: the flags that set the longest input of each stack
 LENGTH_FLAGS = {"encoder": "--max-source-positions", "decoder": "--max-target-positions"}
 
 
@@ -77,8 +77,8 @@ class RelPosTransformer(FittingModel, TransformerModel):
 
 
 def stock_settings(args: argparse.Namespace, names: dict[str, str]) -> argparse.Namespace:
-    """What fairseq builds, to be overridden: its own recomputation stays out, and a stack
-    gets fairseq's learned positions where the encoding is these."""
+    """A copy of ``args`` for fairseq's own builder. It switches off fairseq's recomputation, and gives a stack
+    fairseq's learned positions only where its encoding is ``learned``."""
     args = copy.copy(args)
     args.checkpoint_activations = args.offload_activations = False
     for stack, name in names.items():

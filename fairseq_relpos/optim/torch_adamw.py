@@ -68,7 +68,7 @@ class TorchAdamW(FairseqOptimizer):
 
 
 def steps_of_parameters(state_dict: dict[str, Any]) -> dict[str, Any]:
-    """apex's Adam counts its steps for a group."""
+    """Copies the step count of each group, where apex's Adam keeps it, to the group's parameters."""
     state = dict(state_dict["state"])
     for group in state_dict["param_groups"]:
         for index in set(group["params"]) & set(state):
@@ -78,9 +78,8 @@ def steps_of_parameters(state_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 class FlatAdamW(torch.optim.AdamW):
-    """AdamW with epsilon where fairseq has it: added to sqrt(v) before, not after, the bias of v
-    is corrected. It is pointwise, so that fairseq may give it one flat parameter.
-    """
+    """AdamW with epsilon where fairseq has it: added to sqrt(v) before the bias of v is corrected, not after.
+    All its operations are pointwise, so fairseq may give it one flat parameter."""
 
     supports_flat_params = True
     updates = 0

@@ -135,7 +135,7 @@ class SequenceLabels(FairseqDataset):
         return self.lengths
 
     def ordered_indices(self) -> np.ndarray:
-        """Another order in each epoch. Not by length: batches of one length cost t5 five
+        """A new random order in each epoch. It is not sorted by length: batches of one length cost t5 five
         points of accuracy on Embedded Reber (0.94 to 0.89 after 100 epochs)."""
         with data_utils.numpy_seed(self.seed, self.epoch):
             return np.random.permutation(len(self))
@@ -149,6 +149,7 @@ class SequenceLabels(FairseqDataset):
 
 
 def read_split(data: str, split: str) -> dict[str, np.ndarray]:
+    """Reads and checks the arrays of one split."""
     path = os.path.join(data, f"{split}.npz")
     if not os.path.exists(path):
         raise FileNotFoundError(f"no {path}: give a folder with train.npz, valid.npz, ...")
@@ -169,6 +170,7 @@ def read_split(data: str, split: str) -> dict[str, np.ndarray]:
 
 
 def check(arrays: dict[str, np.ndarray], path: str) -> None:
+    """Raises ValueError for arrays that do not fit together."""
     inputs, lengths, labels = arrays["inputs"], arrays["lengths"], arrays["labels"]
     if not len(lengths) or len(lengths) != len(labels):
         raise ValueError(f"{path} has {len(lengths)} lengths and {len(labels)} labels")
@@ -201,6 +203,7 @@ def check(arrays: dict[str, np.ndarray], path: str) -> None:
 
 
 def facts_of(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The properties in which all splits must agree with train.npz."""
     inputs, labels = arrays["inputs"], arrays["labels"]
     return {
         "symbols": [str(symbol) for symbol in arrays["symbols"]],

@@ -1,8 +1,8 @@
 """Data that the official TUPE code has binarised, read as they are.
 
 Its dictionary has three special symbols more than fairseq's, <file> <email> <url>, which its dict.txt
-does not list: with fairseq's own tasks every word is shifted by 3. The ids here are the official ones,
-those of labels too, and the three symbols are no random words that masked_lm inserts.
+does not list: with fairseq's own tasks every word is shifted by 3. These tasks use the official ids,
+for labels too, and masked_lm never inserts the three symbols as random words.
 
     --task tupe_masked_lm              masked_lm
     --task tupe_sentence_prediction    sentence_prediction
