@@ -289,7 +289,7 @@ class CurrentPass:
     pickle) starts with an empty one.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.positions: Positions | None = None
         #: position_ids and document_ids for the passes to come, as ``Positions.of`` takes them
         self.given: dict = {}

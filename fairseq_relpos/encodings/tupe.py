@@ -11,7 +11,7 @@ from ..once import log_once
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Bias, Terms, full_precision
-from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
+from .base import INIT_STD, Dims, PositionEncoding, StackPart, normal_table, register
 from .tables import Cls
 
 ClsReset = Literal["code", "paper"]
@@ -68,12 +68,14 @@ class UntiedPositions(ProjectedPositions):
     is [CLS]'s own slot, row t + 1 is position t.
     """
 
-    def __init__(self, dims, scale, buckets, untied, cls_reset, theta):
+    def __init__(
+        self, dims: Dims, scale: float, buckets: LogBuckets | None, untied: bool, cls_reset: ClsReset, theta: Theta
+    ):
         projected = untied and theta == "projected"
         super().__init__(dims, extra=1 if projected else 0)
         self.scale = scale
         self.untied = untied
-        self.buckets: LogBuckets | None = buckets
+        self.buckets = buckets
         self.bias_at_cls = untied and cls_reset == "code" and buckets is not None
         self.theta = nn.Parameter(torch.zeros(2, dims.num_heads)) if untied and not projected else None
         if buckets is not None:
