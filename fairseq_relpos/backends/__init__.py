@@ -1,4 +1,4 @@
-"""How softmax(logits) V is computed. A backend knows Terms, never an encoding's name."""
+"""The backends, which compute softmax(logits) V. They know Terms, never an encoding's name."""
 
 import logging
 
@@ -30,7 +30,7 @@ class Strict(Backend):
         return self.backend.prepare_bias(bias, pos)
 
     def check(self, terms: Terms, device: torch.device | None = None) -> None:
-        # weights are only ever asked for to be looked at: the reference computes them
+        # weights are asked for only to be looked at, so the reference computes them
         reason = self.backend.refuses(terms, False, device)
         if reason is not None:
             able = [n for n, b in BACKENDS.items() if b().refuses(terms, False, device) is None]
@@ -47,14 +47,14 @@ LONG = 256 * 256
 
 
 class Auto(Backend):
-    """Picks per call, and logs each kind of choice once.
+    """Picks a backend for each call, and logs each kind of choice once.
 
     On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
-    to a form slower than eager. From T about 256 lean is as fast as eager or faster and needs a
+    back to code that is slower than eager. From T about 256 lean is as fast as eager or faster and needs a
     third of its memory. On a GPU triton serves what is learned, where its kernels run, and a
     fixed bias of a padded batch in training; any other fixed bias is torch's own
-    (benchmarks/RESULTS.md). Before the first
-    call of a kind relies on triton, its result is compared with that of lean.
+    (benchmarks/RESULTS.md). Before triton
+    serves a kind of call for the first time, its result is compared with that of lean.
     """
 
     name = "auto"
@@ -65,7 +65,8 @@ class Auto(Backend):
         self.distrusted = None
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
-        """One tensor for all layers, unless those that learn it read one value an offset."""
+        """One dense tensor for all layers; one value per offset where the bias is learned and the sequences are
+        long."""
         kept = Lean().prepare_bias(bias, pos)
         if kept is not bias or pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
             return kept
@@ -83,8 +84,8 @@ class Auto(Backend):
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
     def try_out(self, backend: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> str | None:
-        """Why not kernels that are compiled on this machine; None where they agree with lean, tried
-        once a kind."""
+        """Why this machine's Triton kernels are not to be used, or None where they agree with lean. Each kind
+        of call is compared once."""
         kind = kind_of(terms, v_BHSD, mask, dropout_p)
         if kind not in self.tried:
             try:
@@ -103,8 +104,8 @@ class Auto(Backend):
     def choose(
         self, terms: Terms, mask: Mask, dropout_p: float, need_weights: bool, against: str | None = None
     ) -> tuple[Backend, str]:
-        """(backend, why): by what is asked for, terms, mask, device, dropout and length. against: why
-        this call cannot have triton."""
+        """The backend for this call, and why: by what is asked for, terms, mask, device, dropout and length.
+        against: the reason why this call cannot have triton."""
         if need_weights:
             return Eager(), "attention weights are asked for"
         tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
@@ -143,12 +144,12 @@ class Auto(Backend):
 
 
 def learned(*tensors: torch.Tensor | None) -> bool:
-    """Whether this call makes a gradient for one of them."""
+    """Whether this call computes a gradient for one of them."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def select(name: str) -> Backend:
-    """The backend of that name, or one that picks by itself (auto)."""
+    """The backend of this name; ``auto`` picks one for each call."""
     if name == "auto":
         return Auto()
     if name not in BACKENDS:

@@ -10,7 +10,7 @@ from ..terms import Bias, Terms
 
 @dataclass
 class Mask:
-    """What no query may see. padding_BS: True at padded keys. causal: no key after the
+    """The keys that queries may not see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
     [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden."""
 
@@ -20,9 +20,9 @@ class Mask:
     documents_BS: torch.Tensor | None = None
 
     def additive(self, terms: Terms, dtype: torch.dtype) -> torch.Tensor | None:
-        """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where
-        nothing is hidden. Finite, so that a row without any key is no NaN, and half of the
-        smallest number, so that it stays finite when a bias joins it in half precision."""
+        """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where nothing is hidden. A
+        hidden key gets half of the smallest number, not -inf: a row without any key is then no NaN, and the sum
+        with a bias stays finite in half precision."""
         lowest = torch.finfo(dtype).min / 2
         batch, heads, tgt_len, _ = terms.q_BHTD.shape
         src_len, device = terms.k_BHSD.size(2), terms.k_BHSD.device
@@ -42,7 +42,7 @@ class Mask:
         return total
 
     def only_causal(self, terms: Terms) -> bool:
-        """Nothing is hidden but what lies to the right, in a full pass."""
+        """Whether this is a full pass in which only keys to the right are hidden."""
         square = terms.q_BHTD.size(2) == terms.k_BHSD.size(2)
         others = (self.padding_BS, self.extra, self.documents_BS)
         return self.causal and square and all(x is None for x in others)
@@ -64,20 +64,20 @@ class Backend:
     name: str
 
     def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
-        """Why this backend cannot serve the call; None if it can. device: where the call will
-        be made, if not where the terms are."""
+        """The reason why this backend cannot serve the call, or None. device: where the call will be made, if
+        not where the terms are."""
         return None
 
     def check(self, terms: Terms, device: torch.device) -> None:
         """Raises ValueError where no call with such terms could be served on ``device``."""
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
-        """What is to be done once per forward pass with a bias that all layers share."""
+        """Prepares a bias that all layers share, once per forward pass."""
         return bias.dense(pos.tgt_len, pos.src_len)
 
     def __call__(
         self, terms: Terms, v_BHSD, mask: Mask, dropout_p: float, need_weights: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Output [B, H, T, D] in v's dtype, and the weights [B, H, T, S] in float32 where
-        they are asked for. dropout_p is 0 outside training."""
+        """Returns the output [B, H, T, D] in v's dtype, and the weights [B, H, T, S] in float32 where they are
+        asked for. dropout_p is 0 outside training."""
         raise NotImplementedError

@@ -1,14 +1,14 @@
-"""softmax(e + mask) V a few sentences and heads at a time, computed again in backward.
+"""softmax(e + mask) V of a few sentences and heads at a time, recomputed in backward.
 
-Autograd keeps several [B, H, T, S] tensors from forward to backward. Here only what goes in
-and comes out is kept, with the seed of the dropout mask: backward evaluates the logits of a
-slice again, and with P = softmax(e + mask), M the dropout mask over its keep probability and
+Autograd keeps several [B, H, T, S] tensors from forward to backward. Here only inputs and
+output are kept, with the seed of the dropout mask. Backward evaluates the logits of a slice
+again. With P = softmax(e + mask), M the dropout mask over its keep probability and
 dO the gradient of O = (P * M) V,
 
     dV = (P * M)^T dO,   dP = (dO V^T) * M,   de = P * (dP - rowsum(dO * O)).
 
 From de on, autograd goes through the slice's own evaluation, so every form of Terms is
-served. Gradients of what all sentences share are summed in one buffer.
+served. Gradients of tensors that all sentences share are summed in one buffer.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from ..positions import Positions
 from ..terms import EVERY, Bias, Terms, by_offset, by_pair, logits, part
 from .base import Backend
 
-#: logits of a slice: on a CPU what its caches hold, elsewhere enough to fill the device
+#: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
 SLICE_ON_CPU, SLICE = 2**19, 2**25
 #: a dropout probability is rounded to a multiple of 1 / LEVELS
 LEVELS = 2**16
@@ -29,7 +29,7 @@ class Lean(Backend):
     name = "lean"
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
-        """One value an offset stays so: its gradient is then as small."""
+        """Keeps one value per offset as it is, because its gradient is then as small."""
         if bias.bias is None and bias.reset is None:
             return bias
         return super().prepare_bias(bias, pos)
@@ -48,7 +48,7 @@ class Lean(Backend):
 
 
 class _Call:
-    """What of one attention call is no tensor, and the order of its slices."""
+    """The parts of one attention call that are no tensors, and the names of its tensors in order."""
 
     def __init__(self, terms: Terms, names, dropout_p):
         self.terms = terms
@@ -59,7 +59,7 @@ class _Call:
         self.seed = int(torch.randint(2**62, ())) if self.dropped else None
 
     def arranged(self, tensors):
-        """Terms, v and the mask."""
+        """The tensors as terms, v and the mask."""
         at = dict(zip(self.names, tensors))
         v_BHSD, hidden = at.pop("v_BHSD"), at.pop("hidden", None)
         return replace(self.terms, **at), v_BHSD, hidden
@@ -69,7 +69,7 @@ class _Call:
 
 
 def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, list[slice]]]:
-    """(heads, [sentences, ..]): a few heads of all sentences, or one head of a few."""
+    """The slices of a call, (heads, [sentences, ..]): a few heads of all sentences, or one head of a few."""
     batch, heads, tgt_len, _ = q_BHTD.shape
     room = SLICE_ON_CPU if q_BHTD.device.type == "cpu" else SLICE
     pairs = max(1, room // (tgt_len * src_len))
@@ -77,18 +77,18 @@ def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, list[slice]]
 
 
 def groups(count: int, size: int) -> list[slice]:
-    """0 .. count - 1 in runs of about the same length, size at most."""
+    """Splits 0 .. count - 1 into slices of about the same length, at most ``size``."""
     runs = -(-count // size)
     borders = [count * run // runs for run in range(runs + 1)]
     return [slice(*pair) for pair in zip(borders, borders[1:])]
 
 
 class _DropoutMask:
-    """Which weights stay: 1 or 0, the same in forward and backward.
+    """A dropout mask of 1 (kept) and 0, the same in forward and backward.
 
-    16 random bits each, read from the generator's 64-bit numbers: several times cheaper
-    than torch's dropout on a CPU. There the bits of a sentence and head depend on the seed
-    and on nothing else, however the work is sliced.
+    Each weight gets 16 random bits of the generator's 64-bit numbers, which is several times
+    cheaper than torch's dropout on a CPU. There the bits of a sentence and head depend on the
+    seed alone, however the work is sliced.
     """
 
     def __init__(self, seed, dropped, device):
@@ -106,8 +106,8 @@ class _DropoutMask:
 
 
 def keep_mask(seed: int, shape: tuple[int, ...], dropout_p: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """[B, H, T, S], 1 where a weight stays: what an attention with this seed multiplies its
-    weights with, before it divides them by the keep probability."""
+    """The dropout mask [B, H, T, S] of an attention call with this seed: 1 where a weight is kept. The kept
+    weights are then divided by the keep probability."""
     mask = _DropoutMask(seed, round(dropout_p * LEVELS), "cpu")
     return mask.next(torch.empty(shape, dtype=dtype))
 
@@ -151,7 +151,7 @@ class _Attention(torch.autograd.Function):
             with torch.enable_grad():
                 shared = by_pair(mine)
             learned = [name for name, x in shared.tensors().items() if x.requires_grad]
-            # what by_pair has made is summed over the sentences, and then goes back through it
+            # gradients of what by_pair has made are summed over the sentences, then go back through it
             spread = {name: x for name in learned if (x := getattr(shared, name)) is not getattr(mine, name)}
             sums = _Gradients(spread)
             for sentences in sentence_groups:
@@ -194,7 +194,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Gradients:
-    """Gradients of whole tensors, from those of their slices."""
+    """Gradients of whole tensors, summed from those of their slices."""
 
     def __init__(self, tensors):
         self.tensors = tensors
@@ -212,14 +212,14 @@ class _Gradients:
 
 
 def leaves(terms: Terms, needed: dict[str, bool]) -> Terms:
-    """The same tensors as leaves of a graph of their own, learned where needed."""
+    """Detached copies of the terms; ``needed`` ones require a gradient."""
     return replace(
         terms, **{name: x.detach().requires_grad_(needed.get(name, False)) for name, x in terms.tensors().items()}
     )
 
 
 def softmax(e_BHTS: torch.Tensor, hidden: torch.Tensor | None, sentences: slice, heads: slice) -> torch.Tensor:
-    """Of the logits of a slice, which it changes, with the mask of the whole call."""
+    """Softmax of one slice's logits, in place, after adding that slice of the mask."""
     if hidden is not None:
         e_BHTS += part("hidden", hidden, sentences, heads)
     return e_BHTS.softmax(-1)

@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention, positions as its additive mask."""
+"""torch's scaled_dot_product_attention, with positions as its additive mask."""
 
 import torch
 import torch.nn.functional as F

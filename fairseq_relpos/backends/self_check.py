@@ -1,4 +1,4 @@
-"""Whether kernels that a machine compiles for itself compute what they should there."""
+"""A check that kernels which a machine compiles for itself compute the right results there."""
 
 from dataclasses import replace
 
@@ -14,9 +14,9 @@ TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 def difference(
     backend: Backend, reference: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float
 ) -> str | None:
-    """What of this call, without dropout, backend computes otherwise than reference or fails to
-    compute; None if all agrees: the output, and the gradient of everything that is learned.
-    Their dropout masks differ, so with dropout backend only has to compute finite numbers."""
+    """Compares one call of ``backend``, without dropout, with ``reference``: the output, and the gradient of
+    everything that is learned. Returns the first difference or failure in words, or None. Dropout masks differ
+    between the two, so under dropout the results of ``backend`` only have to be finite."""
     try:
         mine = outcome(backend, terms, v_BHSD, mask)
         with torch.random.fork_rng(devices=[]):  # the training's own numbers stay
@@ -38,7 +38,7 @@ def difference(
 
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
-    """Equal for calls that the same kernels serve: tiles are smaller where there are few keys."""
+    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
@@ -50,11 +50,12 @@ def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) ->
 def outcome(
     backend: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float = 0.0
 ) -> dict[str, torch.Tensor]:
+    """The output and the gradients of one call, by name."""
     tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
     wanted = torch.is_grad_enabled()  # views of a parameter say so in an evaluation, too
     leaves = {name: x.detach().requires_grad_(wanted and x.requires_grad) for name, x in tensors.items()}
     copy = replace(terms, **{name: x for name, x in leaves.items() if name != "v_BHSD"})
-    # hooks of its own: activation checkpointing counts what is saved under those around it
+    # own hooks: activation checkpointing around this call would count what is saved here
     with torch.set_grad_enabled(wanted), torch.autograd.graph.saved_tensors_hooks(unchanged, unchanged):
         out, _ = backend(copy, leaves["v_BHSD"], mask, dropout_p, False)
         found = {"output": out.detach()}

@@ -15,7 +15,7 @@ from .base import Backend, Mask
 
 #: entries of a head that a program can hold
 WIDEST = 128
-#: the oldest that was seen to compile the kernels
+#: the oldest version that was seen to compile the kernels
 OLDEST = (3, 3)
 #: the terms that have a gradient, after q, k and v
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
@@ -25,7 +25,7 @@ PROGRAMS = 512
 
 
 class Triton(Backend):
-    """softmax(e + mask) V without a tensor [B, H, T, S], nor one of its gradient.
+    """softmax(e + mask) V without a tensor [B, H, T, S] of logits or of their gradient.
 
     float32, float16 and bfloat16. Products accumulate in float32; a float32 table is cast to
     the dtype of q and k for its product with them. Float32 products run on tensor cores: in
@@ -104,8 +104,8 @@ def why_not_these(terms: Terms) -> str | None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What has no gradient in one call. padding_BS and cls_BS [1|B, S] int8; tiles
-    as in ``tile_sizes``."""
+    """The arguments of one call that have no gradient. padding_BS and cls_BS [1|B, S] int8; tiles as in
+    ``tile_sizes``."""
 
     scale: float
     product: bool
@@ -142,7 +142,8 @@ class Settings:
 
 
 class _Attention(torch.autograd.Function):
-    """Keeps its inputs, the output and two numbers a query; backward makes the tiles again."""
+    """The autograd function of one call. It keeps its inputs, the output and two numbers per query; backward
+    computes the tiles again."""
 
     @staticmethod
     def forward(ctx, settings, *inputs):
@@ -232,7 +233,8 @@ class Launch:
         return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
 
     def launch(self, kernel: Any, programs: Sequence[int], *arguments: Any) -> None:
-        """programs: those of one head (and sentence); one more dimension may follow."""
+        """Launches a kernel on the grid (programs[0], heads, programs[1]). Without programs[1], that is the
+        number of sentences."""
         if len(programs) == 1:
             programs = *programs, self.batch
         grid = programs[0], self.heads, programs[1]
@@ -247,7 +249,7 @@ class Launch:
         return (torch.zeros if zeros else torch.empty)(shape, dtype=dtype, device=self.inputs["q"].device)
 
     def empty_like(self, name: str) -> torch.Tensor:
-        """For the gradient of q, k or v, laid out as these where ``rows`` reads them as they are."""
+        """An empty gradient of q, k or v with the layout in which ``rows`` reads that tensor."""
         x = self.inputs[name]
         return torch.empty_like(x if x.stride(3) == 1 else x.contiguous())
 
@@ -286,7 +288,7 @@ class Launch:
         ]
 
     def backward_queries(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
-        """q, and what is summed on the way."""
+        """The gradient of q, and those of bias_row, gain and reset, which the same kernel sums."""
         if not needs & {"q", "bias_row", "gain", "reset"}:
             return {}
         blocks = self.blocks(self.tgt_len)
@@ -341,8 +343,8 @@ class Launch:
 
 
 def tile_sizes(terms: Terms) -> tuple[int, int]:
-    """Queries, and keys, of a tile in forward and in backward: what the compiler keeps in
-    registers for sm80."""
+    """The queries, and keys, of a tile in forward and in backward, as many as the compiler keeps in registers
+    for sm80."""
     half = terms.q_BHTD.dtype.itemsize == 2
     if terms.A is not None or terms.C is not None:
         tile = 32 if half and terms.q_BHTD.size(3) <= 64 else 16
@@ -351,5 +353,5 @@ def tile_sizes(terms: Terms) -> tuple[int, int]:
 
 
 def padded(size: int) -> int:
-    """The next power of two, and what a matrix product needs at least."""
+    """The next power of two, at least 16, which is the smallest size of a matrix product."""
     return max(16, 1 << (size - 1).bit_length())
