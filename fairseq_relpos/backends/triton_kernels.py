@@ -50,7 +50,7 @@ HIDDEN = tl.constexpr(-1.7014117331926443e38)
 
 
 @triton.jit
-def load_rows(x, b, h, n, length, WIDTH: tl.constexpr):
+def load_rows(x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.tensor, WIDTH: tl.constexpr) -> tl.tensor:
     """x[b, h, n, :], [N, WIDTH]; zeros where n or the column is not in x."""
     d = tl.arange(0, WIDTH)
     inside = ((n >= 0) & (n < length))[:, None] & (d < x.width)[None, :]
@@ -59,7 +59,10 @@ def load_rows(x, b, h, n, length, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def store_rows(x, b, h, n, length, value, WIDTH: tl.constexpr):
+def store_rows(
+    x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.tensor, value: tl.tensor, WIDTH: tl.constexpr
+) -> None:
+    """Writes x[b, h, n, :], where n and the column are in x."""
     d = tl.arange(0, WIDTH)
     inside = (n < length)[:, None] & (d < x.width)[None, :]
     at = b * x.batch + h * x.head + n[:, None] * x.row + d[None, :]
@@ -67,14 +70,14 @@ def store_rows(x, b, h, n, length, value, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def skewed(wide, M: tl.constexpr):
+def skewed(wide: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """out[m, n] = wide[m, n - m + M - 1]: [M, 2M] -> [M, M]."""
     m, n = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
     return tl.gather(wide, n - m + M - 1, 1)
 
 
 @triton.jit
-def unskewed(tile, M: tl.constexpr):
+def unskewed(tile: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """wide[m, r] = tile[m, r + m - M + 1] or 0, the transpose of ``skewed``."""
     n = tl.arange(0, 2 * M)[None, :] + tl.arange(0, M)[:, None] - M + 1
     wide = tl.gather(tile, tl.minimum(tl.maximum(n, 0), M - 1), 1)
@@ -82,12 +85,13 @@ def unskewed(tile, M: tl.constexpr):
 
 
 @triton.jit
-def dot(call, x, y):
+def dot(call: "Call", x: tl.tensor, y: tl.tensor) -> tl.tensor:
+    """x . y in float32, with float32 operands at the call's precision."""
     return tl.dot(x, y, input_precision=call.precision)
 
 
 @triton.jit
-def dot_gradient(call, gradient, y):
+def dot_gradient(call: "Call", gradient: tl.tensor, y: tl.tensor) -> tl.tensor:
     """gradient . y, the gradient of a logit in float32."""
     if call.product:
         return dot(call, gradient, y.to(tl.float32))
@@ -96,48 +100,56 @@ def dot_gradient(call, gradient, y):
 
 
 @triton.jit
-def band_of(call, t0, s0, M: tl.constexpr):
+def band_of(call: "Call", t0: tl.tensor, s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """The offsets that queries t0 .. t0 + M - 1 and keys s0 .. s0 + M - 1 meet, in the order
     of the keys; one more at the end."""
     return s0 - t0 + call.tgt_len - M + tl.arange(0, 2 * M)
 
 
 @triton.jit
-def table_for_queries(call, h, t0, s0, q, M: tl.constexpr, D: tl.constexpr):
+def table_for_queries(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, q: tl.tensor, M: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
+    """A over ``band_of``."""
     band = band_of(call, t0, s0, M)
     length = call.tgt_len + call.src_len - 1
     return load_rows(call.A, 0, h, band, length, D).to(q.dtype)
 
 
 @triton.jit
-def table_for_keys(call, h, t0, s0, k, M: tl.constexpr, D: tl.constexpr):
-    """C over the same offsets in the order of the queries, which to a key is the other way."""
+def table_for_keys(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, k: tl.tensor, M: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
+    """C over the same offsets in the order of the queries, which is the reverse order."""
     band = 2 * (s0 - t0 + call.tgt_len - 1) - band_of(call, t0, s0, M)
     length = call.tgt_len + call.src_len - 1
     return load_rows(call.C, 0, h, band, length, D).to(k.dtype)
 
 
 @triton.jit
-def is_inside(call, t, s):
+def is_inside(call: "Call", t: tl.tensor, s: tl.tensor) -> tl.tensor:
+    """Whether query t and key s exist."""
     return (t < call.tgt_len) & (s >= 0) & (s < call.src_len)
 
 
 @triton.jit
-def load_column(x, b, h, n, length, d):
+def load_column(x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.tensor, d: tl.tensor) -> tl.tensor:
     """x[b, h, n, d], of the shape of n, in float32."""
     at = b * x.batch + h * x.head + n * x.row + d
     return tl.load(x.pointer + at, mask=(n >= 0) & (n < length), other=0.0).to(tl.float32)
 
 
 @triton.jit
-def load_gate(call, h, t, s, d):
+def load_gate(call: "Call", h: tl.tensor, t: tl.tensor, s: tl.tensor, d: tl.tensor) -> tl.tensor:
     """gate[h, l, d], [M, N]; in memory the offsets are side by side."""
     at = h * call.gate.head + d * call.gate.row + (s - t + call.tgt_len - 1)
     return tl.load(call.gate.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
 @triton.jit
-def gated(call, q, k, b, h, t, s, M: tl.constexpr):
+def gated(
+    call: "Call", q: "Rows", k: "Rows", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor, M: tl.constexpr
+) -> tl.tensor:
     """(q_t * gate_l).k_s, [M, M], of queries t [M, 1] and keys s [1|M, M]."""
     total = tl.zeros([M, M], tl.float32)
     for d in range(0, q.width):
@@ -147,7 +159,19 @@ def gated(call, q, k, b, h, t, s, M: tl.constexpr):
 
 
 @triton.jit
-def gated_gradient(call, dqk, q, k, b, h, t, s, OF: tl.constexpr, M: tl.constexpr, D: tl.constexpr):
+def gated_gradient(
+    call: "Call",
+    dqk: tl.tensor,
+    q: "Rows",
+    k: "Rows",
+    b: tl.tensor,
+    h: tl.tensor,
+    t: tl.tensor,
+    s: tl.tensor,
+    OF: tl.constexpr,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
     """The gradient of q, k or the gate (OF) from that of ``gated``, [M, D]: in each dimension
     the other two factors, summed over the tile's keys or, for k and the gate, its queries."""
     columns = tl.arange(0, D)[None, :]
@@ -166,9 +190,21 @@ def gated_gradient(call, dqk, q, k, b, h, t, s, OF: tl.constexpr, M: tl.constexp
 
 
 @triton.jit
-def products(call, q, k, b, h, t0, s0, q_MD, k_MD, M: tl.constexpr, D: tl.constexpr):
-    """q.k, q.A and k.C, [M, M] each, of the tile whose q and k are q_MD and k_MD; an absent
-    one is q.k, for nobody to read."""
+def products(
+    call: "Call",
+    q: "Rows",
+    k: "Rows",
+    b: tl.tensor,
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    q_MD: tl.tensor,
+    k_MD: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """q.k, q.A and k.C, [M, M] each, of the tile whose q and k are q_MD and k_MD. An absent one is q.k, which
+    is never read."""
     if call.gate is None:
         qk = dot(call, q_MD, tl.trans(k_MD))
     else:
@@ -186,21 +222,21 @@ def products(call, q, k, b, h, t0, s0, q_MD, k_MD, M: tl.constexpr, D: tl.conste
 
 
 @triton.jit
-def at_offset(call, values_L, h, t, s):
+def at_offset(call: "Call", values_L: "Rows", h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """values_L[h, l], [M, N]."""
     at = h * values_L.head + (s - t + call.tgt_len - 1) * values_L.row
     return tl.load(values_L.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
 @triton.jit
-def at_pair(call, plane, b, h, t, s):
+def at_pair(call: "Call", plane: "Plane", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """plane[b, h, t, s], [M, N]."""
     at = b * plane.batch + tl.cast(h, tl.int64) * plane.head + t * plane.row + s
     return tl.load(plane.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
 @triton.jit
-def meets_cls(call, b, t, s):
+def meets_cls(call: "Call", b: tl.tensor, t: tl.tensor, s: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Whether the query, and whether the key, is [CLS]: [M, 1] and [1|M, N]."""
     start = call.cls_BS + b * call.cls_batch
     query_slot = t + call.src_len - call.tgt_len
@@ -210,7 +246,9 @@ def meets_cls(call, b, t, s):
 
 
 @triton.jit
-def logits(call, b, h, t, s, qk, qa, kc):
+def logits(
+    call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor, qk: tl.tensor, qa: tl.tensor, kc: tl.tensor
+) -> tl.tensor:
     """e, [M, N] in float32, of queries t [M, 1] and keys s [1|M, N], from their three products.
     Hidden keys are HIDDEN, places beyond the keys -inf."""
     x = qk
@@ -243,7 +281,7 @@ def logits(call, b, h, t, s, qk, qa, kc):
 
 
 @triton.jit
-def kept(call, b, h, t, s):
+def kept(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """What dropout multiplies the weights by, 0 or 1 / (1 - p), [M, N]."""
     zero = (t + s) * 0
     bits, _, _, _ = tl.philox(call.seed, zero + t, zero + s, zero + h, zero + b.to(tl.int32))
@@ -252,7 +290,9 @@ def kept(call, b, h, t, s):
 
 
 @triton.jit
-def row_statistics(call, peak, total, delta, b, h, t):
+def row_statistics(
+    call: "Call", peak: tl.tensor, total: tl.tensor, delta: tl.tensor, b: tl.tensor, h: tl.tensor, t: tl.tensor
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Of queries t [M]: the maximum and the sum of exponentials of the logits, and
     delta = dout.out, [M, 1] each."""
     at = (b * call.heads + h) * call.tgt_len + t
@@ -265,7 +305,18 @@ def row_statistics(call, peak, total, delta, b, h, t):
 
 
 @triton.jit
-def gradients(call, b, h, t, s, qk, qa, kc, dout_v, rows):
+def gradients(
+    call: "Call",
+    b: tl.tensor,
+    h: tl.tensor,
+    t: tl.tensor,
+    s: tl.tensor,
+    qk: tl.tensor,
+    qa: tl.tensor,
+    kc: tl.tensor,
+    dout_v: tl.tensor,
+    rows: "tuple",
+) -> tuple:
     """From dout_i.v_j and the ``row_statistics``: the weights after dropout, d e, and the
     gradients of bias, gain, q.k, q.A and k.C, [M, N] in float32 each."""
     peak, total, delta = rows
@@ -306,7 +357,7 @@ def gradients(call, b, h, t, s, qk, qa, kc, dout_v, rows):
 
 
 @triton.jit
-def end_of_keys(call, t0, M: tl.constexpr):
+def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """Where queries t0 .. t0 + M - 1 see no more keys. A padded query may have no key at all,
     and then sees every one, as the reference does: with padding nothing is left out."""
     end = call.src_len
@@ -317,7 +368,7 @@ def end_of_keys(call, t0, M: tl.constexpr):
 
 
 @triton.jit
-def first_query(call, s0, M: tl.constexpr):
+def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """The first block of queries that sees keys from s0 on."""
     first = 0
     if call.causal:
@@ -327,7 +378,18 @@ def first_query(call, s0, M: tl.constexpr):
 
 
 @triton.jit
-def forward(q, k, v, out, peak, total, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def forward(
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    out: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    call: "Call",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+) -> None:
     """Program (block of queries, head, sentence): out, and the rows' maxima and sums."""
     t0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = t0 + tl.arange(0, M)
@@ -357,22 +419,22 @@ def forward(q, k, v, out, peak, total, call, M: tl.constexpr, D: tl.constexpr, D
 
 @triton.jit
 def backward_queries(
-    q,
-    k,
-    v,
-    dout,
-    peak,
-    total,
-    delta,
-    dq,
-    dbias,
-    dgain,
-    dreset,
-    call,
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    dout: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    delta: tl.tensor,
+    dq: "Rows",
+    dbias: tl.tensor,
+    dgain: tl.tensor,
+    dreset: tl.tensor,
+    call: "Call",
     M: tl.constexpr,
     D: tl.constexpr,
     DV: tl.constexpr,
-):
+) -> None:
     """Program (block of queries, head, sentence): dq; where asked for, its share of d bias_l and
     d gain_l, a row of [B, blocks, H, L], and of d reset, a place of [2, B, blocks, H]."""
     block, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -426,14 +488,25 @@ def backward_queries(
 
 
 @triton.jit
-def store_offsets(call, sums, share, first, value, M: tl.constexpr):
+def store_offsets(
+    call: "Call", sums: tl.tensor, share: tl.tensor, first: tl.tensor, value: tl.tensor, M: tl.constexpr
+) -> None:
+    """Writes a program's sums of M offsets, from ``first``."""
     length = call.tgt_len + call.src_len - 1
     l = first + tl.arange(0, M)  # noqa: E741
     tl.store(sums + share * length + l, value, mask=(l >= 0) & (l < length))
 
 
 @triton.jit
-def store_offset_sums(call, sums, share, first, carry, tile, M: tl.constexpr):
+def store_offset_sums(
+    call: "Call",
+    sums: tl.tensor,
+    share: tl.tensor,
+    first: tl.tensor,
+    carry: tl.tensor,
+    tile: tl.tensor,
+    M: tl.constexpr,
+) -> tl.tensor:
     """Sum a tile along its diagonals. The left half of its 2M offsets is complete with what the
     tile before has carried over, and is stored; the right half is carried on."""
     half = tl.reshape(tl.sum(unskewed(tile, M), 0), [2, M])
@@ -443,7 +516,21 @@ def store_offset_sums(call, sums, share, first, carry, tile, M: tl.constexpr):
 
 
 @triton.jit
-def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr):
+def backward_keys(
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    dout: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    delta: tl.tensor,
+    dk: "Rows",
+    dv: "Rows",
+    call: "Call",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+) -> None:
     """Program (block of keys, head, sentence): dk and dv."""
     s0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     s = s0 + tl.arange(0, M)
@@ -474,8 +561,20 @@ def backward_keys(q, k, v, dout, peak, total, delta, dk, dv, call, M: tl.constex
 
 @triton.jit
 def backward_bias(
-    q, k, v, dout, peak, total, delta, dbias, batch, call, M: tl.constexpr, D: tl.constexpr, DV: tl.constexpr
-):
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    dout: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    delta: tl.tensor,
+    dbias: "Plane",
+    batch: tl.tensor,
+    call: "Call",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+) -> None:
     """Program (tile of queries and keys, head, sentence of the bias): its tile of d bias_ij,
     over the batch that shares it (all sentences or one)."""
     blocks = tl.cdiv(call.src_len, M)
@@ -503,23 +602,23 @@ def backward_bias(
 
 @triton.jit
 def backward_tables(
-    q,
-    k,
-    v,
-    dout,
-    peak,
-    total,
-    delta,
-    dA,
-    dC,
-    dgate,
-    batch,
-    chunk,
-    call,
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    dout: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    delta: tl.tensor,
+    dA: "Rows",
+    dC: "Rows",
+    dgate: "Rows",
+    batch: tl.tensor,
+    chunk: tl.tensor,
+    call: "Call",
     M: tl.constexpr,
     D: tl.constexpr,
     DV: tl.constexpr,
-):
+) -> None:
     """Program (block of offsets, head, chunk of sentences): their rows of dA, dC and d gate.
 
     The tile's columns are offsets here, not keys. Its queries run backwards, from t0 + M - 1,
