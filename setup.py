@@ -1,4 +1,4 @@
-"""Install fairseq_relpos; requirements and extras are explained in the README."""
+"""Install fairseq_relpos; requirements and extras are explained in docs/installing.md."""
 
 import re
 from pathlib import Path

@@ -1,15 +1,21 @@
-"""Write what the encodings' own docstrings say into docs/encodings.md and README.md, the papers of
-fairseq_relpos/references.bib into these, docs/references.bib and CITATION.cff, and the catalogue of
-mends into docs/troubleshooting.md.
+"""Write the parts of the documentation that can be generated.
+
+- README.md: the table of encodings, and the table of results from the runs of examples/roberta_small.
+- docs/encodings.md: a section for each encoding, from its docstring.
+- docs/references.bib, CITATION.cff: the papers of fairseq_relpos/references.bib.
+- docs/troubleshooting.md: the catalogue of mends.
 
     python scripts/make_docs.py            # writes
     python scripts/make_docs.py --check    # only says whether they are up to date
 """
 
+import inspect
 import json
 import re
 import shlex
+import statistics
 import sys
+import tarfile
 import textwrap
 from pathlib import Path
 
@@ -24,6 +30,7 @@ from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
+RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
@@ -42,7 +49,7 @@ largest tensor is [B, H, T, S]; what is done once a pass is not repeated for eac
 sentence. *Measured* are time and peak memory of one attention, forward and backward, as multiples
 of the same without positions, for the lengths and the machine in
 [benchmarks](../benchmarks/RESULTS.md); what layers share counts in full there.
-[Figures](#figures) stand at the end.
+[Figures](#figures) stand at the end. The names in the sources:
 """
 FIGURES = [
     ("curve_t5.png", "Bias of each head of a `t5` against the relative position, as initialised."),
@@ -59,18 +66,105 @@ FIGURES = [
 ]
 
 
+#: family -> encoding -> what README's table says of it, in README's order
+FAMILIES = {
+    "Added to the token embeddings": {
+        "none": "no positions at all: a control",
+        "learned": "a learned vector for each position, as in stock fairseq",
+        "sinusoidal": "a fixed vector of sines and cosines for each position, as in stock fairseq",
+        "shape": "`sinusoidal`, with all positions shifted by a random number in training",
+    },
+    "A bias that depends on the distance": {
+        "t5": "a learned bias for each bucket of distances",
+        "t5_nob": "a learned bias for each distance, without buckets",
+        "bert_r": "`learned` and `t5` together",
+        "at5": "a small network (MLP) of the distance",
+        "at5_nob": "a small network of a learned number for each distance",
+        "alibi": "a fixed penalty, linear in the distance",
+        "kerple_log": "a learned penalty, logarithmic in the distance",
+        "fire": "a small network of the distance, relative to the position",
+        "tisa": "a sum of learned Gaussian curves over the distance",
+    },
+    "A bias that depends on both positions": {
+        "tupe_a": "products of position vectors, which have projections of their own; [CLS] is untied",
+        "tupe_a_tie_cls": "`tupe_a`, where [CLS] is a token like any other",
+        "tupe_r": "`tupe_a` and `t5` together",
+        "tupe_r_tie_cls": "`tupe_r`, where [CLS] is a token like any other",
+    },
+    "Content and position together": {
+        "shaw": "query times a learned vector of the distance",
+        "lfhc": "`shaw`, with fine distances in low layers and coarse ones in high layers",
+        "transformer_xl": "query, plus a learned vector, times a projected sinusoid of the distance",
+        "gcdf": "`transformer_xl` with Gaussian distribution functions in place of sinusoids",
+        "deberta": "query and key, each times its own projection of a vector of the distance",
+        "m4": "query and key, each times the same learned vector of the distance",
+        "m4_reset": "`m4` with the untied [CLS] of `tupe_a`",
+        "bert_ad": "query and key each get a projected position vector, kept apart from the word's",
+        "cope": "query times a vector of a position that gates count; decoders only",
+    },
+    "Positions multiply the logit": {
+        "m1": "a learned factor for each distance",
+        "m2": "a learned factor for each distance and direction",
+        "m3": "a learned factor for each distance and dimension of the head",
+        "m4m": "the three products of `m4`, multiplied in place of added",
+        "abs_m4m": "`learned` and `m4m` together",
+    },
+    "Rotation": {"rope": "query and key turn by an angle that grows with the position"},
+}
+#: README's table of results: the runs, what they are compared with, and Student's t (97.5 %) by number of seeds
+RUNS, BASELINE = ROOT / "examples/roberta_small/runs.tar.xz", "t5"
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+
 #: in CITATION.cff everything from here on is written by this script
 REFERENCES = "# Written by scripts/make_docs.py from fairseq_relpos/references.bib:\nreferences:\n"
 CFF_KINDS = {"inproceedings": "conference-paper", "article": "article", "misc": "article"}
 
 
 def table():
-    lines = ["| name | logit (and input) | source | paper |", "|---|---|---|---|"]
-    for name in sorted(ENCODINGS):
-        cls = ENCODINGS[name]
-        logit, source = (text.replace("|", r"\|") for text in equation_and_source(cls))
-        paper = papers_of(cls)[0]
-        lines.append(f"| `{name}` | `{logit}` | {source} | [{paper.citation}]({paper.url}) |")
+    """README's table: what each encoding does, its paper, its file."""
+    described = [name for phrases in FAMILIES.values() for name in phrases]
+    if sorted(described) != sorted(ENCODINGS):
+        wrong = ", ".join(sorted(set(described) ^ set(ENCODINGS)))
+        sys.exit(f"scripts/make_docs.py: FAMILIES needs one phrase for each encoding; check {wrong}")
+    lines = ["| name | where the position acts | year | paper | code |", "|---|---|---|---|---|"]
+    for family, phrases in FAMILIES.items():
+        lines.append(f"| **{family}** | | | | |")
+        for name, phrase in phrases.items():
+            cls = ENCODINGS[name]
+            paper = papers_of(cls)[0]
+            authors = paper.citation.removesuffix(f" {paper.year}")
+            file = Path(inspect.getsourcefile(cls)).relative_to(ROOT)
+            lines.append(
+                f"| [`{name}`](docs/encodings.md#{name}) | {phrase} | {paper.year} | [{authors}]({paper.url}) "
+                f"| [{file.name}]({file}) |"
+            )
+    return "\n".join(lines)
+
+
+def results():
+    """README's table of results: the validation loss of each encoding, and its difference from the baseline."""
+    losses = {}  # encoding -> seed -> loss in nats
+    with tarfile.open(RUNS) as runs:
+        for member in runs:
+            run, _, file = member.name.removeprefix("./").rpartition("/")
+            if file == "order_gap.json":
+                encoding, _, seed = run.rpartition("-seed")
+                losses.setdefault(encoding, {})[int(seed)] = json.load(runs.extractfile(member))[0]["loss"]
+    baseline = losses[BASELINE]
+    lines = [
+        f"| encoding | loss (nats) | difference from `{BASELINE}` | is the loss different? |",
+        "|---|---:|---:|---|",
+    ]
+    for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):
+        mean = statistics.mean(of_seed.values())
+        if name == BASELINE:
+            lines.append(f"| `{name}` | {mean:.2f} | | the baseline |")
+            continue
+        differences = [of_seed[seed] - loss for seed, loss in baseline.items()]
+        difference, count = statistics.mean(differences), len(differences)
+        half = STUDENT[count] * statistics.stdev(differences) / count**0.5
+        verdict = "lower" if difference < -half else "higher" if difference > half else "not distinguishable"
+        lines.append(f"| `{name}` | {mean:.2f} | {difference:+.2f} ± {half:.2f} | {verdict} |")
     return "\n".join(lines)
 
 
@@ -91,7 +185,7 @@ def mends():
 
 
 def abbreviations():
-    """What the names in the column "source" stand for, a sentence for README."""
+    """What the short names in the sources stand for, as one sentence."""
     used = {key for cls in ENCODINGS.values() for key in cls.papers}
     names = [
         f"{name}: {meaning}"
@@ -124,7 +218,9 @@ def citation_of(paper):
 
 def pages():
     measured = measurements()
-    return "\n".join([LEGEND, *(page(name, measured[name]) for name in sorted(ENCODINGS)), figures()])
+    return "\n".join(
+        [LEGEND, f"{abbreviations()}\n", *(page(name, measured[name]) for name in sorted(ENCODINGS)), figures()]
+    )
 
 
 def page(name, measured):
@@ -189,16 +285,24 @@ def escaped(text):
     return re.sub(r"([*_^|<>])", r"\\\1", text)
 
 
-def with_between(file, begin, end, text):
-    """The contents of a file with this text between two marks."""
-    before, rest = (ROOT / file).read_text(encoding="utf-8").split(begin)
-    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+def with_between(page, *parts):
+    """A page with a new text between each pair of marks; parts: (begin, text, end)."""
+    for begin, text, end in parts:
+        before, rest = page.split(begin)
+        page = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+    return page
 
 
 def main():
     wanted = {
-        ROOT / "README.md": with_between("README.md", BEGIN, END, f"{table()}\n\n{abbreviations()}"),
-        ROOT / "docs/troubleshooting.md": with_between("docs/troubleshooting.md", MENDS_BEGIN, MENDS_END, mends()),
+        ROOT / "README.md": with_between(
+            (ROOT / "README.md").read_text(encoding="utf-8"),
+            (BEGIN, table(), END),
+            (RESULTS_BEGIN, results(), RESULTS_END),
+        ),
+        ROOT / "docs/troubleshooting.md": with_between(
+            (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), (MENDS_BEGIN, mends(), MENDS_END)
+        ),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),

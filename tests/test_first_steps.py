@@ -1,5 +1,4 @@
-"""The commands of README's section "In your own fairseq command" run as they stand there: on a
-small text, with the smaller numbers below."""
+"""The commands of docs/first-steps.md run as they stand there: on a small text, with the smaller numbers below."""
 
 import os
 import random
@@ -36,14 +35,15 @@ SENTENCES = {"train": 120, "valid": 21, "test": 11}
 
 @pytest.fixture(scope="module")
 def blocks():
-    """install, masked LM, filling of masks, translation."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = re.search(r"^## In your own fairseq command\n(.*?)^## ", readme, re.M | re.S)[1]
-    return re.findall(r"^```\w+\n(.*?)^```$", section, re.M | re.S)
+    """masked LM, filling of masks, translation."""
+    page = (ROOT / "docs" / "first-steps.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```\w+\n(.*?)^```$", page, re.M | re.S)
+    assert len(found) == 3
+    return found
 
 
 def shrunk(block):
-    """The block with smaller numbers; each value that has one is a number in README."""
+    """The block with smaller numbers; each value that has one is a number on the page."""
     block, changed = re.subn(
         rf"\b({'|'.join(SMALLER)})([ =])(\d+)\b", lambda found: f"{found[1]}{found[2]}{SMALLER[found[1]]}", block
     )
@@ -86,23 +86,23 @@ def assert_nothing_unknown(printed, texts):
     assert printed.count("0.0% replaced (by <unk>)") == texts, printed
 
 
-def test_readme_leads_from_own_text_to_a_filled_mask(blocks, tmp_path):
+def test_first_steps_lead_from_own_text_to_a_filled_mask(blocks, tmp_path):
     for seed, split in enumerate(("train", "valid")):
         write_text(tmp_path / f"{split}.txt", SENTENCES[split], seed)
-    printed = in_bash(blocks[1], tmp_path, preloaded.environment())  # the commands of the translation start anew
+    printed = in_bash(blocks[0], tmp_path, preloaded.environment())  # the commands of the translation start anew
     assert_nothing_unknown(printed, texts=2)
     assert (tmp_path / "runs" / "tupe_r" / "checkpoint_best.pt").exists()
     trained, validated = re.findall(r"valid on 'valid' subset \| loss (\S+)", printed)[-2:]
     assert float(trained) == float(validated)
-    filled = pasted([sys.executable, "-c", blocks[2]], tmp_path).splitlines()
+    filled = pasted([sys.executable, "-c", blocks[1]], tmp_path).splitlines()
     assert filled and all(re.fullmatch(r"[01]\.\d\d This is one.+ the first things to know\.", line) for line in filled)
 
 
-def test_readme_leads_from_own_parallel_text_to_a_bleu_score(blocks, tmp_path):
+def test_first_steps_lead_from_own_parallel_text_to_a_bleu_score(blocks, tmp_path):
     for seed, split in enumerate(SENTENCES):
         write_text(tmp_path / f"{split}.en", SENTENCES[split], seed)
         write_text(tmp_path / f"{split}.de", SENTENCES[split], seed, order=-1)
-    printed = in_bash(blocks[3], tmp_path)
+    printed = in_bash(blocks[2], tmp_path)
     assert_nothing_unknown(printed, texts=6)
     assert re.match(r"Generate test with beam=2: BLEU = \d", printed.splitlines()[-1])
     translations = (tmp_path / "translations.txt").read_text(encoding="utf-8")

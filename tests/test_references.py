@@ -50,7 +50,7 @@ def test_citation_and_readme_have_the_papers_of_the_bibliography():
     readme = (ROOT / "README.md").read_text()
     for cls in ENCODINGS.values():
         paper = papers_of(cls)[0]
-        assert f"[{paper.citation}]({paper.url})" in readme
+        assert f"| {paper.year} | [{paper.citation.removesuffix(f' {paper.year}')}]({paper.url}) |" in readme
 
 
 ENTRY = "@misc{{a2030b,\n  author = {{Bee, Ann}},\n  title = {{T}},\n  year = {{2030}},\n{0}}}\n"
