@@ -5,6 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
+from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.terms import evaluate
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -23,3 +29,20 @@ def test_every_link_to_a_file_leads_somewhere():
     for page in pages:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_example_of_an_encoding_passes_its_own_test_and_takes_given_positions():
+    page = (ROOT / "docs/adding-an-encoding.md").read_text(encoding="utf-8")
+    encoding, *others = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    (test,) = [block for block in others if "def test_mine" in block]
+    try:
+        exec(encoding, {"__name__": "mine", "__package__": "fairseq_relpos.encodings"})
+        names = {}
+        exec(test, names)
+        names["test_mine_falls_with_the_distance"]((7, 7))
+        q, k = torch.randn(2, 1, 2, 3, 4)
+        ids = torch.tensor([[0, 2, 7]])
+        logits = evaluate(build("mine", Dims(8, 2, 9)).terms(q, k, Positions.of(3, 3, position_ids=ids)))
+        torch.testing.assert_close(logits, q @ k.mT / 2 - 0.5 * (ids[0] - ids[0, :, None]).abs())
+    finally:
+        ENCODINGS.pop("mine", None)
