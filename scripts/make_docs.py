@@ -103,8 +103,8 @@ FAMILIES = {
         "cope": "query times a vector of a position that gates count; decoders only",
     },
     "Positions multiply the logit": {
-        "m1": "a learned factor for each distance",
-        "m2": "a learned factor for each distance and direction",
+        "m1": "a learned factor for each distance, the same on both sides",
+        "m2": "a learned factor for each distance on each side",
         "m3": "a learned factor for each distance and dimension of the head",
         "m4m": "the three products of `m4`, multiplied in place of added",
         "abs_m4m": "`learned` and `m4m` together",
