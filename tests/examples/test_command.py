@@ -47,7 +47,7 @@ def checkout(tmp_path_factory):
     (folder / "fairseq_relpos").mkdir()
     (folder / "fairseq_relpos" / "__init__.py").touch()
     (folder / "fairseq_relpos" / "__main__.py").write_text(PACKAGE)
-    (folder / "fairseq_relpos" / "files.py").symlink_to(ROOT / "fairseq_relpos" / "files.py")
+    (folder / "fairseq_relpos" / "atomic_files.py").symlink_to(ROOT / "fairseq_relpos" / "atomic_files.py")
     (folder / "programs").mkdir()
     for name in ("fairseq-train", "fairseq-validate", "launch"):
         (folder / "programs" / name).write_text(PROGRAM)
