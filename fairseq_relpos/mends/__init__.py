@@ -1,8 +1,10 @@
-"""Everything that the plugin changes in fairseq, torch and numpy.
+"""The mends: all changes that the plugin makes to fairseq, torch and numpy.
 
-``catalogue`` lists the changes, each with its switch. Three files show the order in which they act where many meet:
-``command`` (how a command begins), ``trainer`` (one class before fairseq's Trainer) and ``checkpoint_files``.
-Tried with fairseq-fixed 0.12.3.1; fairseq 0.12.2 and git main have the same functions in the same places.
+``catalogue`` lists them, each with its kind, what stock does, and its switch. ``replace`` puts them in place.
+Many mends meet in three places, and one file for each shows the order in which they act there: ``command`` (how a
+fairseq command starts), ``trainer`` (a class in front of fairseq's Trainer) and ``checkpoint_files`` (how checkpoints
+are found, read and saved). Each other module is about one topic; those three files call it.
+Tested with fairseq-fixed 0.12.3.1. fairseq 0.12.2 and git main have the same functions in the same places.
 """
 
 import importlib
@@ -11,8 +13,8 @@ import sys
 from . import catalogue
 
 
-def apply():
-    """Puts every mend that is on in place. Imports fairseq; may be called any number of times."""
+def apply() -> None:
+    """Installs every mend that is switched on. It imports fairseq. A second call changes nothing."""
     _take_flag()
     for name in PARTS:
         part = importlib.import_module(f".{name}", __name__)
@@ -22,7 +24,7 @@ def apply():
             require_a_fairseq_that_can_serve()
 
 
-#: modules with INSTALLERS; messages has to be before the first import of fairseq
+#: modules whose INSTALLERS ``apply`` calls, in this order; messages has to act before fairseq is first imported
 PARTS = (
     *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "nonfinite"),
     *("precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
@@ -31,7 +33,7 @@ PARTS = (
 
 
 def _take_flag():
-    """--mends, which says what is put in place, is read before fairseq parses anything."""
+    """Reads --mends before fairseq parses anything, because it says which mends to install."""
     in_a_command = any(argument.startswith("--user-dir") for argument in sys.argv)
     try:
         if in_a_command:
@@ -45,10 +47,10 @@ def _take_flag():
         print(f"fairseq_relpos: warning: {warning}", file=sys.stderr)
 
 
-def require_a_fairseq_that_can_serve():
-    """fairseq 0.12 and later (0.12.2, fairseq-fixed, git main) have what the plugin builds on.
+def require_a_fairseq_that_can_serve() -> None:
+    """Raises ImportError if fairseq is older than 0.12, with advice on what to install.
 
-    An older one would fail somewhere in the middle, with a name that says nothing.
+    Without this check an older fairseq would fail later, with a name that says nothing to the user.
     """
     import fairseq
 

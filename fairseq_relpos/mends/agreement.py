@@ -1,11 +1,13 @@
-"""All ranks train the same model on the same data with the same code, or none does."""
+"""The check that all ranks train the same model on the same data with the same code."""
 
 import argparse
 import contextlib
 import functools
 import hashlib
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from omegaconf import OmegaConf
 from .launching import command_of
 from .replace import replace
 
-#: settings in which the ranks of one run may differ: who they are, and paths of their machines
+#: settings in which the ranks of one run may differ: their own rank, and paths on their machines
 OF_ONE_RANK = {
     "distributed_rank",
     "distributed_init_method",
@@ -36,13 +38,13 @@ OF_ONE_RANK = {
 SHOWN = 3
 
 
-def refuse_ranks_that_disagree():
-    """fairseq averages the gradients of whatever models the ranks have built.
+def refuse_ranks_that_disagree() -> None:
+    """Stops all ranks if one of them differs from rank 0, or fails before the first update.
 
-    Before the first update every rank tells the others its code, settings, dictionaries,
-    parameters and data. A difference is an error on all of them that names the rank and what
-    differs. So is an error that a rank meets on its way there, for example because its data are
-    missing: the others would wait for it.
+    Stock fairseq averages the gradients of whatever models the ranks have built. Here every rank sends the others its
+    code, settings, dictionaries, parameters and data before the first update. A difference is an error on all ranks
+    that names the rank and what differs. If a rank fails on its way there, for example because its data are missing,
+    the others end too, instead of waiting for it.
     """
     from fairseq.distributed import utils
 
@@ -62,11 +64,11 @@ def refuse_ranks_that_disagree():
         return stock(i, told, cfg, kwargs)
 
 
-#: whether the ranks of this process's training meet each other next in ``compare_settings``
+#: [whether the other ranks wait for this one in ``compare_settings``]
 _waiting = [False]
 
 
-def compare_settings(cfg, task, model):
+def compare_settings(cfg: Any, task: Any, model: Any) -> None:
     _waiting[:] = [False]
     refuse_differences(lambda: settings(cfg, task, model))
 
@@ -75,24 +77,25 @@ def _raise(error):
     raise error
 
 
-def together(step):
-    """``step()`` of this rank, which all of them take; where it fails on one, it fails on all.
+def together(step: Callable[[], Any]) -> Any:
+    """Runs ``step()`` on every rank and returns this rank's result; if it fails on one rank, it fails on all.
 
-    The others would wait for that rank in their next exchange, with NCCL for minutes. They end with
+    Otherwise the other ranks would wait for that one in their next collective, with NCCL for minutes. They end with
     a ValueError, one line, that names it.
     """
     if not several_ranks():
         return step()
-    failed = result = None
+    failed: Exception | None = None
+    result = None
     try:
         result = step()
     except Exception as error:
         failed = error
-    for rank, error in enumerate(gather(None if failed is None else _in_one_line(failed))):
+    for rank, message in enumerate(gather(None if failed is None else _in_one_line(failed))):
         if failed is not None:
             raise failed
-        if error is not None:
-            raise ValueError(f"rank {rank} on {error}")
+        if message is not None:
+            raise ValueError(f"rank {rank} on {message}")
     return result
 
 
@@ -101,30 +104,31 @@ def _in_one_line(error):
     return f"{socket.gethostname()}: {kind}{str(error).strip().partition(chr(10))[0]}"
 
 
-#: whether this rank has yet to hear, or to say, how the reading of a checkpoint went
-_due = []
+#: not empty while the ranks have yet to tell each other how the reading of a checkpoint went
+_due: list[bool] = []
 
 
 @contextlib.contextmanager
-def one_reads_for_all():
-    """Rank 0 reads the checkpoint and hands it to the others, by broadcast_object. Where it cannot, all end."""
+def one_reads_for_all() -> Iterator[None]:
+    """Context in which rank 0 reads the checkpoint and broadcasts it. If rank 0 fails, all ranks end."""
     _due[:] = [True]
     try:
         yield
-        in_turn(lambda: None)  # no file of this rank's, where each has one of its own
+        in_turn(lambda: None)  # for a rank that found no file, where each rank has its own
     finally:
         _due.clear()
 
 
-def in_turn(step):
-    """``step()``, which the other ranks wait for where they have not met yet in ``one_reads_for_all``."""
+def in_turn(step: Callable[[], Any]) -> Any:
+    """Runs ``step()``: by ``together`` if this is the first exchange in ``one_reads_for_all``, alone if not."""
     if not _due:
         return step()
     _due.clear()
     return together(step)
 
 
-def hear_of_the_reading():
+def hear_of_the_reading() -> None:
+    """Makes the ranks that receive a checkpoint learn first whether rank 0 could read it."""
     from fairseq.distributed import utils
 
     @replace(utils, "broadcast_object", "read-together")
@@ -133,18 +137,19 @@ def hear_of_the_reading():
         return stock(*args, **kwargs)
 
 
-def several_ranks():
+def several_ranks() -> bool:
     return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
-def gather(mine):
-    """[what each rank has given]"""
-    everyones = [None] * torch.distributed.get_world_size()
+def gather(mine: Any) -> list[Any]:
+    """Returns what each rank has given (an all-gather of objects)."""
+    everyones: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(everyones, mine)
     return everyones
 
 
-def refuse_differences(facts_of_this_rank):
+def refuse_differences(facts_of_this_rank: Callable[[], dict[str, Any]]) -> None:
+    """Raises ValueError on all ranks, one line, if these facts differ between two ranks."""
     if not several_ranks():
         return
     everyones = gather(together(lambda: {key: str(value) for key, value in facts_of_this_rank().items()}))
@@ -167,8 +172,8 @@ def _short(text):
     return "nothing" if text is None else text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def settings(cfg, task, model) -> dict:
-    """What has to be equal before any data are read."""
+def settings(cfg: Any, task: Any, model: Any) -> dict:
+    """Returns what has to be equal on all ranks, as far as it is known before any data are read."""
     import fairseq
 
     facts = {
@@ -188,19 +193,19 @@ def settings(cfg, task, model) -> dict:
     return facts
 
 
-def data(task) -> dict:
-    """Number and sizes of the sentences of every set that has been read."""
+def data(task: Any) -> dict:
+    """Returns the number and the sizes of the sentences of every data set that has been read."""
     return {f"{split} data": samples(dataset) for split, dataset in task.datasets.items()}
 
 
-def samples(dataset) -> str:
+def samples(dataset: Any) -> str:
     sizes = getattr(dataset, "sizes", None)
     shape = "" if sizes is None else f" of sizes {digest(np.ascontiguousarray(sizes))}"
     return f"{len(dataset)} samples{shape}"
 
 
-def flat(settings, name="") -> dict:
-    """{"--lr": ...} of nested settings, without those of one rank."""
+def flat(settings: Any, name: str = "") -> dict:
+    """Flattens nested settings into {"--lr": ...}, without those that belong to one rank."""
     if isinstance(settings, argparse.Namespace):
         settings = vars(settings)
     elif OmegaConf.is_config(settings):
@@ -214,7 +219,7 @@ def flat(settings, name="") -> dict:
     return found
 
 
-def digest(*parts) -> str:
+def digest(*parts: Any) -> str:
     total = hashlib.blake2b(digest_size=6)
     for part in parts:
         total.update(part.encode() if isinstance(part, str) else memoryview(part).cast("B"))
@@ -222,8 +227,8 @@ def digest(*parts) -> str:
     return total.hexdigest()
 
 
-def digest_of_package(package=Path(__file__).parents[1]) -> str:
-    """Of all that is run: gated.cpp is compiled where it is."""
+def digest_of_package(package: Path = Path(__file__).parents[1]) -> str:
+    """Returns a digest of all code of the package, gated.cpp included, which each machine compiles for itself."""
     files = sorted(file for kind in ("*.py", "*.cpp") for file in package.rglob(kind))
     return digest(*(file.read_bytes() for file in files))
 

@@ -1,10 +1,12 @@
-"""Which samples a batch, an epoch and an evaluation hold."""
+"""The samples in a batch, in an epoch and in an evaluation."""
 
 import contextlib
 import inspect
 import logging
 import re
 import types
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +16,29 @@ from .replace import replace
 logger = logging.getLogger(__name__)
 
 
-def new_loaders_for_each_epoch(batches):
-    """Each epoch starts its own loaders, after the dataset has been told the epoch. A validation keeps its
-    loaders: its epoch is the first anyway, and one that --max-valid-steps breaks off would leave them behind.
+def new_loaders_for_each_epoch(batches: Any) -> None:
+    """Makes each epoch start its own data loaders, after the dataset has been told the epoch.
+
+    A validation keeps its loaders: its epoch number is always 1, and a validation that --max-valid-steps breaks off
+    would leave them behind.
     """
     for name in ("persistent_workers", "reuse_dataloader"):
         if hasattr(batches, name):
             setattr(batches, name, False)
 
 
-def without_fillers(trainer, samples):
-    """The batches of an update without the empty ones that fill up the end of an epoch."""
+def without_fillers(trainer: Any, samples: list[Any]) -> list[Any]:
+    """Returns the batches of an update without the empty ones that fill up the end of an epoch."""
     if trainer.is_fsdp or getattr(trainer.cfg.model, "base_layers", 0) > 0:
-        return samples  # ranks meet in every forward pass
+        return samples  # these models communicate in every forward pass, so each rank needs the same number
     return [sample for sample in samples if sample is not None and len(sample) > 0] or samples[:1]
 
 
-def make_the_same_batches_after_a_resume():
-    """fairseq makes the batches of translation and language modelling once, by the seed of the epoch in which
-    a run starts. Here it is always that of the first epoch."""
+def make_the_same_batches_after_a_resume() -> None:
+    """Makes the batches always by the seed of the first epoch, for translation and language modelling.
+
+    Stock fairseq makes them once, by the seed of the epoch in which a run starts, so a resumed run has others.
+    """
     from fairseq.tasks import FairseqTask
 
     @replace(FairseqTask, "get_batch_iterator", "same-batches")
@@ -50,13 +56,14 @@ def make_the_same_batches_after_a_resume():
         return batches
 
 
-#: whether the batches that are made now are those of an evaluation; while a Trainer exists, only those from its
-#: get_valid_iterator are
+#: whether the batches that are made now belong to an evaluation. While a Trainer exists, only batches from
+#: get_valid_iterator count as evaluation: dropped training batches are not reported
 made_for = types.SimpleNamespace(evaluation=True)
 
 
 @contextlib.contextmanager
-def evaluation():
+def evaluation() -> Iterator[None]:
+    """Counts the batches that are made inside this context as evaluation."""
     made_for.evaluation = True
     try:
         yield
@@ -64,10 +71,12 @@ def evaluation():
         made_for.evaluation = False
 
 
-def report_lost_samples():
-    """A last batch that is no multiple of --required-batch-size-multiple (default 8) is dropped. In training that
-    is a choice. In an evaluation the longest samples do not count: a warning, once, and no error, because
-    the default would stop almost every training, whose own validation losses remain comparable.
+def report_lost_samples() -> None:
+    """Warns once when an evaluation drops samples.
+
+    fairseq drops a last batch that is no multiple of --required-batch-size-multiple (default 8). In training that is
+    a choice. In an evaluation the longest samples are then missing. It is no error, because the default would stop
+    almost every training; the validation losses of one training stay comparable.
     """
     from fairseq.data import data_utils
     from fairseq.distributed import utils
@@ -90,9 +99,12 @@ def report_lost_samples():
         return batches
 
 
-def say_which_samples_are_too_long():
-    """A sample longer than the model's positions ends an evaluation in one line, and so does a set of which
-    nothing would be left, or, for fairseq-eval-lm, not all of it. Training goes on without such samples."""
+def say_which_samples_are_too_long() -> None:
+    """Reports samples that are longer than the model's positions.
+
+    An evaluation ends in one line. So does a data set of which no sample fits or, for fairseq-eval-lm, not every
+    sample. Training goes on without the samples that are too long.
+    """
     from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask
     from fairseq.tasks.language_modeling import LanguageModelingTask

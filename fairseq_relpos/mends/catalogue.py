@@ -1,7 +1,8 @@
-"""Every change that the plugin makes to fairseq, torch or numpy: a name, a kind, what stock does, and a switch."""
+"""The list of mends: for each a name, a kind, what stock fairseq does, what happens here, and a switch."""
 
 import difflib
 import os
+from collections.abc import Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ VARIABLE, FLAG = "FAIRSEQ_RELPOS_MENDS", "--mends"
 #: kind -> what it means
 KINDS = {
     "needed": "without it something that fairseq offers fails on today's Python, numpy or torch",
-    "correct": "stock fairseq trains or stops otherwise than its flags say; this changes numbers",
+    "correct": "stock fairseq does not do what its flags say while it trains; these mends change numbers",
     "operation": "how a run starts, joins, saves, stops, resumes and ends",
     "message": "one line says what is wrong, where stock prints a traceback, says it late, or says nothing",
 }
@@ -19,7 +20,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Mend:
-    """One change, which can be switched off, a section of catalogue.ini."""
+    """One change that can be switched off: a section of catalogue.ini."""
 
     name: str
     kind: str
@@ -36,19 +37,19 @@ def _read():
     ]
 
 
-#: in the order of docs/troubleshooting.md
+#: all mends, in the order in which docs/troubleshooting.md shows them
 MENDS = _read()
 BY_NAME = {mend.name: mend for mend in MENDS}
 
-_active = None
+_active: frozenset[str] | None = None
 
 
-def names(kind):
+def names(kind: str) -> set[str]:
     return {mend.name for mend in MENDS if mend.kind == kind}
 
 
-def chosen_by(value):
-    """The names that ``all``, ``needed`` or ``-name,-name`` (all but these) switch on.
+def chosen_by(value: str) -> frozenset[str]:
+    """Returns the names that ``all``, ``needed`` or ``-name,-name`` (all but these) switch on.
 
     Raises ValueError, one line, for anything else.
     """
@@ -68,36 +69,36 @@ def chosen_by(value):
     return frozenset(BY_NAME) - {name[1:] for name in off}
 
 
-def active():
-    """The names of the mends that are on in this process: as the variable says when it is first asked."""
+def active() -> frozenset[str]:
+    """Returns the names of the mends that are on in this process. The first call reads the variable."""
     global _active
     if _active is None:
         _active = chosen_by(os.environ.get(VARIABLE, ""))
     return _active
 
 
-def on(name):
+def on(name: str) -> bool:
     BY_NAME[name]  # a KeyError for a name that is not in the catalogue
     return name in active()
 
 
-def numbers():
-    """Those that are on and change numbers, sorted: what a checkpoint records."""
+def numbers() -> list[str]:
+    """Returns the mends that are on and change numbers, sorted. A checkpoint records them."""
     return sorted(active() & names("correct"))
 
 
-def in_words():
-    """Which mends are on, for the log."""
+def in_words() -> str:
+    """Says which mends are on, for the log."""
     off = sorted(set(BY_NAME) - active())
     if not off:
         return f"all {len(BY_NAME)} mends of fairseq are on (`fairseq-relpos mends` lists them)"
     if active() == names("needed"):
-        return "only the mends that today's stack needs are on: stock fairseq otherwise"
+        return "only the mends that today's stack needs are on: everything else is stock fairseq"
     return f"mends of fairseq that are off: {', '.join(off)}"
 
 
-def warnings():
-    """A line for each mend that is needed and off."""
+def warnings() -> list[str]:
+    """Returns a line for each needed mend that is off."""
     return [
         f"the mend {mend.name} is off: {mend.stock} ({mend.versions})"
         for mend in MENDS
@@ -105,8 +106,9 @@ def warnings():
     ]
 
 
-def take_flag(arguments):
-    """The arguments of a command without --mends and its value, which is obeyed, also in processes that it starts."""
+def take_flag(arguments: Sequence[str]) -> list[str]:
+    """Takes --mends and its value out of a command's arguments, and switches the mends for this process and those
+    that it starts."""
     global _active
     left, value = [], None
     waiting = iter(arguments)

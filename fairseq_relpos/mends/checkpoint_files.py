@@ -1,4 +1,12 @@
-"""How fairseq finds, reads and saves a run's checkpoints: the mends that are on, in the order in which they act."""
+"""How fairseq finds, reads and saves the checkpoints of a run, with the mends in the order in which they act.
+
+A start of fairseq-train calls ``load_checkpoint``, which finds the file; the Trainer reads it by
+``load_checkpoint_to_cpu`` and gives the optimizer its state by ``load_optimizer``. ``save_checkpoint`` runs after each
+epoch and each --save-interval-updates.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 from . import agreement, reading, resuming, saving, stopping
 from .catalogue import on
@@ -7,9 +15,9 @@ from .trainer import MendedTrainer
 from .wrong_input import arguments, overrides
 
 
-def load_checkpoint(stock, cfg, trainer, **kwargs):
-    """In place of checkpoint_utils.load_checkpoint: a training finds where it goes on."""
-    is_fairseqs = isinstance(trainer, MendedTrainer)  # of a program's own no more is known than stock asks
+def load_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Replaces checkpoint_utils.load_checkpoint: finds the checkpoint that a training resumes from, and loads it."""
+    is_fairseqs = isinstance(trainer, MendedTrainer)  # a program's own trainer may have only what stock asks for
     path = resuming.file_of(cfg, trainer)
     if on("last-whole-checkpoint") and is_fairseqs:
         resuming.prepare(path, cfg, trainer)
@@ -18,7 +26,7 @@ def load_checkpoint(stock, cfg, trainer, **kwargs):
     extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
     if not is_fairseqs:
         return extra_state, epoch_itr
-    # a model that is fine-tuned has no updates behind it
+    # get_num_updates() is 0 where a model is fine-tuned: nothing is resumed
     if on("order-of-data") and extra_state is not None and trainer.get_num_updates() and not cfg.reset_dataloader:
         wanted = {resuming.TRAINING_DATA: resuming.training_data(trainer)}
         resuming.refuse_another_order(path, extra_state, wanted)
@@ -29,8 +37,8 @@ def load_checkpoint(stock, cfg, trainer, **kwargs):
     return extra_state, epoch_itr
 
 
-def load_checkpoint_to_cpu(stock, path, *args, **kwargs):
-    """In place of checkpoint_utils.load_checkpoint_to_cpu: one file is read."""
+def load_checkpoint_to_cpu(stock: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Replaces checkpoint_utils.load_checkpoint_to_cpu: reads one file."""
 
     def read():
         if on("checked-checkpoints"):
@@ -44,8 +52,8 @@ def load_checkpoint_to_cpu(stock, path, *args, **kwargs):
     return agreement.in_turn(read) if on("read-together") else read()
 
 
-def save_checkpoint(stock, cfg, trainer, *args, **kwargs):
-    """In place of checkpoint_utils.save_checkpoint: a training saves under all the names that are due."""
+def save_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replaces checkpoint_utils.save_checkpoint: saves under every name that is due now (last, best, numbered)."""
     if isinstance(trainer, MendedTrainer):
         trainer.relpos.saved_after = trainer.get_num_updates()
     if on("whole-files"):
@@ -53,8 +61,10 @@ def save_checkpoint(stock, cfg, trainer, *args, **kwargs):
     return stock(cfg, trainer, *args, **kwargs)
 
 
-def load_optimizer(stock, self, state_dict, optimizer_overrides=None):
-    """In place of FairseqOptimizer.load_state_dict."""
+def load_optimizer(
+    stock: Callable[..., Any], self: Any, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+) -> Any:
+    """Replaces FairseqOptimizer.load_state_dict: loads the optimizer's state and keeps the command's settings."""
     if on("overrides"):
         overrides.check_optimizer(self, optimizer_overrides)
     if on("given-adam-settings"):
@@ -62,7 +72,7 @@ def load_optimizer(stock, self, state_dict, optimizer_overrides=None):
     return stock(self, state_dict, optimizer_overrides)
 
 
-def install():
+def install() -> None:
     from fairseq import checkpoint_utils
     from fairseq.optim import FairseqOptimizer
 

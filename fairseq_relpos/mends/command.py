@@ -1,9 +1,16 @@
-"""How a fairseq command begins: the mends that are on, in the order in which they act."""
+"""How a fairseq command starts, with the mends in the order in which they act.
 
+A command first parses its arguments (``parse_and_check``). Then fairseq-train, -validate and -eval-lm start through
+call_main (``check_and_call``); fairseq-generate and fairseq-preprocess start with their own main function.
+"""
+
+import argparse
 import contextlib
 import inspect
 import logging
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..checkpoints import loading
 from . import catalogue, launching, messages, precision, stack, stopping, switches
@@ -14,7 +21,7 @@ from .wrong_input import launching as variables
 
 logger = logging.getLogger(__name__)
 
-#: what fairseq_cli's train.py, validate.py and eval_lm.py start through
+#: the mends in ``check_and_call``
 CALL_MAIN = (
     "switches",
     "one-line-errors",
@@ -25,6 +32,7 @@ CALL_MAIN = (
     "half-precision-on-cpus",
     "launcher",
 )
+#: the mends in ``parse_and_check``
 PARSE = (
     "switches",
     "one-line-errors",
@@ -43,8 +51,14 @@ def _in_one_line():
     return messages.errors_in_one_line() if on("one-line-errors") else contextlib.nullcontext()
 
 
-def parse_and_check(stock, parser, input_args=None, *args, **kwargs):
-    """In place of options.parse_args_and_arch."""
+def parse_and_check(
+    stock: Callable[..., Any],
+    parser: argparse.ArgumentParser,
+    input_args: Sequence[str] | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Replaces options.parse_args_and_arch: parses the arguments, then checks the settings."""
     with _in_one_line():
         if on("launcher-variables"):
             variables.check(parser)
@@ -78,8 +92,8 @@ def _without_trust_flag(input_args):
     return None
 
 
-def check_and_call(stock, cfg, main, **kwargs):
-    """In place of distributed.utils.call_main."""
+def check_and_call(stock: Callable[..., Any], cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+    """Replaces distributed.utils.call_main: checks the settings, joins the launcher's ranks, runs the command."""
     with _in_one_line():
         if on("switches"):
             _say_which_mends_are_on(main)
@@ -103,13 +117,13 @@ def _say_which_mends_are_on(main):
 
 
 def _check_the_input_of_interactive(main):
-    command = sys.modules[inspect.unwrap(main).__module__]  # which may run as __main__
+    command = sys.modules[inspect.unwrap(main).__module__]  # the module may run as __main__
     if hasattr(command, "buffered_read"):
         replace(command, "buffered_read", "utf8-input")(messages.refuse_text_that_is_not_utf8)
 
 
-def generate(stock, args, *more, **kwargs):
-    """In place of fairseq-generate's main."""
+def generate(stock: Callable[..., Any], args: Any, *more: Any, **kwargs: Any) -> Any:
+    """Replaces the main function of fairseq-generate."""
     with _in_one_line():
         if on("no-default"):
             path = getattr(args, "path", None) or getattr(getattr(args, "common_eval", None), "path", None)
@@ -119,13 +133,13 @@ def generate(stock, args, *more, **kwargs):
         return stock(args, *more, **kwargs)
 
 
-def preprocess(stock, args):
-    """In place of fairseq-preprocess's main."""
+def preprocess(stock: Callable[..., Any], args: argparse.Namespace) -> Any:
+    """Replaces the main function of fairseq-preprocess."""
     with _in_one_line():
         return text.checked(stock, args) if on("texts") else stock(args)
 
 
-def install():
+def install() -> None:
     from fairseq import options
     from fairseq.distributed import utils
 

@@ -1,6 +1,7 @@
-"""Parameters that no gradient reaches."""
+"""The check for parameters that no gradient reaches."""
 
 import logging
+from typing import Any
 
 import torch
 
@@ -8,9 +9,11 @@ logger = logging.getLogger(__name__)
 SHOWN = 5
 
 
-def check(trainer):
-    """--ddp-backend pytorch_ddp waits for every parameter: a ValueError that names those that the loss does not
-    use, before the first update changes anything. Elsewhere a warning."""
+def check(trainer: Any) -> None:
+    """Names the parameters that the loss does not use, before the first update changes anything.
+
+    It raises ValueError under --ddp-backend pytorch_ddp, which waits for every parameter; elsewhere it warns.
+    """
     parameters = trainer.get_model().named_parameters()
     without = [name for name, p in parameters if p.requires_grad and p.grad is None]
     if not without:

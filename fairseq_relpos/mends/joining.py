@@ -1,4 +1,4 @@
-"""Several ranks, or nodes, find each other, or each says within bounded time who is missing."""
+"""Rendezvous with a time limit: ranks, or nodes, find each other, or each says who is missing."""
 
 import contextlib
 import datetime
@@ -8,22 +8,25 @@ import socket
 import threading
 import time
 import uuid
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from .replace import replace
 
-#: how many seconds a rank, or a node of launch_torchrun.sh, waits for the others
+#: the variable for how many seconds a rank, or a node of launch_torchrun.sh, waits for the others; its default
 TIMEOUT_VARIABLE, TIMEOUT = "RELPOS_JOIN_TIMEOUT", 300
-#: seconds that torch may take longer to notice
+#: seconds that torch may need beyond its time limit
 GRACE = 10
 
 
-def name_the_ranks_that_do_not_join():
-    """A roll is called first, in the store that the process group then uses: it says who has not come, that
-    the port is taken, or that nobody answers at the address."""
+def name_the_ranks_that_do_not_join() -> None:
+    """Calls the roll of the ranks before the process group is made, in the store that the group then uses.
+
+    The error says which ranks have not joined, that the port is taken, or that nobody answers at the address.
+    """
     from fairseq.distributed import utils
 
     @replace(utils, "distributed_init", "join")
@@ -36,16 +39,17 @@ def name_the_ranks_that_do_not_join():
         seconds = join_timeout()
         store = open_store(*address, rank, seconds)
         if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
-            # ranks of another node may notice only after the process group's own wait
+            # after a restart, ranks of another node may notice it only when the process group's own time limit ends
             seconds += torch.distributed.distributed_c10d.default_pg_timeout.total_seconds()
         roll = call_the_roll(store, rank, ranks, seconds)
-        store = PrefixStore(roll, store)  # torchrun's store outlives the ranks that it starts again
+        store = PrefixStore(roll, store)  # torchrun's store still holds the keys of ranks that it has restarted
         store.set_timeout(torch.distributed.distributed_c10d.default_pg_timeout)
         with _process_group_in(store):
             return stock(cfg)
 
 
 def join_timeout() -> float:
+    """Returns the seconds that a rank waits. Raises ValueError if the variable is no number above 0."""
     given = os.environ.get(TIMEOUT_VARIABLE, TIMEOUT)
     try:
         seconds = float(given)
@@ -56,23 +60,25 @@ def join_timeout() -> float:
     return seconds
 
 
-def store_address(init_method):
-    """(host, port, whether a launcher already serves a store there); None for what is no address."""
+def store_address(init_method: str | None) -> tuple[str, int, bool] | None:
+    """Returns (host, port, whether a launcher already serves a store there), or None if it is no address."""
     url = urlsplit(init_method or "")
     if url.scheme == "tcp" and url.port:
-        return url.hostname, url.port, False
+        return url.hostname or "", url.port, False
     if url.scheme == "env" and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), served
     return None
 
 
-def open_store(host, port, served, rank, seconds, who="rank"):
-    """The store of all ranks, which the first of them serves unless the launcher does. who: what
-    the others are, "rank" or "node", for the errors."""
+def open_store(host: str, port: int, served: bool, rank: int, seconds: float, who: str = "rank") -> Store:
+    """Returns the store of all ranks. Rank 0 serves it unless the launcher does.
+
+    who: the word for the others in errors, "rank" or "node".
+    """
     is_master = rank == 0 and not served
     left = seconds if is_master else max(seconds - wait_for_an_answer(host, port, seconds, who), 1)
-    made = []
+    made: list[Any] = []
 
     def make():
         try:
@@ -81,10 +87,10 @@ def open_store(host, port, served, rank, seconds, who="rank"):
                     host, port, is_master=is_master, timeout=datetime.timedelta(seconds=left), wait_for_workers=False
                 )
             )
-        except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are some
+        except RuntimeError as error:  # torch's DistNetworkError and DistStoreError are subclasses
             made.append(error)
 
-    # torch waits for ever for the answer of a server that is no store
+    # in a thread: torch waits without a time limit for the answer of a server that is no store
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
     thread.join(left + GRACE)
@@ -99,10 +105,11 @@ def open_store(host, port, served, rank, seconds, who="rank"):
     return PrefixStore("relpos", store)
 
 
-def wait_for_an_answer(host, port, seconds, who):
-    """The seconds that it took until somebody listened at the address. Raises ValueError after ``seconds``.
+def wait_for_an_answer(host: str, port: int, seconds: float, who: str) -> float:
+    """Waits until a server listens at the address, and returns the seconds that it took.
 
-    torch's own client prints a page of C++ frames for each of its tries."""
+    Raises ValueError after ``seconds``. torch's own client would print a page of C++ frames for each try.
+    """
     began = time.monotonic()
     while True:
         left = seconds - (time.monotonic() - began)
@@ -133,16 +140,17 @@ def _why_there_is_no_store(message, host, port, seconds, who):
     return _no_answer(host, port, seconds, who, message.splitlines()[0])
 
 
-def call_the_roll(store, rank, ranks, seconds, who="rank"):
-    """Returns a name of this meeting when every rank has come; an error names those that have not
-    after ``seconds``. who: as in ``open_store``.
+def call_the_roll(store: Store, rank: int, ranks: int, seconds: float, who: str = "rank") -> str:
+    """Waits until every rank has joined, and returns a name for this rendezvous. who: as in ``open_store``.
 
-    A rank joins under a number of its own. The first writes the roll, the numbers of all; each that
-    finds its own in it answers; and it holds once all have answered. So ranks that were started
-    again do not take for present what earlier ones have left in the store.
+    Raises ValueError after ``seconds``, which names the ranks that are missing.
 
-    The first, which may serve the store, tells those that have come when it gives up, and ends after
-    them: of a store that vanishes torch prints a page of C++ frames.
+    Each rank joins under a random id. Rank 0 writes the roll, the list of all ids. Each rank that finds its own id in
+    the roll answers. The rendezvous is complete when all have answered. So keys that the ranks of an earlier start
+    have left in the store do not count.
+
+    Rank 0 may serve the store. When it gives up, it tells the ranks that have joined and ends after them, because
+    torch prints a page of C++ frames when a store vanishes.
     """
     deadline = time.monotonic() + seconds
     me = f"{uuid.uuid4().hex} {socket.gethostname()}"
@@ -150,7 +158,7 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
     try:
         store.set(f"joined/{rank}", me)
         while True:
-            if rank == 0:  # alone: with hundreds of ranks these are many questions
+            if rank == 0:  # only here: with hundreds of ranks these are many reads
                 joined = [_read(store, f"joined/{other}") for other in others]
                 if all(joined):
                     store.set("roll", "\n".join(joined))
@@ -171,29 +179,29 @@ def call_the_roll(store, rank, ranks, seconds, who="rank"):
         came = [other for other in others if joined[other] and (not all(joined) or store.check([f"{name}/{other}"]))]
         hosts = sorted({joined[other].split(" ", 1)[1] for other in came})
         missing = [str(other) for other in others if other not in came]
-        error = (
+        message = (
             f"after {seconds:g} s {len(missing)} of {ranks} {who}s have not joined: "
             f"{', '.join(missing)} (here: {len(came)} on {', '.join(hosts)}): look at what they "
             f"printed; {TIMEOUT_VARIABLE} changes the wait"
         )
         if rank == 0:
             for other in came:
-                store.set(f"given up/{joined[other]}", error)
+                store.set(f"given up/{joined[other]}", message)
             wait_for_all(store, [f"gone/{joined[other]}" for other in came])
     except RuntimeError as error:
         raise ValueError(
             f"{who} {rank} lost {who} 0 while the {who}s were joining ({str(error).splitlines()[0]}): "
             f"the last line of {who} 0 says why it ended"
         ) from None
-    raise ValueError(error)
+    raise ValueError(message)
 
 
-#: seconds that the server of a store waits for the others to have read it
+#: seconds that the rank that serves the store waits until the others have read it
 FAREWELL_SECONDS = 10
 
 
-def wait_for_all(store, keys):
-    """Until all of them are in the store, or ``FAREWELL_SECONDS``."""
+def wait_for_all(store: Store, keys: list[str]) -> None:
+    """Waits until all keys are in the store, at most ``FAREWELL_SECONDS``."""
     deadline = time.monotonic() + FAREWELL_SECONDS
     while not store.check(keys) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -205,17 +213,17 @@ def _read(store, key):
 
 @contextlib.contextmanager
 def _process_group_in(store):
-    """fairseq's call of init_process_group makes the group in ``store``, on the given ranks."""
-    torchs = torch.distributed.init_process_group
+    """Context in which fairseq's call of init_process_group uses ``store``."""
+    stock = torch.distributed.init_process_group
 
     def init_process_group(backend, init_method, world_size, rank):
-        return torchs(backend=backend, store=store, world_size=world_size, rank=rank)
+        return stock(backend=backend, store=store, world_size=world_size, rank=rank)
 
     torch.distributed.init_process_group = init_process_group
     try:
         yield
     finally:
-        torch.distributed.init_process_group = torchs
+        torch.distributed.init_process_group = stock
 
 
 INSTALLERS = (name_the_ranks_that_do_not_join,)

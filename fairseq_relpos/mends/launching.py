@@ -1,9 +1,12 @@
-"""Ranks: who a launcher started, and whether fairseq sees them."""
+"""The ranks that a launcher (torchrun, srun) has started, and whether fairseq sees them."""
 
+import argparse
 import importlib.util
 import inspect
 import logging
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -15,18 +18,18 @@ TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def _launched_ranks():
-    """How many ranks torchrun, or else srun, says it started, this process among them."""
+    """Returns how many ranks torchrun, or else srun, has started, this process included."""
     environment = os.environ
     return int(environment.get("WORLD_SIZE") or environment.get("SLURM_STEP_NUM_TASKS") or 1)
 
 
-def take_our_rank(cfg, main):
-    """Under torchrun every rank takes its place, also on CPUs and with one GPU per node.
+def take_our_rank(cfg: Any, main: Callable[..., Any]) -> None:
+    """Joins torchrun's ranks, also on CPUs and with one GPU per node.
 
-    fairseq reads the launcher's variables only if it counts two or more GPUs on its own node. On CPUs it
-    would go on to divide by the number of GPUs, to choose NCCL, and to wrap the model in a
-    DistributedDataParallel for GPUs. Without a launcher, several ranks on a machine without GPUs
-    mean that it starts one process per GPU, none, with exit code 0: an error here.
+    Stock fairseq reads the launcher's variables only if it counts two or more GPUs on its own node. On CPUs it would
+    divide by the number of GPUs, choose NCCL, and wrap the model in a DistributedDataParallel for GPUs. Without a
+    launcher it starts one process per GPU: on a machine without GPUs that is none, with exit code 0. Here that is an
+    error.
     """
     distributed = cfg.distributed_training
     is_special = cfg.common.tpu or distributed.pipeline_model_parallel
@@ -42,13 +45,13 @@ def take_our_rank(cfg, main):
         _communicate_between_cpus(distributed)
 
 
-def command_of(main):
-    """The file of fairseq_cli that a main stands in, such as train.py."""
+def command_of(main: Callable[..., Any]) -> str:
+    """Returns the file of fairseq_cli that defines this main function, such as train.py."""
     return os.path.basename(inspect.unwrap(main).__code__.co_filename)
 
 
 def _combines_its_ranks(main):
-    """False for the commands of which each rank would print a share of the result, or all of it."""
+    """Whether the ranks of a command work on one result. Each rank of the others would print a share, or all."""
     return command_of(main) not in {"generate.py", "interactive.py", "eval_lm.py"}
 
 
@@ -81,8 +84,8 @@ def _communicate_between_cpus(distributed):
             distributed[setting] = for_cpus[given]
 
 
-def refuse_another_number_of_ranks(settings, arguments):
-    """Raises ValueError, one line, where --distributed-world-size is not torchrun's number."""
+def refuse_another_number_of_ranks(settings: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Raises ValueError, one line, if --distributed-world-size is not torchrun's number of ranks."""
     launched = all(name in os.environ for name in TORCHRUN_VARIABLES)
     if launched and "--distributed-world-size" in " ".join(map(str, arguments)):
         ranks = int(os.environ["WORLD_SIZE"] or 1)
@@ -90,13 +93,16 @@ def refuse_another_number_of_ranks(settings, arguments):
             raise ValueError(
                 f"--distributed-world-size {settings.distributed_world_size}, but the launcher started {ranks} ranks: "
                 f"the effective batch size would change; start {settings.distributed_world_size} ranks, or drop the "
-                f"flag"
+                "flag"
             )
 
 
-def refuse_to_train_alone(cfg):
-    """What ``take_our_rank`` cannot reach: srun with one task per GPU and no --distributed-world-size;
-    fairseq-hydra-train, which imports plugins too late."""
+def refuse_to_train_alone(cfg: Any) -> None:
+    """Raises ValueError if the launcher started several ranks that fairseq does not see.
+
+    These are the cases that ``take_our_rank`` cannot reach: srun with one task per GPU and no
+    --distributed-world-size, and fairseq-hydra-train, which imports plugins too late.
+    """
     ranks = _launched_ranks()
     if ranks > 1 and cfg.distributed_training.distributed_world_size == 1:
         raise ValueError(
@@ -106,12 +112,13 @@ def refuse_to_train_alone(cfg):
         )
 
 
-def refuse_asynchronous_writing_without_iopath(cfg):
+def refuse_asynchronous_writing_without_iopath(cfg: Any) -> None:
     if cfg.checkpoint.write_checkpoints_asynchronously and importlib.util.find_spec("iopath") is None:
         raise ValueError("--write-checkpoints-asynchronously needs iopath: `pip install iopath`, or leave the flag out")
 
 
-def validate_on_several_ranks():
+def validate_on_several_ranks() -> None:
+    """Lets fairseq-validate gather its results on CPUs, and skip the empty batch of a rank that has one too few."""
     from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask
 

@@ -1,4 +1,4 @@
-"""What fairseq prints: errors in one line, and no line that says nothing."""
+"""What fairseq prints: errors in one line, and no meaningless warnings."""
 
 import contextlib
 import importlib
@@ -9,6 +9,8 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from omegaconf.errors import MissingMandatoryValue
 
@@ -17,26 +19,27 @@ from .replace import note, replace
 
 logger = logging.getLogger(__name__)
 
-#: the package, by whose name its own errors are known
+#: the name of the package: an error raised in one of its modules is its own
 PACKAGE = __package__.split(".")[0]
 
 
-def leave_the_root_logger_alone():
-    """Three modules of fairseq configure the root logger as they are imported, one to DEBUG.
+def leave_the_root_logger_alone() -> None:
+    """Restores the root logger after fairseq is imported.
 
-    Whoever imports the plugin first would find every library's debug lines on the screen.
+    Three modules of fairseq configure the root logger when they are imported, one of them to DEBUG. A program that
+    imports the plugin first would then print the debug lines of every library.
     """
     root = logging.getLogger()
     if "fairseq" in sys.modules or not note(logging, "root", ["root-logger"]):
-        return  # imported by a command that has its own configuration
+        return  # a command has imported fairseq already, and has its own configuration
     level, handlers = root.level, root.handlers[:]
     importlib.import_module("fairseq")
     root.setLevel(level)
     root.handlers[:] = handlers
 
 
-def log_each_line_once():
-    """Every epoch opens --log-file once more."""
+def log_each_line_once() -> None:
+    """Opens --log-file once. Stock opens it again in every epoch, and writes each line as often."""
     from fairseq.logging import progress_bar
 
     @replace(progress_bar, "progress_bar", "log-once")
@@ -47,7 +50,8 @@ def log_each_line_once():
         return stock(*args, log_file=log_file, **kwargs)
 
 
-def warn_once_without_tensorboard():
+def warn_once_without_tensorboard() -> None:
+    """Warns once that tensorboard is missing. Stock warns in every epoch and every validation."""
     from fairseq.logging import progress_bar
 
     @replace(progress_bar.TensorboardProgressBarWrapper, "__init__", "tensorboard-once")
@@ -61,12 +65,15 @@ def warn_once_without_tensorboard():
         _WARNED.add("tensorboard")
 
 
-#: what a warning of which one is enough has been given about
-_WARNED = set()
+#: topics of warnings that were printed and are not repeated
+_WARNED: set[str] = set()
 
 
-def refuse_a_bleu_that_is_not_sacrebleu(args):
-    """The flag --sacrebleu only silences the warning that says that the score is none of sacreBLEU's."""
+def refuse_a_bleu_that_is_not_sacrebleu(args: Any) -> None:
+    """Raises ValueError for --sacrebleu without --scoring sacrebleu.
+
+    That flag only silences the warning that the printed score is not sacreBLEU's.
+    """
     if getattr(args, "sacrebleu", False) and args.scoring != "sacrebleu":
         raise ValueError(
             "--sacrebleu does not score with sacreBLEU, it only silences a warning: use "
@@ -74,9 +81,11 @@ def refuse_a_bleu_that_is_not_sacrebleu(args):
         )
 
 
-def refuse_text_that_is_not_utf8(stock, *args, **kwargs):
-    """In place of fairseq-interactive's buffered_read. Where Python reads standard input leniently (LC_ALL=C),
-    a byte that was let through is a lone surrogate."""
+def refuse_text_that_is_not_utf8(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[list[str]]:
+    """Replaces fairseq-interactive's buffered_read: names the first line that is not UTF-8.
+
+    Where Python decodes standard input leniently (LC_ALL=C), a wrong byte becomes a lone surrogate.
+    """
     line = 0
     batches = stock(*args, **kwargs)
     while True:
@@ -95,17 +104,17 @@ def refuse_text_that_is_not_utf8(stock, *args, **kwargs):
         yield batch
 
 
-#: what shells give to a command that Ctrl-C has ended
+#: the exit code that shells give to a command that Ctrl-C has ended
 INTERRUPTED = 128 + signal.SIGINT
 
 
 @contextlib.contextmanager
-def errors_in_one_line():
-    """What the user can mend ends a fairseq command with one line and exit code 1, and so does Ctrl-C
-    where nothing is to be saved, with exit code 130.
+def errors_in_one_line() -> Iterator[None]:
+    """Context in which an error that the user can mend ends a fairseq command with one line and exit code 1.
 
-    That is a ValueError of this package and a file that cannot be opened, also where fairseq's
-    trainer hides them behind "Cannot load model parameters". In a Python program the exceptions stay what they are.
+    Such errors are a ValueError of this package and a file that cannot be opened, also where fairseq's trainer hides
+    them behind "Cannot load model parameters". Ctrl-C also ends in one line, with exit code 130. In a Python program,
+    which runs no fairseq command, exceptions stay what they are.
     """
     try:
         yield
@@ -118,17 +127,19 @@ def errors_in_one_line():
         message = _message_for_the_user(error)
         if message is None:
             raise
-        # by name, because some commands leave the root logger at DEBUG by themselves
+        # the variable is read, because some commands set the root logger to DEBUG by themselves
         if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
             logger.debug("raised here", exc_info=True)
-        message = " ".join(message.split())  # what is quoted may have an end of line in it
+        message = " ".join(message.split())  # quoted text may contain line breaks
         _tell_the_launcher(message)
         raise SystemExit(f"{PACKAGE}: error: {message}") from None
 
 
 def _tell_the_launcher(message):
-    """Several ranks: scripts/launch_torchrun.sh ends with a message that it finds there, of the last
-    time that torchrun has started them."""
+    """Writes the message where scripts/launch_torchrun.sh looks for it when a rank has failed.
+
+    The script shows a message of the last time that torchrun has started the ranks.
+    """
     file = os.environ.get("RELPOS_ERROR_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
@@ -149,16 +160,17 @@ _SAY_WHAT_TO_DO = (
     "Cannot use fp16 and AMP together",
 )
 _TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
-#: what fairseq says of flags that do not go together
+#: an error that names a flag: fairseq raises it for flags that exclude each other
 _NAMES_A_FLAG = re.compile(r"(^|[ (])--[a-z]")
 _FAIRSEQ = {PACKAGE, "fairseq", "fairseq_cli"}
-#: what fairseq opens its files with
+#: modules through which fairseq opens its files
 _OPEN_FILES = {"os", "shutil", "logging", "fileinput", "torch", "tensorboard"}
-#: of stock models, last in the chain of errors because it hides ours
+#: an error of fairseq's trainer that hides the real one: used only if the chain of errors has nothing better
 _OTHER_MODEL = "Cannot load model parameters from checkpoint"
 
 
 def _message_for_the_user(error):
+    """Returns the line for an error that the user can mend, None for any other."""
     outermost = str(error)
     while error is not None:
         modules = [
@@ -176,7 +188,7 @@ def _message_for_the_user(error):
         if isinstance(error, MissingMandatoryValue):
             return f"--{error.key.replace('_', '-')} is not given: something else that is given needs it"
         if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):
-            return what_does_not_fit(str(error))  # of a stock model: the package's own say so themselves
+            return what_does_not_fit(str(error))  # a stock model; models of the package raise this line themselves
         if (
             raised_in in _FAIRSEQ
             and isinstance(error, (ValueError, AssertionError))
@@ -188,7 +200,7 @@ def _message_for_the_user(error):
 
 
 _OLD_HYDRA = "fairseq makes its own default settings through hydra 1.0's interface"
-# how the message starts, the module that gives it ("" where that varies), why it says nothing
+# how the message starts, the module that gives it ("" where that varies), why it is meaningless
 MEANINGLESS_WARNINGS = (
     ("hydra.experimental.initialize() is no longer", "hydra.experimental.initialize", _OLD_HYDRA),
     ("The version_base parameter is not specified", "hydra.experimental.initialize", _OLD_HYDRA),
@@ -214,9 +226,11 @@ MEANINGLESS_WARNINGS = (
 )
 
 
-def silence_meaningless_warnings():
-    """And fairseq's line that tensorboardX, which nothing here uses, is missing: where the plugin is
-    the first to import fairseq.
+def silence_meaningless_warnings() -> None:
+    """Silences the warnings in MEANINGLESS_WARNINGS.
+
+    It also silences fairseq's line that tensorboardX is missing, which nothing here uses, if the plugin is the first
+    to import fairseq.
     """
     if note(warnings, "filters", ["warnings"]):
         logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)

@@ -1,6 +1,8 @@
-"""Where a NaN or an infinity came from, in one line."""
+"""NaN diagnosis: one line says where the first NaN or infinity came from."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -13,16 +15,15 @@ AT_THRESHOLD = 20
 
 
 class FirstNonFinite:
-    """Context in which fairseq runs a bad batch again, in place of its NanDetector, whose backward
-    hooks fail on modules that return something else than tensors.
+    """Replaces fairseq's NanDetector, the context in which fairseq runs a bad batch again.
 
-    ``first``: the first module whose output was not finite, or else the first parameter whose
-    gradient is not.
+    It uses forward hooks alone: stock's backward hooks fail on modules that return something else than tensors.
+    ``first`` names the first module whose output was not finite, or else the first parameter whose gradient is not.
     """
 
     first = AGAIN
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
     def __enter__(self):
@@ -33,7 +34,7 @@ class FirstNonFinite:
             if name
         ]
 
-    def look(self, name, output):
+    def look(self, name: str, output: Any) -> None:
         if self.first is AGAIN and not _is_finite(output):
             FirstNonFinite.first = f"the output of {name}"
 
@@ -55,12 +56,12 @@ def _is_finite(output):
     return all(map(_is_finite, output))
 
 
-def has_no_scaler(trainer):
-    """Whether gradients go unseen: under --amp on a CPU torch's scaler does nothing."""
+def has_no_scaler(trainer: Any) -> bool:
+    """Whether nothing looks for NaN gradients: under --amp on a CPU torch's gradient scaler is off."""
     return trainer.cfg.common.amp and not trainer.optimizer.scaler.is_enabled()
 
 
-def clip_or_stop(trainer, clip_norm):
+def clip_or_stop(trainer: Any, clip_norm: float) -> torch.Tensor:
     norm = trainer.optimizer.fp32_optimizer.clip_grad_norm(clip_norm)
     if not torch.isfinite(norm).all():
         raise FloatingPointError("gradients are Nan/Inf")
@@ -68,21 +69,23 @@ def clip_or_stop(trainer, clip_norm):
 
 
 @contextlib.contextmanager
-def explained(trainer, samples):
-    """A run whose gradients are not finite, or whose loss scale has collapsed, ends in one line that names the
-    update, the rank, the sentences and the module."""
+def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
+    """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with a ValueError of one line.
+
+    The line names the update, the rank, the sentences and the module.
+    """
     try:
         yield
     except FloatingPointError as error:
         raise ValueError(_in_one_line(trainer, samples, error)) from error
     except (AssertionError, RuntimeError) as error:
-        # on an overflow fairseq asks for a zero on the GPU, also where there is none
+        # after an overflow fairseq creates a zero on the GPU, which fails on a CPU
         if trainer.cuda or not isinstance(error.__context__, OverflowError):
             raise
         trainer.zero_grad()
 
 
-def name_the_first_non_finite_module():
+def name_the_first_non_finite_module() -> None:
     from fairseq import trainer
     from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 

@@ -1,6 +1,7 @@
-"""--fp16 and --amp: gradients, loss scales and what computes where."""
+"""Half precision (--fp16, --amp): gradients, loss scale, and training on CPUs."""
 
 import logging
+from typing import Any
 
 import torch
 
@@ -9,8 +10,8 @@ from .replace import replace
 logger = logging.getLogger(__name__)
 
 
-def keep_gradients_apart(cfg):
-    """--fp16 on a CPU: fairseq's flat gradient would be on the GPU."""
+def keep_gradients_apart(cfg: Any) -> None:
+    """Turns on --fp16-no-flatten-grads for --fp16 on a CPU: fairseq puts a flat gradient on the GPU."""
     common = cfg.common
     on_cpu = common.cpu or not torch.cuda.is_available()
     if on_cpu and common.fp16 and not common.memory_efficient_fp16:
@@ -19,7 +20,8 @@ def keep_gradients_apart(cfg):
         common.fp16_no_flatten_grads = True
 
 
-def autocast_on_cpus():
+def autocast_on_cpus() -> None:
+    """Runs a training step under torch's autocast to bfloat16 for --amp on a CPU: stock computes in float32."""
     from fairseq.optim import AMPOptimizer
     from fairseq.tasks import FairseqTask
 
@@ -31,8 +33,11 @@ def autocast_on_cpus():
             return stock(self, sample, model, criterion, optimizer, *args, **kwargs)
 
 
-def unscale_gradients_once():
-    """fairseq unscales through one optimizer when it clips, and through its wrapper when it steps."""
+def unscale_gradients_once() -> None:
+    """Steps with the optimizer whose gradients were unscaled, so that the gradient scaler unscales them once.
+
+    Stock fairseq unscales through one optimizer when it clips and steps with its wrapper, which unscales again.
+    """
     from fairseq.optim.amp_optimizer import AMPOptimizer
 
     @replace(AMPOptimizer, "__init__", "unscale-once")

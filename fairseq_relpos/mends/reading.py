@@ -1,8 +1,10 @@
-"""Checkpoints are read without running what is in them, and a bad file is named in one line."""
+"""Safe reading of checkpoints: no code in the file runs, and an error names a bad file in one line."""
 
 import contextlib
 import contextvars
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -10,12 +12,14 @@ from ..checkpoints import checksums, loading
 from .replace import replace
 
 #: the checkpoint that this thread is reading
-_reading = contextvars.ContextVar("reading", default=None)
+_reading: contextvars.ContextVar[str | None] = contextvars.ContextVar("reading", default=None)
 
 
-def checked_checkpoints():
-    """fairseq-fixed and 0.12.2 leave weights_only to torch; git main switches it off. Here it is on under
-    all of them, with the classes that checkpoints.loading allows."""
+def checked_checkpoints() -> None:
+    """Reads every checkpoint with torch's weights_only on, plus the classes that checkpoints.loading allows.
+
+    Stock fairseq-fixed and 0.12.2 leave weights_only to torch's default; git main switches it off.
+    """
     from fairseq import checkpoint_utils
 
     @replace(torch, "load", "checked-checkpoints")
@@ -32,16 +36,16 @@ def checked_checkpoints():
         return read(stock, fpath)
 
 
-def read(stock, path, *args, **kwargs):
-    """What ``stock`` reads from a file whose contents are looked at first, its checksums afterwards."""
+def read(stock: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Reads a file by ``stock``: its contents are checked before, its checksums afterwards."""
     loading.refuse_packed(path)
     try:
         with _reading_of(path):
             state = stock(path, *args, **kwargs)
     except Exception:
-        loading.load_checkpoint(path)  # says what is wrong, if it is the file
+        loading.load_checkpoint(path)  # raises an error that says what is wrong, if the file is bad
         raise
-    if os.path.isfile(path):  # fairseq reads from elsewhere, too
+    if os.path.isfile(path):  # fairseq can also read from remote storage
         checksums.refuse_damage(path)
     return state
 

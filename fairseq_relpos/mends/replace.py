@@ -1,23 +1,27 @@
-"""Putting a function of the plugin in place of one of fairseq's, in the name of a mend that is on."""
+"""How a function of the plugin replaces one of fairseq's, if the mend that it belongs to is on."""
 
 import functools
 import inspect
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from .catalogue import on
 
-#: (owner, attribute) -> names of the mends for which it is replaced; owner: "fairseq.trainer.Trainer"
-REPLACED = {}
+#: (owner, attribute) -> names of the mends that replace it; the owner is a name such as "fairseq.trainer.Trainer"
+REPLACED: dict[tuple[str, str], list[str]] = {}
 
-#: what fairseq-train may run as: python -m, a process that torch has spawned, its own command
+#: names of the module that fairseq-train may run as: with python -m, in a process that torch spawned, as a command
 _COMMANDS = ("__main__", "__mp_main__", "fairseq_cli.train")
 
 
 class Globals:
-    """What the functions of a module see, as attributes. In a process that torch has spawned the
-    module's own attributes are a copy."""
+    """The global names that a module's function sees, as attributes.
 
-    def __init__(self, function):
+    In a process that torch has spawned, the attributes of the module itself are a copy that the function never reads.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
         vars(self)["names"] = inspect.unwrap(function).__globals__
 
     def __getattr__(self, name):
@@ -30,16 +34,16 @@ class Globals:
         self.names[name] = value
 
 
-def commands_with(name):
-    """The Globals of what fairseq-train may run as, where they have this function."""
+def commands_with(name: str) -> list[Globals]:
+    """Returns the Globals of each module that fairseq-train may run as and that has this function."""
     modules = [sys.modules[module] for module in _COMMANDS if hasattr(sys.modules.get(module), name)]
     return [Globals(getattr(module, name)) for module in modules]
 
 
-def replace(owner, name, *mends):
-    """Decorator: puts a function in place of owner.name, once, if one of these mends is on.
+def replace(owner: Any, name: str, *mends: str) -> Callable[[Any], Any]:
+    """Decorator: replaces owner.name by the function, once, if one of these mends is on.
 
-    The function gets what was there before as its first argument.
+    The function gets the replaced one as its first argument.
     """
 
     def install(replacement):
@@ -59,14 +63,14 @@ def replace(owner, name, *mends):
     return install
 
 
-def put(owner, name, value, mend):
+def put(owner: Any, name: str, value: Any, mend: str) -> None:
     """Sets owner.name, if the mend is on."""
     if note(owner, name, [mend]):
         setattr(owner, name, value)
 
 
-def note(owner, name, mends):
-    """Those of the mends that are on; REPLACED gets them."""
+def note(owner: Any, name: str, mends: Iterable[str]) -> list[str]:
+    """Returns those of the mends that are on, and writes them into REPLACED."""
     chosen = [mend for mend in mends if on(mend)]
     if chosen:
         known = REPLACED.setdefault((_name_of(owner), name), [])
@@ -80,10 +84,11 @@ def _name_of(owner):
     return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
 
 
-def replace_main(command, *mends):
-    """Decorator: puts a function in place of the main of "fairseq_cli.X", for a command that does not
-    start through call_main. It looks its main up after the plugin has been imported, in a module
-    that may run as __main__."""
+def replace_main(command: str, *mends: str) -> Callable[[Any], Any]:
+    """Decorator: replaces the main function of "fairseq_cli.X", for a command that does not start through call_main.
+
+    Such a command looks up its main function after the plugin has been imported. Its module may run as __main__.
+    """
 
     def install(replacement):
         for module in (sys.modules.get(command), sys.modules.get("__main__")):

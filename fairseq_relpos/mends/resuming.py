@@ -1,10 +1,12 @@
-"""A run goes on from its last whole checkpoint, where it stood in the data."""
+"""Resuming a run: from its last whole checkpoint, at the same place in the data, with the same state."""
 
 import contextlib
 import logging
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -17,17 +19,18 @@ from .replace import commands_with, replace
 logger = logging.getLogger(__name__)
 
 
-def file_of(cfg, trainer):
-    """The checkpoint that a training goes on from, if it is there."""
+def file_of(cfg: Any, trainer: Any) -> str:
+    """Returns the path of the checkpoint that a training resumes from, if the file exists."""
     if cfg.restore_file != "checkpoint_last.pt":
         return cfg.restore_file
     return os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
 
 
-def prepare(path, cfg, trainer):
-    """A checkpoint_last.pt that is cut short or damaged is put aside, with an ERROR in the log,
-    and the whole checkpoint of the folder with the most updates takes its place; also where a kill
-    has left a numbered checkpoint and no last one. Then all ranks wait until they see the file.
+def prepare(path: str, cfg: Any, trainer: Any) -> None:
+    """Makes sure that checkpoint_last.pt is whole, and that all ranks see it.
+
+    A file that is cut short or damaged is put aside, with an ERROR in the log. The whole checkpoint of the folder
+    with the most updates takes its place; also if a killed run has left a numbered checkpoint and no last one.
     """
     if cfg.restore_file == "checkpoint_last.pt":
         is_expected = not trainer.cfg.checkpoint.no_last_checkpoints
@@ -37,21 +40,23 @@ def prepare(path, cfg, trainer):
         wait_until_all_ranks_see(path)
 
 
-def end_if_there_is_nothing_to_do(trainer):
-    """fairseq looks at --max-update after an update only."""
+def end_if_there_is_nothing_to_do(trainer: Any) -> None:
+    """Ends a finished run before it makes another update: stock compares --max-update only after an update."""
     limit, done = trainer.cfg.optimization.max_update, trainer.get_num_updates()
     if 0 < limit <= done:
         logger.info(f"--max-update {limit:,}: the checkpoint has {done:,} updates, so none is left to do")
         trainer.cfg.optimization.max_epoch = -1
 
 
-#: seconds after which a file of one node is seen by all, on file systems that nodes share
+#: seconds in which a shared file system shows a file of one node to all nodes
 SECONDS_TO_BE_SEEN = 30
 
 
-def wait_until_all_ranks_see(path):
-    """Raises ValueError, one line, if a rank does not see the file, or another, that rank 0 sees:
-    fairseq asks on every rank for itself, and one that sees none waits for the others in vain."""
+def wait_until_all_ranks_see(path: str) -> None:
+    """Raises ValueError, one line, if a rank does not see the same file as rank 0.
+
+    Each rank of fairseq looks for the file by itself. A rank that sees none would wait for the others forever.
+    """
 
     def size():
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -73,9 +78,11 @@ def wait_until_all_ranks_see(path):
     )
 
 
-def put_a_damaged_last_aside(last, is_expected=True):
-    """last: the path of checkpoint_last.pt. is_expected: one that is missing is as bad as a damaged
-    one where there are numbered ones."""
+def put_a_damaged_last_aside(last: str, is_expected: bool = True) -> None:
+    """Replaces a damaged checkpoint_last.pt (path: last) by the whole checkpoint with the most updates.
+
+    is_expected: whether a missing one counts as damaged, if there are numbered checkpoints.
+    """
     folder = os.path.dirname(last)
     others = [path for path in checkpoints_in(folder) if path != last]
     if os.path.exists(last):
@@ -96,19 +103,20 @@ def put_a_damaged_last_aside(last, is_expected=True):
     if os.path.exists(last):
         saving.link(last, f"{last}.damaged")
         aside = f"; the damaged file is now {os.path.basename(last)}.damaged"
-    os.replace(f"{last}.whole", last)  # the one step in which the folder changes for a next start
+    os.replace(f"{last}.whole", last)  # the atomic step: before it, the next start finds the same state again
     logger.error(f"{last} {damage}: RESUMING FROM {os.path.basename(whole)} INSTEAD{aside}")
 
 
-def checkpoints_in(folder):
+def checkpoints_in(folder: str) -> list[str]:
+    """Returns the sorted paths of the checkpoints in a folder."""
     if not os.path.isdir(folder):
         return []
     names = sorted(os.listdir(folder))
     return [os.path.join(folder, name) for name in names if name.startswith("checkpoint") and name.endswith(".pt")]
 
 
-def updates_of(path):
-    """How many updates a checkpoint has behind it; its date may be that of a copy."""
+def updates_of(path: str) -> int:
+    """Returns the number of updates of a checkpoint. (The date of the file may be that of a copy.)"""
     return load_checkpoint(path)["optimizer_history"][-1]["num_updates"]
 
 
@@ -116,12 +124,13 @@ def updates_of(path):
 ADAMS = {"FairseqAdam", "TorchAdamW"}
 
 
-#: names of the optimizers of the trainings that load a checkpoint now
-_expected = []
+#: the optimizer of the training that loads a checkpoint now, the innermost last
+_expected: list[str | None] = []
 
 
 @contextlib.contextmanager
-def expecting_an_adam(optimizer_settings):
+def expecting_an_adam(optimizer_settings: Any) -> Iterator[None]:
+    """Context in which ``rename_the_adam`` knows the optimizer of the command."""
     from fairseq.optim import OPTIMIZER_REGISTRY
 
     optimizer = OPTIMIZER_REGISTRY.get(getattr(optimizer_settings, "_name", None))
@@ -132,25 +141,30 @@ def expecting_an_adam(optimizer_settings):
         _expected.pop()
 
 
-def rename_the_adam(state):
-    """fairseq refuses the state of an optimizer with another name; torch_adamw's and adam's are
-    one. (Under --fp16 and --bf16 the name is that of fairseq's wrapper anyway.)"""
+def rename_the_adam(state: dict[str, Any]) -> None:
+    """Writes the command's optimizer into a checkpoint of the other Adam.
+
+    fairseq refuses the state of an optimizer with another name, but torch_adamw and adam have the same state. (Under
+    --fp16 and --bf16 the name is that of fairseq's wrapper anyway.)
+    """
     history = state["optimizer_history"][-1] if _expected else {}
     if _expected and {_expected[-1], history["optimizer_name"]} <= ADAMS:
         history["optimizer_name"] = _expected[-1]
 
 
-#: settings of Adam that are no state
+#: settings of Adam that belong to the command, not to the optimizer's state
 OF_THE_COMMAND = ("betas", "eps", "weight_decay")
 
 
-def load_and_keep_the_given(stock, optimizer, state_dict, optimizer_overrides):
-    """The command's weight decay, betas and epsilon win, as they do for everything else."""
+def load_and_keep_the_given(
+    stock: Callable[..., Any], optimizer: Any, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None
+) -> None:
+    """Loads the optimizer's state, and keeps the weight decay, betas and epsilon of the command."""
     given = [{key: group[key] for key in OF_THE_COMMAND if key in group} for group in optimizer.param_groups]
     stock(optimizer, state_dict, optimizer_overrides)
     for group, wanted in zip(optimizer.param_groups, given):
         for key, value in optimizer.optimizer.defaults.items():
-            group.setdefault(key, value)  # apex's Adam has settings that torch's state lacks
+            group.setdefault(key, value)  # apex's Adam has settings that the state of torch's Adam lacks
         for key, value in wanted.items():
             if key in (optimizer_overrides or {}) or _equal(group.get(key), value):
                 continue
@@ -163,9 +177,12 @@ def _equal(one, other):
     return both[0] == both[1]
 
 
-def keep_the_full_weights_of_half_precision():
-    """Beside the rounded weights the optimizer's state has the float32 weights that updates are added to:
-    each resume would round them, to 8 bits under bf16."""
+def keep_the_full_weights_of_half_precision() -> None:
+    """Saves the float32 weights of --fp16 and --bf16 in the optimizer's state, and loads them again.
+
+    Updates are added to these master weights. Stock saves only the half-precision weights, so each resume rounds
+    them, to 8 bits under bf16.
+    """
     from fairseq.optim.fp16_optimizer import FP16Optimizer
 
     @replace(FP16Optimizer, "state_dict", "full-weights")
@@ -178,7 +195,7 @@ def keep_the_full_weights_of_half_precision():
         saved, mine = state_dict.get(FULL_WEIGHTS), full_weights(self)
         if saved is None:
             return
-        saved = torch.cat([weight.reshape(-1) for weight in saved])  # flat or one by one, in one order
+        saved = torch.cat([weight.reshape(-1) for weight in saved])  # flat or one by one, the order is the same
         if saved.numel() != sum(weight.numel() for weight in mine):
             logger.warning("the float32 weights in the checkpoint do not fit the model: rounded ones are used")
             return
@@ -189,18 +206,21 @@ def keep_the_full_weights_of_half_precision():
 FULL_WEIGHTS = "relpos_full_weights"
 
 
-def full_weights(optimizer):
+def full_weights(optimizer: Any) -> list[torch.Tensor]:
     weights = optimizer.fp32_params
     return list(weights.values()) if isinstance(weights, dict) else list(weights)
 
 
-#: by which fp16's loss scale moves; its settings are the command's
+#: the counters that decide when fp16's loss scale changes; its settings are those of the command
 COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 SCALER = "relpos_loss_scaler"
 
 
-def go_on_with_the_loss_scaler():
-    """How long the loss scale has held decides at which updates it moves, and so which batches are left out."""
+def go_on_with_the_loss_scaler() -> None:
+    """Saves and loads the state of the gradient scaler.
+
+    How long the loss scale has held decides when it grows, and so which batches overflow and are left out.
+    """
     from fairseq.optim import AMPOptimizer
     from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 
@@ -238,7 +258,8 @@ def go_on_with_the_loss_scaler():
 OF_PATIENCE = ("best", "num_runs")
 
 
-def patience():
+def patience() -> dict[str, Any]:
+    """Returns the state of --patience, for a checkpoint."""
     for command in commands_with("should_stop_early"):
         found = vars(command.should_stop_early)
         if set(OF_PATIENCE) <= set(found):
@@ -246,17 +267,19 @@ def patience():
     return {}
 
 
-def go_on_with_patience(extra_state):
+def go_on_with_patience(extra_state: dict[str, Any]) -> None:
+    """Restores the state of --patience from a checkpoint."""
     before = extra_state.get("patience", {})
     for command in commands_with("should_stop_early"):
         vars(command.should_stop_early).update({name: before[name] for name in OF_PATIENCE if name in before})
 
 
-#: in the order of the data: the shard that is being read
+#: the key in ``data_order`` for the shard of the data that is being read
 TRAINING_DATA = "training data"
 
 
-def training_data(trainer):
+def training_data(trainer: Any) -> str | None:
+    """Describes the training data of this epoch: number of samples and a digest of their sizes."""
     split = trainer.cfg.dataset.train_subset
     dataset = trainer.task.datasets.get(split)
     if dataset is None:
@@ -264,13 +287,13 @@ def training_data(trainer):
     # some datasets draw other samples in each epoch
     epoch = getattr(trainer.relpos.place, "epoch", None)
     known = trainer.relpos.training_data
-    if known[0] is not dataset or known[1] != epoch:  # a digest of millions of sizes takes a second
+    if known[0] is not dataset or known[1] != epoch:  # cached: a digest of millions of sizes takes a second
         known = trainer.relpos.training_data = (dataset, epoch, samples(dataset))
     return known[2]
 
 
-def data_order(cfg):
-    """What decides which sentences the n-th batch of a rank holds."""
+def data_order(cfg: Any) -> dict[str, Any]:
+    """Returns the settings that decide which sentences the n-th batch of a rank holds."""
     found = {"number of ranks": cfg.distributed_training.distributed_world_size}
     settings = (
         (cfg.dataset, ("max_tokens", "batch_size", "required_batch_size_multiple")),
@@ -284,10 +307,12 @@ def data_order(cfg):
     return found
 
 
-def refuse_another_order(path, extra_state, wanted):
-    """A checkpoint from the middle of an epoch says how many batches each rank has seen. With other batches or
-    another number of ranks that number means another place: a ValueError. wanted: what is compared; the
-    checkpoint may have more, or, an older one, less."""
+def refuse_another_order(path: str, extra_state: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises ValueError, one line, if a resume in the middle of an epoch would repeat or leave out sentences.
+
+    The checkpoint says how many batches each rank has seen. With other batches or another number of ranks that
+    number means another place in the data. wanted: what is compared; a checkpoint may have more, an older one less.
+    """
     found = extra_state.get("data_order")
     batches = (extra_state.get("train_iterator") or {}).get("iterations_in_epoch", 0)
     if found is None or batches == 0:

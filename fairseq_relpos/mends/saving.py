@@ -1,10 +1,12 @@
-"""Checkpoints that are written whole, the one before the last among them."""
+"""Atomic writes of checkpoints, and checkpoint_previous.pt, the one before the last."""
 
 import contextlib
 import logging
 import os
 import re
 import shutil
+from collections.abc import Callable
+from typing import IO, Any
 
 import torch
 
@@ -16,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\S*\.pt")
 LAST = re.compile(r"checkpoint_last(\S*)\.pt")
-#: ``atomic_files.temporary``; .tmp: of version 0.1
+#: a temporary name of ``atomic_files.temporary``; .tmp is from version 0.1
 UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
 
 
-def write_checkpoints_whole():
-    """fairseq copies each checkpoint byte by byte onto checkpoint_last.pt: who is killed there has no last one. On
-    a full disk it tries three times to append it to what is there already.
+def write_checkpoints_whole() -> None:
+    """Makes every write of a checkpoint atomic: a file is complete on the disk before it takes its name.
 
-    Here every file, copies too, is complete on the disk before it takes its name; what cannot be
-    written leaves nothing behind; and what was checkpoint_last.pt becomes checkpoint_previous.pt,
-    without a second copy, unless a numbered checkpoint of the same updates stays anyway.
+    Stock fairseq copies each checkpoint byte by byte onto checkpoint_last.pt: a run that is killed meanwhile has no
+    last checkpoint. On a full disk it tries three times and appends to the file that is there. Here a failed write
+    leaves nothing behind. The old checkpoint_last.pt becomes checkpoint_previous.pt, without a second copy, unless a
+    numbered checkpoint of the same updates stays anyway.
     """
     from fairseq import checkpoint_utils
     from fairseq.file_io import PathManager
@@ -51,7 +53,7 @@ def write_checkpoints_whole():
             path = os.path.join(save_dir, name)
             if not UNFINISHED.fullmatch(name):
                 continue
-            if atomic_files.is_left_over(path):  # by a process that was killed
+            if atomic_files.is_left_over(path):  # its process was killed
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(path)
             elif os.path.exists(path):
@@ -61,17 +63,19 @@ def write_checkpoints_whole():
                 )
 
 
-#: the numbered checkpoint that was saved last
-_earlier = []
+#: the numbered checkpoint that was saved last, if the last save made one
+_earlier: list[str] = []
 
 
-def drop_a_needless_predecessor(stock, cfg, trainer, *args, **kwargs):
-    """Saves; where the numbered checkpoint of the save before stays anyway, its other name goes."""
+def drop_a_needless_predecessor(
+    stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any
+) -> str | None:
+    """Saves, then removes checkpoint_previous.pt if it is the same as a numbered checkpoint that stays."""
 
     def save():
         return stock(cfg, trainer, *args, **kwargs)
 
-    # all ranks of fairseq-train come here; a loop of somebody's own may send one
+    # all ranks of fairseq-train come here; a program's own training loop may call this on one rank
     saved = together(save) if commands_with("validate_and_save") else save()
     if saved is not None:
         if _earlier and os.path.exists(_earlier[0]) and _earlier[0] != saved:
@@ -81,31 +85,31 @@ def drop_a_needless_predecessor(stock, cfg, trainer, *args, **kwargs):
     return saved
 
 
-def previous_of(folder, suffix=""):
+def previous_of(folder: str, suffix: str = "") -> str:
     return os.path.join(folder, f"checkpoint_previous{suffix}.pt")
 
 
-def copy(source, target):
+def copy(source: str, target: str) -> None:
     with open(source, "rb") as file:
         write(target, lambda copied: shutil.copyfileobj(file, copied, 2**22))
 
 
-def write(path, fill):
-    """The file ``path`` as ``fill(file)`` writes it, all of it or nothing.
+def write(path: str, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Writes the file ``path`` by ``fill(file)``, atomically.
 
-    Raises ValueError, one line, where the disk is full or cannot be written to.
+    Raises ValueError, one line, if the disk is full or cannot be written to.
     """
     part = atomic_files.temporary(path)
     try:
         with open(part, "wb") as file:
-            atomic_files.own(file)  # until it has its name
+            atomic_files.own(file)  # until the file has its final name
             fill(file)
             file.flush()
             os.fsync(file.fileno())
             _keep_predecessor(path)
             os.replace(part, path)
         _to_disk(os.path.dirname(path) or ".")
-    except BaseException as error:  # a second Ctrl-C, too, leaves nothing behind
+    except BaseException as error:  # also a second Ctrl-C must leave nothing behind
         size = os.path.getsize(part) if os.path.exists(part) else 0
         with contextlib.suppress(OSError):
             os.remove(part)
@@ -124,8 +128,8 @@ def _keep_predecessor(path):
     link(path, previous_of(os.path.dirname(path), last[1]))
 
 
-def link(path, name):
-    """The same file under another name too, which it takes from what has it."""
+def link(path: str, name: str) -> None:
+    """Gives the file a second name by a hard link; a file that has this name already loses it."""
     part = atomic_files.temporary(name)
     try:
         os.link(path, part)
@@ -136,7 +140,7 @@ def link(path, name):
 
 
 def _to_disk(folder):
-    with contextlib.suppress(OSError):  # not every file system can
+    with contextlib.suppress(OSError):  # not every file system can flush a folder
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -153,7 +157,7 @@ def _os_error(error):
 
 
 def _from_torchs_writer(error):
-    """torch's own writer turns what the disk says into a RuntimeError."""
+    """Whether torch's writer raised this: it turns an error of the disk into a RuntimeError."""
     return isinstance(error, RuntimeError) and re.search("write|inline_container", str(error))
 
 

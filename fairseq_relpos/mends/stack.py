@@ -6,18 +6,20 @@ import os
 import sys
 import types
 from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .replace import note, put, replace
 
 
-def numpy_compat():
+def numpy_compat() -> None:
     if not hasattr(np, "compat"):
         put(np, "compat", types.SimpleNamespace(long=int), "numpy-compat")
 
 
-def length_buckets():
+def length_buckets() -> None:
     from fairseq.data import bucket_pad_length_dataset
 
     if "interpolation" in inspect.signature(np.percentile).parameters:
@@ -29,7 +31,7 @@ def length_buckets():
         return np.unique(np.percentile(sizes, borders, method="lower")[1:])
 
 
-def bitarray_rindex():
+def bitarray_rindex() -> None:
     import bitarray.util
 
     if not hasattr(bitarray.util, "rindex"):
@@ -37,7 +39,7 @@ def bitarray_rindex():
         put(bitarray.util, "rindex", lambda bits, value=1: bits.find(value, right=True), "bitarray-rindex")
 
 
-def checkpoint_classes():
+def checkpoint_classes() -> None:
     import torch
 
     from ..checkpoints.loading import allow_fairseq_classes
@@ -46,7 +48,7 @@ def checkpoint_classes():
         allow_fairseq_classes()
 
 
-def whole_word_masks():
+def whole_word_masks() -> None:
     """fairseq asks the task's arguments for the vocabulary that says which pieces begin a word."""
     from fairseq.tasks.masked_lm import MaskedLMTask
 
@@ -54,7 +56,7 @@ def whole_word_masks():
         put(MaskedLMTask, "args", property(vocabulary_beside_the_data), "whole-word-masks")
 
 
-def vocabulary_beside_the_data(task):
+def vocabulary_beside_the_data(task: Any) -> Namespace:
     """What fairseq's build_bpe takes."""
     from fairseq import utils
     from fairseq.data.encoders.sentencepiece_bpe import SentencepieceConfig
@@ -72,7 +74,7 @@ def vocabulary_beside_the_data(task):
     )
 
 
-def bf16_without_tpu(settings, arguments):
+def bf16_without_tpu(settings: Namespace, arguments: Sequence[str] | None) -> None:
     """``--bf16`` without ``--tpu`` is no TPU; ``--tpu`` without torch_xla is a ValueError."""
     asked_for_tpu = "--tpu" in (sys.argv if arguments is None else arguments)
     has_tpu = importlib.util.find_spec("torch_xla") is not None

@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C, and the signal that Slurm sends before it takes the nodes away: save, then end."""
+"""Signals (SIGTERM, Ctrl-C, and SIGUSR1, which Slurm sends before a job's time is up): save, then end."""
 
 import contextlib
 import inspect
@@ -7,7 +7,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import torch
 import torch.utils.data
@@ -19,54 +21,55 @@ from .replace import commands_with, replace
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-#: sysexits' "temporary failure": the same command goes on where this one stopped
+#: "temporary failure" in sysexits.h: the same command resumes the run
 EXIT_CODE = 75
-#: after which a second Ctrl-C is a person's; torchrun repeats the first at once
+#: a Ctrl-C within these seconds after the first does not count: torchrun repeats the first at once
 SECONDS_BETWEEN_CTRL_C = 2
-#: what the launcher is told at each start: what was said before it belongs to an earlier one
+#: the line that the launcher gets at each start: lines before it belong to an earlier start
 BEGUN = "begun"
 
 
 class Request:
-    """Whether this process has been asked to end."""
+    """The signal handler: it notes that this process has been asked to end."""
 
-    signal = None
-    #: of the first Ctrl-C
-    time = None
-    #: that listens; None while none does
-    process = None
-    #: what the signals did before
-    handlers = {}
-    #: the training has ended, by an error or a signal
+    #: the signal that has asked
+    signal: int | None = None
+    #: when the first Ctrl-C came
+    time: float | None = None
+    #: the process whose handlers are set; None while none is
+    process: int | None = None
+    #: the handlers that the signals had before
+    handlers: dict[int, Any] = {}
+    #: whether the training has ended, by an error or a signal
     is_over = False
 
-    def listen(self):
+    def listen(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # Python programs that train in a thread keep their own signals
         self.signal, self.time, self.is_over = None, None, False
         if self.process != os.getpid():
             self.process = os.getpid()
-            # what was started in the background of a shell ignores Ctrl-C, and goes on doing so
+            # a command that a shell runs in the background ignores Ctrl-C, and keeps ignoring it
             heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self.handlers = {number: signal.signal(number, self.note) for number in heeded}
         if on("end-threads"):
             ending.end_all_at_exit()
         tell_the_launcher(BEGUN)
 
-    def stop_listening(self):
-        """A Python program goes on after its training, and its signals are its own again."""
+    def stop_listening(self) -> None:
+        """Restores the handlers from before, for a Python program that goes on after its training."""
         if self.process == os.getpid() and threading.current_thread() is threading.main_thread():
             for number, handler in self.handlers.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
             self.process = None
 
-    def note(self, number, frame):
+    def note(self, number: int, frame: Any) -> None:
         if os.getpid() != self.process:
             if number != signal.SIGUSR1:  # a process that was forked inherits the handler
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             return
-        if self.is_over and not ending.has_begun:  # a program that has gone on after it
+        if self.is_over and not ending.has_begun:  # the program has gone on after its training
             self.stop_listening()
             os.kill(os.getpid(), number)
             return
@@ -75,8 +78,8 @@ class Request:
             now = time.monotonic()
             if self.time is None:
                 self.time = now
-                with contextlib.suppress(OSError):  # `| tee log` ends by the same Ctrl-C
-                    os.write(2, CTRL_C)  # a logger might be in the midst of a line
+                with contextlib.suppress(OSError):  # in `| tee log` the same Ctrl-C has ended tee
+                    os.write(2, CTRL_C)  # the signal may have interrupted a logger in the middle of a line
             elif now - self.time > SECONDS_BETWEEN_CTRL_C:
                 raise KeyboardInterrupt
 
@@ -91,31 +94,35 @@ REQUEST = Request()
 
 
 @contextlib.contextmanager
-def signals_given_back():
-    """After fairseq-train's main has returned, the signals are the program's own again."""
+def signals_given_back() -> Iterator[None]:
+    """Context that restores the signal handlers when fairseq-train's main function has returned."""
     try:
         yield
     except BaseException:
-        REQUEST.is_over = True  # not at once: a signal that comes twice must not change the exit code
+        REQUEST.is_over = True  # the handlers stay: a signal that comes twice must not change the exit code
         raise
     REQUEST.stop_listening()
 
 
-def listen():
-    """A training begins: every rank finishes its update, or its batch of a validation; all of them learn in a
-    tiny all-reduce that one was asked to end; what fairseq saves after that update is saved, checkpoint_last.pt
-    at least; and every rank ends with exit code 75. A validation that was due then, or is broken
-    off, is made first when the run goes on. A second Ctrl-C ends at once.
+def listen() -> None:
+    """Sets the signal handlers when a training begins.
+
+    After a signal each rank finishes its update, or its batch of a validation. All ranks learn by a small all-reduce
+    that one of them was asked to end. They save what fairseq saves after that update, at least checkpoint_last.pt,
+    and end with exit code 75. A validation that was due, or was broken off, runs first when the run is resumed. A
+    second Ctrl-C ends at once.
     """
     commands = commands_with("validate_and_save")
-    if commands:  # a loop of somebody's own would never look at what was asked
+    if commands:  # a program's own training loop would never look at REQUEST
         REQUEST.listen()
     for command in commands:
         replace(command, "validate_and_save", "signals")(end_after_an_update)
         replace(command, "validate", "signals")(leave_for_the_next_start)
 
 
-def keep_loaders_alive():
+def keep_loaders_alive() -> None:
+    """Makes data loaders ignore the signals while their rank listens."""
+
     @replace(torch.utils.data.DataLoader, "__init__", "signals")
     def loader(stock, self, *args, **kwargs):
         given = inspect.signature(stock).bind(self, *args, **kwargs)
@@ -124,18 +131,20 @@ def keep_loaders_alive():
         stock(*given.args, **given.kwargs)
 
 
-def leave_signals_to_the_rank(worker):
-    """torchrun and Slurm send theirs to data loaders as well, which would die while their rank
-    still waits for batches; Ctrl-C reaches them, too. They end when it does: ``ending``, and torch's own
-    watch."""
+def leave_signals_to_the_rank(worker: int) -> None:
+    """Makes a data loader's process ignore the signals.
+
+    torchrun, Slurm and Ctrl-C signal data loaders as well, which would die while their rank still waits for batches.
+    They end with their rank, by ``ending`` or torch's own watchdog.
+    """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-def valid_step(trainer, step):
-    """One step of a validation, which ends there if some rank was asked to end."""
+def valid_step(trainer: Any, step: Callable[[], Any]) -> Any:
+    """Runs one step of a validation, then ends the run if some rank was asked to end."""
     progress = trainer.relpos
-    if progress.in_valid_step:  # out of memory, on this rank only
+    if progress.in_valid_step:  # the second try after out of memory, on this rank alone: no all-reduce
         return step()
     progress.in_valid_step = True
     try:
@@ -149,8 +158,16 @@ def valid_step(trainer, step):
     return result
 
 
-def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch):
-    """In place of fairseq-train's validate_and_save, which it calls after every update."""
+def end_after_an_update(
+    stock: Callable[..., Any],
+    cfg: Any,
+    trainer: Any,
+    task: Any,
+    epoch_itr: Any,
+    valid_subsets: list[str],
+    end_of_epoch: bool,
+) -> Any:
+    """Replaces fairseq-train's validate_and_save, which runs after every update."""
     progress = trainer.relpos
     progress.validating = {"epoch": epoch_itr.epoch, "end_of_epoch": end_of_epoch, "updates": trainer.get_num_updates()}
     asked = progress.asked = _asked_on_any_rank(trainer)
@@ -160,23 +177,24 @@ def end_after_an_update(stock, cfg, trainer, task, epoch_itr, valid_subsets, end
     return result
 
 
-def leave_for_the_next_start(stock, cfg, trainer, *args, **kwargs):
-    """In place of fairseq-train's validate."""
+def leave_for_the_next_start(stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Replaces fairseq-train's validate: after a signal it puts the validation off to the next start."""
     if not trainer.relpos.asked:
         return stock(cfg, trainer, *args, **kwargs)
     trainer.relpos.validation_due = trainer.relpos.validating
     return [None]
 
 
-def validate_first(cfg, trainer, extra_state):
-    """A run goes on: the validation that a signal put off is made."""
-    due = (extra_state or {}).get("validation_due")
+def validate_first(cfg: Any, trainer: Any, extra_state: dict[str, Any] | None) -> None:
+    """Runs the validation that a signal has put off, when the run is resumed."""
+    extra_state = extra_state or {}
+    due = extra_state.get("validation_due")
     if due and due["updates"] == trainer.get_num_updates() and not cfg.reset_dataloader:
         make_the_validation_that_was_due(trainer, extra_state)
 
 
-def make_the_validation_that_was_due(trainer, extra_state):
-    """And what fairseq saves by it, under the names of that time."""
+def make_the_validation_that_was_due(trainer: Any, extra_state: dict[str, Any]) -> None:
+    """Runs the validation and saves what fairseq saves after it, under the file names that were due then."""
     from fairseq import checkpoint_utils
 
     due, cfg = extra_state["validation_due"], trainer.cfg
@@ -199,7 +217,8 @@ def make_the_validation_that_was_due(trainer, extra_state):
         cfg.optimization.max_epoch = -1
 
 
-def save_and_end(trainer, received):
+def save_and_end(trainer: Any, received: int) -> NoReturn:
+    """Saves a checkpoint, unless this update has one, and ends with exit code 75."""
     from fairseq import checkpoint_utils
 
     name = signal.Signals(received).name
@@ -207,7 +226,7 @@ def save_and_end(trainer, received):
     if trainer.relpos.saved_after != updates:
         checkpoint_utils.save_checkpoint(trainer.cfg.checkpoint, trainer, trainer.relpos.place, None)
     if trainer.data_parallel_world_size > 1:
-        torch.distributed.barrier()  # a rank that ends earlier would have the saving one killed
+        torch.distributed.barrier()  # if another rank ended first, the launcher would kill the one that saves
     kept = trainer.cfg.checkpoint
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
@@ -217,9 +236,9 @@ def save_and_end(trainer, received):
     raise SystemExit(EXIT_CODE)
 
 
-def tell_the_launcher(line):
-    """Its last line says that all is saved: scripts/launch_* know by it that the ranks ended as they
-    were asked to, whatever exit code reaches them."""
+def tell_the_launcher(line: str) -> None:
+    """Adds a line to the file of scripts/launch_*. Its last line says that all is saved: so the scripts know that the
+    ranks ended as they were asked to, whatever exit code reaches them."""
     file = os.environ.get("RELPOS_STOPPED_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stopped:
@@ -232,9 +251,9 @@ def _asked_on_any_rank(trainer) -> int:
         return asked
     from fairseq.distributed import utils
 
-    asked = torch.tensor(asked, device=trainer.device)
-    utils.all_reduce(asked, group=trainer.data_parallel_process_group, op="max")
-    return int(asked.item())
+    highest = torch.tensor(asked, device=trainer.device)
+    utils.all_reduce(highest, group=trainer.data_parallel_process_group, op="max")
+    return int(highest.item())
 
 
 INSTALLERS = (keep_loaders_alive,)

@@ -1,6 +1,7 @@
 """The flag --mends, and the record of mends in a checkpoint."""
 
 import argparse
+from typing import Any
 
 from . import catalogue
 from .replace import replace
@@ -8,8 +9,8 @@ from .replace import replace
 RECORD = "mends"
 
 
-def declare_the_flag():
-    """It is taken from the command before anything is parsed (``catalogue.take_flag``); here for --help."""
+def declare_the_flag() -> None:
+    """Adds --mends to the parser, for --help. ``catalogue.take_flag`` has taken the flag from the command before."""
     from fairseq import options
     from fairseq.dataclass.configs import CommonConfig
 
@@ -26,8 +27,8 @@ def declare_the_flag():
             )
 
 
-def refuse_a_late_flag(settings):
-    """In a Python program the package is imported before its arguments are parsed."""
+def refuse_a_late_flag(settings: argparse.Namespace) -> None:
+    """Raises ValueError if a Python program parses --mends after it has imported the package: the mends are chosen."""
     value = vars(settings).pop(catalogue.FLAG.strip("-"), None)
     if value is not None and catalogue.chosen_by(value) != catalogue.active():
         raise ValueError(
@@ -36,13 +37,13 @@ def refuse_a_late_flag(settings):
         )
 
 
-def record():
-    """What a checkpoint says of the mends that it was made with."""
+def record() -> dict[str, list[str]]:
+    """Returns the entry of a checkpoint that names the mends it was trained with."""
     return {RECORD: catalogue.numbers()}
 
 
-def compare(path, extra_state):
-    """Raises ValueError, one line, where a run would go on with other mends that change numbers."""
+def compare(path: str, extra_state: dict[str, Any]) -> None:
+    """Raises ValueError, one line, if a resumed run would have other mends that change numbers."""
     found = extra_state.get(RECORD)
     if found is None:
         return  # of an older version, or of stock fairseq
@@ -52,8 +53,7 @@ def compare(path, extra_state):
         were = "were on, now off" if set(found) - set(now) else "were off, now on"
         raise ValueError(
             f"{path} was made with other {catalogue.FLAG}, which change numbers: {', '.join(differing)} {were}; give "
-            f"the "
-            "same, or --reset-optimizer to go on from its weights with these"
+            "the same, or --reset-optimizer to go on from its weights with these"
         )
 
 

@@ -1,8 +1,15 @@
-"""fairseq's Trainer with the mends that are on, in the order in which they act."""
+"""fairseq's Trainer, with the mends in the order in which they act.
+
+``MendedTrainer`` is a mixin: ``mended(Trainer)`` derives from both, so that its methods run first and call stock's by
+``super()``. ``install`` makes every new Trainer such an object.
+"""
 
 import contextlib
 import functools
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from . import agreement, batches, gradients, launching, nonfinite, resuming, stopping, switches
 from .catalogue import on
@@ -12,28 +19,33 @@ from .wrong_input import first_batch
 
 @dataclass
 class Progress:
-    """What the mends remember of one training."""
+    """The state of one training run that the mends share."""
 
-    #: the iterator over the training data, which says where the run stands in them
-    place: object = None
-    #: the signal that has asked some rank to end, as known to all ranks after the last update; 0: none
+    #: the iterator over the training data: it says how far the run has read them
+    place: Any = None
+    #: the number of the signal that has asked some rank to end, agreed by all ranks after the last update; 0: none
     asked: int = 0
-    #: the validation that may be made now, {"epoch", "end_of_epoch", "updates"}, and one that a signal put off
+    #: the validation that may run now, {"epoch", "end_of_epoch", "updates"}
     validating: dict | None = None
+    #: a validation that a signal has put off, in the same form
     validation_due: dict | None = None
     #: number of updates at the last save_checkpoint
     saved_after: int | None = None
-    #: a validation step that runs out of memory calls itself
+    #: whether a validation step runs: fairseq's calls itself once more when it runs out of memory
     in_valid_step: bool = False
     gradients_checked: bool = False
     #: (dataset, epoch, digest of its sizes)
     training_data: tuple = (None, None, None)
 
 
-class MendedTrainer:
-    """Stands before fairseq's Trainer, or a class of it, among the bases of ``mended(cls)``."""
+#: the base class of the mixin for a type checker, which then accepts what fairseq's Trainer has
+_Trainer: Any = object
 
-    def __init__(self, cfg, task, model, *args, **kwargs):
+
+class MendedTrainer(_Trainer):
+    """Mixin in front of fairseq's Trainer (or a subclass of it) among the bases of ``mended(cls)``."""
+
+    def __init__(self, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         self.relpos = Progress()
         if on("not-alone"):
             launching.refuse_to_train_alone(cfg)
@@ -44,23 +56,25 @@ class MendedTrainer:
         if on("signals"):
             stopping.listen()
 
-    def get_train_iterator(self, epoch, combine=True, load_dataset=True, *args, **kwargs):
+    def get_train_iterator(
+        self, epoch: int, combine: bool = True, load_dataset: bool = True, *args: Any, **kwargs: Any
+    ) -> Any:
         def make():
             return super(MendedTrainer, self).get_train_iterator(epoch, combine, load_dataset, *args, **kwargs)
 
         place = agreement.together(make) if on("agreement") else make()
-        if load_dataset and on("agreement"):  # at the start, and for each shard
+        if load_dataset and on("agreement"):  # that is at the start, and for each shard of the data
             agreement.refuse_differences(lambda: agreement.data(self.task))
         if on("new-masks"):
             batches.new_loaders_for_each_epoch(place)
         self.relpos.place = place
         return place
 
-    def get_valid_iterator(self, *args, **kwargs):
+    def get_valid_iterator(self, *args: Any, **kwargs: Any) -> Any:
         with batches.evaluation():
             return super().get_valid_iterator(*args, **kwargs)
 
-    def train_step(self, samples, *args, **kwargs):
+    def train_step(self, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
         if on("every-batch-counts"):
             samples = batches.without_fillers(self, samples)
         result = None
@@ -73,11 +87,11 @@ class MendedTrainer:
             tensorboard.log_update(self)
         return result
 
-    def valid_step(self, *args, **kwargs):
+    def valid_step(self, *args: Any, **kwargs: Any) -> Any:
         step = functools.partial(super().valid_step, *args, **kwargs)
         return stopping.valid_step(self, step) if on("signals") else step()
 
-    def clip_grad_norm(self, clip_norm):
+    def clip_grad_norm(self, clip_norm: float) -> torch.Tensor:
         if on("parameters-without-gradient") and not self.relpos.gradients_checked:
             self.relpos.gradients_checked = True
             gradients.check(self)
@@ -85,8 +99,8 @@ class MendedTrainer:
             return nonfinite.clip_or_stop(self, clip_norm)
         return super().clip_grad_norm(clip_norm)
 
-    def save_checkpoint(self, filename, extra_state):
-        kept = {}
+    def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> Any:
+        kept: dict[str, Any] = {}
         if on("signals") and self.relpos.validation_due:
             kept["validation_due"] = self.relpos.validation_due
         if on("patience"):
@@ -97,7 +111,7 @@ class MendedTrainer:
             kept |= switches.record()
         return super().save_checkpoint(filename, {**extra_state, **kept})
 
-    def load_checkpoint(self, filename, *args, **kwargs):
+    def load_checkpoint(self, filename: str, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         with _if_on("read-together", agreement.one_reads_for_all):
             with _if_on("other-adam", resuming.expecting_an_adam, self.cfg.optimizer):
                 extra_state = super().load_checkpoint(filename, *args, **kwargs)
@@ -118,12 +132,12 @@ def _if_on(name, context, *args):
 
 
 @functools.cache
-def mended(cls):
-    """A class of trainers, with the mends in front of it."""
+def mended(cls: type) -> type:
+    """Returns a subclass of this class of trainers with the mends in front."""
     return cls if issubclass(cls, MendedTrainer) else type(cls.__name__, (MendedTrainer, cls), {})
 
 
-#: the mends that act here
+#: the mends in MendedTrainer
 ACT = (
     "switches",
     "new-masks",
@@ -143,8 +157,8 @@ ACT = (
 )
 
 
-def install():
-    """A Trainer that is made from now on is a ``mended`` one."""
+def install() -> None:
+    """Makes every Trainer that is created from now on a ``mended`` one."""
     from fairseq.trainer import Trainer
 
     def new(cls, *args, **kwargs):

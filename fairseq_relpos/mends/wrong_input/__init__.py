@@ -1,1 +1,1 @@
-"""What a user can get wrong before anything runs, each said in one line: flags, texts, data, models."""
+"""Checks of the user's input (flags, texts, data, models) before anything runs, each with an error of one line."""

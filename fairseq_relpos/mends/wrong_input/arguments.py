@@ -1,16 +1,19 @@
-"""Flags that do not exist, that are missing, or whose values cannot be."""
+"""Checks of flags that are unknown, missing, or have an impossible value."""
 
+import argparse
 import difflib
 import functools
 import os
 import re
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from ..replace import replace
 
 
-def parse(stock, parser, *args, **kwargs):
-    """What a parser refuses is said in one line, with the nearest names that it takes."""
-    parser.error = functools.partial(refuse, parser)
+def parse(stock: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+    """Parses the arguments. An error says in one line what the parser refuses, with the nearest names."""
+    vars(parser)["error"] = functools.partial(refuse, parser)
     try:
         return stock(parser, *args, **kwargs)
     except RuntimeError as error:
@@ -26,17 +29,17 @@ def parse(stock, parser, *args, **kwargs):
         raise ValueError("no --task is given: name that of the training, for example --task masked_lm") from None
 
 
-def name_the_nearest_for_preprocess():
-    """fairseq-preprocess parses by itself."""
+def name_the_nearest_for_preprocess() -> None:
+    """Gives fairseq-preprocess, which has its own call of the parser, the same errors."""
     from fairseq import options
 
     @replace(options, "add_preprocess_args", "nearest-names")
     def parse_for_preprocess(stock, parser):
-        parser.error = functools.partial(_end, parser)
+        vars(parser)["error"] = functools.partial(_end, parser)
         return stock(parser)
 
 
-def refuse(parser, message):
+def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     raise ValueError(in_words(parser, message))
 
 
@@ -44,21 +47,21 @@ def _end(parser, message):
     raise SystemExit(f"fairseq_relpos: error: {in_words(parser, message)}")
 
 
-def in_words(parser, message):
-    """argparse's message, with the nearest names instead of all."""
+def in_words(parser: argparse.ArgumentParser, message: str) -> str:
+    """Rewrites argparse's message, with the nearest names instead of all."""
     choice = re.match(r"argument (\S+): invalid choice: (.*?) \(choose from ", message)
     if choice:
         flag = choice[1].split("/")[0]
         value = choice[2].strip("'\"")
         action = parser._option_string_actions.get(flag)
         if action is None:
-            return message  # of an argument without a flag
-        return f"{flag} {value} is not known: {nearest(value, [str(name) for name in action.choices])}"
+            return message  # the argument has no flag
+        return f"{flag} {value} is not known: {nearest(value, [str(name) for name in action.choices or ()])}"
     wrong = re.match(r"argument (\S+): invalid (\S+) value: (.*)", message)
     if wrong:
         flag = wrong[1].split("/")[0]
         kind = {"int": "whole number", "float": "number"}.get(wrong[2], "value that it takes")
-        if wrong[3] == "'???'":  # the default of a setting that has none
+        if wrong[3] == "'???'":  # fairseq's mark for a setting without a default
             return f"a {kind} is missing: give {flag}"
         return f"{flag}: {wrong[3]} is no {kind}"
     if message.startswith("unrecognized arguments: "):
@@ -66,7 +69,8 @@ def in_words(parser, message):
     return message
 
 
-def unrecognized(parser, given):
+def unrecognized(parser: argparse.ArgumentParser, given: str) -> str:
+    """Returns the message for arguments that the parser does not know."""
     flag = next((word.split("=")[0] for word in given.split() if word.startswith("-")), None)
     if flag is None:
         return f"{given} is the value of no flag: put quotation marks around a value with spaces"
@@ -77,11 +81,11 @@ def unrecognized(parser, given):
     return message
 
 
-#: so many names can be read at one glance
+#: up to this number of names, all are shown
 FEW = 12
 
 
-def nearest(value, names):
+def nearest(value: str, names: Sequence[str]) -> str:
     if len(names) <= FEW:
         return f"choose from {', '.join(sorted(names))}"
     near = difflib.get_close_matches(value, names, 5)
@@ -93,9 +97,12 @@ def nearest(value, names):
     )
 
 
-def require_what_has_no_default(cfg, command):
-    """--batch-size or --max-tokens in training and validation, --path where a checkpoint is read. command: the
-    file that it is in."""
+def require_what_has_no_default(cfg: Any, command: str) -> None:
+    """Raises ValueError if a flag without a default is missing.
+
+    Training and validation need --batch-size or --max-tokens; commands that read a checkpoint need --path. command:
+    its file in fairseq_cli.
+    """
     data = cfg.dataset
     if command in ("train.py", "validate.py") and data.max_tokens is None and data.batch_size is None:
         raise ValueError(
@@ -105,17 +112,16 @@ def require_what_has_no_default(cfg, command):
         need_path(cfg.common_eval.path)
 
 
-def need_path(path):
+def need_path(path: str | None) -> None:
     if path is None:
         raise ValueError("no --path is given: name the checkpoint to read, a .pt file")
 
 
-def check_starting_files(cfg, suffix):
-    """--restore-file, --continue-once or --finetune-from-model that does not exist, or is a folder: a ValueError.
+def check_starting_files(cfg: Any, suffix: str) -> None:
+    """Raises ValueError if --restore-file, --continue-once or --finetune-from-model is missing or a folder.
 
-    A job that is started again and again with the same command needs none of them for its own checkpoints:
-    --save-dir/checkpoint_last.pt, which is what --restore-file is by default, may be absent, also where
-    its whole path is given.
+    The run's own checkpoint, --save-dir/checkpoint_last.pt, may be absent, also if --restore-file gives its whole
+    path: a job may start again and again with the same command.
     """
     from fairseq.file_io import PathManager
 
@@ -136,7 +142,7 @@ def check_starting_files(cfg, suffix):
                 break
 
 
-def check_restore_file(path, last, exists):
+def check_restore_file(path: str, last: str, exists: Callable[[str], bool]) -> None:
     if os.path.isdir(path):
         raise ValueError(f"--restore-file {path} is a folder: give a .pt file in it")
     if exists(path) or os.path.realpath(path) == os.path.realpath(last):

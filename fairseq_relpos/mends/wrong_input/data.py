@@ -1,7 +1,8 @@
-"""Data that fairseq-preprocess wrote, and that is incomplete, damaged, or of another dictionary."""
+"""Checks of the data that fairseq-preprocess wrote: whether they are complete, whole, and fit the dictionary."""
 
 import os
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -9,15 +10,15 @@ from ..replace import replace
 
 
 class MissingData(ValueError):
-    """Data that are not there; ``what`` is the message without the advice."""
+    """The error for data that do not exist; ``what`` is the message without the advice."""
 
-    def __init__(self, what):
+    def __init__(self, what: str) -> None:
         super().__init__(f"{what}: give the folder that fairseq-preprocess wrote (--destdir)")
         self.what = what
 
 
-def explain_bad_dictionary():
-    """A dict.txt that is missing, or no dictionary, is named."""
+def explain_bad_dictionary() -> None:
+    """Raises a ValueError that names a dict.txt that is missing or is no dictionary."""
     from fairseq.data import Dictionary
     from fairseq.file_io import PathManager
 
@@ -41,16 +42,14 @@ def explain_bad_dictionary():
         self._relpos_words_of_file = len(self)
 
 
-def refuse_damaged_data():
-    """Binarised data is checked as it is loaded: both files are whole and belong together, and the
-    dictionary has every id in them.
+def refuse_damaged_data() -> None:
+    """Checks binarised data when they are loaded: both files are whole and belong together, and the dictionary has
+    every id in them.
 
-    An id beyond the dictionary is an IndexError on a CPU; on a GPU it stops the
-    device, with no word about the data.
-
-    The ids cost one more pass over a file that fairseq reads as a whole anyway: 0.4 s for 2 GiB
-    (10^9 tokens), beside 2.5 s of fairseq's own. So a wrong id is found before the first update,
-    and not after hours, when its batch is drawn.
+    Stock fails with an IndexError on a CPU if an id is beyond the dictionary; on a GPU the device stops, with no word
+    about the data. The check of the ids is one more pass over a file that fairseq reads as a whole anyway: 0.4 s for
+    2 GiB (10^9 tokens), beside 2.5 s of fairseq's own. So a wrong id is found before the first update, not after
+    hours, when its batch is drawn.
     """
     from fairseq.data import indexed_dataset
 
@@ -67,19 +66,19 @@ def refuse_damaged_data():
 AGAIN = "copy the data folder again, or make it again with fairseq-preprocess"
 
 
-def check_files(path):
-    """Raises ValueError, one line, for a .bin and .idx that cannot be read as the data they were."""
+def check_files(path: str) -> None:
+    """Raises ValueError, one line, if the .bin or the .idx file is damaged, or they do not belong together."""
     from fairseq.file_io import PathManager
 
     index, tokens = f"{path}.idx", f"{path}.bin"
     there = [PathManager.exists(index), PathManager.exists(tokens)]
     if not any(there):
-        return  # a split that is not there has fairseq's own message
+        return  # fairseq has its own message for a split that does not exist
     if not all(there):
         here, gone = (index, tokens) if there[0] else (tokens, index)
         raise ValueError(f"{here} is there and {gone} is not: {AGAIN}")
     index, tokens = PathManager.get_local_path(index), PathManager.get_local_path(tokens)
-    with open(tokens, "rb"), open(index, "rb") as file:  # or says that it may not be read
+    with open(tokens, "rb"), open(index, "rb") as file:  # raises an error if one of them may not be read
         start = file.read(48)
     for magic, (header, check) in FORMATS.items():
         if start.startswith(magic):
@@ -110,7 +109,7 @@ def _type_of(index, code):
 
 
 def _check_mmap(index, tokens, start):
-    """Sentence by sentence: sizes int32, begins int64, in bytes, without gaps."""
+    """Checks --dataset-impl mmap: the index has sizes (int32) and begins (int64, in bytes), without gaps."""
     code, count = struct.unpack_from("<BQ", start, 17)
     width = _type_of(index, code).itemsize
     _need_size(index, 26 + 12 * count)
@@ -118,7 +117,7 @@ def _check_mmap(index, tokens, start):
     if count:
         sizes = np.memmap(index, np.int32, "r", offset=26, shape=count)
         begins = np.memmap(index, np.int64, "r", offset=26 + 4 * count, shape=count)
-        for first in range(0, count, 2**20):  # some memory only, also for many sentences
+        for first in range(0, count, 2**20):  # in parts, to need little memory
             part = slice(first, first + 2**20)
             ends = begins[part] + sizes[part].astype(np.int64) * width
             if begins[first] != end or sizes[part].min() < 0 or (begins[part][1:] != ends[:-1]).any():
@@ -128,7 +127,7 @@ def _check_mmap(index, tokens, start):
 
 
 def _check_cached(index, tokens, start):
-    """--dataset-impl lazy and cached: begins of shapes and of sentences, int64, and the shapes."""
+    """Checks --dataset-impl lazy and cached: the index has begins of shapes and of sentences (int64), and shapes."""
     code, width, count, shapes = struct.unpack_from("<QQQQ", start, 16)
     _type_of(index, code)
     _need_size(index, 48 + 8 * (2 * (count + 1) + shapes))
@@ -140,7 +139,7 @@ def _check_cached(index, tokens, start):
 
 
 def _check_huffman(index, tokens, start):
-    """Sizes int32, ends int64, in bytes."""
+    """Checks --dataset-impl huffman: the index has sizes (int32) and ends (int64, in bytes)."""
     length, count = struct.unpack_from("<QQ", start, 17)
     _need_size(index, 33 + 12 * count)
     _check_tokens(index, tokens, count, length)
@@ -159,7 +158,7 @@ def _check_tokens(index, tokens, count, expected):
         )
 
 
-#: how an index begins -> the length of its header, and what checks it
+#: how an index begins -> the length of its header, and the function that checks it
 FORMATS = {
     b"MMIDIDX\x00\x00": (26, _check_mmap),
     b"TNTIDX\x00\x00": (48, _check_cached),
@@ -167,7 +166,7 @@ FORMATS = {
 }
 
 
-def check_ids(path, dataset, dictionary):
+def check_ids(path: str, dataset: Any, dictionary: Any) -> None:
     """Raises ValueError, one line, if the dictionary lacks an id of the data."""
     known = words = len(dictionary)
     read = getattr(dictionary, "_relpos_words_of_file", words)

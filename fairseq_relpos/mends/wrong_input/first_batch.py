@@ -1,15 +1,19 @@
-"""A model, criterion and task that turn out not to fit when the first batch comes."""
+"""Errors of the first batch: a model, criterion and task that do not fit together."""
 
 import contextlib
 import os
+from collections.abc import Iterator
+from typing import Any
 
 from ..replace import commands_with, replace
 
 
 @contextlib.contextmanager
-def explained(trainer):
-    """A criterion that calls the model otherwise than it can be called is named; no crash.pt is left of a model
-    that has made no update."""
+def explained(trainer: Any) -> Iterator[None]:
+    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take.
+
+    No crash.pt is left of a model that has made no update.
+    """
     crash = os.path.join(trainer.cfg.checkpoint.save_dir, "crash.pt")
     was_there = os.path.exists(crash)
     try:
@@ -25,12 +29,13 @@ def explained(trainer):
         raise
 
 
-def explain_the_metric():
+def explain_the_metric() -> None:
+    """Raises a ValueError that names a --best-checkpoint-metric that the validation does not compute."""
     for command in commands_with("validate"):
         replace(command, "validate", "first-batch")(_explain_the_metric)
 
 
-def does_not_fit(cfg, error):
+def does_not_fit(cfg: Any, error: Exception) -> str:
     names = [f"--{part} {getattr(getattr(cfg, part, None), '_name', '?')}" for part in ("criterion", "task")]
     return f"{' and '.join(names)} do not go with --arch {getattr(cfg.model, '_name', '?')}: {error}"
 

@@ -1,22 +1,25 @@
-"""A launcher's variables that say nothing."""
+"""Checks of a launcher's variables."""
 
+import argparse
 import os
 
 from ..launching import TORCHRUN_VARIABLES
 
 
-def check(parser):
-    """WORLD_SIZE, RANK and the others that say how many ranks there are and where, are numbers that fit together.
-    The commands that generate or score text join no ranks, and may run beside any variables."""
+def check(parser: argparse.ArgumentParser) -> None:
+    """Raises ValueError if WORLD_SIZE, RANK and the like are no numbers, or do not fit together.
+
+    Commands that generate or score text join no ranks, and ignore these variables.
+    """
     if not ALONE & parser._option_string_actions.keys():
         check_variables()
 
 
-#: flags of fairseq-generate and fairseq-interactive, and of fairseq-eval-lm, alone
+#: flags that only fairseq-generate and fairseq-interactive, or only fairseq-eval-lm, have
 ALONE = {"--score-reference", "--output-word-probs"}
 
 
-def check_variables():
+def check_variables() -> None:
     """Raises ValueError, one line."""
     ranks = _number("WORLD_SIZE", 1)
     _number("SLURM_STEP_NUM_TASKS", 1)

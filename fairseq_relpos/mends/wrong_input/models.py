@@ -1,13 +1,15 @@
-"""Models that cannot be what they are asked to be."""
+"""Checks that a model fits its task, and that from_pretrained finds its files."""
 
 import contextlib
 import os
+from pathlib import Path
+from typing import Any
 
 from ..replace import replace
 
 
-def refuse_an_architecture_of_another_task():
-    """--arch transformer_t5 for --task masked_lm, roberta_t5 for translation."""
+def refuse_an_architecture_of_another_task() -> None:
+    """Raises ValueError if the task cannot train the architecture, such as --task translation --arch roberta_t5."""
     from fairseq import models
     from fairseq.tasks import TASK_REGISTRY
 
@@ -25,8 +27,8 @@ def refuse_an_architecture_of_another_task():
         return stock(cfg, task, *args, **kwargs)
 
 
-def what_the_task_needs(model, task):
-    """None where the task can use this class of models, or does not say."""
+def what_the_task_needs(model: type, task: Any) -> str | None:
+    """Says what the task needs instead of this class of models; None if it can use the class, or does not say."""
     from fairseq import models
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq.tasks.masked_lm import MaskedLMTask
@@ -37,7 +39,7 @@ def what_the_task_needs(model, task):
     from ...tasks.sequence_labels import SequenceLabelsTask
 
     if not all(kind.__module__.split(".")[0] in ("fairseq", "fairseq_relpos") for kind in (model, type(task))):
-        return None  # a class of someone else may do anything
+        return None  # nothing is known about classes outside fairseq and this package
     if isinstance(task, SequenceLabelsTask) and not issubclass(model, SequenceEncoder):
         return "a model with one answer for a sequence, sequence_encoder_NAME"
     if isinstance(task, SentencePredictionTask):
@@ -55,8 +57,8 @@ def what_the_task_needs(model, task):
     return None
 
 
-def explain_what_from_pretrained_lacks():
-    """from_pretrained on a folder, checkpoint or data folder that is not there: an error that names it."""
+def explain_what_from_pretrained_lacks() -> None:
+    """Raises an error that names the folder, checkpoint or data folder that from_pretrained does not find."""
     from fairseq import hub_utils
 
     @replace(hub_utils, "from_pretrained", "from-pretrained")
@@ -73,11 +75,11 @@ def explain_what_from_pretrained_lacks():
         return stock(model_name_or_path, checkpoint_file, data_name_or_path, archive_map, **kwargs)
 
 
-def check_folder(folder, checkpoint_file):
-    """Raises OSError, one line, where the folder or a checkpoint in it is not there."""
+def check_folder(folder: str | Path, checkpoint_file: str) -> None:
+    """Raises OSError, one line, if the folder or a checkpoint in it does not exist."""
     from fairseq.file_io import PathManager
 
-    with contextlib.suppress(Exception):  # a place that only an extension of fairseq knows
+    with contextlib.suppress(Exception):  # remote storage may need an extension of fairseq
         folder = PathManager.get_local_path(folder)
     if not os.path.exists(folder):
         raise FileNotFoundError(f"{folder} does not exist: give the folder of the checkpoint")

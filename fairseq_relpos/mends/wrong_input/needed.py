@@ -1,16 +1,18 @@
-"""What a chosen task, optimizer, scheduler or criterion cannot do without."""
+"""Checks for flags that a chosen task, optimizer, scheduler or criterion needs."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 
-def check(settings):
-    """--lr-scheduler polynomial_decay without --total-num-update, --target-lang without --source-lang, and the like."""
+def check(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError for a missing flag: --lr-scheduler polynomial_decay needs --total-num-update, for example."""
     check_numbers_of_parts(settings)
     check_languages(settings)
 
 
-def check_numbers_of_parts(settings):
-    """Raises ValueError, one line, for a part, such as an lr scheduler, without a number that it needs."""
+def check_numbers_of_parts(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError, one line, if a part, such as a learning-rate scheduler, lacks a number that it needs."""
     from fairseq.registry import REGISTRIES
 
     for kind, registry in REGISTRIES.items():
@@ -27,8 +29,8 @@ def check_numbers_of_parts(settings):
         )
 
 
-def check_languages(settings):
-    """Raises ValueError, one line, for one language that is not that of the data."""
+def check_languages(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError, one line, if one language is given and it is not that of the data."""
     from fairseq import utils
     from fairseq.data import data_utils
     from fairseq.tasks import TASK_REGISTRY

@@ -1,4 +1,4 @@
-"""--model-overrides and --optimizer-overrides that override nothing."""
+"""Checks of --model-overrides and --optimizer-overrides: each name must override something."""
 
 import argparse
 import ast
@@ -8,6 +8,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -18,19 +20,19 @@ logger = logging.getLogger(__name__)
 EXAMPLE = {"model_overrides": "{'max_target_positions': 4000}", "optimizer_overrides": "{'lr': 0.001}"}
 
 
-#: the overrides of this process's command, ``Command``
-_command = None
+#: the overrides of the command that this process runs
+_command: "Command | None" = None
 
 
-def read(settings):
-    """--model-overrides is a dict of settings that the checkpoint has, each with a value of its kind; a name that
-    it has not got is a ValueError, or a warning where code of a model may read it all the same, by getattr."""
+def read(settings: Mapping[str, Any]) -> None:
+    """Reads the overrides of a command. They are checked when its checkpoints are loaded (``Command.check``)."""
     global _command
     given = {name: as_dict(name, settings[name]) for name in EXAMPLE if settings.get(name) is not None}
     _command = Command(given.get("model_overrides", {}), settings)
 
 
-def check_what_is_overridden():
+def check_what_is_overridden() -> None:
+    """Checks --model-overrides against each checkpoint that the command loads."""
     from fairseq import checkpoint_utils
 
     @replace(checkpoint_utils, "overwrite_args_by_name", "overrides")
@@ -39,8 +41,8 @@ def check_what_is_overridden():
         return stock(cfg, overrides)
 
 
-def check_optimizer(optimizer, overrides):
-    """Raises ValueError, one line, for --optimizer-overrides of a setting that the optimizer has not got."""
+def check_optimizer(optimizer: Any, overrides: dict[str, Any] | None) -> None:
+    """Raises ValueError, one line, if --optimizer-overrides names a setting that the optimizer lacks."""
     known = optimizer.param_groups[0]
     unknown = [name for name in overrides or () if name not in known]
     if unknown:
@@ -48,29 +50,33 @@ def check_optimizer(optimizer, overrides):
         raise ValueError(f"--optimizer-overrides: the optimizer has no setting {unknown[0]!r}; it has {names}")
 
 
-def as_dict(name, text):
-    """The value of a flag; a ValueError, one line, if it is no dict."""
+def as_dict(name: str, text: str) -> dict[str, Any]:
+    """Returns the dict in a flag's text. Raises ValueError, one line, if it is none."""
     try:
         value = ast.literal_eval(text)
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass  # what it is instead is all the same
+        pass  # the error below is the same for everything that is no dict
     raise ValueError(f'--{name.replace("_", "-")} {text!r} is no dict of names and values, such as "{EXAMPLE[name]}"')
 
 
 class Command:
     """The overrides of a command, and the checkpoints that it loads one after the other."""
 
-    def __init__(self, overrides, settings):
+    def __init__(self, overrides: dict[str, Any], settings: Mapping[str, Any]) -> None:
         self.overrides = overrides
         self.settings = settings
-        self.unknown = None  # to all checkpoints so far
+        #: {name: message} of the names that no checkpoint so far has; None before the first
+        self.unknown: dict[str, str] | None = None
+        #: how many checkpoints the command has yet to load
         self.left = _checkpoints(settings)
 
-    def check(self, cfg):
-        """Raises ValueError, one line, for a value that cannot be meant, and, with the last checkpoint, for a
-        name that none of them can use. In doubt it warns."""
+    def check(self, cfg: Any) -> None:
+        """Raises ValueError, one line, for a value of another kind than the checkpoint's.
+
+        With the last checkpoint it also raises for a name that none of them has. In doubt it warns.
+        """
         unknown = check_overrides(self.overrides, cfg, self.settings)
         self.unknown = unknown if self.unknown is None else {k: v for k, v in self.unknown.items() if k in unknown}
         self.left -= 1
@@ -81,7 +87,7 @@ class Command:
 
 
 def _checkpoints(settings):
-    """How many checkpoints a command with these settings loads."""
+    """Returns how many checkpoints a command with these settings loads."""
     from fairseq import utils
 
     path = settings.get("path")
@@ -89,9 +95,11 @@ def _checkpoints(settings):
     return several + bool(settings.get("lm_path"))
 
 
-def check_overrides(overrides, settings, of_the_command):
-    """{name: message} of the names that a checkpoint with these settings cannot use. Raises ValueError, one
-    line, for a value of another kind. Warns of what may have an effect and may not."""
+def check_overrides(overrides: dict[str, Any], settings: Any, of_the_command: Mapping[str, Any]) -> dict[str, str]:
+    """Returns {name: message} of the names that a checkpoint with these settings cannot use.
+
+    Raises ValueError, one line, for a value of another kind. Warns if it is not certain that a name has an effect.
+    """
     known = {**_of_the_choices(overrides), **dict(_settings(settings))}
     unknown = {}
     for name, value in overrides.items():
@@ -109,7 +117,7 @@ def check_overrides(overrides, settings, of_the_command):
 
 
 def _may_be_read(name, near, settings, user_dir):
-    """Whether a model reads a setting that its checkpoint has not got, and that is no flag of it."""
+    """Whether a model may read a setting that its checkpoint lacks and that is none of its flags."""
     model = settings.get("model")
     if not _is_ours(model):
         return True
@@ -149,7 +157,11 @@ def _is_in_the_code(name):
 
 
 def _check_kind(name, before, value):
-    """A number may stand for a bool, and a tuple for a list; what fairseq reads from text may be given as it is."""
+    """Raises ValueError if the value is of another kind than the checkpoint's; it warns where text is expected.
+
+    A number may stand for a bool, and a tuple for a list. A setting that fairseq reads from text may be given as a
+    number or a list.
+    """
     kind, other = _kind(before), _kind(value)
     if None in (before, value) or kind is other:
         return
@@ -168,7 +180,7 @@ def _kind(value):
 
 
 def _of_the_choices(overrides):
-    """{name: None} of the settings of parts that the overrides choose, such as {'bpe': 'sentencepiece'}."""
+    """Returns {name: None} of the settings that belong to a part that the overrides choose, such as a bpe."""
     from fairseq.registry import REGISTRIES
 
     names = {}
@@ -182,8 +194,10 @@ def _of_the_choices(overrides):
 
 
 def _settings(settings):
-    """(name, value) at any depth, as fairseq looks for the names, and (name, None) of the model's other
-    flags, which a checkpoint of before them has not got."""
+    """Yields (name, value) of the settings at any depth, as fairseq looks for names.
+
+    It also yields (name, None) of the model's other flags, which an older checkpoint may lack.
+    """
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     for name in settings:

@@ -1,14 +1,17 @@
-"""Numbers that a flag cannot have, whatever else is given."""
+"""Checks of numbers: each flag has a range, whatever the other flags are."""
 
+import argparse
 import ast
 import math
+from collections.abc import Sequence
+from typing import Any
 
-#: no model is as large; beyond it torch counts bytes with too few digits
+#: no model is larger; beyond it the number of bytes overflows in torch
 LARGEST = 2**24
-#: that many seeds numpy has
+#: how many seeds numpy has
 SEEDS = 2**32
 
-#: sizes of layers and tables, for which memory is taken
+#: sizes of layers and tables, which need memory
 SIZES = (
     "max_positions",
     *(
@@ -60,8 +63,8 @@ SHARES = (
     "label_smoothing",
 )
 
-#: name -> lowest and highest value, in the order in which they are looked at
-RANGES = {
+#: name -> lowest and highest value, in the order in which they are checked
+RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(FROM_ZERO, (0, math.inf)),
     **dict.fromkeys(COUNTS, (1, math.inf)),
     **dict.fromkeys(SIZES, (1, LARGEST)),
@@ -71,11 +74,11 @@ RANGES = {
 }
 
 
-def check_numbers(args):
-    """Raises ValueError, one line, for settings as fairseq parses them."""
+def check_numbers(args: argparse.Namespace) -> None:
+    """Raises ValueError, one line, if one of the parsed settings is out of its range."""
     given = vars(args)
     for name, (lowest, highest) in RANGES.items():
-        value = given.get(name)
+        value: Any = given.get(name)
         for number in value if isinstance(value, (list, tuple)) else [value]:
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not lowest <= number <= highest:
@@ -95,24 +98,24 @@ def check_numbers(args):
     check_betas(given.get("adam_betas"))
 
 
-def check_betas(betas):
-    """Raises ValueError, one line, for another --adam-betas than two shares."""
+def check_betas(betas: str | Sequence[float] | None) -> None:
+    """Raises ValueError, one line, if --adam-betas is anything but two shares."""
     if isinstance(betas, str):
         try:
             betas = ast.literal_eval(betas)
         except (ValueError, SyntaxError):
-            pass  # no numbers, which the next line says
+            pass  # the error below says that these are no numbers
     numbers = betas if isinstance(betas, (list, tuple)) else ()
     right = len(numbers) == 2 and all(isinstance(b, (int, float)) and 0 <= b < 1 for b in numbers)
     if betas is not None and not right:
         raise ValueError(f"--adam-betas {betas!r}: two numbers from 0 to below 1, such as '(0.9, 0.98)'")
 
 
-def flag(name):
+def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def in_words(lowest, highest, number):
+def in_words(lowest: float, highest: float, number: float) -> str:
     if math.isnan(number):
         return "a number"
     if highest == 1:

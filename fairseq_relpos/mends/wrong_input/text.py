@@ -1,16 +1,19 @@
-"""Texts that fairseq-preprocess cannot turn into data."""
+"""Checks of the texts that fairseq-preprocess turns into data."""
 
+import argparse
 import codecs
 import contextlib
 import logging
 import os
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..replace import replace
 
 
-def checked(stock, args):
-    """fairseq-preprocess --user-dir ... looks at every file it is given before it writes anything."""
+def checked(stock: Callable[..., Any], args: argparse.Namespace) -> Any:
+    """Runs fairseq-preprocess after a check of every file that it gets. A failed run leaves no files behind."""
     check_arguments(args)
     for path in texts(args):
         check_text(path)
@@ -18,7 +21,8 @@ def checked(stock, args):
         return stock(args)
 
 
-def note_new_dictionaries():
+def note_new_dictionaries() -> None:
+    """Makes fairseq-preprocess remember the dictionaries that it writes, so that a failed run can remove them."""
     from fairseq.data import Dictionary
 
     @replace(Dictionary, "save", "texts")
@@ -31,8 +35,8 @@ def note_new_dictionaries():
                 _dictionaries[os.path.abspath(file)] = _stamp(file)
 
 
-#: the dictionaries that this run has made, and what they were then
-_dictionaries = {}
+#: path of a dictionary that this run has written -> its stamp after the write
+_dictionaries: dict[str, tuple[int, int, int]] = {}
 
 
 def _stamp(file):
@@ -42,11 +46,14 @@ def _stamp(file):
 
 @contextlib.contextmanager
 def _all_or_nothing(args):
-    """What a failed run has begun to write goes, for example on a full disk; what was there before stays,
-    and what another run writes beside it, such as another pair of languages."""
+    """Context that removes what a failed run has written, for example on a full disk.
+
+    Files that were there before stay, and so do those that another run writes beside it, such as another pair of
+    languages.
+    """
     folder = args.destdir
     before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    # its log, on the same disk, would print a traceback for each line that finds no room
+    # on a full disk the log of the run would print a traceback for each line
     prints, logging.raiseExceptions = logging.raiseExceptions, False
     try:
         yield
@@ -63,8 +70,8 @@ def _all_or_nothing(args):
         _dictionaries.clear()
 
 
-def own_names(args):
-    """What the names of the files match that this run writes, without its dictionaries."""
+def own_names(args: argparse.Namespace) -> re.Pattern[str]:
+    """Returns a pattern for the names of the files that this run writes, without its dictionaries."""
     pair = f"{args.source_lang}-{args.target_lang}"
     languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
     stems, names = [], []
@@ -82,16 +89,16 @@ def own_names(args):
     return re.compile("|".join([rf"(?:{either})(?:\.pt\d+)?\.(?:bin|idx)", *map(re.escape, names)]))
 
 
-def splits(args):
-    """The names of what is written: train, valid, valid1, ..."""
+def splits(args: argparse.Namespace) -> Iterator[str]:
+    """Yields the names of the splits that this run writes: train, valid, valid1, ..."""
     for split in ("train", "valid", "test"):
         given = getattr(args, f"{split}pref") or ""
         for number in range(len(given.split(",")) if given else 0):
             yield f"{split}{number or ''}"
 
 
-def check_arguments(args):
-    """Raises ValueError, one line."""
+def check_arguments(args: argparse.Namespace) -> None:
+    """Raises ValueError, one line, if flags of fairseq-preprocess are missing or do not go together."""
     from fairseq import tasks
     from fairseq.file_io import PathManager
 
@@ -117,7 +124,7 @@ def check_arguments(args):
         if path and not PathManager.isfile(path):
             raise ValueError(f"{flag} {path} is no file: give the dict.txt to use, or leave the flag out to make one")
         if path:
-            tasks.get_task(args.task).load_dictionary(path)  # or says what is wrong with it
+            tasks.get_task(args.task).load_dictionary(path)  # raises an error that says what is wrong with it
     for flag, language, has_one in _sides(args):
         beside = os.path.join(args.destdir, f"dict.{language}.txt" if language else "dict.txt")
         if has_one:
@@ -129,15 +136,15 @@ def check_arguments(args):
 
 
 def _sides(args):
-    """(flag, language, whether its dictionary is given) of each side that needs one."""
+    """Yields (flag, language, whether its dictionary is given) of each side that needs a dictionary."""
     either = args.joined_dictionary and (args.srcdict or args.tgtdict)
     yield "--srcdict", args.source_lang, args.srcdict or either
     if not args.only_source:
         yield "--tgtdict", args.target_lang, args.tgtdict or either
 
 
-def texts(args):
-    """The files that will be read."""
+def texts(args: argparse.Namespace) -> Iterator[str]:
+    """Yields the paths of the texts that will be read."""
     languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
     prefixes = [args.trainpref] if args.trainpref else []
     for given in (args.validpref, args.testpref):
@@ -149,8 +156,8 @@ def texts(args):
             yield f"{prefix}.{language}" if language else prefix
 
 
-def check_text(path):
-    """Raises ValueError, one line, for a file that is missing, empty or not UTF-8. A second for each GB."""
+def check_text(path: str) -> None:
+    """Raises ValueError, one line, if a file is missing, empty or not UTF-8. It takes a second for each GB."""
     if not os.path.isfile(path):
         what = "is a folder" if os.path.isdir(path) else "does not exist"
         raise ValueError(
@@ -163,7 +170,7 @@ def check_text(path):
     with open(path, "rb") as file:
         while True:
             block = file.read(2**24)
-            held, _ = decoder.getstate()  # the beginning of a character, from the block before
+            held, _ = decoder.getstate()  # the first bytes of a character that the last block has cut
             try:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
