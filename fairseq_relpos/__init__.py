@@ -1,13 +1,14 @@
 """fairseq_relpos: pretrain and translate with any position encoding.
 
-Importing the package (or ``--user-dir fairseq_relpos``) registers everything with fairseq and mends it
-(``fairseq_relpos.mends``), if fairseq is installed. A fairseq that is present and does not import is an error.
-Importing a part that needs torch alone, such as ``fairseq_relpos.encodings``, leaves fairseq and torch as they are.
+Importing the package (or ``--user-dir fairseq_relpos``) registers everything with fairseq and installs the mends
+(``fairseq_relpos.mends``), if fairseq is installed. A fairseq that is installed and does not import is an error.
+Importing a part that only needs torch, such as ``fairseq_relpos.encodings``, changes nothing in fairseq and torch.
 """
 
 import importlib.abc
 import importlib.util
 import sys
+from typing import Any
 
 from .version import __version__
 
@@ -15,8 +16,8 @@ from .version import __version__
 ALONE = ("backends", "cli", "encodings", "mends", "positions", "references", "rows", "terms", "version")
 
 
-def register():
-    """Mends fairseq and registers models, tasks, criterions and optimizers with it; once, and not without fairseq."""
+def register() -> None:
+    """Installs the mends and registers models, tasks, criterions and optimizers, once, if fairseq is installed."""
     global _is_mended
     if _is_mended or importlib.util.find_spec("fairseq") is None:
         return
@@ -43,10 +44,12 @@ def _register_names():
 
 
 class _WithFairseq(importlib.abc.MetaPathFinder):
-    """Gives fairseq the names as soon as a program imports it that has begun with the mathematics. The mends
-    follow with the first model (``models``)."""
+    """Registers the names with fairseq when a program imports it after a part that only needs torch.
 
-    def find_spec(self, name, path=None, target=None):
+    The mends follow with the first model (``models``).
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "fairseq":
             return None
         sys.meta_path.remove(self)
@@ -58,14 +61,14 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
                 execute(module)
                 _register_names()
 
-            spec.loader.exec_module = execute_and_register
+            vars(spec.loader)["exec_module"] = execute_and_register
         return spec
 
 
 def _is_imported_for(parts):
     """Whether ``import fairseq_relpos.PART`` with one of these parts, or ``python -m fairseq_relpos``, runs this file.
 
-    Python runs it from within its function that imports PART, which knows the part's name.
+    Python runs this file inside its own function that imports PART, whose local variable ``name`` has the full name.
     """
     if sys.argv[:1] == ["-m"]:
         return f"-m {__name__} " in " ".join(sys.orig_argv[1:]) + " "

@@ -1,4 +1,4 @@
-"""Writing files."""
+"""Atomic writes of files."""
 
 import contextlib
 import errno
@@ -6,35 +6,38 @@ import fcntl
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class NoRoom(OSError):
-    """A file that the disk has no room for; its text is one line that says so."""
+    """The error for a full disk; its text is one line that names the file."""
 
-    def __init__(self, message, number):
+    def __init__(self, message: str, number: int | None) -> None:
         super().__init__(message)
         self.errno = number
 
 
-def temporary(path):
-    """A name beside ``path`` that no other process, on whatever machine, writes to."""
+def temporary(path: str | Path) -> str:
+    """Returns a name beside ``path`` that no other process, on any machine, writes to."""
     return f"{path}.part{uuid.uuid4().hex[:12]}"
 
 
 @contextlib.contextmanager
-def whole_file(path):
-    """A name to write to, which becomes ``path`` if all goes well and vanishes if not.
+def whole_file(path: str | Path) -> Iterator[str]:
+    """Context for an atomic write: gives a temporary name, which becomes ``path`` if no error is raised.
 
-    Raises NoRoom where the disk is full.
+    After an error the temporary file is removed. Raises NoRoom if the disk is full.
     """
     part = temporary(path)
     try:
         yield part
         os.replace(part, path)
     except NoRoom:
-        raise  # of another file that was written meanwhile
+        raise  # it belongs to another file that was written inside this context
     except Exception as error:
         full = no_room(error)
         if full is None:
@@ -45,15 +48,14 @@ def whole_file(path):
             os.remove(part)
 
 
-def own(file):
-    """Mark an open file as one that a living process writes: ``is_left_over``."""
+def own(file: IO[Any]) -> None:
+    """Locks an open file, which tells ``is_left_over`` that its process still runs."""
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def is_left_over(path):
-    """Whether the process that owned the file has ended, on whatever machine. False, too, where the
-    file system does not say."""
+def is_left_over(path: str | Path) -> bool:
+    """Whether the process that owned the file has ended, on any machine. Also False if the file system has no locks."""
     try:
         with open(path, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,8 +64,8 @@ def is_left_over(path):
     return True
 
 
-def no_room(error):
-    """The OSError of a full disk that is behind this one, if any: torch.save to an open file hides it."""
+def no_room(error: BaseException | None) -> OSError | None:
+    """Returns the OSError of a full disk in the chain of this error, if any: torch.save to an open file hides it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             return error
@@ -71,7 +73,7 @@ def no_room(error):
     return None
 
 
-def why_not_written(path, part, full):
+def why_not_written(path: str | Path, part: str, full: OSError) -> str:
     written = os.path.getsize(part) if os.path.exists(part) else 0
     free = shutil.disk_usage(os.path.dirname(path) or ".").free
     return (

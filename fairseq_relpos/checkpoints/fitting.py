@@ -1,34 +1,41 @@
-"""What is wrong where a checkpoint's weights do not fit a model, in one line."""
+"""Errors of one line for checkpoints whose weights do not fit a model."""
 
 import re
+from typing import Any
 
 from ..encodings import StackPart
 
+#: the base class of the mixin for a type checker, which then accepts what fairseq's models have
+_Model: Any = object
 
-class FittingModel:
-    """Mixin before a fairseq model: weights that do not fit are a ValueError of one line that
-    names what differs, and the dictionary where that is the reason."""
 
-    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+class FittingModel(_Model):
+    """Mixin in front of a fairseq model: if weights do not fit, a ValueError of one line says what differs, and names
+    the dictionary if that is the reason."""
+
+    def load_state_dict(
+        self, state_dict: dict[str, Any], strict: bool = True, model_cfg: Any = None, args: Any = None
+    ) -> Any:
         try:
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         except RuntimeError as error:
             raise ValueError(what_does_not_fit(str(error), self)) from None
 
 
-#: special symbols that its dict.txt does not list (tasks/tupe_data.py)
+#: how many special symbols the official TUPE code adds beside its dict.txt (tasks/tupe_data.py)
 OFFICIAL_TUPE = 3
-#: torch's list of what differs
+#: a line in torch's list of what differs
 _SIZE = (
     r"size mismatch for (\S+): copying a param with shape torch\.Size\(\[([\d, ]*)\]\) from checkpoint, "
     r"the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
 )
 
-#: tables with a row for each absolute position: learned's and TUPE's
+#: tables with a row for each absolute position: those of learned and TUPE
 _POSITIONS = (".embed_positions.weight", ".embed_positions.p")
 
 
-def what_does_not_fit(message: str, model=None) -> str:
+def what_does_not_fit(message: str, model: Any = None) -> str:
+    """Rewrites torch's error of load_state_dict, given as its text, in one line."""
     sizes = re.findall(_SIZE, message)
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")
@@ -61,15 +68,16 @@ def what_does_not_fit(message: str, model=None) -> str:
     )
 
 
-def positions_end(end, part, key):
-    """A trained model's absolute positions are as many as they are."""
+def positions_end(end: int, part: StackPart, key: str) -> str:
+    """Returns the message for a model that was trained with a different number of absolute positions."""
+    limit = part.hard_limit or 0
     longer = (
         " and no longer input; a longer one needs a model that was trained with more positions, or with "
         "a relative encoding"
-        if end < part.hard_limit
+        if end < limit
         else ""
     )
     return (
-        f"the checkpoint's absolute positions end at {end}, {part.hard_limit} are asked for ({key}): use "
+        f"the checkpoint's absolute positions end at {end}, {limit} are asked for ({key}): use "
         f"{part.length_option} {end}{longer}"
     )

@@ -1,15 +1,18 @@
-"""Reading checkpoints without running what is in them, and saying what is wrong with a file."""
+"""Safe loading of checkpoints: no code in the file runs, and an error says what is wrong with it."""
 
 import argparse
 import ast
 import collections
 import contextlib
+import importlib
 import logging
 import os
 import re
-import typing
 import warnings
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +26,11 @@ logger = logging.getLogger(__name__)
 _LEGACY_TORCH_FILE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
-def allow_fairseq_classes():
-    """Lets torch's weights_only, which stays on, accept the classes in fairseq's checkpoints.
+def allow_fairseq_classes() -> None:
+    """Makes torch's weights_only, which stays on, accept the classes in fairseq's checkpoints.
 
-    It refuses all but tensors and plain containers; fairseq stores more. Every class listed
-    holds values and runs nothing when it is read. The list is torch's own and process-wide.
+    By default it accepts only tensors and plain containers; fairseq stores more. Every class listed here holds values
+    and runs nothing when it is read. The list is torch's own and process-wide.
     """
     from fairseq.distributed.utils import _TensorPlaceholder
     from fairseq.logging import meters
@@ -35,19 +38,19 @@ def allow_fairseq_classes():
     from omegaconf.base import ContainerMetadata, Metadata
     from omegaconf.nodes import AnyNode
 
-    multiarray = np._core.multiarray if hasattr(np, "_core") else np.core.multiarray
-    settings = [argparse.Namespace]
+    multiarray = importlib.import_module(f"numpy.{'_core' if hasattr(np, '_core') else 'core'}.multiarray")
+    settings: list[Any] = [argparse.Namespace]
     # validation scores (--eval-bleu, --report-acc-and-f1) are numpy numbers
     scores = [multiarray._reconstruct, multiarray.scalar, np.ndarray, np.dtype]
     scores += [type(np.dtype(name)) for name in ("int64", "float32", "float64")]
     # when a run resumes, the first rank sends the others its configuration as objects
-    sent = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode, typing.Any]
+    sent = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode, Any]
     sent += [dict, list, int, collections.defaultdict, _TensorPlaceholder]
-    # an old file that a newer fairseq has written again
+    # in an old file that a newer fairseq has written again
     counters = [meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter]
     torch.serialization.add_safe_globals(settings + scores + sent + counters)
 
-    if torch.__version__ >= (2, 6):  # before, a class cannot be allowed under another name
+    if torch.__version__ >= "2.6":  # compares versions; an older torch cannot allow a class under another name
         torch.serialization.add_safe_globals(
             [
                 # fairseq < 0.9
@@ -65,31 +68,30 @@ TRUST_FLAG = "--trust-checkpoint"
 _TRUST = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
-def trust_checkpoints():
-    """From now on this process builds whatever a checkpoint holds: --trust-checkpoint."""
+def trust_checkpoints() -> None:
+    """Makes this process, and those that it starts, load whatever a checkpoint holds: --trust-checkpoint."""
     os.environ[_TRUST] = "1"
     logger.warning(f"{TRUST_FLAG}: code in a checkpoint is RUN while it is read")
 
 
-def trusted():
+def trusted() -> bool:
     """Whether --trust-checkpoint was given, or torch's own variable says the same."""
     return os.environ.get(_TRUST, "").lower() in ("1", "y", "yes", "true")
 
 
-def take_trust_flag(arguments):
-    """The arguments without --trust-checkpoint, which is obeyed."""
+def take_trust_flag(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments without --trust-checkpoint. If it was there, checkpoints are trusted from now on."""
     if TRUST_FLAG in arguments:
         trust_checkpoints()
     return [argument for argument in arguments if argument != TRUST_FLAG]
 
 
-def load_checkpoint(path):
-    """The dict in a fairseq checkpoint of any age, read to the CPU with weights_only on, unless
-    --trust-checkpoint was given.
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Reads the dict in a fairseq checkpoint of any age, to the CPU, with weights_only on unless --trust-checkpoint
+    was given.
 
-    Raises ValueError, one line, for a file that is cut short or damaged, that is no checkpoint, or that
-    contains a class which is not allowed or a setting that is code (nothing in it is executed);
-    OSError for no file at all.
+    Raises ValueError, one line, if the file is damaged or no checkpoint, or if it contains a class that is not
+    allowed or a setting that is code. Nothing in it is executed. Raises OSError if there is no such file.
     """
     allow_fairseq_classes()
     refuse_packed(path)
@@ -109,11 +111,13 @@ def load_checkpoint(path):
     return state
 
 
-def refuse_code_in_settings(path, state):
-    """Some models of fairseq build themselves by ``eval`` of their settings, which are text such as
-    "[(512, 3)] * 20". A text that Python can read is accepted where it is made of numbers, quoted text,
-    names, lists and + - * / alone, which run nothing. Any other is refused, by the name of its setting, and
-    so is whatever else than text, numbers and containers of them could hide one.
+def refuse_code_in_settings(path: str | Path, state: Any) -> None:
+    """Raises ValueError if a setting in the checkpoint may run code.
+
+    Some models of fairseq call ``eval`` on their settings, which are text such as "[(512, 3)] * 20". A text that
+    Python can parse is accepted if it has only numbers, quoted text, names, lists and + - * /, which run nothing. Any
+    other is refused, and so is every value that is no text, no number and no container of them, because it could hide
+    such a text. The error names the setting.
     """
     if trusted():
         return
@@ -131,20 +135,20 @@ def refuse_code_in_settings(path, state):
                 )
 
 
-#: settings that nothing evaluates and that may look like code: names of files ("wiki(2)", "config.yaml"), of
-#: languages and of sets ("de.tok"), and of hydra's log
+#: settings on which fairseq never calls eval, although they may look like code: names of files ("wiki(2)",
+#: "config.yaml"), of languages and data sets ("de.tok"), and of hydra's log
 _FREE_TEXT = re.compile(
     r"(.*_)?(path|dir|logdir|file|filename|json|yaml|npz|model|checkpoint|codes|vocab|merges|dict|dictionary|dict_specs"
     r"|data|from|prefix|project|run_name|lexicon|stats)"
     r"|gpt2_vocab_bpe|source_lang|target_lang|lang_pairs|(train|valid|gen)_subset|input|class"
 )
-#: OmegaConf's way to say "as that setting"
+#: OmegaConf's reference to another setting
 _REFERENCE = re.compile(r"\$\{\.*(\w[\w.]*)\}")
 _HARMLESS = (type(None), bool, int, float, complex, torch.Tensor, torch.dtype, torch.device)
 
 
 def _values(settings, name):
-    """(name, value, whether nothing evaluates it) of what stands in nested settings, each object once."""
+    """Yields (name, value, whether it is free text) for all values in nested settings, each object once."""
     waiting, seen = [(settings, name, name)], set()
     while waiting:
         value, name, key = waiting.pop()
@@ -164,7 +168,7 @@ def _values(settings, name):
             yield name, value, is_free and isinstance(value, str)
 
 
-#: characters of a text that is looked at
+#: a setting with more characters is refused without a check
 LONGEST = 20_000
 
 
@@ -174,7 +178,7 @@ def _may_run(value):
     if not isinstance(value, str):
         return True  # bytes, which eval takes as well, and objects with settings of their own
     if "${" in value:
-        # what it stands for is looked at itself, unless it may be anything
+        # the setting that it refers to is checked by itself, unless that is free text
         reference = _REFERENCE.fullmatch(value)
         names = reference[1].split(".") if reference else []
         return not names or any(_FREE_TEXT.fullmatch(name) for name in names)
@@ -186,19 +190,21 @@ def _may_run(value):
             tree = ast.parse(value.strip(), mode="eval").body
         return not _is_harmless(tree) or _repeats(tree) * sum(1 for _ in ast.walk(tree)) > MOST_REPEATED
     except SyntaxError:
-        return False  # nor does eval come to run it
+        return False  # eval cannot run it either
     except (ValueError, MemoryError, RecursionError):
         return True  # eval may go further
 
 
-#: parts of which "[...] * N" may make a list: a text must not fill the memory either
+#: the longest list that "[...] * N" may make, because a setting must not fill the memory either
 MOST_REPEATED = 10**6
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
 def _is_harmless(node):
-    """Whether evaluating an expression only makes numbers, text and lists of them. A name alone runs
-    nothing, nor does "de-en"."""
+    """Whether evaluating an expression only makes numbers, text and lists of them.
+
+    A name alone runs nothing, and neither does "de-en".
+    """
     if isinstance(node, ast.Constant):
         # quoted text may be evaluated in its turn
         return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value))
@@ -211,14 +217,14 @@ def _is_harmless(node):
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, (ast.UAdd, ast.USub)) and _is_harmless(node.operand)
     if isinstance(node, ast.BinOp):
-        # a class of its own may multiply in any way
+        # a name may stand for an object whose multiplication runs code
         names = isinstance(node.op, ast.Mult) and any(isinstance(side, ast.Name) for side in (node.left, node.right))
         return isinstance(node.op, _OPERATORS) and not names and _is_harmless(node.left) and _is_harmless(node.right)
     return False
 
 
 def _repeats(node):
-    """At least how often the parts of an expression may be repeated by its multiplications."""
+    """Returns a bound on how often the multiplications of an expression repeat its parts."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return _repeats(node.left) * _repeats(node.right)
     if isinstance(node, ast.BinOp):
@@ -232,13 +238,15 @@ def _repeats(node):
 
 
 def _repeats_within(node):
-    """A number that is multiplied with nothing repeats nothing."""
+    """Returns ``_repeats`` of an element in a list: a number there is no factor."""
     return 1 if isinstance(node, ast.Constant) else _repeats(node)
 
 
-def refuse_packed(path):
-    """Raises ValueError, one line, for a file with packed contents: torch never packs them, and a few bytes
-    could become more than the memory holds."""
+def refuse_packed(path: str | Path) -> None:
+    """Raises ValueError, one line, if the contents of the file are compressed.
+
+    torch never compresses them, and a few bytes could become more than the memory holds.
+    """
     with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:

@@ -1,6 +1,9 @@
 """A fairseq checkpoint from which a training starts: weights and settings, no optimizer state."""
 
+import argparse
 import os
+from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -11,8 +14,8 @@ from omegaconf import OmegaConf
 from ..atomic_files import whole_file
 
 
-def check_paths(source, target):
-    """Find what is wrong with IN and OUT before any work is done."""
+def check_paths(source: str | Path, target: str | Path) -> None:
+    """Raises ValueError, one line, if IN cannot be read or OUT cannot be written, before any work is done."""
     if not os.path.exists(source):
         raise ValueError(f"{source} does not exist: give the checkpoint file to read")
     if os.path.isdir(source):
@@ -26,41 +29,43 @@ def check_paths(source, target):
         raise ValueError(f"{target} is the checkpoint to read, which is kept: give OUT another name")
 
 
-def build_roberta(args, vocabulary_size, seed):
-    """The model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does.
-    ``args`` gets every default filled in."""
+def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> Any:
+    """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it.
+
+    Every default is filled into ``args``.
+    """
     task = MaskedLMTask(MaskedLMConfig(), nameless_words(vocabulary_size - 1))  # adds <mask>
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_model(args, task)
 
 
-def nameless_words(count) -> Dictionary:
-    """A dictionary of this size, for a model whose words do not matter."""
+def nameless_words(count: int) -> Dictionary:
+    """Returns a dictionary of this size, for a model whose words do not matter."""
     dictionary = Dictionary()
     while len(dictionary) < count:
         dictionary.add_symbol(f"word{len(dictionary)}")
     return dictionary
 
 
-def save(path, cfg, args, model):
-    """Write what fairseq 0.12 loads, as the weights of a training that has not begun.
+def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> None:
+    """Writes a checkpoint of fairseq 0.12 with these weights, for a training that has not begun.
 
-    cfg: settings of the whole run, of which ``args`` replaces the model's. Raises OSError,
-    one line; nothing half-written stays behind.
+    cfg: settings of the whole run, of which ``args`` replaces the model's. The write is atomic; it raises OSError,
+    one line.
     """
-    settings = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    settings: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     state = {
         "args": None,
         "cfg": {**settings, "model": args},
         "model": model.state_dict(),
         "criterion": None,
         "optimizer_history": [
-            # all four, or fairseq takes the file for one of 2017
+            # without all four keys fairseq treats the file as one of 2017
             {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
         ],
         "task_state": {},
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
-    with whole_file(path) as part, open(part, "wb") as file:  # an open file: what the disk says is known
+    with whole_file(path) as part, open(part, "wb") as file:  # into an open file, so that an error of the disk is seen
         torch.save(state, file)

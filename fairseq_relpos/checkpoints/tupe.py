@@ -5,6 +5,8 @@ import io
 import os
 from argparse import Namespace
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -18,8 +20,8 @@ from .starting_point import build_roberta, check_paths, save
 STACK = "decoder.sentence_encoder."
 SIGNATURE = f"encoder.sentence_encoder.embed_positions.{KEY}"
 
-#: the official code's names within the stack -> ours. fairseq itself renames decoder. and
-#: emb_layer_norm and splits in_proj when it loads a state dict.
+#: names within the stack in the official code -> our names. When it loads a state dict, fairseq itself renames
+#: decoder. and emb_layer_norm, and splits in_proj.
 RENAMED = {
     "pos.weight": "embed_positions.p",
     "pos_ln.": "embed_positions.layer_norm.",
@@ -29,9 +31,9 @@ RENAMED = {
     "emb_out_layer_norm.": "layer_norm.",
 }
 
-#: settings with one meaning in both; the rest belongs to the old training run
+#: settings with the same meaning in both; all others belong to the old training run
 SAME_SETTINGS = (
-    # model; sizes and the place of layer norms are read off the weights
+    # model; its sizes and the place of layer norms are read from the weights
     "activation_fn encoder_attention_heads dropout attention_dropout activation_dropout"
     " pooler_activation_fn pooler_dropout"
     # tasks masked_lm and sentence_prediction
@@ -46,7 +48,7 @@ EXTRA_SPECIALS = ("<file>", "<email>", "<url>")
 
 @dataclass
 class Imported:
-    """What ``import_tupe`` wrote. fresh: keys that the file lacked."""
+    """The result of ``import_tupe``. fresh: parameters that the file lacked."""
 
     arch: str
     parameters: int
@@ -54,18 +56,17 @@ class Imported:
     dict_path: str | None
 
 
-def import_tupe(in_path, out_path, dict_path=None) -> Imported:
-    """Write the official checkpoint ``in_path`` as a fairseq 0.12 checkpoint that
-    roberta_tupe_a or roberta_tupe_r loads. Outputs and gradients stay the same; optimizer
-    state and the place in the training data are left behind.
+def import_tupe(in_path: str | Path, out_path: str | Path, dict_path: str | Path | None = None) -> Imported:
+    """Writes the official checkpoint ``in_path`` as a fairseq 0.12 checkpoint for roberta_tupe_a or roberta_tupe_r.
 
-    The dictionary: the official code has three special symbols more than fairseq, <file>
-    <email> <url> (ids 4 to 6), so that stock fairseq reads its dict.txt with every word
-    shifted by 3. From ``dict_path`` (default: dict.txt beside ``in_path``, if there) a
-    dict.txt is written beside ``out_path`` that lists them as ordinary words and gives
-    stock fairseq the official ids, <mask> included: put it in place of the dict.txt in
-    folders that the official code binarised. Or train on them as they are, labels too, with
-    --task tupe_masked_lm or tupe_sentence_prediction (tasks/tupe_data.py).
+    Outputs and gradients stay the same. The optimizer state and the place in the training data are not kept.
+
+    The dictionary: the official code has three more special symbols than fairseq, <file> <email> <url> (ids 4 to 6).
+    So stock fairseq shifts the id of every word in its dict.txt by 3. From ``dict_path`` (default: dict.txt beside
+    ``in_path``, if it exists) this function writes a dict.txt beside ``out_path``. It lists the three as ordinary
+    words, so that stock fairseq makes the official ids, <mask> included. Use it in place of the dict.txt in folders
+    that the official code binarised. Or train on these folders as they are, labels too, with --task tupe_masked_lm or
+    tupe_sentence_prediction (tasks/tupe_data.py).
 
     Raises ValueError, one line, before anything is written.
     """
@@ -80,7 +81,7 @@ def import_tupe(in_path, out_path, dict_path=None) -> Imported:
     fresh = fill(model, weights, in_path)
     cfg = convert_namespace_to_omegaconf(args)
     with contextlib.ExitStack() as both_or_none:
-        if dictionary is not None:
+        if new_dict is not None and dictionary is not None:
             part = both_or_none.enter_context(whole_file(new_dict))
             with open(part, "w", encoding="utf-8") as file:
                 file.write(dictionary)
@@ -88,7 +89,7 @@ def import_tupe(in_path, out_path, dict_path=None) -> Imported:
     return Imported(args.arch, sum(p.numel() for p in model.parameters()), fresh, new_dict)
 
 
-def refuse_other_checkpoints(path, state):
+def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
     keys = state["model"]
     if f"{STACK}pos.weight" not in keys or f"{STACK}pos_q_linear.weight" not in keys:
         raise ValueError(
@@ -103,20 +104,20 @@ def refuse_other_checkpoints(path, state):
         )
 
 
-def rename(model_state):
+def rename(model_state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     weights = {}
     for key, tensor in model_state.items():
         for old, new in RENAMED.items():
             if key.startswith(STACK + old):
                 key = STACK + new + key.removeprefix(STACK + old)
         weights[key] = tensor
-    # without it fairseq takes a final layer norm for one that was never used, and drops it
+    # without this version number fairseq drops a final layer norm, as one that was never used
     weights[f"{STACK}version"] = torch.tensor([3.0])
     return weights
 
 
-def settings(old, weights):
-    """The settings of a model of these sizes, and of its task."""
+def settings(old: Namespace, weights: dict[str, torch.Tensor]) -> Namespace:
+    """Returns the settings of a model with these weights, and of its task."""
     args = Namespace(**{k: v for k, v in vars(old).items() if k in SAME_SETTINGS})
     relative = f"{STACK}embed_positions.b" in weights
     args.arch = "roberta_tupe_r" if relative else "roberta_tupe_a"
@@ -133,13 +134,13 @@ def settings(old, weights):
     return args
 
 
-def fill(model, weights, path):
-    """Load the weights. Returns the names of a language-model head's parameters that the file
-    has not got, which stay as initialised."""
+def fill(model: Any, weights: dict[str, torch.Tensor], path: str | Path) -> list[str]:
+    """Loads the weights. Returns the parameters of a language-model head that the file lacks and that stay as they
+    were initialised."""
     refuse_heads_without_dense(weights, path)
     refuse_untied_embeddings(weights, path)
     weights[SIGNATURE] = model.state_dict()[SIGNATURE]
-    # fairseq: register the classification heads that the state dict holds
+    # this setting makes fairseq register the classification heads in the state dict
     model.args.load_checkpoint_heads = True
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
@@ -156,7 +157,7 @@ def fill(model, weights, path):
     return [name for name, _ in model.named_parameters() if name in head]
 
 
-def refuse_untied_embeddings(weights, path):
+def refuse_untied_embeddings(weights: dict[str, torch.Tensor], path: str | Path) -> None:
     output = weights.get("decoder.lm_head.weight")
     if output is not None and not torch.equal(output, weights[f"{STACK}embed_tokens.weight"]):
         raise ValueError(
@@ -164,7 +165,7 @@ def refuse_untied_embeddings(weights, path):
         )
 
 
-def refuse_heads_without_dense(weights, path):
+def refuse_heads_without_dense(weights: dict[str, torch.Tensor], path: str | Path) -> None:
     heads = {key.split(".")[1] for key in weights if key.startswith("classification_heads.")}
     for head in heads:
         if f"classification_heads.{head}.dense.weight" not in weights:
@@ -175,9 +176,11 @@ def refuse_heads_without_dense(weights, path):
             )
 
 
-def convert_dictionary(in_path, out_path, dict_path, vocabulary_size):
-    """The path of the new dict.txt, or None without an old one; the text to write there, or
-    None where it stands already."""
+def convert_dictionary(
+    in_path: str | Path, out_path: str | Path, dict_path: str | Path | None, vocabulary_size: int
+) -> tuple[str | None, str | None]:
+    """Returns the path of the new dict.txt (None if there is no old one), and the text to write there (None if the
+    file has this text already)."""
     beside = os.path.join(os.path.dirname(in_path), "dict.txt")
     if dict_path is None and os.path.exists(beside):
         dict_path = beside
@@ -203,9 +206,11 @@ def convert_dictionary(in_path, out_path, dict_path, vocabulary_size):
     return new_path, None
 
 
-def to_stock_dictionary(path):
-    """The text of a dict.txt from which stock fairseq makes the ids that the official code
-    makes from the one at ``path``. One that is such a text already stays as it is."""
+def to_stock_dictionary(path: str | Path) -> str:
+    """Returns the text of a dict.txt from which stock fairseq makes the official ids of the one at ``path``.
+
+    A file that is such a text already stays as it is.
+    """
     with open(path, encoding="utf-8") as file:
         given = [line.rstrip() for line in file]
     if tuple(line.rpartition(" ")[0] for line in given[: len(EXTRA_SPECIALS)]) == EXTRA_SPECIALS:
@@ -214,22 +219,22 @@ def to_stock_dictionary(path):
     seen = set(Dictionary().symbols).union(EXTRA_SPECIALS)
     for line in given:
         word = line.rpartition(" ")[0]
-        # a word that is there already takes a new id in the official code
+        # in the official code a repeated word gets a new id
         lines.append(f"{line} #fairseq:overwrite" if word in seen else line)
         seen.add(word)
     return "".join(f"{line}\n" for line in lines)
 
 
-def read_dictionary(text):
-    """What fairseq's tasks make of a dict.txt with this text."""
+def read_dictionary(text: str) -> Dictionary:
+    """Returns the dictionary that fairseq's tasks make from the text of a dict.txt."""
     dictionary = Dictionary()
     dictionary.add_from_file(io.StringIO(text))
     dictionary.add_symbol("<mask>")
     return dictionary
 
 
-def official_dictionary(path):
-    """The dictionary that the official code's tasks make of the dict.txt at ``path``."""
+def official_dictionary(path: str | Path) -> Dictionary:
+    """Returns the dictionary that the official code's tasks make from the dict.txt at ``path``."""
     dictionary = read_dictionary(to_stock_dictionary(path))
     dictionary.nspecial += len(EXTRA_SPECIALS)
     return dictionary

@@ -1,7 +1,10 @@
 """Start one position encoding from the weights of another (M4M paper, Sec. 3.2)."""
 
 from argparse import Namespace
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
@@ -14,7 +17,7 @@ from ..signature import KEY
 from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save
 
-#: the second before fairseq 0.10
+#: names of the token embeddings; the second is that of fairseq before 0.10
 EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
 
 #: settings that say how large a model is, as fairseq names them
@@ -25,29 +28,31 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass
 class WarmStart:
-    """What ``warm_start`` wrote: shapes by name of the parameters that came from the source,
-    of those that are as new, and of what the source has besides."""
+    """The result of ``warm_start``: shapes by the name of the parameter."""
 
+    #: copied from the source
     kept: Shapes
+    #: newly initialised
     fresh: Shapes
+    #: those of the source that the new model does not use
     left_out: Shapes
     #: the complete settings of the new model
     args: Namespace
 
 
-def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
-    """Write a checkpoint of the architecture ``arch`` that starts from the RoBERTa
-    checkpoint ``in_path``, of stock fairseq or of this package.
+def warm_start(
+    in_path: str | Path, out_path: str | Path, arch: str, positions: dict[str, Any] | None = None, seed: int = 1
+) -> WarmStart:
+    """Writes a checkpoint of the architecture ``arch`` that starts from the RoBERTa checkpoint ``in_path``.
 
-    Every tensor that fits by name and shape is kept, the token embeddings, layers, heads
-    and, between encodings that have a table in common, positions. The rest is what a new
-    model has under ``seed``. Sizes and the other settings are the source's. A position
-    table of another method or of another shape is left out, never converted: learned
-    positions, added to the words, say nothing about TUPE's p or the rows of a relative
-    table. positions: values by the names that ``position_settings`` lists; what is not given
-    is the architecture's default, whatever the source has.
+    The source may be one of stock fairseq or of this package. Every tensor that fits by name and shape is kept: token
+    embeddings, layers, heads and, between encodings that have a table in common, positions. The rest is initialised
+    with ``seed``. Sizes and the other settings are those of the source. A position table of another method or shape
+    is left out, never converted: learned positions, added to the words, say nothing about TUPE's p or the rows of a
+    relative table. positions: values by the names that ``position_settings`` lists; a value that is not given is the
+    architecture's default, whatever the source has.
 
-    Training begins anew: no optimizer state, first epoch, no updates.
+    The training starts from the beginning: no optimizer state, first epoch, no updates.
     Raises ValueError, one line, before anything is written.
     """
     check_paths(in_path, out_path)
@@ -79,19 +84,21 @@ def warm_start(in_path, out_path, arch, positions=None, seed=1) -> WarmStart:
     )
 
 
-def common_tables(old, model):
-    """Whether a parameter of this name means the same in both. Methods call many things a table:
-    one in a layer is common to encodings of which one is the other (m4m and abs_m4m), one of the
-    stack to those that take it from one class (learned and bert_r; TUPE's and bert_ad), a bias b to
-    those with the same kind of rows (t5 and bert_r)."""
+def common_tables(old: Any, model: Any) -> Callable[[str], bool]:
+    """Returns a function that says whether a parameter of this name means the same in both models.
+
+    Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a table of the stack
+    if both inherit it from one class (learned and bert_r; TUPE's and bert_ad), and a bias b if they have the same
+    kind of rows (t5 and bert_r).
+    """
     stack = model.encoder.sentence_encoder
     here = stack.layers[0].self_attn.position_encoding
-    for layer in stack.layers:  # a layer that sees no positions says nothing
+    for layer in stack.layers:  # the first layer that has an encoding
         if here.name == "none":
             here = layer.self_attn.position_encoding
     name = getattr(old, "position_encoding", None) or "learned"  # stock fairseq's
     with torch.random.fork_rng(devices=[]):
-        there = build_layer_part(name, here.dims, **parse_hparams(getattr(old, "position_hparams", None)))
+        there = build_layer_part(name, here.dims, **parse_hparams(getattr(old, "position_hparams", None) or ""))
         stacks = [stack.embed_positions, there.make_stack()]
     origins = [{c for c in type(s).__mro__ if issubclass(c, StackPart) and c is not StackPart} for s in stacks]
     rows = [type(getattr(s, "rows", None) or getattr(s, "buckets", None)) for s in stacks]
@@ -106,20 +113,20 @@ def common_tables(old, model):
     return means_the_same
 
 
-def refuse_unknown_arch(arch):
+def refuse_unknown_arch(arch: str) -> None:
     ours = MODEL_REGISTRY["roberta_relpos"]
     if ARCH_MODEL_REGISTRY.get(arch) is not ours:
         known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is ours)
         raise ValueError(f"--arch {arch} is none of this package's RoBERTa models: {' '.join(known)}")
 
 
-def read(path):
+def read(path: str | Path) -> dict[str, Any]:
     refuse_other_checkpoints(path, load_checkpoint(path))
-    # once more, because fairseq brings its older files up to date only while it reads them
+    # the file is read once more, because fairseq upgrades older files only while it reads them
     return checkpoint_utils.load_checkpoint_to_cpu(path)
 
 
-def refuse_other_checkpoints(path, state):
+def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
     if "decoder.sentence_encoder.pos.weight" in state["model"]:
         raise ValueError(f"{path} is a checkpoint of the official TUPE code: first use `fairseq-relpos import-tupe`")
     if not any(key in state["model"] for key in EMBEDDINGS):
@@ -131,40 +138,43 @@ def refuse_other_checkpoints(path, state):
         )
 
 
-def settings(old, arch, positions):
-    """The source's settings with another architecture's positions."""
-    old = Namespace(**(vars(old) if isinstance(old, Namespace) else OmegaConf.to_container(old)))
-    # a file need not hold what its own architecture would fill in
+def settings(old: Any, arch: str, positions: dict[str, Any]) -> Namespace:
+    """Returns the settings of the source, with the positions of another architecture."""
+    container: Any = vars(old) if isinstance(old, Namespace) else OmegaConf.to_container(old)
+    old = Namespace(**container)
+    # the file may lack settings that its own architecture fills in
     old_arch = getattr(old, "_name", None) or getattr(old, "arch", None)
     ARCH_CONFIG_REGISTRY.get(old_arch, lambda args: None)(old)
     args = {k: v for k, v in vars(old).items() if k not in position_settings()}
     return Namespace(**{**args, **positions, "arch": arch, "_name": arch})
 
 
-def position_settings():
-    """The names of the settings that belong to an encoding."""
+def position_settings() -> set[str]:
+    """Returns the names of the settings that belong to an encoding."""
     args = Namespace()
     flags.set_defaults(args, "none")
     return set(vars(args))
 
 
-def sizes(args):
+def sizes(args: Namespace) -> dict[str, int]:
     return {name: getattr(args, name) for name in SIZES}
 
 
-def sizes_of(arch):
+def sizes_of(arch: str) -> dict[str, int]:
     return sizes(defaults_of(arch))
 
 
-def defaults_of(arch):
+def defaults_of(arch: str) -> Namespace:
     args = Namespace()
     ARCH_CONFIG_REGISTRY[arch](args)
     return args
 
 
-def refuse_other_sizes(path, args):
-    """A base architecture takes any size, as it does with fairseq-train's flags; a larger
-    one's name promises its own."""
+def refuse_other_sizes(path: str | Path, args: Namespace) -> None:
+    """Raises ValueError, one line, if the source does not have the size in the name of the architecture.
+
+    A base architecture takes any size, as it does with fairseq-train's flags; one such as _large promises its own.
+    """
     promised = sizes_of(args.arch)
     if promised not in (sizes(args), sizes_of("roberta")):
         raise ValueError(
@@ -173,18 +183,17 @@ def refuse_other_sizes(path, args):
         )
 
 
-def in_words(sizes):
+def in_words(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sizes.items())
 
 
-def rename(weights, model):
-    """Bring an older fairseq's names up to date, and give ``model`` the classification heads
-    that ``weights`` has."""
+def rename(weights: dict[str, torch.Tensor], model: Any) -> None:
+    """Upgrades the names of an older fairseq in ``weights``, and gives ``model`` the classification heads in them."""
     before = getattr(model.args, "load_checkpoint_heads", False)
     model.args.load_checkpoint_heads = True
     model.upgrade_state_dict(weights)
     model.args.load_checkpoint_heads = before
 
 
-def shapes(tensors) -> Shapes:
+def shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:
     return {key: tuple(tensor.shape) for key, tensor in tensors.items() if not key.endswith(KEY)}
