@@ -6,11 +6,13 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
 from .. import register
 
-#: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``; a module
-#: is imported when its command is called, so that one missing package disables no other
+#: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``. A module is imported when its
+#: command is called, so that a missing package disables no other command
 COMMANDS = {
     "list": ("fairseq_relpos.cli.catalogue", "every position encoding, a line each"),
     "show": ("fairseq_relpos.cli.show", "one encoding: equation, source, hyperparameters"),
@@ -23,23 +25,25 @@ COMMANDS = {
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
-#: those that leave fairseq as it is, or report on one that does not import
+#: commands that do not need fairseq: they leave it as it is, or report why it does not import
 ALONE = ("list", "show", "params", "mends", "path", "doctor")
 
-#: for every command that reads a checkpoint: build whatever is in it
+#: a flag of every command that reads a checkpoint: accept whatever is in the file
 TRUST_FLAG = "--trust-checkpoint"
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments, without the whole usage."""
+    """A parser that says in one line what is wrong with the arguments, without the whole usage."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
 
-def main(argv=None) -> int:
-    """The exit code of the command. Where the reader of a pipe has left (``| head``), that of Unix
-    tools, without a word."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code.
+
+    If the reader of a pipe has closed it (``| head``), that is the exit code of Unix tools, without an error message.
+    """
     try:
         try:
             return run(argv)
@@ -48,7 +52,7 @@ def main(argv=None) -> int:
     except BrokenPipeError:
         if not reader_has_left():
             raise
-        # what is still in the buffer goes nowhere at Python's end, too
+        # Python flushes the buffer once more at its end: into /dev/null
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
@@ -64,10 +68,10 @@ def reader_has_left() -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def run(argv) -> int:
+def run(argv: Sequence[str] | None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if TRUST_FLAG in argv:
-        # only here, because it imports torch
+        # the import is here, because it imports torch
         from ..checkpoints.loading import take_trust_flag
 
         argv = take_trust_flag(argv)
@@ -87,6 +91,6 @@ def run(argv) -> int:
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise
-        message = " ".join(str(error).split())  # what is quoted may have an end of line in it
+        message = " ".join(str(error).split())  # quoted text may contain line breaks
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1

@@ -1,5 +1,6 @@
 """The architectures of each model family, for commands that work without fairseq."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..encodings import ENCODINGS, Dims, check_serves, find
@@ -7,7 +8,7 @@ from ..encodings import ENCODINGS, Dims, check_serves, find
 
 @dataclass(frozen=True)
 class Size:
-    """What fairseq's stock architecture of the same ending has, in each of its stacks."""
+    """The size of fairseq's stock architecture with the same ending, for each of its stacks."""
 
     layers: int
     embed_dim: int
@@ -16,8 +17,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Stack:
+    """An encoder or a decoder of a model family."""
+
     causal: bool
-    #: None: [CLS] is there if the stack is not causal
+    #: whether the input begins with [CLS]; None: if the stack is not causal
     has_cls: bool | None = None
 
 
@@ -41,14 +44,14 @@ FAMILIES = {
 }
 
 
-def serving(name, stacks) -> list[Stack]:
-    """Those of the stacks that can have the encoding; a name that is not known is served by all."""
+def serving(name: str, stacks: Sequence[Stack]) -> list[Stack]:
+    """Returns the stacks that can have the encoding, all of them for an unknown name."""
     causal_only = name in ENCODINGS and find(name).causal_only
     return [stack for stack in stacks if stack.causal or not causal_only]
 
 
-def architectures_of(name):
-    """roberta_NAME, roberta_NAME_large, transformer_NAME, ..."""
+def architectures_of(name: str) -> list[str]:
+    """Returns the architectures of an encoding: roberta_NAME, roberta_NAME_large, transformer_NAME, ..."""
     return [
         f"{family}_{name}{ending}"
         for family, (stacks, sizes) in FAMILIES.items()
@@ -57,8 +60,8 @@ def architectures_of(name):
     ]
 
 
-def find_architecture(arch):
-    """roberta_tupe_r_large -> tupe_r, the stacks that have it, their size"""
+def find_architecture(arch: str) -> tuple[str, list[Stack], Size]:
+    """Returns the encoding of an architecture (roberta_tupe_r_large -> tupe_r), the stacks that have it, their size."""
     for family, (stacks, sizes) in FAMILIES.items():
         for ending, size in sizes.items():
             name = arch.removeprefix(f"{family}_").removesuffix(ending)
@@ -72,15 +75,15 @@ def find_architecture(arch):
     )
 
 
-def bert_base(name, max_len=512) -> Dims:
-    """BERT-base's size, in a stack that can have the encoding."""
+def bert_base(name: str, max_len: int = 512) -> Dims:
+    """Returns the dimensions of BERT-base, in a stack that can have the encoding."""
     return dims_of(*of_bert_base(name), max_len)
 
 
-def of_bert_base(name) -> tuple[Stack, Size]:
+def of_bert_base(name: str) -> tuple[Stack, Size]:
     stacks, sizes = FAMILIES["roberta"]
     return (serving(name, stacks) or [Stack(causal=True)])[0], sizes[""]
 
 
-def dims_of(stack: Stack, size: Size, max_len) -> Dims:
+def dims_of(stack: Stack, size: Size, max_len: int) -> Dims:
     return Dims(size.embed_dim, size.heads, max_len, causal=stack.causal, has_cls=stack.has_cls)

@@ -1,8 +1,8 @@
-"""What an encoding's docstring says, cut up for printing.
+"""The parts of an encoding's docstring, for printing.
 
-Its first paragraph is the equation, then, after several spaces or on a new line, the
-source in parentheses and whatever else has to be known at first sight. A later one may
-begin with "Paper and code:", where the two disagree; one begins with "Cost:".
+The first paragraph is the equation, then, after several spaces or on a new line, the source in parentheses and
+whatever else a reader needs at first sight. A later paragraph may begin with "Paper and code:", where the two
+disagree; one begins with "Cost:".
 """
 
 import inspect
@@ -11,31 +11,34 @@ import re
 TITLES = ("Paper and code", "Cost")
 
 
-def equation_and_source(cls) -> tuple:
-    first = inspect.getdoc(cls).split("\n\n")[0]
-    equation, source = re.split(r"(?:\s{2,}|\n)(?=\()", first, maxsplit=1)
+def equation_and_source(cls: type) -> tuple[str, str]:
+    equation, source = re.split(r"(?:\s{2,}|\n)(?=\()", _paragraphs(cls)[0], maxsplit=1)
     return one_line(equation), one_line(source)
 
 
-def equation(cls) -> str:
+def equation(cls: type) -> str:
     return "   ".join(equation_and_source(cls))
 
 
-def explanation(cls) -> str:
-    """Everything after the first paragraph."""
-    return "\n\n".join(inspect.getdoc(cls).split("\n\n")[1:])
+def explanation(cls: type) -> str:
+    """Returns everything after the first paragraph."""
+    return "\n\n".join(_paragraphs(cls)[1:])
 
 
-def paragraphs(cls) -> dict:
-    """The later paragraphs by what they begin with, those of no title under ""."""
-    found = {"": []}
-    for paragraph in inspect.getdoc(cls).split("\n\n")[1:]:
+def paragraphs(cls: type) -> dict[str, str]:
+    """Returns the later paragraphs by their title, and those without a title under ""."""
+    titled, others = {}, []
+    for paragraph in _paragraphs(cls)[1:]:
         title, colon, text = paragraph.partition(": ")
         if colon and title in TITLES:
-            found[title] = text
+            titled[title] = text
         else:
-            found[""].append(paragraph)
-    return {**found, "": "\n\n".join(found[""])}
+            others.append(paragraph)
+    return {**titled, "": "\n\n".join(others)}
+
+
+def _paragraphs(cls):
+    return inspect.getdoc(cls).split("\n\n")
 
 
 def one_line(text: str) -> str:

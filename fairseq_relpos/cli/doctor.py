@@ -1,12 +1,13 @@
 """`fairseq-relpos doctor`: can `fairseq-train --user-dir fairseq_relpos` run here?
 
-Imports nothing but the standard library until a check asks for more, so that it can report on an
-installation in which torch, fairseq or this very package does not import. In such a case run the
-file itself: `python fairseq_relpos/cli/doctor.py`.
+This file imports only the standard library until a check needs more, so that it can report on an installation in
+which torch, fairseq or this package does not import. In such a case run the file itself:
+`python fairseq_relpos/cli/doctor.py`.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import logging
@@ -17,10 +18,12 @@ import socket
 import sys
 import sysconfig
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 INSTALL_FAIRSEQ = (
@@ -32,7 +35,7 @@ LAUNCHER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found. FAIL: the main job cannot run; warn: something else cannot."""
+    """The result of one check. FAIL: fairseq-train cannot run with the plugin; warn: something else cannot."""
 
     name: str
     status: str  # "ok", "warn" or "FAIL"
@@ -44,43 +47,43 @@ class Check:
         return f"{line}; to do: {self.advice}" if self.advice else line
 
 
-def one_line(error):
+def one_line(error: Exception) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def attempt_import(name):
-    """The module and None, or None and why it does not import."""
+def attempt_import(name: str) -> tuple[Any, Exception | None]:
+    """Imports a module. Returns it and None, or None and the error."""
     try:
         return importlib.import_module(name), None
     except Exception as error:  # a broken installation raises anything
         return None, error
 
 
-def numbers(version):
-    """(2, 13) of "2.13.0+cpu"."""
+def numbers(version: str) -> tuple[int, ...]:
+    """Returns (2, 13) for "2.13.0+cpu"."""
     return tuple(int(n) for n in re.findall(r"\d+", version)[:2])
 
 
-def installed_version(distribution):
+def installed_version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
 
 
-# --- what everything stands on ---
+# --- Python and the libraries ---
 
 
-def check_python():
+def check_python() -> Check:
     version = sys.version.split()[0]
     if sys.version_info < (3, 10):  # noqa: UP036 - somebody may run it with an older one
         return Check("python", "FAIL", version, "use Python 3.10 or newer")
     return Check("python", "ok", f"{version} ({sys.executable})")
 
 
-def check_library(name, oldest, why="", needed=False):
-    """A library that imports and is at least `oldest`; `why` says what fails without it."""
+def check_library(name: str, oldest: str, why: str = "", needed: bool = False) -> Check:
+    """Checks that a library imports and is at least `oldest`; `why` says what fails without it."""
     bad = "FAIL" if needed else "warn"
     install = f"pip install '{name}>={oldest}'" + (f" ({why})" if why else "")
     if find_spec(name) is None:
@@ -88,13 +91,13 @@ def check_library(name, oldest, why="", needed=False):
     module, error = attempt_import(name)
     if error:
         return Check(name, bad, f"does not import: {one_line(error)}", install)
-    version = getattr(module, "__version__", None) or installed_version(name)
+    version = getattr(module, "__version__", None) or installed_version(name) or "unknown"
     if numbers(version) < numbers(oldest):
         return Check(name, bad, f"{version}, which is too old", install)
     return Check(name, "ok", version)
 
 
-def check_torch():
+def check_torch() -> Check:
     check = check_library("torch", "2.4", needed=True)
     if check.status != "ok":
         return check
@@ -108,31 +111,31 @@ def check_torch():
     return Check("torch", "ok", f"{check.found} ({build})")
 
 
-def check_numpy():
+def check_numpy() -> Check:
     return check_library("numpy", "1.24", needed=True)
 
 
-def check_sentencepiece():
+def check_sentencepiece() -> Check:
     return check_library("sentencepiece", "0.1.99", "the recipes build vocabularies with it")
 
 
-def check_sacrebleu():
+def check_sacrebleu() -> Check:
     return check_library("sacrebleu", "2.3", "translation is scored with it")
 
 
-def check_sacremoses():
+def check_sacremoses() -> Check:
     return check_library("sacremoses", "0.1", "the translation recipes tokenise with it")
 
 
-def check_tensorboard():
+def check_tensorboard() -> Check:
     return check_library("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it")
 
 
 # --- fairseq ---
 
 
-def fairseq_distributions():
-    """Such as ["fairseq-fixed 0.12.3.1"] or ["fairseq 0.12.2+3d262bb (git 3d262bb2)"]."""
+def fairseq_distributions() -> list[str]:
+    """Returns a list such as ["fairseq-fixed 0.12.3.1"] or ["fairseq 0.12.2+3d262bb (git 3d262bb2)"]."""
     found = []
     for name in ("fairseq-fixed", "fairseq"):
         version = installed_version(name)
@@ -146,7 +149,7 @@ def fairseq_distributions():
     return found
 
 
-def fairseq_remedy(error):
+def fairseq_remedy(error: Exception) -> str:
     text = str(error)
     if "mutable default" in text:
         return (
@@ -161,12 +164,12 @@ def fairseq_remedy(error):
     return f"pip uninstall -y fairseq fairseq-fixed, then {INSTALL_FAIRSEQ}"
 
 
-def check_fairseq():
+def check_fairseq() -> Check:
     spec = find_spec("fairseq")
     if spec is None:
         return Check("fairseq", "FAIL", "not installed", INSTALL_FAIRSEQ)
     if spec.origin is None:
-        folder = next(iter(spec.submodule_search_locations))
+        folder = next(iter(spec.submodule_search_locations or ["fairseq"]))
         advice = f"run this elsewhere, or install it (pip install -e {folder})"
         return Check("fairseq", "FAIL", f"{folder} is a folder, not the package", advice)
 
@@ -183,7 +186,7 @@ def check_fairseq():
     return Check("fairseq", "ok", found)
 
 
-def check_hydra():
+def check_hydra() -> Check:
     """hydra and omegaconf, at the versions that the installed fairseq asks for."""
     owner = next((n for n in ("fairseq-fixed", "fairseq") if installed_version(n)), None)
     required = (metadata.requires(owner) or []) if owner else []
@@ -192,9 +195,12 @@ def check_hydra():
     for name, module in (("hydra-core", "hydra"), ("omegaconf", "omegaconf")):
         version = installed_version(name)
         _, error = attempt_import(module)
-        if version is None or error:
+        if version is None:
             wrong.append(name)
-            found.append(f"{name} not installed" if version is None else f"{name} {one_line(error)}")
+            found.append(f"{name} not installed")
+        elif error:
+            wrong.append(name)
+            found.append(f"{name} {one_line(error)}")
         else:
             found.append(f"{name} {version}")
             if pins.get(name, version) != version:
@@ -209,8 +215,8 @@ def check_hydra():
 # --- this package ---
 
 
-def check_plugin():
-    """Importing the package must give fairseq a `roberta_NAME` for every encoding."""
+def check_plugin() -> Check:
+    """Checks that importing the package gives fairseq a `roberta_NAME` for every encoding."""
     encodings, error = attempt_import("fairseq_relpos.encodings")
     if error:
         advice = "mend the FAIL above, or pip install this package again"
@@ -230,7 +236,7 @@ def check_plugin():
     return Check("plugin", "ok", f"{version}, {len(names)} encodings as --arch roberta_NAME")
 
 
-def check_command():
+def check_command() -> Check:
     path = shutil.which("fairseq-train")
     advice = "source .venv/bin/activate, or python -m fairseq_cli.train in place of fairseq-train"
     if path is None:
@@ -241,8 +247,8 @@ def check_command():
     return Check("fairseq-train", "ok", path)
 
 
-def check_user_dir(package=PACKAGE):
-    """fairseq looks for a bare name in the current folder, then beside fairseq itself."""
+def check_user_dir(package: Path = PACKAGE) -> Check:
+    """Checks `--user-dir fairseq_relpos`: fairseq looks in the current folder, then beside fairseq itself."""
     here = Path("fairseq_relpos")
     if here.exists() and here.resolve() != package:
         advice = f"run in another folder, or give --user-dir {here.resolve()} and install that one"
@@ -254,13 +260,13 @@ def check_user_dir(package=PACKAGE):
     return Check("--user-dir", "ok", f"{package} (the bare name does not work in this folder)")
 
 
-# --- speed: nothing here stops the main job, except a GPU that this torch cannot serve ---
+# --- speed: only a GPU that this torch cannot serve stops fairseq-train ---
 
 
-def torch_serves(arch_list, major, minor):
+def torch_serves(arch_list: list[str], major: int, minor: int) -> bool:
     """Whether a build with kernels for `arch_list` (sm_80, compute_90, ...) runs on sm_<major><minor>."""
     for arch in arch_list:
-        kind, digits = re.match(r"(\w+?)_(\d+)", arch).groups()
+        kind, digits = re.findall(r"(\w+?)_(\d+)", arch)[0]
         built = divmod(int(digits), 10)
         if kind == "compute" and built <= (major, minor):
             return True
@@ -269,7 +275,7 @@ def torch_serves(arch_list, major, minor):
     return False
 
 
-def check_gpu():
+def check_gpu() -> Check:
     torch, error = attempt_import("torch")
     if error:
         return Check("GPU", "warn", "not looked for: torch does not import")
@@ -286,7 +292,7 @@ def check_gpu():
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         devices.append(f"{torch.cuda.get_device_name(index)} (sm_{major}{minor})")
-        # ROCm names its architectures otherwise (gfx90a) and refuses by itself.
+        # ROCm has other names for architectures (gfx90a) and raises an error by itself.
         if torch.version.cuda and not torch_serves(torch.cuda.get_arch_list(), major, minor):
             not_served.append((major, minor))
     found = ", ".join(f"{devices.count(d)} x {d}" for d in dict.fromkeys(devices))
@@ -299,7 +305,7 @@ def check_gpu():
     return Check("GPU", "ok", found)
 
 
-def check_apex():
+def check_apex() -> Check:
     spec = find_spec("apex")
     if spec is None:
         return Check("apex", "ok", "not installed (optional: faster Adam and LayerNorm on a GPU)")
@@ -317,8 +323,8 @@ def check_apex():
     return Check("apex", "ok", "NVIDIA's")
 
 
-def check_fused():
-    """Whose Adam and LayerNorm a training gets."""
+def check_fused() -> Check:
+    """Says whose Adam and LayerNorm a training uses."""
     torch, error = attempt_import("torch")
     adam, no_adam = attempt_import("fairseq.optim.fused_adam")
     norm, no_norm = attempt_import("fairseq.modules.layer_norm")
@@ -336,12 +342,12 @@ def check_fused():
     return Check("fused kernels", "ok", found)
 
 
-def gpu_for_triton():
+def gpu_for_triton() -> bool:
     torch, _ = attempt_import("torch")
     return torch is not None and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
 
 
-def check_triton():
+def check_triton() -> Check:
     if find_spec("triton") is None:
         return Check(
             "triton",
@@ -356,7 +362,7 @@ def check_triton():
     return Check("triton", "ok", module.__version__)
 
 
-def check_compiler():
+def check_compiler() -> Check:
     compiler = os.environ.get("CXX", "c++")
     header = Path(sysconfig.get_path("include"), "Python.h")
     if shutil.which(compiler) is None:
@@ -368,8 +374,8 @@ def check_compiler():
     return Check("compiler", "ok", f"{shutil.which(compiler)}, {header}")
 
 
-def check_gates():
-    """Which form of m3's product a CPU gets: compiled here and now, if it has not been before."""
+def check_gates() -> Check:
+    """Says which form of m3's product a CPU uses. The check compiles it if that has not been done before."""
     name = "gates"
     compiled, error = attempt_import("fairseq_relpos.gated.compiled")
     if error:
@@ -386,7 +392,7 @@ def check_gates():
 # --- more than one process ---
 
 
-def check_collectives():
+def check_collectives() -> Check:
     torch, error = attempt_import("torch")
     if error:
         return Check("collectives", "warn", "not looked for: torch does not import")
@@ -400,8 +406,8 @@ def check_collectives():
     return Check("collectives", "ok" if have else "warn", found)
 
 
-def check_distributed(environ=os.environ):
-    """Do the variables of torchrun or Slurm make sense together? Else ranks train alone."""
+def check_distributed(environ: Mapping[str, str] = os.environ) -> Check:
+    """Checks that the variables of torchrun or Slurm fit together; otherwise ranks train alone."""
     name = "launcher"
     given = [v for v in LAUNCHER_VARIABLES if v in environ]
     if not given:
@@ -430,14 +436,14 @@ def check_distributed(environ=os.environ):
     return Check(name, "ok", shown)
 
 
-def host_name_is_loopback():
+def host_name_is_loopback() -> bool:
     try:
         return socket.gethostbyname(socket.gethostname()).startswith("127.")
     except OSError:
         return False
 
 
-def check_slurm(environ):
+def check_slurm(environ: Mapping[str, str]) -> Check:
     name = "launcher"
     if "SLURM_JOB_ID" not in environ:
         return Check(name, "ok", "none: fairseq starts one process per GPU")
@@ -478,12 +484,12 @@ CHECKS = (
 )
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit status: 0 if fairseq-train can run with the plugin, 1 if not."
 
 
-def run(args=None):
-    # What libraries log and warn while they are imported would break up the list.
+def run(args: argparse.Namespace | None = None) -> int:
+    # Log lines and warnings of libraries would break up the list.
     logging.disable(logging.WARNING)
     failures = 0
     with warnings.catch_warnings():
@@ -491,7 +497,7 @@ def run(args=None):
         for check in CHECKS:
             try:
                 result = check()
-            except Exception as error:  # whatever is wrong here, the other checks still count
+            except Exception as error:  # the other checks still run
                 result = Check(check.__name__.removeprefix("check_"), "FAIL", one_line(error))
             failures += result.status == "FAIL"
             print(result, flush=True)
@@ -505,6 +511,6 @@ def run(args=None):
 
 
 if __name__ == "__main__":
-    # Otherwise the modules beside this file could pass for installed libraries.
+    # Otherwise Python could import the modules beside this file as installed libraries.
     sys.path[0] = str(PACKAGE.parent)
     sys.exit(run())

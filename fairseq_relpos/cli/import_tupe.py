@@ -1,7 +1,9 @@
 """`fairseq-relpos import-tupe IN OUT`: a checkpoint of the official TUPE code for fairseq 0.12."""
 
+import argparse
 
-def add_arguments(parser):
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="checkpoint that the official TUPE code saved")
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
     parser.add_argument(
@@ -12,7 +14,7 @@ def add_arguments(parser):
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     from ..checkpoints.tupe import import_tupe
 
     done = import_tupe(args.input, args.output, args.dict)

@@ -1,13 +1,15 @@
 """``fairseq-relpos mends``."""
 
+import argparse
+
 from ..mends.catalogue import FLAG, KINDS, MENDS, VARIABLE, on
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     width = max(len(mend.name) for mend in MENDS)
     for kind, meaning in KINDS.items():
         print(f"{kind}: {meaning}")

@@ -1,13 +1,16 @@
 """``fairseq-relpos params``: parameters that each encoding adds to a model."""
 
+import argparse
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from ..encodings import ENCODINGS, build, names_for
-from .architectures import architectures_of, dims_of, find_architecture, of_bert_base
+from .architectures import Size, Stack, architectures_of, dims_of, find_architecture, of_bert_base
 
-#: what the papers print for BERT-base with 512 positions: paper, encoding, its
-#: hyperparameters as the paper has it, the paper's figure, and where it counts differently
-PAPERS = [
+#: what the papers print for BERT-base with 512 positions: paper, encoding, its hyperparameters in the paper, the
+#: paper's number, and why the number differs from ours
+PAPERS: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("M4M Table 5", "learned", {}, 393_216, "fairseq's table has two rows more, up to the pad"),
     ("M4M Table 5", "shaw", {}, 785_664, ""),
     ("M4M Table 5", "t5_nob", {"heads": "shared", "per_layer": True}, 12_276, '"Raffel"'),
@@ -24,7 +27,7 @@ PAPERS = [
 ]
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         help="such as roberta_tupe_r_large or transformer_t5_wmt_en_de; without it, "
@@ -36,7 +39,7 @@ def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     if args.max_positions < 2:
         raise ValueError(f"--max-positions {args.max_positions}: a length in tokens, 2 or more")
     archs = (
@@ -64,8 +67,8 @@ def run(args):
     return 0
 
 
-def print_papers():
-    """Ours beside the papers' figures."""
+def print_papers() -> None:
+    """Prints our numbers beside those of the papers."""
     print("\nThe papers' figures (BERT-base, 512 positions, whole model):")
     for paper, name, hparams, theirs, note in PAPERS:
         ours = count(f"roberta_{name}", 512, **hparams)["model"]
@@ -74,22 +77,22 @@ def print_papers():
         print(f"{paper:14} {setting:36} {theirs:>10,}   ours {ours:>10,}{differs}")
 
 
-def count(arch, max_positions, **hparams):
-    """layer: a layer of each stack that has the encoding."""
+def count(arch: str, max_positions: int, **hparams: Any) -> dict[str, int]:
+    """Counts the parameters of an architecture. layer: one layer of each stack that has the encoding, together."""
     return count_in(*find_architecture(arch), max_positions, **hparams)
 
 
-def count_at_bert_base(name, max_positions=512, **hparams):
-    """In one stack of BERT-base's size, a causal one where the encoding serves no other."""
+def count_at_bert_base(name: str, max_positions: int = 512, **hparams: Any) -> dict[str, int]:
+    """Counts in one stack of BERT-base's size, which is causal only if the encoding serves no other."""
     stack, size = of_bert_base(name)
     return count_in(name, [stack], size, max_positions, **hparams)
 
 
-def count_in(name, stacks, size, max_positions, **hparams):
+def count_in(name: str, stacks: Sequence[Stack], size: Size, max_positions: int, **hparams: Any) -> dict[str, int]:
     counts = {"stack": 0, "layer": 0}
     for one in stacks:
         encoding = build(name, dims_of(one, size, max_positions), **hparams)
-        of_stack = sum(p.numel() for p in encoding.stack.parameters())
+        of_stack = sum(p.numel() for p in encoding.stack.parameters()) if encoding.stack is not None else 0
         of_layer = sum(p.numel() for p in encoding.parameters()) - of_stack
         if encoding.per_layer:
             of_stack, of_layer = 0, of_stack + of_layer

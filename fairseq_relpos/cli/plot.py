@@ -1,8 +1,12 @@
 """``fairseq-relpos plot KIND ...``."""
 
+import argparse
+from typing import Any
+
 from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses
 
-KINDS = {
+#: kind -> (module or class with ``add_arguments`` and ``run``, summary)
+KINDS: dict[str, tuple[Any, str]] = {
     "attention": (attention_plot, "attention probabilities on a text, a heat map for each head"),
     "bias": (bias_plot, "the position bias of a checkpoint, a heat map for each head"),
     "curve": (encoding_plots.Curve, "bias or gain of each head against the relative position"),
@@ -13,7 +17,7 @@ KINDS = {
 }
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     endings = " or ".join(figures.FORMATS)
     for name, (module, summary) in KINDS.items():
@@ -28,6 +32,6 @@ def add_arguments(parser):
         kind.set_defaults(run_kind=module.run)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int | None:
     figures.picture_path(args.output)  # before a model is loaded
     return args.run_kind(args)

@@ -1,16 +1,19 @@
 """``fairseq-relpos show NAME``."""
 
+import argparse
+from collections.abc import Sequence
+
 from ..encodings import accepted_values, build, find, hyperparameters, to_text
-from ..references import papers_of
+from ..references import Paper, papers_of
 from .architectures import architectures_of, bert_base
 from .docstrings import equation, explanation
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="an encoding; `fairseq-relpos list` has them all")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     cls = find(args.name)
     print(f"{args.name}\n\n  {equation(cls)}\n")
     for line in explanation(cls).splitlines():
@@ -30,8 +33,8 @@ def run(args):
     return 0
 
 
-def print_papers(papers):
-    """Title, authors, year and link of each, and what its abbreviations stand for."""
+def print_papers(papers: Sequence[Paper]) -> None:
+    """Prints title, authors, year and link of each paper, and what its abbreviations stand for."""
     if papers:
         print("\nPapers:" if len(papers) > 1 else "\nPaper:")
     for paper in papers:

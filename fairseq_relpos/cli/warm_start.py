@@ -1,11 +1,14 @@
 """`fairseq-relpos warm-start IN OUT --arch A`: a new encoding in a trained RoBERTa."""
 
+import argparse
 import re
 from collections import Counter
+from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     from .. import flags
 
     parser.add_argument("input", metavar="IN", help="RoBERTa checkpoint of fairseq or this package")
@@ -15,7 +18,7 @@ def add_arguments(parser):
     flags.add_flags(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
     from ..checkpoints.warm_start import position_settings, warm_start
 
     given = {name: getattr(args, name) for name in position_settings()}
@@ -29,15 +32,16 @@ def run(args):
     return 0
 
 
-def show(what, shapes):
-    """One line for all layers' tensors of one name."""
+def show(what: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Prints one line for the tensors of one name in all layers."""
     print(f"{what}: {sum(map(prod, shapes.values())):,} numbers; tensors: {len(shapes)}")
     lines = Counter((re.sub(r"\.layers\.\d+\.", ".layers.*.", k), v) for k, v in shapes.items())
     for (name, shape), count in lines.items():
         print(f"  {name} [{', '.join(map(str, shape))}]{f', {count} times' if count > 1 else ''}")
 
 
-def train_flags(path, settings, given):
+def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
+    """Yields the flags of fairseq-train that continue from the new checkpoint."""
     from ..checkpoints.warm_start import SIZES, defaults_of
 
     yield f"--arch {settings.arch}"
@@ -57,5 +61,5 @@ def train_flags(path, settings, given):
     yield flag("finetune_from_model", path)
 
 
-def flag(name, value):
+def flag(name: str, value: Any) -> str:
     return f"--{name.replace('_', '-')} {value}"
