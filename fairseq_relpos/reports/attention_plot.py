@@ -1,23 +1,26 @@
 """``fairseq-relpos plot attention``: where each head of a trained model looks in a text."""
 
+import argparse
 import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ..encodings import StackPart
 from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
 
-#: what a sentencepiece model beside dict.txt is called: by fairseq's hub, by our recipes
+#: names of a sentencepiece model beside dict.txt: in fairseq's hub, in the project's recipes
 SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spm.model")
 MASK = "<mask>"
 INCHES_A_TOKEN = 0.15
 LARGEST_INCHES = 120
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     parser.add_argument("--text", required=True, help="what the model reads; <mask> stands for a hidden word")
     parser.add_argument(
@@ -35,7 +38,7 @@ def add_arguments(parser):
     parser.add_argument("--heads", default="all", metavar="1,2,..", help="default: all")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     model, settings, task = load_model(args.checkpoint, args.data)
     name = encoding_name(settings, args.checkpoint)
     which, stack = choose_stack(model, args.stack)
@@ -54,20 +57,21 @@ def run(args):
 
 @dataclass
 class Tokens:
-    """A text as a stack reads it: ids [1, T], what to write beside them, and the pieces that
-    the dictionary has not got."""
+    """A text as a stack reads it: ids [1, T], their labels in the plot, and the pieces that the dictionary lacks."""
 
     ids_1T: torch.Tensor
     labels: list[str]
     unknown: list[str]
 
 
-def read(model, task, which, text, target, pieces_of):
-    """What the stack to look at reads, and the keywords that its forward needs beside."""
+def read(
+    model: Any, task: Any, which: str, text: str, target: str | None, pieces_of: Callable[[str], list[str]]
+) -> tuple[Tokens, dict[str, Any]]:
+    """Returns the tokens that the stack reads, and the other keyword arguments of its forward."""
     begin, end = task.source_dictionary.bos_word, task.source_dictionary.eos_word
     if hasattr(model, "encoder"):
         _, encoder = choose_stack(model, "encoder")
-        # stock fairseq's positions, in a stack that --position-stacks leaves alone, know of no [CLS]
+        # a stack with stock fairseq's positions (--position-stacks) has no [CLS]
         has_cls = isinstance(encoder.embed_positions, StackPart) and encoder.embed_positions.dims.has_cls
         if getattr(model, "project_values", None) is not None:
             raise ValueError("this model reads vectors of numbers, no symbols, so there is no text to show")
@@ -90,8 +94,10 @@ def read(model, task, which, text, target, pieces_of):
     return tokens("--text", text, task.source_dictionary, pieces_of, [end], []), {}
 
 
-def tokens(flag, text, dictionary, pieces_of, before, after) -> Tokens:
-    """The text's pieces between those that the model expects around them."""
+def tokens(
+    flag: str, text: str, dictionary: Any, pieces_of: Callable[[str], list[str]], before: list[str], after: list[str]
+) -> Tokens:
+    """Returns the pieces of the text, between those that the model expects before and after them."""
     pieces = []
     for part in text.split(MASK):
         pieces += [*pieces_of(part), MASK]
@@ -105,13 +111,13 @@ def tokens(flag, text, dictionary, pieces_of, before, after) -> Tokens:
             f"{flag}: nothing of it is in the dictionary, it begins with {unknown[0]!r}; if the "
             "model reads sentencepiece's pieces, name its model with --sentencepiece-model FILE"
         )
-    # sentencepiece's mark of a word's beginning hangs below the line
+    # sentencepiece's mark for the beginning of a word goes below the line
     labels = [dictionary[index].replace("\u2581", "_") for index in ids]
     return Tokens(torch.tensor([ids]), labels, unknown)
 
 
-def splitter(model_path, data):
-    """Text -> pieces."""
+def splitter(model_path: str | None, data: str | Path) -> Callable[[str], list[str]]:
+    """Returns the function that splits a text into pieces: sentencepiece's model, or else at spaces."""
     if model_path is None:
         folder = str(data).split(os.pathsep)[0]
         beside = (os.path.join(folder, name) for name in SENTENCEPIECE_MODELS)
@@ -130,10 +136,10 @@ def splitter(model_path, data):
 
 
 @torch.no_grad()
-def attention_weights(stack, ids_1T, **others) -> torch.Tensor:
-    """Probabilities [N, H, T, T] of one forward pass: row i is what query i looks at.
+def attention_weights(stack: Any, ids_1T: torch.Tensor, **others: Any) -> torch.Tensor:
+    """Returns the attention probabilities [N, H, T, T] of one forward pass: row i is what query i looks at.
 
-    Layers ask their attention for no weights, which is faster; hooks ask in their place.
+    Layers do not ask their attention for weights, which is faster; forward hooks ask instead.
     """
     per_layer = []
 
@@ -155,8 +161,8 @@ def attention_weights(stack, ids_1T, **others) -> torch.Tensor:
     return torch.stack(per_layer)
 
 
-def numbers(flag, text, count) -> list[int]:
-    """ "all" or "1,2" -> indices from 0."""
+def numbers(flag: str, text: str, count: int) -> list[int]:
+    """Returns the indices, from 0, of "all" or "1,2"."""
     if text == "all":
         return list(range(count))
     chosen = [int(part) - 1 for part in text.split(",") if part.isdigit()]
@@ -165,8 +171,15 @@ def numbers(flag, text, count) -> list[int]:
     return chosen
 
 
-def plot(weights_NHTT, labels, layers, heads, title, path) -> Path:
-    """A row of panels for each layer, a column for each head, all on one colour scale."""
+def plot(
+    weights_NHTT: torch.Tensor,
+    labels: Sequence[str],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    title: str,
+    path: str | Path,
+) -> Path:
+    """Plots a row of panels for each layer and a column for each head, all with the same colour scale."""
     from .figures import SHARE, new_figure, save
 
     side = max(2.4, 0.6 + INCHES_A_TOKEN * len(labels))
@@ -183,7 +196,7 @@ def plot(weights_NHTT, labels, layers, heads, title, path) -> Path:
             weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest, interpolation="nearest"
         )
         panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
-        # a $ in a text is no formula
+        # a $ in the text must not begin a formula
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
         panel.tick_params(axis="x", rotation=90)

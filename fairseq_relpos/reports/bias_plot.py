@@ -1,6 +1,8 @@
-"""``fairseq-relpos plot bias``: the position bias of a checkpoint, a heat map a head."""
+"""``fairseq-relpos plot bias``: the position bias of a checkpoint, one heat map per head."""
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +14,14 @@ from .checkpoint import STACKS, add_unread_data, choose_stack, encoding_name, lo
 HEADS_A_ROW = 4
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     add_unread_data(parser)
     parser.add_argument("--length", type=int, metavar="T", help="draw T positions (default: as many as in training)")
     parser.add_argument("--stack", choices=STACKS, help="whose bias (default: the encoder's if there is one)")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     model, settings, updates = load_positions(args.checkpoint)
     name = encoding_name(settings, args.checkpoint)
     chosen, stack = choose_stack(model, args.stack)
@@ -44,10 +46,9 @@ def run(args):
 
 
 @torch.no_grad()
-def position_biases(stack, length):
-    """Title -> additive bias [H, T, S]: one of the whole stack (title ""), or one for each
-    layer that has its own; empty where an encoding has none. Nothing is drawn by chance: a
-    stack that is being trained gives its bias without dropout."""
+def position_biases(stack: Any, length: int) -> dict[str, torch.Tensor]:
+    """Returns additive biases [H, T, S] by title: one of the whole stack (title ""), or one for each layer that has
+    its own; none for an encoding without a bias. A stack in training mode gives its bias without dropout."""
     parts = {"": stack.embed_positions}
     for number, layer in enumerate(stack.layers, 1):
         parts[f"layer {number}"] = layer.self_attn.position_encoding.stack
@@ -61,13 +62,17 @@ def position_biases(stack, length):
         shared = part.evaluate(Positions.of(length, length, device=next(stack.parameters()).device))
         part.train(training)
         if isinstance(shared, Bias):
-            biases[title] = shared.dense(length, length).bias[0]
+            bias_BHTS = shared.dense(length, length).bias
+            assert bias_BHTS is not None
+            biases[title] = bias_BHTS[0]
     return biases
 
 
-def mosaic(bias_HTS) -> np.ndarray:
-    """[height, width, 3] of bytes: the heads side by side, one point for each pair of positions, on
-    a colour scale that is white at 0 and darkest at the largest absolute value."""
+def mosaic(bias_HTS: torch.Tensor) -> np.ndarray:
+    """Returns a picture, bytes [height, width, 3]: the heads side by side, one point for each pair of positions.
+
+    The colour is white at 0 and darkest at the largest absolute value.
+    """
     from .figures import HEAT
 
     values = bias_HTS.float().cpu()
@@ -83,9 +88,11 @@ def mosaic(bias_HTS) -> np.ndarray:
     return grid.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)
 
 
-def plot(biases, model, path) -> Path:
-    """A heat map for each head of each bias, all on one colour scale that is white at 0. model: what
-    the title names."""
+def plot(biases: dict[str, torch.Tensor], model: Any, path: str | Path) -> Path:
+    """Plots a heat map for each head of each bias, all with the same colour scale, which is white at 0.
+
+    model: the name in the title.
+    """
     from .figures import HEAT, new_figure, save
 
     heads = next(iter(biases.values())).size(0)

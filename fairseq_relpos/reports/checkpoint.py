@@ -1,29 +1,30 @@
-"""A trained model back from its checkpoint, with its task."""
+"""Loading a trained model from its checkpoint, with its task."""
 
 import argparse
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from ..encodings import StackPart
 
 STACKS = ("encoder", "decoder")
 
 
-def load_model(path, data=None, seed=None):
-    """The model (in eval mode), its saved settings and its task.
+def load_model(path: str | Path, data: str | Path | None = None, seed: int | None = None) -> tuple[Any, Any, Any]:
+    """Loads a model (in eval mode), its saved settings and its task.
 
-    data: binarised text with dict.txt, in place of the one in the checkpoint, which may lie
-    elsewhere on this machine. seed: of the masks, in place of the training's.
+    data: a folder with binarised text and dict.txt, in place of the one named in the checkpoint, which may be
+    somewhere else on this machine. seed: the seed of the masks, in place of the training's.
     """
     from fairseq import checkpoint_utils
 
     from ..mends.wrong_input.data import MissingData
 
     refuse_missing(path)
-    # the plugin is imported already, from here; the checkpoint's own path may be another machine's
-    # and so may the backend that it was trained with
-    overrides = {"user_dir": None, "attention_backend": "auto"}
+    # the plugin is imported already; the checkpoint's path of it, and its backend, may be those of another machine
+    overrides: dict[str, Any] = {"user_dir": None, "attention_backend": "auto"}
     if data is not None:
         overrides["data"] = data
     if seed is not None:
@@ -39,9 +40,11 @@ def load_model(path, data=None, seed=None):
     return models[0].eval(), settings, task
 
 
-def load_positions(path):
-    """The model (in eval mode), its saved settings and its number of updates, of the file alone: for
-    looking at positions, which need no words and so no data."""
+def load_positions(path: str | Path) -> tuple[Any, Any, int]:
+    """Loads a model (in eval mode), its saved settings and its number of updates from the file alone.
+
+    Plots of positions need no words, and so no data.
+    """
     from fairseq import checkpoint_utils
     from fairseq.models import build_model
 
@@ -50,7 +53,7 @@ def load_positions(path):
     refuse_missing(path)
     state = checkpoint_utils.load_checkpoint_to_cpu(path)
     settings, weights = state["cfg"], state["model"]
-    encoding_name(settings, path)  # other models may need more of their task
+    encoding_name(settings, path)  # refuses other models, which may need more of their task
     task = SimpleNamespace(channels=None, num_labels=None)
     for key, tensor in weights.items():
         # a RoBERTa wraps its encoder; those of sequences end with a projection
@@ -67,13 +70,13 @@ def load_positions(path):
     return model.eval(), settings, state["optimizer_history"][-1]["num_updates"]
 
 
-def refuse_missing(path):
+def refuse_missing(path: str | Path) -> None:
     if not os.path.isfile(path):
         raise ValueError(f"no checkpoint {path}: give a .pt file that fairseq-train saved")
 
 
-def choose_stack(model, wanted=None):
-    """(name, encoder or decoder): the wanted one, else the encoder, else the only one."""
+def choose_stack(model: Any, wanted: str | None = None) -> tuple[str, Any]:
+    """Returns the name and the stack: the wanted one, or else the encoder, or else the only one."""
     stacks = {name: getattr(model, name) for name in STACKS if hasattr(model, name)}
     # RoBERTa wraps its transformer
     stacks = {name: getattr(stack, "sentence_encoder", stack) for name, stack in stacks.items()}
@@ -83,8 +86,8 @@ def choose_stack(model, wanted=None):
     return name, stacks[name]
 
 
-def refuse_stock_stack(stack, name, path):
-    """--position-stacks can leave one to fairseq."""
+def refuse_stock_stack(stack: Any, name: str, path: str | Path) -> None:
+    """Raises ValueError if the stack is stock fairseq's, which --position-stacks allows."""
     if not isinstance(stack.embed_positions, StackPart):
         raise ValueError(
             f"the {name} of {path} is stock fairseq, without a position encoding of this package: "
@@ -92,8 +95,8 @@ def refuse_stock_stack(stack, name, path):
         )
 
 
-def encoding_name(settings, path):
-    """What the model was trained with, for titles."""
+def encoding_name(settings: Any, path: str | Path) -> str:
+    """Returns the encoding that the model was trained with. Raises ValueError for a model of stock fairseq."""
     name = getattr(settings.model, "position_encoding", None)
     if name is None:
         raise ValueError(
@@ -103,6 +106,6 @@ def encoding_name(settings, path):
     return name
 
 
-def add_unread_data(parser):
-    """--data of commands that once needed it: accepted, so that nobody's script fails."""
+def add_unread_data(parser: argparse.ArgumentParser) -> None:
+    """Adds --data to commands that once needed it and now ignore it, so that old scripts still work."""
     parser.add_argument("--data", help=argparse.SUPPRESS)

@@ -1,11 +1,12 @@
-"""``fairseq-relpos plot curve|buckets|prior-matrix|distance``: what an encoding's functions
-look like, as in the papers' figures."""
+"""``fairseq-relpos plot curve|buckets|prior-matrix|distance``: the functions in an encoding, as in the papers."""
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ..encodings import Dims, build, find, names_for
+from ..encodings import Dims, PositionEncoding, StackPart, build, find, names_for
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
 from ..flags import hparams, named
 from ..positions import Positions
@@ -17,22 +18,22 @@ from .figures import HEAT, line_colours, new_figure, save
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
 
 
-def add_reach(parser, default):
+def add_reach(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
         "--reach", type=int, default=default, metavar="K", help="largest distance in tokens (default: %(default)s)"
     )
 
 
-def check_at_least(smallest, flag, value, what):
+def check_at_least(smallest: int, flag: str, value: int, what: str) -> None:
     if value < smallest:
         raise ValueError(f"{flag} {value}: {what}, {smallest} or more")
 
 
 class Curve:
-    """Bias or gain of each head against the relative position (AT5 Figure 4)."""
+    """The plot of each head's bias or gain against the relative position (AT5 Figure 4)."""
 
     @staticmethod
-    def add_arguments(parser):
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "what", metavar="NAME|CHECKPOINT", help="an encoding as it is initialised, or a trained model"
         )
@@ -47,7 +48,7 @@ class Curve:
         add_reach(parser, 64)
 
     @staticmethod
-    def run(args):
+    def run(args: argparse.Namespace) -> None:
         length = args.reach + 1
         check_at_least(1, "--reach", args.reach, "a distance in tokens")
         check_at_least(1, "--heads", args.heads, "a number of heads")
@@ -70,12 +71,13 @@ class Curve:
                 with named("--position-hparams"):
                     encoding = build(name, dims, **given)
             part = encoding.stack
-        values_HL, label = row_values(encoding, part, length)
-        if values_HL is None:
+        curves = row_values(encoding, part, length)
+        if curves is None:
             raise ValueError(
                 f"{name} is no function of the relative position alone, so it has no "
                 "curve; `plot bias` shows a bias that depends on both positions"
             )
+        values_HL, label = curves
         figure, (panel,) = new_figure(width=6)
         offsets = torch.arange(-args.reach, args.reach + 1)
         for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
@@ -88,8 +90,8 @@ class Curve:
         print(f"plot: {save(figure, args.output)}")
 
 
-def layer_of(stack, number):
-    """(the encoding of layer ``number``, from 1, or of the first that has positions; its number)."""
+def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
+    """Returns the encoding of layer ``number``, from 1, or of the first that has positions, and its number."""
     encodings = [layer.self_attn.position_encoding for layer in stack.layers]
     if number is None:
         number = next((n for n, encoding in enumerate(encodings, 1) if encoding.name != "none"), 1)
@@ -99,8 +101,11 @@ def layer_of(stack, number):
 
 
 @torch.no_grad()
-def row_values(encoding, part, length):
-    """[1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what it is; or None."""
+def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tuple[torch.Tensor, str] | None:
+    """Returns the values [1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what they are.
+
+    It returns None for an encoding that is no function of j - i.
+    """
     pos = Positions.of(length, length)
     part.check_length(length)
     pos.shared = part.evaluate(pos)
@@ -112,18 +117,18 @@ def row_values(encoding, part, length):
     if terms.is_additive_bias and terms.bias_row is not None and terms.bias is None:
         row_HL = over_offsets(terms.bias_row, terms.rows, length, length)
         return row_HL, "bias added to the logit (nats)"
-    return None, None
+    return None
 
 
 class Buckets:
-    """The bucket functions of T5 and AT5 (AT5 Figure 3)."""
+    """The plot of the bucket functions of T5 and AT5 (AT5 Figure 3)."""
 
     @staticmethod
-    def add_arguments(parser):
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_reach(parser, 160)
 
     @staticmethod
-    def run(args):
+    def run(args: argparse.Namespace) -> None:
         check_at_least(1, "--reach", args.reach, "a distance in tokens")
         distances = torch.arange(args.reach + 1)
         figure, (t5, at5) = new_figure(columns=2)
@@ -144,20 +149,20 @@ class Buckets:
 
 
 class PriorMatrix:
-    """The fixed matrix R of Transformer-XL and GCDF (LFHC/GCDF Figure 2)."""
+    """The plot of the fixed matrix R of Transformer-XL and GCDF (LFHC/GCDF Figure 2)."""
 
     @staticmethod
-    def add_arguments(parser):
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--dim", type=int, default=256, metavar="E", help="of the model (default: %(default)s)")
         add_reach(parser, 128)
 
     @staticmethod
-    def check(args):
+    def check(args: argparse.Namespace) -> None:
         check_at_least(1, "--reach", args.reach, "a distance in tokens")
         check_at_least(2, "--dim", args.dim, "the model's dimension")
 
     @staticmethod
-    def run(args):
+    def run(args: argparse.Namespace) -> None:
         PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
@@ -173,15 +178,17 @@ class PriorMatrix:
 
 
 class Distance:
-    """phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6): Property 1 wants it to
-    fall with i, Property 2 to grow with k, ever less."""
+    """The plot of phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6).
+
+    It should fall with i (Property 1), and grow with k, more and more slowly (Property 2).
+    """
 
     @staticmethod
-    def add_arguments(parser):
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
         PriorMatrix.add_arguments(parser)
 
     @staticmethod
-    def run(args):
+    def run(args: argparse.Namespace) -> None:
         PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):

@@ -1,6 +1,7 @@
-"""How every picture of the project looks; drawn without a display."""
+"""The style of every picture of the project, drawn without a display."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -11,37 +12,39 @@ import matplotlib.pyplot as plt  # noqa: E402
 from ..atomic_files import whole_file  # noqa: E402
 
 DOTS_PER_INCH = 110  # 600 to 1,500 pixels wide: readable in a README
-#: ending -> metadata that would make two files of one picture differ
+#: file ending -> metadata to leave out, because they would make two files of one picture differ
 FORMATS = {".png": {"Software": None}, ".svg": {"Date": None}}
-#: blue below 0, white at 0, red above; few colours, which makes the files small
+#: blue below 0, white at 0, red above; few colours keep the files small
 HEAT = plt.get_cmap("RdBu_r", 127)
 #: white at 0, blue above
 SHARE = plt.get_cmap("Blues", 127)
 
 
-def new_figure(columns=1, rows=1, width=4.6, height=3.6, **grid):
-    """A figure and its panels in one list; width and height of a panel in inches."""
+def new_figure(
+    columns: int = 1, rows: int = 1, width: float = 4.6, height: float = 3.6, **grid: Any
+) -> tuple[plt.Figure, list[plt.Axes]]:
+    """Returns a figure and the list of its panels; width and height are those of a panel, in inches."""
     figure, panels = plt.subplots(
         rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained", **grid
     )
     return figure, list(panels.flat)
 
 
-def line_colours(count):
-    """Told apart by colour-blind readers too, up to ten."""
+def line_colours(count: int) -> list[Any]:
+    """Returns colours for lines; up to ten, colour-blind readers can tell them apart."""
     return [plt.get_cmap("tab10" if count <= 10 else "turbo")(i if count <= 10 else i / count) for i in range(count)]
 
 
-def picture_path(path) -> Path:
-    """The path, if a picture can be written under that name."""
+def picture_path(path: str | Path) -> Path:
+    """Returns the path. Raises ValueError if no picture can have this ending."""
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ValueError(f"--output {path}: pictures are written as {' or '.join(FORMATS)}")
     return path
 
 
-def save(figure, path) -> Path:
-    """Whole or not at all; the same picture is the same file, to the last byte."""
+def save(figure: plt.Figure, path: str | Path) -> Path:
+    """Writes the picture atomically. The same picture gives the same file, to the last byte."""
     path = picture_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as part, matplotlib.rc_context({"svg.hashsalt": "fairseq_relpos"}):

@@ -1,5 +1,6 @@
 """``fairseq-relpos plot loss``: losses of several runs as a table and a picture."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -7,14 +8,14 @@ from statistics import mean, stdev
 from .training_log import NATS, Run, read_run, tell_variants_apart
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder with a train.log, or a log file of fairseq-train"
     )
     parser.add_argument("--baseline", metavar="ENCODING", help="print differences from this encoding, seed by seed")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     runs = [read_run(path) for path in args.runs]
     tell_variants_apart(runs)
     print(table(runs, args.baseline))
@@ -22,7 +23,7 @@ def run(args):
 
 
 def in_nats(runs: list[Run]) -> bool:
-    """A criterion of the plugin has squared errors, too."""
+    """Whether all losses are in nats; a criterion of the plugin can have squared errors."""
     return all(run.unit == NATS for run in runs)
 
 
@@ -31,8 +32,8 @@ def splits_of(runs: list[Run]) -> list[str]:
 
 
 def table(runs: list[Run], baseline: str | None = None) -> str:
-    """Markdown: one row an encoding, seeds averaged, at the last validation that all of the
-    encoding's seeds have reached."""
+    """Returns a Markdown table with one row per encoding: means over the seeds, at the last validation that all seeds
+    of the encoding have reached."""
     encodings = list(dict.fromkeys(run.encoding for run in runs))
     if baseline is not None and baseline not in encodings:
         raise ValueError(f"--baseline {baseline}: no such run; there are {' '.join(encodings)}")
@@ -55,13 +56,15 @@ def table(runs: list[Run], baseline: str | None = None) -> str:
     return markdown(head, rows)
 
 
-def last_common_update(runs, splits):
+def last_common_update(runs: Sequence[Run], splits: Sequence[str]) -> int | None:
     common = set.intersection(*(set(run.valid.get(split, {})) for run in runs for split in splits)) if splits else set()
     return max(common, default=None)
 
 
-def paired_difference(of_encoding, runs, baseline, split, updates) -> str:
-    """Mean over the seeds that both have, each at the same number of updates."""
+def paired_difference(
+    of_encoding: Sequence[Run], runs: Sequence[Run], baseline: str, split: str, updates: int | None
+) -> str:
+    """Returns the mean difference over the seeds that both have, each at the same number of updates."""
     if of_encoding[0].encoding == baseline:
         return "0"
     reference = {run.seed: run for run in runs if run.encoding == baseline}
@@ -73,20 +76,19 @@ def paired_difference(of_encoding, runs, baseline, split, updates) -> str:
     return with_deviation(differences, sign="+") if differences else "-"
 
 
-def with_deviation(values: Sequence[float], digits=3, sign="") -> str:
-    """Mean, and the standard deviation where there is one."""
+def with_deviation(values: Sequence[float], digits: int = 3, sign: str = "") -> str:
+    """Returns the mean, and the standard deviation if there are several values."""
     text = f"{mean(values):{sign}.{digits}f}"
     return f"{text} ± {stdev(values):.{digits}f}" if len(values) > 1 else text
 
 
-def markdown(head, rows) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def plot(runs: list[Run], path, names=None) -> Path:
-    """Validation losses (a point each) over training losses (thin), one panel a split.
-    names: split -> title."""
+def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None) -> Path:
+    """Plots validation losses (points) over training losses (thin), one panel per split. names: split -> title."""
     from .figures import line_colours, new_figure, save
 
     splits = splits_of(runs)
@@ -108,7 +110,7 @@ def plot(runs: list[Run], path, names=None) -> Path:
         panel.set_xlabel("updates")
         panel.set_ylabel("loss (nats per predicted token)" if in_nats(runs) else "loss of the criterion")
         panel.set_ylim(*visible_losses(runs))
-    # beside the panels, where no curve is
+    # beside the panels, so that it covers no curve
     figure.legend(
         *panels[0].get_legend_handles_labels(),
         loc="outside right upper",
@@ -118,8 +120,8 @@ def plot(runs: list[Run], path, names=None) -> Path:
     return save(figure, path)
 
 
-def visible_losses(runs):
-    """Leaves the fall of the first updates, in which all runs are alike, out of the picture."""
+def visible_losses(runs: Sequence[Run]) -> tuple[float, float]:
+    """Returns the range of losses to show, without the steep first updates, in which all runs are alike."""
     train = [
         loss for run in runs for update, loss in run.train.items() if update >= 0.05 * max(run.max_updates, run.updates)
     ]

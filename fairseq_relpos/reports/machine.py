@@ -1,4 +1,4 @@
-"""What a report says about where its numbers come from."""
+"""The machine and the versions that a report's numbers come from."""
 
 import platform
 from importlib.metadata import version
@@ -12,7 +12,7 @@ def cpu_name() -> str:
     return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
 
 
-def versions(*packages) -> str:
+def versions(*packages: str) -> str:
     """Python 3.11.2, torch 2.13.0, ..."""
     named = [("Python", platform.python_version()), *((name, version(name)) for name in packages)]
     return ", ".join(" ".join(pair) for pair in named)

@@ -6,9 +6,13 @@ that reads a block as a bag of words has a gap of 0, and comparing its position 
 another's says nothing.
 """
 
+import argparse
 import json
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,22 +24,22 @@ TOKENS_PER_BATCH = 8192
 
 @dataclass
 class OrderGap:
-    """Losses in nats a masked token."""
+    """The result for one split; losses are in nats per masked token."""
 
     split: str
     loss: float
     permuted: float
     blocks: int
     masked_tokens: int
-    #: of all inputs and targets: two results compare only where it is the same
+    #: a digest of all inputs and targets: two results are comparable only if it is the same
     digest: str
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         return self.permuted - self.loss
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__.split("\n\n")[1].replace("\n", " ")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     parser.add_argument("data", metavar="DATA", help="folder that fairseq-preprocess wrote")
@@ -46,7 +50,7 @@ def add_arguments(parser):
     parser.add_argument("--json", metavar="FILE", help="write the numbers here, too")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     gaps = measure(args.checkpoint, args.data, args.split.split(","), args.seed)
     head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens", "digest"]
     rows = [
@@ -68,8 +72,8 @@ def run(args):
             json.dump([asdict(gap) for gap in gaps], file, indent=1)
 
 
-def measure(checkpoint, data, splits, seed=1):
-    """One OrderGap for each split."""
+def measure(checkpoint: str | Path, data: str | Path, splits: Sequence[str], seed: int = 1) -> list[OrderGap]:
+    """Measures one OrderGap for each split."""
     model, settings, task = load_model(checkpoint, data, seed)
     if not hasattr(task, "mask_idx"):
         raise ValueError(f"{checkpoint} was not trained with --task masked_lm: order-gap needs masks")
@@ -79,7 +83,7 @@ def measure(checkpoint, data, splits, seed=1):
     return [gap_of_split(model, task, criterion, split, seed) for split in splits]
 
 
-def gap_of_split(model, task, criterion, split, seed):
+def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -> OrderGap:
     totals = {"plain": 0.0, "permuted": 0.0}
     masked = blocks = digest = 0
     for sample in every_sample(model, task, split):
@@ -97,9 +101,11 @@ def gap_of_split(model, task, criterion, split, seed):
     return OrderGap(split, totals["plain"] / masked, totals["permuted"] / masked, blocks, masked, f"{digest:08x}")
 
 
-def every_sample(model, task, split):
-    """All batches of a split, on the model's device, masked as in every validation: fairseq
-    draws the masks of a block from the seed, the epoch (1 in validation) and its number."""
+def every_sample(model: Any, task: Any, split: str) -> Iterator[Any]:
+    """Yields all batches of a split, on the model's device, masked as in every validation.
+
+    fairseq draws the masks of a block from the seed, the epoch (1 in validation) and the number of the block.
+    """
     from fairseq import utils
 
     task.load_dataset(split)
@@ -116,9 +122,11 @@ def every_sample(model, task, split):
         yield utils.move_to_cuda(sample) if on_gpu else sample
 
 
-def permute_blocks(sample, pad, seed):
-    """The sample with columns 1, 2, ... of each row in another order, targets moved along;
-    <s> stays first and pads last. A block's order depends on the seed and its number only."""
+def permute_blocks(sample: dict[str, Any], pad: int, seed: int) -> dict[str, Any]:
+    """Returns the sample with columns 1, 2, ... of each row in random order, and the targets moved with them.
+
+    <s> stays first and pads stay last. The order of a block depends only on the seed and its number.
+    """
     tokens = sample["net_input"]["src_tokens"]
     order = torch.arange(tokens.size(1)).repeat(tokens.size(0), 1)
     lengths = tokens.ne(pad).sum(1).tolist()

@@ -1,6 +1,7 @@
-"""What happens to the positions while a model trains, in TensorBoard and Weights & Biases."""
+"""Logs of the position encoding during training, for TensorBoard and Weights & Biases."""
 
 import logging
+from typing import Any
 
 import torch
 
@@ -10,16 +11,19 @@ from ..flags import BIAS_INTERVAL
 
 logger = logging.getLogger(__name__)
 
-#: a folder of its own under --tensorboard-logdir, beside fairseq's train_inner, train and valid
+#: the folder under --tensorboard-logdir, beside fairseq's train_inner, train and valid
 TAG = "positions"
-#: drawn of a bias, both ways: further away little changes, and a picture stays below 500 x 600 points
+#: how many tokens a picture of a bias shows, both ways: further away little changes, and it stays below 500 x 600
+#: points
 TOKENS = 128
 
 
-def log_update(trainer):
-    """With --tensorboard-logdir or --wandb-project the first rank adds the norm of every parameter of a position
-    encoding each time that fairseq logs (--log-interval), and every --log-position-bias-interval updates the
-    biases as pictures. Weights stay the same to the bit."""
+def log_update(trainer: Any) -> None:
+    """Logs one update, on the first rank, with --tensorboard-logdir or --wandb-project.
+
+    Each time that fairseq logs (--log-interval) it adds the norm of every parameter of a position encoding. Every
+    --log-position-bias-interval updates it adds the biases as pictures. Weights stay the same to the bit.
+    """
     common, update = trainer.cfg.common, trainer.get_num_updates()
     if not (common.tensorboard_logdir or common.wandb_project) or not trainer.is_data_parallel_master:
         return
@@ -32,21 +36,21 @@ def log_update(trainer):
 
 
 @torch.no_grad()
-def norms(model) -> dict:
-    """Name of a parameter that belongs to a position encoding -> its Euclidean norm."""
-    found = {}
+def norms(model: Any) -> dict[str, float]:
+    """Returns the Euclidean norm of every parameter that belongs to a position encoding, by name."""
+    found: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
         if isinstance(module, (StackPart, PositionEncoding)):
             found.update(module.named_parameters(name))
     if not found:
         return {}
-    # one copy from the GPU, however many they are
+    # one copy from the GPU for all of them
     values = torch.stack([parameter.detach().float().norm() for parameter in found.values()]).tolist()
     return {f"norm of {name}": value for name, value in zip(found, values)}
 
 
-def biases(model) -> dict:
-    """Name of a stack, or of one of its layers -> its content-free bias [H, T, T] of the first tokens."""
+def biases(model: Any) -> dict[str, torch.Tensor]:
+    """Returns the content-free bias [H, T, T] of the first tokens, by the name of a stack or of one of its layers."""
     from .bias_plot import position_biases
 
     found = {}
@@ -59,23 +63,23 @@ def biases(model) -> dict:
     return found
 
 
-def log_scalars(common, values, update):
+def log_scalars(common: Any, values: dict[str, float], update: int) -> None:
     from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
 
     if common.tensorboard_logdir:
-        # fairseq's own writers, which it also closes
+        # by fairseq's own writers, which fairseq closes
         TensorboardProgressBarWrapper(None, common.tensorboard_logdir)._log_to_tensorboard(values, TAG, update)
     if common.wandb_project and wandb is not None:
         wandb.log({f"{TAG}/{name}": value for name, value in values.items()}, step=update)
 
 
-def log_pictures(common, found, update):
+def log_pictures(common: Any, found: dict[str, torch.Tensor], update: int) -> None:
     from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
 
     from .bias_plot import mosaic
 
     strongest = {name: bias_HTS.abs().max().item() for name, bias_HTS in found.items()}
-    # what the darkest colours of a picture mean
+    # the value of the darkest colours in a picture
     log_scalars(common, {f"largest bias of {name}": value for name, value in strongest.items()}, update)
     writer = None
     if common.tensorboard_logdir:

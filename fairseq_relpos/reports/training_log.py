@@ -1,4 +1,4 @@
-"""Reads the log that fairseq-train writes with ``--log-format json --log-file FILE``."""
+"""A reader of the log that fairseq-train writes with ``--log-format json --log-file FILE``."""
 
 import json
 import math
@@ -13,7 +13,7 @@ NATS = math.log(2)
 
 LOG_NAME = "train.log"
 
-#: flags that belong to a run or to its encoding, not to what a comparison keeps equal
+#: flags that may differ between compared runs: they belong to one run or to its encoding
 OF_A_RUN = {
     "arch",
     "position-encoding",
@@ -30,15 +30,15 @@ OF_A_RUN = {
 
 @dataclass
 class Run:
-    """One training run. Losses are in nats a predicted token, by number of updates."""
+    """One training run. Losses are in nats per predicted token, by number of updates."""
 
     name: str
     encoding: str
     seed: int
-    #: what was given of --position-hparams and --position-layers
+    #: the values of --position-hparams and --position-layers, if given
     variant: str = ""
     parameters: int | None = None
-    #: that losses of the log are multiplied by
+    #: the factor from a loss in the log to nats
     unit: float = NATS
     #: --max-update of the last start
     max_updates: int = 0
@@ -49,9 +49,9 @@ class Run:
     valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
     #: target tokens, by number of updates
     tokens_per_second: dict[int, float] = field(default_factory=dict)
-    #: of the whole run, also where it was resumed; validation included
+    #: time of the whole run, also if it was resumed; validation included
     seconds: float = 0
-    #: of the last lines: what is going on now
+    #: the present speed: that of the last line
     updates_per_second: float = 0
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
 
 def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
-    """A sentence: whether fairseq-train's commands differ in OF_A_RUN and ``also`` alone, or in what else."""
+    """Returns a sentence that says in which other flags than OF_A_RUN and ``also`` the commands differ, if any."""
     runs = [flags_of(command) for command in commands]
     flags = sorted(set().union(*runs) - OF_A_RUN - {*also})
     values = {flag: sorted({run.get(flag, "not given") for run in runs}) for flag in flags}
@@ -73,8 +73,10 @@ def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ())
 
 
 def flags_of(command: str) -> dict[str, str]:
-    """flag -> its value or values, as a shell would read them; and the data, which stand before
-    --user-dir. What stands before these belongs to a launcher."""
+    """Returns the value of each flag in a command, as a shell reads it.
+
+    "data" is the word before --user-dir. The words before it belong to a launcher.
+    """
     words = shlex.split(command)
     begin = words.index("--user-dir")
     flags = {"data": words[begin - 1]}
@@ -88,8 +90,8 @@ def flags_of(command: str) -> dict[str, str]:
     return flags
 
 
-def read_run(path) -> Run:
-    """``path``: a log file, or a folder with a train.log in it."""
+def read_run(path: str | Path) -> Run:
+    """Reads a run. ``path``: a log file, or a folder with a train.log in it."""
     path = Path(path)
     log = path / LOG_NAME if path.is_dir() else path
     if not log.exists():
@@ -101,8 +103,8 @@ def read_run(path) -> Run:
     run = None
     for line in lines:
         settings = re.search(r"'common': .*'seed': (\d+)", line)
-        if settings and line.rstrip().endswith("}"):  # not one that is cut short
-            # one line for each start; what was read before goes on
+        if settings and line.rstrip().endswith("}"):  # the line is not cut short
+            # each start writes one such line; a resumed run keeps what was read before
             run = run or Run(path.name if path.is_dir() else path.stem, "", 0)
             read_settings(run, line)
         elif run is not None:
@@ -112,14 +114,15 @@ def read_run(path) -> Run:
     return run
 
 
-def read_settings(run, line):
-    run.seed = int(re.search(r"'seed': (\d+)", line)[1])
+def read_settings(run: Run, line: str) -> None:
+    """Takes from the line with fairseq-train's settings what a report needs."""
+    run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': 'sequence_labels'", line):
         run.unit = 1.0  # nats already, or a squared error
-    run.max_updates = int(re.search(r"'max_update': (\d+)", line)[1])
+    run.max_updates = int(_needed(r"'max_update': (\d+)", line))
     encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
-    run.encoding = encoding[1] if encoding else re.search(r"\barch='(\w+)'", line)[1]
+    run.encoding = encoding[1] if encoding else _needed(r"\barch='(\w+)'", line)
     hparams = re.search(r"\bposition_hparams='([^']*)'", line)
     layers = re.search(r"\bposition_layers='([^']*)'", line)
     given = [hparams[1]] if hparams and hparams[1] else []
@@ -128,16 +131,23 @@ def read_settings(run, line):
     run.variant = " ".join(given)
 
 
-def tell_variants_apart(runs: list[Run]):
-    """Runs of one encoding with other hyperparameters or layers are no seeds of one another: their
-    ``encoding`` says what they were given. Two runs of the same with one seed are a ValueError."""
-    variants = {}
+def _needed(pattern, line):
+    return re.search(pattern, line)[1]
+
+
+def tell_variants_apart(runs: list[Run]) -> None:
+    """Adds the variant to the name of the encoding, if the runs have several variants of it.
+
+    Runs with other hyperparameters or layers must not count as seeds of the same encoding. Two runs of one variant
+    with the same seed are a ValueError.
+    """
+    variants: dict[str, set[str]] = {}
     for run in runs:
         variants.setdefault(run.encoding, set()).add(run.variant)
     for run in runs:
         if len(variants[run.encoding]) > 1:
             run.encoding += f" ({run.variant or 'defaults'})"
-    seen = {}
+    seen: dict[tuple[str, int], Run] = {}
     for run in runs:
         other = seen.setdefault((run.encoding, run.seed), run)
         if other is not run:
@@ -147,7 +157,8 @@ def tell_variants_apart(runs: list[Run]):
             )
 
 
-def read_line(run, line):
+def read_line(run: Run, line: str) -> None:
+    """Adds what one line of the log says to the run."""
     parameters = re.match(r".*num. shared model params: ([\d,]+)", line)
     if parameters:
         run.parameters = int(parameters[1].replace(",", ""))

@@ -1,18 +1,20 @@
-"""Scores of translations by the conventions of the papers, and what a comparison needs of them.
+"""Scores of translations by the conventions of the papers, and comparisons of them.
 
 sacreBLEU computes every score, sacremoses every token of a tokenised one.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-#: what multi-bleu.perl computes, from text that has tokens already
-_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none", "force": True}
+#: the settings with which sacreBLEU computes what multi-bleu.perl computes, from tokenised text
+_MULTI_BLEU: dict[str, Any] = {"tokenize": "none", "smooth_method": "none", "force": True}
 
 
 @dataclass
@@ -24,8 +26,8 @@ class Text:
     language: str
 
     @classmethod
-    def of(cls, lines: Sequence[str], language: str, tokenised=False) -> "Text":
-        """tokenised: the lines are tokens, and raw text is made from them; else the reverse."""
+    def of(cls, lines: Sequence[str], language: str, tokenised: bool = False) -> "Text":
+        """Makes raw text from tokens, if the lines are ``tokenised``, or tokens from raw text."""
         lines = list(lines)
         if tokenised:
             join = MosesDetokenizer(lang=language).detokenize
@@ -34,20 +36,20 @@ class Text:
         return cls(lines, [split(line, escape=False, return_str=True) for line in lines], language)
 
 
-def read_lines(path) -> list[str]:
+def read_lines(path: str | Path) -> list[str]:
     with open(path, encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") for line in file]
 
 
-def read_text(path, language: str, tokenised=False) -> Text:
+def read_text(path: str | Path, language: str, tokenised: bool = False) -> Text:
     return Text.of(read_lines(path), language, tokenised)
 
 
-def bleu(language: str, **settings) -> BLEU:
-    """sacreBLEU's, with its tokeniser for the language: 13a, but for Chinese, Japanese and Korean."""
+def bleu(language: str, **settings: Any) -> BLEU:
+    """Returns sacreBLEU's BLEU with its tokeniser for the language: 13a, except for Chinese, Japanese and Korean."""
     try:
         return BLEU(trg_lang=language, **settings)
-    except (ImportError, RuntimeError) as error:  # Japanese and Korean want another package
+    except (ImportError, RuntimeError) as error:  # Japanese and Korean need another package
         raise ValueError(f"sacreBLEU cannot take {language} apart: {' '.join(str(error).split())}") from None
 
 
@@ -55,13 +57,13 @@ def bleu(language: str, **settings) -> BLEU:
 class Score:
     name: str
     value: float
-    #: sacreBLEU's own, word for word; None: not one of sacreBLEU's
+    #: sacreBLEU's signature; None for a score that sacreBLEU does not compute
     signature: str | None
     meaning: str
 
 
 def scores(hypotheses: Text, references: Text) -> list[Score]:
-    """Every convention, each by its name. All are comparable only with themselves."""
+    """Computes the score of every convention. A score compares only with others of the same convention."""
     compounds = split_compounds(hypotheses.tokens), split_compounds(references.tokens)
     table = [
         ("BLEU", bleu(references.language), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
@@ -96,9 +98,11 @@ def split_compounds(lines: Sequence[str]) -> list[str]:
     return [re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line.replace(" @-@ ", "-")) for line in lines]
 
 
-def best_hypotheses(generated, count: int) -> list[str]:
-    """The translations in what fairseq-generate or fairseq-interactive printed, in the order of
-    the source, which has ``count`` sentences. Raises ValueError if one is missing."""
+def best_hypotheses(generated: Iterable[str], count: int) -> list[str]:
+    """Finds the translations in what fairseq-generate or fairseq-interactive has printed.
+
+    They are in the order of the source, which has ``count`` sentences. Raises ValueError if one is missing.
+    """
     found: dict[int, str] = {}
     for line in generated:
         if line.startswith("H-"):
@@ -123,7 +127,7 @@ class Bucket:
     high: int | None
     sentences: int
     bleu: float | None = None
-    #: words of the translations for one of the references
+    #: words of the translations per word of the references
     length_ratio: float | None = None
 
     @property
@@ -131,8 +135,10 @@ class Bucket:
         return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}-"
 
 
-def by_length(sources, hypotheses, references, language: str, edges: Sequence[int]) -> list[Bucket]:
-    """BLEU by the number of words in the source. edges: the longest of each bucket but the last."""
+def by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str, edges: Sequence[int]
+) -> list[Bucket]:
+    """Computes BLEU by the number of words in the source. edges: the largest number of each bucket but the last."""
     lengths = [len(source.split()) for source in sources]
     buckets = []
     for low, high in zip([0, *(edge + 1 for edge in edges)], [*edges, None]):
@@ -145,8 +151,11 @@ def by_length(sources, hypotheses, references, language: str, edges: Sequence[in
     return buckets
 
 
-def p_values(baseline: Sequence[str], systems: dict[str, Sequence[str]], references, language: str) -> dict[str, float]:
-    """Of sacreBLEU's paired bootstrap on BLEU: how likely a difference this large is without one."""
-    named = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
+def p_values(
+    baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str], language: str
+) -> dict[str, float]:
+    """Computes the p value of each system against the baseline, by sacreBLEU's paired bootstrap on BLEU."""
+    named: list[Any] = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
     _, found = PairedTest(named, {"BLEU": bleu(language, references=[list(references)])}, None, test_type="bs")()
-    return dict(zip(systems, (result.p_value for result in found["BLEU"][1:])))
+    results: list[Any] = found["BLEU"][1:]
+    return dict(zip(systems, (result.p_value for result in results)))

@@ -12,24 +12,24 @@ from .translation import Bucket, Score, by_length, p_values
 
 @dataclass
 class Evaluated:
-    """A run, and by test set what it translated and how that was scored."""
+    """A run, its translations of each test set, and their scores."""
 
     run: Run
     translations: dict[str, list[str]] = field(default_factory=dict)
     scores: dict[str, list[Score]] = field(default_factory=dict)
 
-    def score(self, test, name) -> float:
+    def score(self, test: str, name: str) -> float:
         return next(score.value for score in self.scores[test] if score.name == name)
 
 
 @dataclass
 class TestSet:
-    """Raw text, line by line."""
+    """A test set: raw text, line by line."""
 
     name: str
     sources: list[str]
     references: list[str]
-    #: of the references
+    #: the language of the references
     language: str
 
 
@@ -42,7 +42,7 @@ def of_encoding(runs: Sequence[Evaluated], encoding: str) -> list[Evaluated]:
 
 
 def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str) -> str:
-    """Markdown: one row an encoding; BLEU also as difference from the baseline, seed by seed."""
+    """Returns a Markdown table with one row per encoding; BLEU also as difference from the baseline, seed by seed."""
     by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)}
     chances = {seed: p_of_seed(runs, test, run) for seed, run in by_seed.items()}
     names = [score.name for score in runs[0].scores[test.name]]
@@ -65,7 +65,8 @@ def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str) -> str
     return markdown(head, rows)
 
 
-def p_of_seed(runs, test: TestSet, baseline: Evaluated) -> dict[str, float]:
+def p_of_seed(runs: Sequence[Evaluated], test: TestSet, baseline: Evaluated) -> dict[str, float]:
+    """Returns the p value of each encoding against this run, from the runs with the same seed."""
     others = {
         run.run.encoding: run.translations[test.name]
         for run in runs
@@ -77,7 +78,7 @@ def p_of_seed(runs, test: TestSet, baseline: Evaluated) -> dict[str, float]:
 
 
 def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
-    """name of a score -> what it is, and the signatures under which it was computed."""
+    """Returns, by the name of a score, what it is and the sacreBLEU signatures under which it was computed."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for scores in run.scores.values():
@@ -89,7 +90,7 @@ def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
 
 
 def training_table(runs: Sequence[Evaluated]) -> str:
-    """Markdown: one row an encoding; the loss is the one after the last update that was validated."""
+    """Returns a Markdown table with one row per encoding; the loss is that of the last validation."""
     head = ["encoding", "parameters", "updates", "valid loss (nats)", "target tokens/s", "minutes a run"]
     rows = []
     for encoding in encodings_of(runs):
@@ -113,8 +114,8 @@ def valid_loss(run: Run) -> dict[int, float]:
     return run.valid_nll.get("valid", {})
 
 
-def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> dict[str, list[list[Bucket]]]:
-    """encoding -> for each of its runs the buckets."""
+def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges: Sequence[int]) -> dict[str, list[list[Bucket]]]:
+    """Returns, by encoding, the buckets of each of its runs."""
     return {
         encoding: [
             by_length(test.sources, run.translations[test.name], test.references, test.language, edges)
@@ -125,8 +126,7 @@ def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges) -> dict[str, lis
 
 
 def length_table(found: dict[str, list[list[Bucket]]]) -> str:
-    """Markdown: BLEU and, in brackets, the length of the translations for one of the references;
-    means over the seeds."""
+    """Returns a Markdown table of BLEU and, in brackets, the length ratio to the references; means over the seeds."""
     filled = [i for i, bucket in enumerate(next(iter(found.values()))[0]) if bucket.sentences]
     head = ["encoding"]
     for i in filled:
@@ -134,13 +134,18 @@ def length_table(found: dict[str, list[list[Bucket]]]) -> str:
         head.append(f"{bucket.label} words ({bucket.sentences:,})")
     rows = []
     for encoding, runs in found.items():
-        cells = [f"{mean(b[i].bleu for b in runs):.1f} ({mean(b[i].length_ratio for b in runs):.2f})" for i in filled]
+        cells = [f"{mean_bleu(runs, i):.1f} ({mean(b[i].length_ratio or 0 for b in runs):.2f})" for i in filled]
         rows.append([encoding, *cells])
     return markdown(head, rows)
 
 
-def plot_losses(runs: Sequence[Evaluated], path) -> Path:
-    """Validation loss against updates: a line a run, a colour an encoding."""
+def mean_bleu(runs: list[list[Bucket]], number: int) -> float:
+    """Returns the mean over the runs of a bucket's BLEU; the bucket must hold sentences."""
+    return mean(buckets[number].bleu or 0 for buckets in runs)
+
+
+def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:
+    """Plots validation loss against updates: one line per run, one colour per encoding."""
     from .figures import line_colours, new_figure, save
 
     figure, (panel,) = new_figure(width=6.4, height=4.4)
@@ -161,8 +166,8 @@ def plot_losses(runs: Sequence[Evaluated], path) -> Path:
     return save(figure, path)
 
 
-def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path) -> Path:
-    """BLEU against the length of the source, a panel a test set; means over the seeds."""
+def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path: str | Path) -> Path:
+    """Plots BLEU against the length of the source, one panel per test set; means over the seeds."""
     from .figures import line_colours, new_figure, save
 
     figure, panels = new_figure(columns=len(by_test), width=5.4, height=4.4)
@@ -171,7 +176,7 @@ def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path) -> Pat
             filled = [i for i, bucket in enumerate(runs[0]) if bucket.sentences]
             panel.plot(
                 [runs[0][i].label for i in filled],
-                [mean(b[i].bleu for b in runs) for i in filled],
+                [mean_bleu(runs, i) for i in filled],
                 color=colour,
                 marker="o",
                 markersize=3,

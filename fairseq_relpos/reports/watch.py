@@ -1,4 +1,4 @@
-"""Progress of training runs that go on side by side, from the logs that they write:
+"""Progress bars for training runs that run side by side, from the logs that they write:
 
     python -m fairseq_relpos.reports.watch RUN... --until-exit PID...
 
@@ -9,21 +9,22 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from .losses import in_nats
-from .training_log import LOG_NAME, read_run
+from .training_log import LOG_NAME, Run, read_run
 
 POLL_SECONDS = 1
-#: where there is no terminal to redraw a bar in, one line a run so often
+#: seconds between two lines of a run, if there is no terminal that can show a bar
 LINE_SECONDS = 30
-#: number of updates before the log has said it
+#: the total of a bar until the log says the number of updates
 UNKNOWN = 1
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", type=Path, help="run folder in which a train.log is being written"
     )
@@ -32,10 +33,10 @@ def add_arguments(parser):
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     show = Bars(args.runs) if sys.stderr.isatty() else Lines()
     while True:
-        # before the logs are read, so that what they say last is shown
+        # asked before the logs are read, so that their last lines are shown
         ended = not any(is_running(pid) for pid in args.until_exit)
         for number, folder in enumerate(args.runs):
             state = read_if_begun(folder)
@@ -48,7 +49,7 @@ def run(args):
     show.close()
 
 
-def is_running(pid):
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -56,7 +57,7 @@ def is_running(pid):
     return True
 
 
-def read_if_begun(folder):
+def read_if_begun(folder: Path) -> Run | None:
     if not (folder / LOG_NAME).exists():
         return None
     try:
@@ -65,7 +66,7 @@ def read_if_begun(folder):
         return None  # the first line is being written
 
 
-def losses(run):
+def losses(run: Run) -> str:
     parts = []
     if run.train:
         parts.append(f"loss {run.train[run.updates]:.2f}")
@@ -76,7 +77,9 @@ def losses(run):
 
 
 class Bars:
-    def __init__(self, runs):
+    """The display in a terminal: one bar per run."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
         self.bars = [
             tqdm(
                 total=UNKNOWN,
@@ -89,46 +92,48 @@ class Bars:
             for i, folder in enumerate(runs)
         ]
 
-    def update(self, number, run):
+    def update(self, number: int, run: Run) -> None:
         bar = self.bars[number]
         if bar.total == UNKNOWN:
-            # a resumed run did not do these just now
+            # a resumed run made these updates earlier: they do not count for the speed
             bar.initial = bar.n = run.updates
         bar.total = run.max_updates
         bar.set_postfix_str(losses(run), refresh=False)
         bar.update(run.updates - bar.n)
         bar.refresh()
 
-    def flush(self, ended):
+    def flush(self, ended: bool) -> None:
         pass
 
-    def close(self):
+    def close(self) -> None:
         for bar in self.bars:
             bar.close()
 
 
 class Lines:
-    def __init__(self):
-        self.states = {}
-        #: when a run first got on, and its updates then: the ones before took the start of Python, too
-        self.begun = {}
+    """The display without a terminal: one line per run every LINE_SECONDS."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, Run] = {}
+        #: when a run was first seen to advance, and its updates then: before that, Python had to start, too
+        self.begun: dict[int, tuple[float, int]] = {}
         self.last = 0.0
 
-    def update(self, number, run):
+    def update(self, number: int, run: Run) -> None:
         if number in self.states and run.updates > self.states[number].updates:
             self.begun.setdefault(number, (time.monotonic(), run.updates))
         self.states[number] = run
 
-    def left(self, number):
-        """How long the run will go on if it keeps its pace; nothing while that is not known."""
+    def left(self, number: int) -> str:
+        """Says how long the run will take if it keeps its pace; empty while that is not known."""
         run = self.states[number]
-        begun, before = self.begun.get(number, (None, run.updates))
+        begun, before = self.begun.get(number, (0.0, run.updates))
         if not before < run.updates < run.max_updates:
             return ""
         seconds = (time.monotonic() - begun) / (run.updates - before) * (run.max_updates - run.updates)
         return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
-    def flush(self, ended):
+    def flush(self, ended: bool) -> None:
         if not ended and time.monotonic() - self.last < LINE_SECONDS:
             return
         self.last = time.monotonic()
@@ -136,7 +141,7 @@ class Lines:
             left = "" if ended else self.left(number)
             print(f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates, {losses(run)}{left}", flush=True)
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
