@@ -44,10 +44,8 @@ def _register_names():
 
 
 class _WithFairseq(importlib.abc.MetaPathFinder):
-    """Registers the names with fairseq when a program imports it after a part that only needs torch.
-
-    The mends follow with the first model (``models``).
-    """
+    """Registers the names with fairseq when a program imports it after a part that only needs torch. The mends follow
+    with the first model (``models``)."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "fairseq":
@@ -67,9 +65,7 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
 
 def _is_imported_for(parts):
     """Whether ``import fairseq_relpos.PART`` with one of these parts, or ``python -m fairseq_relpos``, runs this file.
-
-    Python runs this file inside its own function that imports PART, whose local variable ``name`` has the full name.
-    """
+    Python runs this file inside its own function that imports PART, whose local variable ``name`` has the full name."""
     if sys.argv[:1] == ["-m"]:
         return f"-m {__name__} " in " ".join(sys.orig_argv[1:]) + " "
     frame = sys._getframe()

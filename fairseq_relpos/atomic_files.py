@@ -28,10 +28,8 @@ def temporary(path: str | Path) -> str:
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[str]:
-    """Context for an atomic write: gives a temporary name, which becomes ``path`` if no error is raised.
-
-    After an error the temporary file is removed. Raises NoRoom if the disk is full.
-    """
+    """Context for an atomic write: gives a temporary name, which becomes ``path`` if no error is raised. After an error
+    the temporary file is removed. Raises NoRoom if the disk is full."""
     part = temporary(path)
     try:
         yield part

@@ -17,10 +17,8 @@ def refuse_damage(path: str | Path) -> None:
 
 
 def what_is_damaged(path: str | Path) -> str | None:
-    """Says what is damaged in a file that torch.save wrote, or returns None.
-
-    It compares the checksums in the file, which torch does not do when it reads.
-    """
+    """Says what is damaged in a file that torch.save wrote, or returns None. It compares the checksums in the file,
+    which torch does not do when it reads."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         start = file.read(2)

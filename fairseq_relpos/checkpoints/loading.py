@@ -201,10 +201,8 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
 def _is_harmless(node):
-    """Whether evaluating an expression only makes numbers, text and lists of them.
-
-    A name alone runs nothing, and neither does "de-en".
-    """
+    """Whether evaluating an expression only makes numbers, text and lists of them. A name alone runs nothing, and
+    neither does "de-en"."""
     if isinstance(node, ast.Constant):
         # quoted text may be evaluated in its turn
         return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value))
@@ -243,10 +241,8 @@ def _repeats_within(node):
 
 
 def refuse_packed(path: str | Path) -> None:
-    """Raises ValueError, one line, if the contents of the file are compressed.
-
-    torch never compresses them, and a few bytes could become more than the memory holds.
-    """
+    """Raises ValueError, one line, if the contents of the file are compressed. torch never compresses them, and a few
+    bytes could become more than the memory holds."""
     with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.compress_type != zipfile.ZIP_STORED:

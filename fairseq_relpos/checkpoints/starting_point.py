@@ -30,10 +30,8 @@ def check_paths(source: str | Path, target: str | Path) -> None:
 
 
 def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> Any:
-    """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it.
-
-    Every default is filled into ``args``.
-    """
+    """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it. Every default is
+    filled into ``args``."""
     task = MaskedLMTask(MaskedLMConfig(), nameless_words(vocabulary_size - 1))  # adds <mask>
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -49,11 +47,8 @@ def nameless_words(count: int) -> Dictionary:
 
 
 def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> None:
-    """Writes a checkpoint of fairseq 0.12 with these weights, for a training that has not begun.
-
-    cfg: settings of the whole run, of which ``args`` replaces the model's. The write is atomic; it raises OSError,
-    one line.
-    """
+    """Writes a checkpoint of fairseq 0.12 with these weights, for a training that has not begun. cfg: settings of the
+    whole run, of which ``args`` replaces the model's. The write is atomic; it raises OSError, one line."""
     settings: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     state = {
         "args": None,

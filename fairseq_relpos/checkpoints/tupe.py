@@ -207,10 +207,8 @@ def convert_dictionary(
 
 
 def to_stock_dictionary(path: str | Path) -> str:
-    """Returns the text of a dict.txt from which stock fairseq makes the official ids of the one at ``path``.
-
-    A file that is such a text already stays as it is.
-    """
+    """Returns the text of a dict.txt from which stock fairseq makes the official ids of the one at ``path``. A file
+    that is such a text already stays as it is."""
     with open(path, encoding="utf-8") as file:
         given = [line.rstrip() for line in file]
     if tuple(line.rpartition(" ")[0] for line in given[: len(EXTRA_SPECIALS)]) == EXTRA_SPECIALS:

@@ -171,10 +171,8 @@ def defaults_of(arch: str) -> Namespace:
 
 
 def refuse_other_sizes(path: str | Path, args: Namespace) -> None:
-    """Raises ValueError, one line, if the source does not have the size in the name of the architecture.
-
-    A base architecture takes any size, as it does with fairseq-train's flags; one such as _large promises its own.
-    """
+    """Raises ValueError, one line, if the source does not have the size in the name of the architecture. A base
+    architecture takes any size, as it does with fairseq-train's flags; one such as _large promises its own."""
     promised = sizes_of(args.arch)
     if promised not in (sizes(args), sizes_of("roberta")):
         raise ValueError(

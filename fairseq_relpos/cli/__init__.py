@@ -40,10 +40,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code.
-
-    If the reader of a pipe has closed it (``| head``), that is the exit code of Unix tools, without an error message.
-    """
+    """Runs a command and returns its exit code. If the reader of a pipe has closed it (``| head``), that is the exit
+    code of Unix tools, without an error message."""
     try:
         try:
             return run(argv)

@@ -48,10 +48,8 @@ def _take_flag():
 
 
 def require_a_fairseq_that_can_serve() -> None:
-    """Raises ImportError if fairseq is older than 0.12, with advice on what to install.
-
-    Without this check an older fairseq would fail later, with a name that says nothing to the user.
-    """
+    """Raises ImportError if fairseq is older than 0.12, with advice on what to install. Without this check an older
+    fairseq would fail later, with a name that says nothing to the user."""
     import fairseq
 
     needed = (

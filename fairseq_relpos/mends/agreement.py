@@ -172,7 +172,7 @@ def _short(text):
     return "nothing" if text is None else text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def settings(cfg: Any, task: Any, model: Any) -> dict:
+def settings(cfg: Any, task: Any, model: Any) -> dict[str, Any]:
     """Returns what has to be equal on all ranks, as far as it is known before any data are read."""
     import fairseq
 
@@ -193,7 +193,7 @@ def settings(cfg: Any, task: Any, model: Any) -> dict:
     return facts
 
 
-def data(task: Any) -> dict:
+def data(task: Any) -> dict[str, Any]:
     """Returns the number and the sizes of the sentences of every data set that has been read."""
     return {f"{split} data": samples(dataset) for split, dataset in task.datasets.items()}
 
@@ -204,7 +204,7 @@ def samples(dataset: Any) -> str:
     return f"{len(dataset)} samples{shape}"
 
 
-def flat(settings: Any, name: str = "") -> dict:
+def flat(settings: Any, name: str = "") -> dict[str, Any]:
     """Flattens nested settings into {"--lr": ...}, without those that belong to one rank."""
     if isinstance(settings, argparse.Namespace):
         settings = vars(settings)

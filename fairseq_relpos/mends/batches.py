@@ -35,10 +35,8 @@ def without_fillers(trainer: Any, samples: list[Any]) -> list[Any]:
 
 
 def make_the_same_batches_after_a_resume() -> None:
-    """Makes the batches always by the seed of the first epoch, for translation and language modelling.
-
-    Stock fairseq makes them once, by the seed of the epoch in which a run starts, so a resumed run has others.
-    """
+    """Makes the batches always by the seed of the first epoch, for translation and language modelling. Stock fairseq
+    makes them once, by the seed of the epoch in which a run starts, so a resumed run has others."""
     from fairseq.tasks import FairseqTask
 
     @replace(FairseqTask, "get_batch_iterator", "same-batches")

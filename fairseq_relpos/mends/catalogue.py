@@ -49,10 +49,8 @@ def names(kind: str) -> set[str]:
 
 
 def chosen_by(value: str) -> frozenset[str]:
-    """Returns the names that ``all``, ``needed`` or ``-name,-name`` (all but these) switch on.
-
-    Raises ValueError, one line, for anything else.
-    """
+    """Returns the names that ``all``, ``needed`` or ``-name,-name`` (all but these) switch on. Raises ValueError, one
+    line, for anything else."""
     if value in ("", "all"):
         return frozenset(BY_NAME)
     if value == "needed":

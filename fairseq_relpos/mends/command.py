@@ -1,7 +1,8 @@
 """How a fairseq command starts, with the mends in the order in which they act.
 
-A command first parses its arguments (``parse_and_check``). Then fairseq-train, -validate and -eval-lm start through
-call_main (``check_and_call``); fairseq-generate and fairseq-preprocess start with their own main function.
+A command first parses its arguments (``parse_and_check``; fairseq-preprocess parses by itself). Then fairseq-train,
+-validate, -eval-lm and -interactive start through call_main (``check_and_call``); fairseq-generate and
+fairseq-preprocess call their own main function.
 """
 
 import argparse

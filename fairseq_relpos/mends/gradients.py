@@ -10,10 +10,8 @@ SHOWN = 5
 
 
 def check(trainer: Any) -> None:
-    """Names the parameters that the loss does not use, before the first update changes anything.
-
-    It raises ValueError under --ddp-backend pytorch_ddp, which waits for every parameter; elsewhere it warns.
-    """
+    """Names the parameters that the loss does not use, before the first update changes anything. It raises ValueError
+    under --ddp-backend pytorch_ddp, which waits for every parameter; elsewhere it warns."""
     parameters = trainer.get_model().named_parameters()
     without = [name for name, p in parameters if p.requires_grad and p.grad is None]
     if not without:

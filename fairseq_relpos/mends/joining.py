@@ -23,10 +23,8 @@ GRACE = 10
 
 
 def name_the_ranks_that_do_not_join() -> None:
-    """Calls the roll of the ranks before the process group is made, in the store that the group then uses.
-
-    The error says which ranks have not joined, that the port is taken, or that nobody answers at the address.
-    """
+    """Calls the roll of the ranks before the process group is made, in the store that the group then uses. The error
+    says which ranks have not joined, that the port is taken, or that nobody answers at the address."""
     from fairseq.distributed import utils
 
     @replace(utils, "distributed_init", "join")
@@ -72,10 +70,8 @@ def store_address(init_method: str | None) -> tuple[str, int, bool] | None:
 
 
 def open_store(host: str, port: int, served: bool, rank: int, seconds: float, who: str = "rank") -> Store:
-    """Returns the store of all ranks. Rank 0 serves it unless the launcher does.
-
-    who: the word for the others in errors, "rank" or "node".
-    """
+    """Returns the store of all ranks. Rank 0 serves it unless the launcher does. who: the word for the others in
+    errors, "rank" or "node"."""
     is_master = rank == 0 and not served
     left = seconds if is_master else max(seconds - wait_for_an_answer(host, port, seconds, who), 1)
     made: list[Any] = []
@@ -106,10 +102,8 @@ def open_store(host: str, port: int, served: bool, rank: int, seconds: float, wh
 
 
 def wait_for_an_answer(host: str, port: int, seconds: float, who: str) -> float:
-    """Waits until a server listens at the address, and returns the seconds that it took.
-
-    Raises ValueError after ``seconds``. torch's own client would print a page of C++ frames for each try.
-    """
+    """Waits until a server listens at the address, and returns the seconds that it took. Raises ValueError after
+    ``seconds``. torch's own client would print a page of C++ frames for each try."""
     began = time.monotonic()
     while True:
         left = seconds - (time.monotonic() - began)

@@ -51,7 +51,7 @@ def command_of(main: Callable[..., Any]) -> str:
 
 
 def _combines_its_ranks(main):
-    """Whether the ranks of a command work on one result. Each rank of the others would print a share, or all."""
+    """Whether the ranks of this command share one result. In other commands each rank prints a part of it, or all."""
     return command_of(main) not in {"generate.py", "interactive.py", "eval_lm.py"}
 
 

@@ -70,10 +70,8 @@ _WARNED: set[str] = set()
 
 
 def refuse_a_bleu_that_is_not_sacrebleu(args: Any) -> None:
-    """Raises ValueError for --sacrebleu without --scoring sacrebleu.
-
-    That flag only silences the warning that the printed score is not sacreBLEU's.
-    """
+    """Raises ValueError for --sacrebleu without --scoring sacrebleu. That flag only silences the warning that the
+    printed score is not sacreBLEU's."""
     if getattr(args, "sacrebleu", False) and args.scoring != "sacrebleu":
         raise ValueError(
             "--sacrebleu does not score with sacreBLEU, it only silences a warning: use "
@@ -82,10 +80,8 @@ def refuse_a_bleu_that_is_not_sacrebleu(args: Any) -> None:
 
 
 def refuse_text_that_is_not_utf8(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[list[str]]:
-    """Replaces fairseq-interactive's buffered_read: names the first line that is not UTF-8.
-
-    Where Python decodes standard input leniently (LC_ALL=C), a wrong byte becomes a lone surrogate.
-    """
+    """Replaces fairseq-interactive's buffered_read: names the first line that is not UTF-8. Where Python decodes
+    standard input leniently (LC_ALL=C), a wrong byte becomes a lone surrogate."""
     line = 0
     batches = stock(*args, **kwargs)
     while True:
@@ -136,10 +132,8 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def _tell_the_launcher(message):
-    """Writes the message where scripts/launch_torchrun.sh looks for it when a rank has failed.
-
-    The script shows a message of the last time that torchrun has started the ranks.
-    """
+    """Writes the message where scripts/launch_torchrun.sh looks for it when a rank has failed. The script shows a
+    message of the last time that torchrun has started the ranks."""
     file = os.environ.get("RELPOS_ERROR_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
@@ -227,11 +221,8 @@ MEANINGLESS_WARNINGS = (
 
 
 def silence_meaningless_warnings() -> None:
-    """Silences the warnings in MEANINGLESS_WARNINGS.
-
-    It also silences fairseq's line that tensorboardX is missing, which nothing here uses, if the plugin is the first
-    to import fairseq.
-    """
+    """Silences the warnings in MEANINGLESS_WARNINGS. It also silences fairseq's line that tensorboardX is missing,
+    which nothing here uses, if the plugin is the first to import fairseq."""
     if note(warnings, "filters", ["warnings"]):
         logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
         for message, module, _reason in MEANINGLESS_WARNINGS:

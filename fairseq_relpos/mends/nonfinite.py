@@ -70,10 +70,8 @@ def clip_or_stop(trainer: Any, clip_norm: float) -> torch.Tensor:
 
 @contextlib.contextmanager
 def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
-    """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with a ValueError of one line.
-
-    The line names the update, the rank, the sentences and the module.
-    """
+    """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with a ValueError of one line. The
+    line names the update, the rank, the sentences and the module."""
     try:
         yield
     except FloatingPointError as error:

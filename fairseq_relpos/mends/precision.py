@@ -34,10 +34,8 @@ def autocast_on_cpus() -> None:
 
 
 def unscale_gradients_once() -> None:
-    """Steps with the optimizer whose gradients were unscaled, so that the gradient scaler unscales them once.
-
-    Stock fairseq unscales through one optimizer when it clips and steps with its wrapper, which unscales again.
-    """
+    """Steps with the optimizer whose gradients were unscaled, so that the gradient scaler unscales them once. Stock
+    fairseq unscales through one optimizer when it clips and steps with its wrapper, which unscales again."""
     from fairseq.optim.amp_optimizer import AMPOptimizer
 
     @replace(AMPOptimizer, "__init__", "unscale-once")

@@ -16,10 +16,8 @@ _reading: contextvars.ContextVar[str | None] = contextvars.ContextVar("reading",
 
 
 def checked_checkpoints() -> None:
-    """Reads every checkpoint with torch's weights_only on, plus the classes that checkpoints.loading allows.
-
-    Stock fairseq-fixed and 0.12.2 leave weights_only to torch's default; git main switches it off.
-    """
+    """Reads every checkpoint with torch's weights_only on, plus the classes that checkpoints.loading allows. Stock
+    fairseq-fixed and 0.12.2 leave weights_only to torch's default; git main switches it off."""
     from fairseq import checkpoint_utils
 
     @replace(torch, "load", "checked-checkpoints")

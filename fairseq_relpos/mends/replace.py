@@ -16,10 +16,8 @@ _COMMANDS = ("__main__", "__mp_main__", "fairseq_cli.train")
 
 
 class Globals:
-    """The global names that a module's function sees, as attributes.
-
-    In a process that torch has spawned, the attributes of the module itself are a copy that the function never reads.
-    """
+    """The global names that a module's function sees, as attributes. In a process that torch has spawned, the
+    attributes of the module itself are a copy that the function never reads."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         vars(self)["names"] = inspect.unwrap(function).__globals__
@@ -41,10 +39,8 @@ def commands_with(name: str) -> list[Globals]:
 
 
 def replace(owner: Any, name: str, *mends: str) -> Callable[[Any], Any]:
-    """Decorator: replaces owner.name by the function, once, if one of these mends is on.
-
-    The function gets the replaced one as its first argument.
-    """
+    """Decorator: replaces owner.name by the function, once, if one of these mends is on. The function gets the replaced
+    one as its first argument."""
 
     def install(replacement):
         stock = getattr(owner, name)
@@ -86,9 +82,7 @@ def _name_of(owner):
 
 def replace_main(command: str, *mends: str) -> Callable[[Any], Any]:
     """Decorator: replaces the main function of "fairseq_cli.X", for a command that does not start through call_main.
-
-    Such a command looks up its main function after the plugin has been imported. Its module may run as __main__.
-    """
+    Such a command looks up its main function after the plugin has been imported. Its module may run as __main__."""
 
     def install(replacement):
         for module in (sys.modules.get(command), sys.modules.get("__main__")):

@@ -53,10 +53,8 @@ SECONDS_TO_BE_SEEN = 30
 
 
 def wait_until_all_ranks_see(path: str) -> None:
-    """Raises ValueError, one line, if a rank does not see the same file as rank 0.
-
-    Each rank of fairseq looks for the file by itself. A rank that sees none would wait for the others forever.
-    """
+    """Raises ValueError, one line, if a rank does not see the same file as rank 0. Each rank of fairseq looks for the
+    file by itself. A rank that sees none would wait for the others forever."""
 
     def size():
         return os.path.getsize(path) if os.path.isfile(path) else None
@@ -79,10 +77,8 @@ def wait_until_all_ranks_see(path: str) -> None:
 
 
 def put_a_damaged_last_aside(last: str, is_expected: bool = True) -> None:
-    """Replaces a damaged checkpoint_last.pt (path: last) by the whole checkpoint with the most updates.
-
-    is_expected: whether a missing one counts as damaged, if there are numbered checkpoints.
-    """
+    """Replaces a damaged checkpoint_last.pt (path: last) by the whole checkpoint with the most updates. is_expected:
+    whether a missing one counts as damaged, if there are numbered checkpoints."""
     folder = os.path.dirname(last)
     others = [path for path in checkpoints_in(folder) if path != last]
     if os.path.exists(last):
@@ -217,10 +213,8 @@ SCALER = "relpos_loss_scaler"
 
 
 def go_on_with_the_loss_scaler() -> None:
-    """Saves and loads the state of the gradient scaler.
-
-    How long the loss scale has held decides when it grows, and so which batches overflow and are left out.
-    """
+    """Saves and loads the state of the gradient scaler. How long the loss scale has held decides when it grows, and so
+    which batches overflow and are left out."""
     from fairseq.optim import AMPOptimizer
     from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 

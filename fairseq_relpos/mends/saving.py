@@ -95,10 +95,8 @@ def copy(source: str, target: str) -> None:
 
 
 def write(path: str, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Writes the file ``path`` by ``fill(file)``, atomically.
-
-    Raises ValueError, one line, if the disk is full or cannot be written to.
-    """
+    """Writes the file ``path`` by ``fill(file)``, atomically. Raises ValueError, one line, if the disk is full or
+    cannot be written to."""
     part = atomic_files.temporary(path)
     try:
         with open(part, "wb") as file:

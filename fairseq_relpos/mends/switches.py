@@ -28,7 +28,7 @@ def declare_the_flag() -> None:
 
 
 def refuse_a_late_flag(settings: argparse.Namespace) -> None:
-    """Raises ValueError if a Python program parses --mends after it has imported the package: the mends are chosen."""
+    """Raises ValueError if a program parses another --mends after the import: the mends are installed by then."""
     value = vars(settings).pop(catalogue.FLAG.strip("-"), None)
     if value is not None and catalogue.chosen_by(value) != catalogue.active():
         raise ValueError(

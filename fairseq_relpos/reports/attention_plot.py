@@ -137,10 +137,8 @@ def splitter(model_path: str | None, data: str | Path) -> Callable[[str], list[s
 
 @torch.no_grad()
 def attention_weights(stack: Any, ids_1T: torch.Tensor, **others: Any) -> torch.Tensor:
-    """Returns the attention probabilities [N, H, T, T] of one forward pass: row i is what query i looks at.
-
-    Layers do not ask their attention for weights, which is faster; forward hooks ask instead.
-    """
+    """Returns the attention probabilities [N, H, T, T] of one forward pass: row i is what query i looks at. Layers do
+    not ask their attention for weights, which is faster; forward hooks ask instead."""
     per_layer = []
 
     def ask(attention, args, kwargs):

@@ -69,10 +69,8 @@ def position_biases(stack: Any, length: int) -> dict[str, torch.Tensor]:
 
 
 def mosaic(bias_HTS: torch.Tensor) -> np.ndarray:
-    """Returns a picture, bytes [height, width, 3]: the heads side by side, one point for each pair of positions.
-
-    The colour is white at 0 and darkest at the largest absolute value.
-    """
+    """Returns a picture, bytes [height, width, 3]: the heads side by side, one point for each pair of positions. The
+    colour is white at 0 and darkest at the largest absolute value."""
     from .figures import HEAT
 
     values = bias_HTS.float().cpu()
@@ -89,10 +87,8 @@ def mosaic(bias_HTS: torch.Tensor) -> np.ndarray:
 
 
 def plot(biases: dict[str, torch.Tensor], model: Any, path: str | Path) -> Path:
-    """Plots a heat map for each head of each bias, all with the same colour scale, which is white at 0.
-
-    model: the name in the title.
-    """
+    """Plots a heat map for each head of each bias, all with the same colour scale, which is white at 0. model: the name
+    in the title."""
     from .figures import HEAT, new_figure, save
 
     heads = next(iter(biases.values())).size(0)

@@ -41,10 +41,8 @@ def load_model(path: str | Path, data: str | Path | None = None, seed: int | Non
 
 
 def load_positions(path: str | Path) -> tuple[Any, Any, int]:
-    """Loads a model (in eval mode), its saved settings and its number of updates from the file alone.
-
-    Plots of positions need no words, and so no data.
-    """
+    """Loads a model (in eval mode), its saved settings and its number of updates from the file alone. Plots of
+    positions need no words, and so no data."""
     from fairseq import checkpoint_utils
     from fairseq.models import build_model
 

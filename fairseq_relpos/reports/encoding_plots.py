@@ -102,10 +102,8 @@ def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
 
 @torch.no_grad()
 def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tuple[torch.Tensor, str] | None:
-    """Returns the values [1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what they are.
-
-    It returns None for an encoding that is no function of j - i.
-    """
+    """Returns the values [1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what they are. It returns None
+    for an encoding that is no function of j - i."""
     pos = Positions.of(length, length)
     part.check_length(length)
     pos.shared = part.evaluate(pos)
@@ -178,10 +176,8 @@ class PriorMatrix:
 
 
 class Distance:
-    """The plot of phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6).
-
-    It should fall with i (Property 1), and grow with k, more and more slowly (Property 2).
-    """
+    """The plot of phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6). It should fall with i (Property 1), and
+    grow with k, more and more slowly (Property 2)."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:

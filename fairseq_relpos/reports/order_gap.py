@@ -102,10 +102,8 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
 
 
 def every_sample(model: Any, task: Any, split: str) -> Iterator[Any]:
-    """Yields all batches of a split, on the model's device, masked as in every validation.
-
-    fairseq draws the masks of a block from the seed, the epoch (1 in validation) and the number of the block.
-    """
+    """Yields all batches of a split, on the model's device, masked as in every validation. fairseq draws the masks of a
+    block from the seed, the epoch (1 in validation) and the number of the block."""
     from fairseq import utils
 
     task.load_dataset(split)
@@ -123,10 +121,8 @@ def every_sample(model: Any, task: Any, split: str) -> Iterator[Any]:
 
 
 def permute_blocks(sample: dict[str, Any], pad: int, seed: int) -> dict[str, Any]:
-    """Returns the sample with columns 1, 2, ... of each row in random order, and the targets moved with them.
-
-    <s> stays first and pads stay last. The order of a block depends only on the seed and its number.
-    """
+    """Returns the sample with columns 1, 2, ... of each row in random order, and the targets moved with them. <s> stays
+    first and pads stay last. The order of a block depends only on the seed and its number."""
     tokens = sample["net_input"]["src_tokens"]
     order = torch.arange(tokens.size(1)).repeat(tokens.size(0), 1)
     lengths = tokens.ne(pad).sum(1).tolist()

@@ -73,10 +73,8 @@ def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ())
 
 
 def flags_of(command: str) -> dict[str, str]:
-    """Returns the value of each flag in a command, as a shell reads it.
-
-    "data" is the word before --user-dir. The words before it belong to a launcher.
-    """
+    """Returns the value of each flag in a command, as a shell reads it. "data" is the word before --user-dir. The words
+    before it belong to a launcher."""
     words = shlex.split(command)
     begin = words.index("--user-dir")
     flags = {"data": words[begin - 1]}

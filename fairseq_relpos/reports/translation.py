@@ -99,10 +99,8 @@ def split_compounds(lines: Sequence[str]) -> list[str]:
 
 
 def best_hypotheses(generated: Iterable[str], count: int) -> list[str]:
-    """Finds the translations in what fairseq-generate or fairseq-interactive has printed.
-
-    They are in the order of the source, which has ``count`` sentences. Raises ValueError if one is missing.
-    """
+    """Finds the translations in what fairseq-generate or fairseq-interactive has printed. They are in the order of the
+    source, which has ``count`` sentences. Raises ValueError if one is missing."""
     found: dict[int, str] = {}
     for line in generated:
         if line.startswith("H-"):

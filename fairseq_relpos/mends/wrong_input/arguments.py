@@ -98,11 +98,8 @@ def nearest(value: str, names: Sequence[str]) -> str:
 
 
 def require_what_has_no_default(cfg: Any, command: str) -> None:
-    """Raises ValueError if a flag without a default is missing.
-
-    Training and validation need --batch-size or --max-tokens; commands that read a checkpoint need --path. command:
-    its file in fairseq_cli.
-    """
+    """Raises ValueError if a flag without a default is missing. Training and validation need --batch-size or
+    --max-tokens; commands that read a checkpoint need --path. command: its file in fairseq_cli."""
     data = cfg.dataset
     if command in ("train.py", "validate.py") and data.max_tokens is None and data.batch_size is None:
         raise ValueError(

@@ -10,10 +10,8 @@ from ..replace import commands_with, replace
 
 @contextlib.contextmanager
 def explained(trainer: Any) -> Iterator[None]:
-    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take.
-
-    No crash.pt is left of a model that has made no update.
-    """
+    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take. No
+    crash.pt is left of a model that has made no update."""
     crash = os.path.join(trainer.cfg.checkpoint.save_dir, "crash.pt")
     was_there = os.path.exists(crash)
     try:

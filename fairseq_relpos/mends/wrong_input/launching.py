@@ -7,10 +7,8 @@ from ..launching import TORCHRUN_VARIABLES
 
 
 def check(parser: argparse.ArgumentParser) -> None:
-    """Raises ValueError if WORLD_SIZE, RANK and the like are no numbers, or do not fit together.
-
-    Commands that generate or score text join no ranks, and ignore these variables.
-    """
+    """Raises ValueError if WORLD_SIZE, RANK and the like are no numbers, or do not fit together. Commands that generate
+    or score text join no ranks, and ignore these variables."""
     if not ALONE & parser._option_string_actions.keys():
         check_variables()
 

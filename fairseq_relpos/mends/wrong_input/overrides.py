@@ -73,10 +73,8 @@ class Command:
         self.left = _checkpoints(settings)
 
     def check(self, cfg: Any) -> None:
-        """Raises ValueError, one line, for a value of another kind than the checkpoint's.
-
-        With the last checkpoint it also raises for a name that none of them has. In doubt it warns.
-        """
+        """Raises ValueError, one line, for a value of another kind than the checkpoint's. With the last checkpoint it
+        also raises for a name that none of them has. In doubt it warns."""
         unknown = check_overrides(self.overrides, cfg, self.settings)
         self.unknown = unknown if self.unknown is None else {k: v for k, v in self.unknown.items() if k in unknown}
         self.left -= 1
@@ -96,10 +94,8 @@ def _checkpoints(settings):
 
 
 def check_overrides(overrides: dict[str, Any], settings: Any, of_the_command: Mapping[str, Any]) -> dict[str, str]:
-    """Returns {name: message} of the names that a checkpoint with these settings cannot use.
-
-    Raises ValueError, one line, for a value of another kind. Warns if it is not certain that a name has an effect.
-    """
+    """Returns {name: message} of the names that a checkpoint with these settings cannot use. Raises ValueError, one
+    line, for a value of another kind. Warns if it is not certain that a name has an effect."""
     known = {**_of_the_choices(overrides), **dict(_settings(settings))}
     unknown = {}
     for name, value in overrides.items():
@@ -194,10 +190,8 @@ def _of_the_choices(overrides):
 
 
 def _settings(settings):
-    """Yields (name, value) of the settings at any depth, as fairseq looks for names.
-
-    It also yields (name, None) of the model's other flags, which an older checkpoint may lack.
-    """
+    """Yields (name, value) of the settings at any depth, as fairseq looks for names. It also yields (name, None) of the
+    model's other flags, which an older checkpoint may lack."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     for name in settings:

@@ -46,11 +46,8 @@ def _stamp(file):
 
 @contextlib.contextmanager
 def _all_or_nothing(args):
-    """Context that removes what a failed run has written, for example on a full disk.
-
-    Files that were there before stay, and so do those that another run writes beside it, such as another pair of
-    languages.
-    """
+    """Context that removes what a failed run has written, for example on a full disk. Files that were there before
+    stay, and so do those that another run writes beside it, such as another pair of languages."""
     folder = args.destdir
     before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
     # on a full disk the log of the run would print a traceback for each line
