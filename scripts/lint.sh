@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Check the style and the format of the code. With --fix, mend what can be mended.
+# Check style, format and types of the code. With --fix, mend what can be mended first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -7,7 +7,7 @@ bash scripts/setup.sh
 if [[ "${1:-}" == --fix ]]; then
     .venv/bin/ruff check --fix .
     .venv/bin/ruff format .
-else
-    .venv/bin/ruff check .
-    .venv/bin/ruff format --check .
 fi
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+exec .venv/bin/mypy
