@@ -1,4 +1,5 @@
 import contextlib
+import logging
 import os
 import signal
 
@@ -24,6 +25,17 @@ if not torch.cuda.is_available():
 
 def pytest_unconfigure():
     preloaded.stop()
+
+
+@pytest.fixture(autouse=True)
+def root_logger():
+    """A command of fairseq that is run in this process may set up the root logger, for the output of one test."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    yield
+    for handler in [handler for handler in root.handlers if type(handler) is logging.StreamHandler]:
+        if handler not in before:
+            root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)
