@@ -14,7 +14,7 @@ from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count_at_bert_base
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build, hyperparameters, parse_hparams, to_text
-from fairseq_relpos.terms import Terms
+from fairseq_relpos.terms import Terms, evaluate
 
 NAMES = sorted(ENCODINGS)
 ORDERLESS = {"none"}
@@ -284,6 +284,21 @@ def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
         out, _ = select("auto")(encoding.terms(q, k, positions_of(dims(), 63, 63)), v, Mask(), 0.0, False)
     out.float().square().mean().backward()
     assert out.dtype == dtype and out.isfinite().all() and q.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_changes_no_terms(name):
+    """Neither those of float32 q and k, nor do q and k of half precision, as --amp makes them, meet a wrong type."""
+    encoding = scale_up(build(name, dims(name=name)))
+    q, k = torch.randn(2, 2, 3, 7, 8)
+    pos = positions_of(dims(), 7, 7)
+    expected = encoding.terms(q, k, pos)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoding.terms(q, k, pos)
+        assert evaluate(encoding.terms(q.bfloat16(), k.bfloat16(), pos)).isfinite().all()
+    assert found.tensors().keys() == expected.tensors().keys()
+    for key, tensor in expected.tensors().items():
+        torch.testing.assert_close(found.tensors()[key], tensor, rtol=0, atol=0)
 
 
 def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():

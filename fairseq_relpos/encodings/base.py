@@ -166,6 +166,15 @@ def at_given_positions(terms: Callable[..., Terms]) -> Callable[..., Terms]:
     return read
 
 
+def _outside_autocast(terms):
+    @functools.wraps(terms)
+    def in_full_precision(self, q_BHTD, k_BHSD, pos):
+        with torch.autocast(q_BHTD.device.type, enabled=False):
+            return terms(self, q_BHTD, k_BHSD, pos)
+
+    return in_full_precision
+
+
 class PositionEncoding(nn.Module):
     """One paper's answer to where positions enter e_ij.
 
@@ -203,7 +212,7 @@ class PositionEncoding(nn.Module):
                 "see docs/adding-an-encoding.md"
             )
         if "terms" in vars(cls):
-            cls.terms = at_given_positions(cls.terms)
+            cls.terms = _outside_autocast(at_given_positions(cls.terms))
 
     def __init__(self, dims: Dims):
         super().__init__()

@@ -43,8 +43,7 @@ class CoPE(PositionEncoding):
         self.e = nn.Parameter(torch.zeros(npos_max, tables * dims.head_dim))
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
-        with torch.autocast(q_BHTD.device.type, enabled=False):
-            bias = self.bias(*full_precision(q_BHTD, k_BHSD, self.e))
+        bias = self.bias(*full_precision(q_BHTD, k_BHSD, self.e))
         return Terms(q_BHTD, k_BHSD, self.scale, bias=bias)
 
     def bias(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, e: torch.Tensor) -> torch.Tensor:

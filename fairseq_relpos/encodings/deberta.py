@@ -119,9 +119,8 @@ class DeBERTa(PositionEncoding):
             offset_R = torch.arange(-in_reach.k, in_reach.k + 1, device=table.device)
             read, C_read = table[rows(offset_R)], table[C_rows(offset_R)]
             rows = C_rows = in_reach
-        with torch.autocast(table.device.type, enabled=False):
-            A = self.project(read, self.w_r) if self.c2p else None
-            C = self.project(C_read, self.w_t) if self.p2c else None
+        A = self.project(read, self.w_r) if self.c2p else None
+        C = self.project(C_read, self.w_t) if self.p2c else None
         return rows, C_rows, A, C
 
     def project(self, table: torch.Tensor, linear: nn.Linear | None) -> torch.Tensor:

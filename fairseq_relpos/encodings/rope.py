@@ -59,12 +59,11 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     """x rotated in float32 at least. The result keeps that type, so that it is not rounded to half precision
     twice."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
-        left, right = wide.chunk(2, -1)
-        # one new tensor: while decoding this is done to every key at every step
-        out = wide * torch.cat([cos, cos], -1)
-        half = left.size(-1)
-        out[..., :half].addcmul_(right, sin, value=-1)
-        out[..., half:].addcmul_(left, sin)
-        return out
+    wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
+    left, right = wide.chunk(2, -1)
+    # one new tensor: while decoding this is done to every key at every step
+    out = wide * torch.cat([cos, cos], -1)
+    half = left.size(-1)
+    out[..., :half].addcmul_(right, sin, value=-1)
+    out[..., half:].addcmul_(left, sin)
+    return out

@@ -88,10 +88,9 @@ class ProjectedPrior(PositionEncoding):
         """W R as a table A, and its product with v - u."""
         reach = max(length - 1, 1)
         w = full_precision(self.w.weight)
-        with torch.autocast(w.device.type, enabled=False):
-            rows_RE = self.factor * around_zero(self.function, reach, w) @ w.mT
-            A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
-            return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
+        rows_RE = self.factor * around_zero(self.function, reach, w) @ w.mT
+        A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
+        return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
 
 
 @register("transformer_xl", "dai2019transformerxl", "qu2021encoding")
