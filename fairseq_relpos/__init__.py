@@ -7,6 +7,7 @@ Importing a part that only needs torch, such as ``fairseq_relpos.encodings``, ch
 
 import importlib.abc
 import importlib.util
+import re
 import sys
 from typing import Any
 
@@ -51,11 +52,15 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
         if name != "fairseq":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)  # somebody may only look
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module):
+                sys.meta_path.remove(self)
                 execute(module)
                 _register_names()
 
@@ -66,8 +71,8 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
 def _is_imported_for(parts):
     """Whether ``import fairseq_relpos.PART`` with one of these parts, or ``python -m fairseq_relpos``, runs this file.
     Python runs this file inside its own function that imports PART, whose local variable ``name`` has the full name."""
-    if sys.argv[:1] == ["-m"]:
-        return f"-m {__name__} " in " ".join(sys.orig_argv[1:]) + " "
+    if sys.argv[:1] == ["-m"] and re.search(rf"\s-m\s*{__name__}[\s.]", " ".join([*sys.orig_argv, ""])):
+        return True
     frame = sys._getframe()
     while frame is not None:
         name = frame.f_locals.get("name") if frame.f_code.co_name == "_find_and_load_unlocked" else None

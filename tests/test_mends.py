@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq_data import binarise, binarise_translation, masked_lm
-from forked import Run
+from forked import Run, free_port
 
 import fairseq_relpos
 from fairseq_relpos.mends import catalogue, switches
@@ -141,6 +141,63 @@ def test_each_mend_has_a_test_that_fails_without_it():
         assert f"def {name}" in (TESTS / file).read_text(encoding="utf-8"), test
 
 
+def test_the_differences_of_a_resume_are_named_each_with_its_direction(choose):
+    choose("-patience")
+    kept = switches.record()
+    choose("-new-masks")
+    with pytest.raises(ValueError, match="new-masks were on, now off; patience were off, now on; give the same"):
+        switches.compare("x.pt", kept)
+
+
+@pytest.mark.parametrize("second", ["-agreement,-new-masks", "-new-masks"])
+def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
+    """One of them may have the comparison of all other settings off."""
+    port, runs = free_port(), []
+    for rank, mends in enumerate(["all", second]):
+        environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
+        more = [
+            "--distributed-world-size",
+            2,
+            "--max-update",
+            2,
+            "--distributed-backend",
+            "gloo",
+            "--distributed-no-spawn",
+        ]
+        more += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-rank", rank]
+        more += ["--ddp-backend", "legacy_ddp"]
+        environment["FAIRSEQ_RELPOS_MENDS"] = mends
+        runs.append({"arguments": masked_lm(data, tmp_path / "run", USER_DIR, *more), "environment": environment})
+    processes = []
+    for rank, run in enumerate(runs):
+        one = tmp_path / f"rank{rank}.json"
+        one.write_text(json.dumps([run]))
+        command = [sys.executable, TESTS / "many_runs.py", one]
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PROGRAM)
+        )
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        (line,) = [line for line in out.splitlines() if line.startswith("{")]
+        found = json.loads(line)
+        assert (
+            found["code"] != 0 and "rank 1 and rank 0 do not train the same: they differ in --mends" in found["printed"]
+        )
+
+
+def test_a_subclass_of_trainer_keeps_its_own_constructor():
+    from fairseq.trainer import Trainer
+
+    from fairseq_relpos.mends.trainer import MendedTrainer
+
+    class Own(Trainer):
+        def __init__(self, word):
+            self.word = word
+
+    own = Own("x")
+    assert own.word == "x" and isinstance(own, Own) and isinstance(own, MendedTrainer) and own.relpos.asked == 0
+
+
 # what is really replaced
 
 
@@ -177,6 +234,8 @@ def test_a_program_that_begins_with_the_mathematics_gets_the_architectures():
         "import sys\n"
         "import fairseq_relpos.encodings\n"
         "assert 'fairseq' not in sys.modules\n"
+        "import importlib.util\n"
+        "assert importlib.util.find_spec('fairseq') is not None  # somebody only looks\n"
         "from fairseq.models import ARCH_MODEL_REGISTRY\n"
         "from fairseq.trainer import Trainer\n"
         "assert 'roberta_t5' in ARCH_MODEL_REGISTRY and Trainer.__new__ is object.__new__\n"

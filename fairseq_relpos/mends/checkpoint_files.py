@@ -54,8 +54,9 @@ def load_checkpoint_to_cpu(stock: Callable[..., Any], path: str, *args: Any, **k
 
 def save_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     """Replaces checkpoint_utils.save_checkpoint: saves under every name that is due now (last, best, numbered)."""
-    if isinstance(trainer, MendedTrainer):
-        trainer.relpos.saved_after = trainer.get_num_updates()
+    if not isinstance(trainer, MendedTrainer):
+        return stock(cfg, trainer, *args, **kwargs)
+    trainer.relpos.saved_after = trainer.get_num_updates()
     if on("whole-files"):
         return saving.drop_a_needless_predecessor(stock, cfg, trainer, *args, **kwargs)
     return stock(cfg, trainer, *args, **kwargs)

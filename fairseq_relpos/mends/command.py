@@ -63,8 +63,7 @@ def parse_and_check(
     with _in_one_line():
         if on("launcher-variables"):
             variables.check(parser)
-        if on("checked-checkpoints"):
-            input_args = _without_trust_flag(input_args)
+        input_args = _without_trust_flag(input_args)
         if on("nearest-names"):
             parsed = arguments.parse(stock, parser, input_args, *args, **kwargs)
         else:

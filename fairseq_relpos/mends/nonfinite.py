@@ -76,11 +76,6 @@ def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
         yield
     except FloatingPointError as error:
         raise ValueError(_in_one_line(trainer, samples, error)) from error
-    except (AssertionError, RuntimeError) as error:
-        # after an overflow fairseq creates a zero on the GPU, which fails on a CPU
-        if trainer.cuda or not isinstance(error.__context__, OverflowError):
-            raise
-        trainer.zero_grad()
 
 
 def name_the_first_non_finite_module() -> None:

@@ -1,6 +1,8 @@
 """Half precision (--fp16, --amp): gradients, loss scale, and training on CPUs."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,6 +20,17 @@ def keep_gradients_apart(cfg: Any) -> None:
         if not common.fp16_no_flatten_grads:
             logger.info("--fp16-no-flatten-grads is on: flat gradients need a GPU")
         common.fp16_no_flatten_grads = True
+
+
+@contextlib.contextmanager
+def overflow_on_a_cpu(trainer: Any) -> Iterator[None]:
+    """After an overflow fairseq creates a zero on the GPU, also where there is none. The batch is left out."""
+    try:
+        yield
+    except (AssertionError, RuntimeError) as error:
+        if trainer.cuda or not isinstance(error.__context__, OverflowError):
+            raise
+        trainer.zero_grad()
 
 
 def autocast_on_cpus() -> None:

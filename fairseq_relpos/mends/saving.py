@@ -63,10 +63,6 @@ def write_checkpoints_whole() -> None:
                 )
 
 
-#: the numbered checkpoint that was saved last, if the last save made one
-_earlier: list[str] = []
-
-
 def drop_a_needless_predecessor(
     stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any
 ) -> str | None:
@@ -78,10 +74,11 @@ def drop_a_needless_predecessor(
     # all ranks of fairseq-train come here; a program's own training loop may call this on one rank
     saved = together(save) if commands_with("validate_and_save") else save()
     if saved is not None:
-        if _earlier and os.path.exists(_earlier[0]) and _earlier[0] != saved:
+        earlier = trainer.relpos.saved_as
+        if earlier is not None and os.path.exists(earlier) and earlier != saved:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(previous_of(cfg.save_dir, trainer.checkpoint_suffix))
-        _earlier[:] = [saved] if NUMBERED.fullmatch(os.path.basename(saved)) else []
+        trainer.relpos.saved_as = saved if NUMBERED.fullmatch(os.path.basename(saved)) else None
     return saved
 
 

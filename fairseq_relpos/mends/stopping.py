@@ -179,7 +179,7 @@ def end_after_an_update(
 
 def leave_for_the_next_start(stock: Callable[..., Any], cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     """Replaces fairseq-train's validate: after a signal it puts the validation off to the next start."""
-    if not trainer.relpos.asked:
+    if not hasattr(trainer, "relpos") or not trainer.relpos.asked:  # a program may have a trainer of its own
         return stock(cfg, trainer, *args, **kwargs)
     trainer.relpos.validation_due = trainer.relpos.validating
     return [None]

@@ -37,6 +37,11 @@ def refuse_a_late_flag(settings: argparse.Namespace) -> None:
         )
 
 
+def active() -> dict[str, str]:
+    """Returns what has to be equal on all ranks, also where some have ``agreement`` off."""
+    return {f"{catalogue.FLAG} ({catalogue.VARIABLE})": ", ".join(sorted(catalogue.active()))}
+
+
 def record() -> dict[str, list[str]]:
     """Returns the entry of a checkpoint that names the mends it was trained with."""
     return {RECORD: catalogue.numbers()}
@@ -49,10 +54,10 @@ def compare(path: str, extra_state: dict[str, Any]) -> None:
         return  # of an older version, or of stock fairseq
     now = catalogue.numbers()
     if sorted(found) != now:
-        differing = sorted(set(found) ^ set(now))
-        were = "were on, now off" if set(found) - set(now) else "were off, now on"
+        changes = {"were on, now off": set(found) - set(now), "were off, now on": set(now) - set(found)}
+        differing = "; ".join(f"{', '.join(sorted(names))} {how}" for how, names in changes.items() if names)
         raise ValueError(
-            f"{path} was made with other {catalogue.FLAG}, which change numbers: {', '.join(differing)} {were}; give "
+            f"{path} was made with other {catalogue.FLAG}, which change numbers: {differing}; give "
             "the same, or --reset-optimizer to go on from its weights with these"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import agreement, batches, gradients, launching, nonfinite, resuming, stopping, switches
+from . import agreement, batches, gradients, launching, nonfinite, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
 from .wrong_input import first_batch
@@ -34,6 +34,8 @@ class Progress:
     #: whether a validation step runs: fairseq's calls itself once more when it runs out of memory
     in_valid_step: bool = False
     gradients_checked: bool = False
+    #: the numbered checkpoint that the last save made, if it made one
+    saved_as: str | None = None
     #: (dataset, epoch, digest of its sizes)
     training_data: tuple = (None, None, None)
 
@@ -43,12 +45,15 @@ _Trainer: Any = object
 
 
 class MendedTrainer(_Trainer):
-    """Mixin in front of fairseq's Trainer (or a subclass of it) among the bases of ``mended(cls)``."""
+    """Mixin in front of fairseq's Trainer among the bases of ``mended(cls)``."""
+
+    relpos: Progress
 
     def __init__(self, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        self.relpos = Progress()
         if on("not-alone"):
             launching.refuse_to_train_alone(cfg)
+        if on("switches"):
+            agreement.refuse_differences(switches.active)
         if on("agreement"):
             agreement.compare_settings(cfg, task, model)
         super().__init__(cfg, task, model, *args, **kwargs)
@@ -80,7 +85,8 @@ class MendedTrainer(_Trainer):
         result = None
         with _if_on("first-batch", first_batch.explained, self):
             with _if_on("nonfinite", nonfinite.explained, self, samples):
-                result = super().train_step(samples, *args, **kwargs)
+                with _if_on("half-precision-on-cpus", precision.overflow_on_a_cpu, self):
+                    result = super().train_step(samples, *args, **kwargs)
         if result is not None and on("position-log"):
             from ..reports import tensorboard
 
@@ -134,7 +140,12 @@ def _if_on(name, context, *args):
 @functools.cache
 def mended(cls: type) -> type:
     """Returns a subclass of this class of trainers with the mends in front."""
-    return cls if issubclass(cls, MendedTrainer) else type(cls.__name__, (MendedTrainer, cls), {})
+    from fairseq.trainer import Trainer
+
+    if issubclass(cls, MendedTrainer):
+        return cls
+    # a subclass comes first, for its constructor may take other arguments
+    return type(cls.__name__, (MendedTrainer, cls) if cls is Trainer else (cls, mended(Trainer)), {})
 
 
 #: the mends in MendedTrainer
@@ -142,6 +153,7 @@ ACT = (
     "switches",
     "new-masks",
     "every-batch-counts",
+    "half-precision-on-cpus",
     "patience",
     "nonfinite",
     "agreement",
@@ -162,7 +174,9 @@ def install() -> None:
     from fairseq.trainer import Trainer
 
     def new(cls, *args, **kwargs):
-        return object.__new__(mended(cls))
+        trainer = object.__new__(mended(cls))
+        trainer.relpos = Progress()
+        return trainer
 
     if note(Trainer, "__new__", ACT):
         Trainer.__new__ = new
