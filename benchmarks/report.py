@@ -232,9 +232,7 @@ def fairseq_tests(settings, rows):
 
 def mends(settings, rows):
     failed = sum(row["passes"] and not row["passes without"] for row in rows)
-    title = (
-        f"The mends of fairseq: of {len(rows)} the test of {failed} passes with all mends and fails without that one."
-    )
+    title = f"The mends of fairseq: {failed} of {len(rows)} tests pass with all mends and fail without theirs."
     lines = [f"| `{row['mend']}` | `{row['test']}` | {'no' if row['passes without'] else 'yes'} |" for row in rows]
     return title, ["| mend | test | fails without it |", "|---|---|---|", *lines]
 
