@@ -37,7 +37,7 @@ _is_mended = False
 
 
 def _register_names():
-    from .criterions import sequence_labels  # noqa: F401
+    from .criterions import masked_lm_order_gap, sequence_labels  # noqa: F401
     from .models import roberta, sequence_encoder, transformer  # noqa: F401
     from .optim import torch_adamw  # noqa: F401
     from .tasks import sequence_labels as sequences  # noqa: F401

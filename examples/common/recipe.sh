@@ -16,7 +16,8 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
   die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
 
 # What the environment says of these names wins over all files of settings. Of others it says nothing.
-FROM_ENVIRONMENT="DATA RUNS SEED SEEDS JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ MACHINE START_FROM LAUNCH"
+FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ
+  MACHINE START_FROM LAUNCH"
 
 # read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
 # nothing, in silence.
@@ -57,20 +58,38 @@ side_by_side() {
   return $code
 }
 
-# compare [ENCODING...]: run.sh evaluate for each of them (or of COMPARED) with each of SEEDS, then run.sh report
+# compare [ENCODING...]: run.sh evaluate for each of them (or of COMPARED), then run.sh report. The first of SEEDS is trained
+# with each of LEARNING_RATES, the others with the rate that did best in its last validation; a rate has a folder in RUNS.
+# Without LEARNING_RATES all are trained with LEARNING_RATE, in RUNS itself.
 compare() {
-  local seed encoding failed=0
+  local first=${SEEDS%% *} failed=0 rates=($LEARNING_RATES)
   [ $# -gt 0 ] || set -- $COMPARED
-  # every encoding with the first seed before any with the second
-  side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" evaluate "$2"' "$HERE" < <(
-    for seed in $SEEDS; do
-      for encoding in "$@"; do
-        echo "$seed $encoding"
-      done
-    done
-  ) || failed=1
+  [ ${#rates[@]} -gt 0 ] || rates=('')
+  evaluate_each < <(runs_of_the_first_seed "$@") || failed=1
+  evaluate_each < <(runs_of_other_seeds "$@") || failed=1
   bash "$HERE/run.sh" report
   [ $failed = 0 ] || die "not every run came to its end: see above"
+}
+# evaluate_each <LINES: a seed, an encoding, and where there is a choice a learning rate
+evaluate_each() {
+  side_by_side "$JOBS" bash -c 'exec env SEED="$2" ${4:+LEARNING_RATE="$4" RUNS="$1/lr$4"} bash "$0/run.sh" evaluate "$3"' \
+    "$HERE" "$RUNS"
+}
+# Every encoding with one rate before any with the next, and with one seed before any with the next.
+runs_of_the_first_seed() {
+  local rate encoding
+  for rate in "${rates[@]}"; do
+    for encoding in "$@"; do echo "$first $encoding $rate"; done
+  done
+}
+runs_of_other_seeds() {
+  local seed rate= encoding
+  for seed in ${SEEDS#"$first"}; do
+    for encoding in "$@"; do
+      [ -z "${rates[0]}" ] || rate=$(python -m fairseq_relpos.reports.learning_rates "$RUNS" "$encoding" "$first") || continue
+      echo "$seed $encoding $rate"
+    done
+  done
 }
 
 # What a training depends on and its command does not say, a line each. A recipe may set it.

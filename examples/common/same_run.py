@@ -11,6 +11,7 @@ and keeps of a training:
     command, trained       the last that was begun and the last that has ended, their words in single quotes
     conditions             what it depends on and its command does not say: CONDITIONS of the environment
     commit.txt, output.txt of the code, and what it has printed
+    machine.txt            the processor, and the versions of Python and of the packages that matter
 """
 
 import difflib
@@ -23,7 +24,7 @@ import sys
 from pathlib import Path
 
 from full_disk import in_one_line
-from relpos_files import whole_file
+from relpos_files import machine, whole_file
 from stopping import STOPPED, fail, script, stoppable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,7 @@ class SameRun:
             self.keep("conditions", self.conditions)
         describe = "git describe --always --dirty 2>/dev/null || echo unknown"
         self.keep("commit.txt", subprocess.check_output(describe, shell=True, cwd=ROOT, text=True).strip())
+        self.keep("machine.txt", machine())
         output = self.place / "output.txt"
         try:
             with open(output, "wb") as file:

@@ -8,6 +8,7 @@ UPDATES=1200
 WARMUP_UPDATES=150
 LOG_EVERY=10
 VALIDATE_EVERY=120
+LEARNING_RATE=2e-3
 COMPARED="learned tupe_r"
 MASKED_SENTENCES=(
   "If the file does not <mask> , an error is raised ."

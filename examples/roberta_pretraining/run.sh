@@ -137,7 +137,7 @@ train() {
 # What the report reads, where no node is the first: all have the same.
 keep_with_the_run() {
   local file
-  for file in command conditions commit.txt trained; do
+  for file in command conditions commit.txt machine.txt trained; do
     cp "$place/$file" "$run/$file.$(hostname)"
     mv "$run/$file.$(hostname)" "$run/$file"
   done

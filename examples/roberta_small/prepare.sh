@@ -1,50 +1,51 @@
 #!/usr/bin/env bash
 # Text -> vocabulary -> binarised data that fairseq-train reads.
 #
-#   bash examples/roberta_small/prepare.sh OUT --train FILE... --valid FILE...
+#   bash examples/roberta_small/prepare.sh OUT --train FILE... --valid FILE... [--test FILE...]
 #
 # Text: UTF-8, one paragraph a line, an empty line between documents; plain, .xz or .gz.
-# The train files become one split, each valid file one of its own: valid, valid1, ...
+# The train files become one split, each other file one of its own: valid, valid1, ..., test, test1, ...
+# The learning rate is chosen on the valid files; the test files are for what is reported.
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../common/recipe.sh"
 read_settings
 
-usage="usage: prepare.sh OUT --train FILE... --valid FILE..."
+usage="usage: prepare.sh OUT --train FILE... --valid FILE... [--test FILE...]"
 [ $# -gt 0 ] || die "$usage"
 OUT=$1
 shift
-train=() valid=() kind=
+train=() splits=(train) files=() kind= # of splits but the first: its file
+valids=0 tests=0
 for argument in "$@"; do
   case $argument in
-    --train | --valid) kind=${argument#--} ;;
+    --train | --valid | --test) kind=${argument#--} ;;
     -*) die "unknown flag $argument; $usage" ;;
     *)
       case $kind in
         train) train+=("$argument") ;;
-        valid) valid+=("$argument") ;;
+        valid) splits+=("valid${valids#0}") files+=("$argument") valids=$((valids + 1)) ;;
+        test) splits+=("test${tests#0}") files+=("$argument") tests=$((tests + 1)) ;;
         *) die "$argument stands before --train and --valid; $usage" ;;
       esac
       [ -f "$argument" ] && [ -r "$argument" ] || die "no readable file $argument: give text files"
       ;;
   esac
 done
-[ ${#train[@]} -gt 0 ] && [ ${#valid[@]} -gt 0 ] || die "no text for training or validation; $usage"
+[ ${#train[@]} -gt 0 ] && [ $valids -gt 0 ] || die "no text for training or validation; $usage"
 
 # What OUT was made from, in a form that can be compared: digest, split, name.
 describe_sources() {
-  local file number=0
+  local file number
   echo "vocabulary $VOCAB_SIZE $NORMALIZATION"
   for file in "${train[@]}"; do
     echo "$(digest "$file") train $(basename "$file")"
   done
-  for file in "${valid[@]}"; do
-    echo "$(digest "$file") $(valid_split $number) $(basename "$file")"
-    number=$((number + 1))
+  for number in "${!files[@]}"; do
+    echo "$(digest "${files[$number]}") ${splits[number + 1]} $(basename "${files[$number]}")"
   done
 }
-valid_split() { [ "$1" -eq 0 ] && echo valid || echo "valid$1"; }
 
 # unpack_split SPLIT FILE...
 unpack_split() {
@@ -60,7 +61,7 @@ sources=$(describe_sources)
 if [ -e "$OUT/sources.txt" ] && [ "$sources" != "$(cat "$OUT/sources.txt")" ]; then
   say "the text or the vocabulary's settings have changed: $OUT is made again"
   rm -f "$OUT/dict.txt" # first: it says that the rest is there
-  rm -f "$OUT"/{train,valid}*.{txt,pieces,bin,idx} "$OUT/spm.model"
+  rm -f "$OUT"/{train,valid,test}*.{txt,pieces,bin,idx} "$OUT/spm.model"
 fi
 if [ -e "$OUT/dict.txt" ]; then
   say "$OUT is ready"
@@ -70,11 +71,8 @@ trap 'rm -rf "$OUT/binarised.tmp" "$OUT/dict.tmp"' EXIT
 echo "$sources" >"$OUT/sources.txt" || die "no room to write in $OUT: make room and run this again"
 
 unpack_split train "${train[@]}"
-splits=(train)
-for number in "${!valid[@]}"; do
-  split=$(valid_split "$number")
-  unpack_split "$split" "${valid[$number]}"
-  splits+=("$split")
+for number in "${!files[@]}"; do
+  unpack_split "${splits[number + 1]}" "${files[$number]}"
 done
 
 if [ ! -e "$OUT/spm.model" ]; then
@@ -91,12 +89,13 @@ say "binarising"
 binarised=$OUT/binarised.tmp
 rm -rf "$binarised"
 python "$HERE/pieces.py" dictionary "$OUT/spm.model" "$OUT/dict.tmp"
-valid_prefixes=("${splits[@]:1}")
-valid_prefixes=("${valid_prefixes[@]/#/$OUT/}")
+# prefixes KIND: of the splits that begin so, with commas
+prefixes() { printf '%s\n' "${splits[@]}" | sed -n "s|^$1.*|$OUT/&.pieces|p" | paste -sd,; }
+others=(--validpref "$(prefixes valid)")
+[ $tests -eq 0 ] || others+=(--testpref "$(prefixes test)")
 preprocess "$OUT/preprocess.log" --only-source --srcdict "$OUT/dict.tmp" --destdir "$binarised" --workers 1 \
-  --trainpref "$OUT/train.pieces" \
-  --validpref "$(IFS=,; echo "${valid_prefixes[*]/%/.pieces}")"
+  --trainpref "$OUT/train.pieces" "${others[@]}"
 mv "$binarised"/*.bin "$binarised"/*.idx "$OUT"
 mv "$binarised/dict.txt" "$OUT"      # last: it says that the rest is there
-rm -rf "$binarised" "$OUT/dict.tmp" "$OUT"/{train,valid}*.{txt,pieces}
+rm -rf "$binarised" "$OUT/dict.tmp" "$OUT"/{train,valid,test}*.{txt,pieces}
 say "ready: $OUT (splits ${splits[*]})"

@@ -9,8 +9,8 @@
 #   bash examples/roberta_small/run.sh report [FOLDER]
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
-# validate: the loss of fairseq-validate (there in bits), and that with the tokens of each block permuted.
-# report: all runs, into FOLDER (default: $RUNS).
+# validate: the loss of fairseq-validate (there in bits), and that with the tokens of each block permuted; of the texts for
+# tests, too. report: all runs, into FOLDER (default: $RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../common/recipe.sh"
@@ -22,17 +22,17 @@ need_data() {
     die "no data in $DATA: run prepare.sh $DATA --train FILE... --valid FILE... first, or set DATA"
 }
 
-# As many as there are validation texts; one where the data are still to come.
-valid_splits() {
+# splits KIND...: as many as prepare.sh was given texts of these kinds; one where the data are still to come.
+splits() {
   [ -e "$DATA/dict.txt" ] || { echo valid; return; }
-  (cd "$DATA" && ls valid*.bin) | sed 's/\.bin$//' | sort -V | paste -sd,
+  (cd "$DATA" && printf '%s\n' *.bin) | sed 's/\.bin$//' | grep -E "^($(IFS='|'; echo "$*"))" | sort -V | paste -sd,
 }
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
-    --task masked_lm --criterion masked_lm
+    --task masked_lm --criterion "$CRITERION"
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
     --sample-break-mode "$SAMPLE_BREAK_MODE"
     --encoder-layers "$LAYERS" --encoder-embed-dim "$EMBED_DIM"
@@ -44,7 +44,7 @@ training_command() {
     --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
     --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0
     # the default, 8, would silently leave sentences out of every validation
-    --required-batch-size-multiple 1 --valid-subset "$(valid_splits)"
+    --required-batch-size-multiple 1 --valid-subset "$(splits valid)"
     --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
     --validate-interval 1000000 --save-interval 1000000
     --keep-interval-updates 1 --no-epoch-checkpoints
@@ -65,7 +65,7 @@ validate() {
   need_data
   need_checkpoint
   say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
-  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(valid_splits)" \
+  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(splits valid test)" \
     --seed "$MASK_SEED" --json "$run/order_gap.json" "$@"
 }
 

@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. DATA, RUNS, SEED, SEEDS, JOBS and TOKENS_PER_UPDATE may also come from the environment,
-# which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
+# names only what it changes. DATA, RUNS, SEED, SEEDS, LEARNING_RATE, LEARNING_RATES, JOBS and TOKENS_PER_UPDATE may
+# also come from the environment, which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
 
 # --- where ---
 NAME=roberta_small
@@ -20,15 +20,16 @@ FFN_DIM=512
 DROPOUT=0                  # 4,000 updates see little text twice; RoBERTa's 0.1 is for many epochs
 
 # --- one update ---
-TOKENS_PER_SAMPLE=128      # T, with <s>
+TOKENS_PER_SAMPLE=32       # T, with <s>; learned needs more updates the longer it is (probe.sh)
 # none: blocks of exactly T tokens across paragraphs. fairseq's `complete` keeps paragraphs
 # whole, and stops (or leaves them out) where one is longer than T, as many here are.
 SAMPLE_BREAK_MODE=none
-TOKENS_PER_UPDATE=4096     # 32 blocks
+TOKENS_PER_UPDATE=4096     # 128 blocks
 
 # --- how long, how fast ---
+CRITERION=masked_lm_order_gap # masked_lm, and the order gap at each validation, which takes twice the time
 UPDATES=4000
-LEARNING_RATE=2e-3         # 1e-3 never left the unigram plateau within 2,000 updates
+LEARNING_RATE=4e-3
 WARMUP_UPDATES=400
 ADAM_BETAS='(0.9, 0.98)'
 ADAM_EPS=1e-6
@@ -37,7 +38,7 @@ CLIP_NORM=1.0
 
 # --- what is written when ---
 LOG_EVERY=50               # updates
-VALIDATE_EVERY=400         # updates; a checkpoint each time
+VALIDATE_EVERY=200         # updates; a checkpoint each time
 
 # --- what is looked at afterwards ---
 MASK_SEED=1                # of the masks of run.sh validate, whatever SEED trained the model
@@ -48,7 +49,8 @@ MASKED_SENTENCES=(
 )
 
 # --- the comparison: compare.sh without arguments ---
-COMPARED="learned t5 tupe_r tupe_a bert_r bert_ad shaw deberta"   # TUPE, Figure 5a, and two more
-SEEDS="1 2"                # every encoding with the first before any with the second
+COMPARED="learned t5 tupe_a tupe_r tupe_a_tie_cls bert_r bert_ad shaw m4 deberta"
+SEEDS="1 2 3"
+LEARNING_RATES="1e-3 2e-3 4e-3" # all for the first seed, the best of them for the others; empty: LEARNING_RATE for all
 JOBS=1                     # runs side by side
 BASELINE=learned           # differences are against this one, seed by seed

@@ -77,5 +77,6 @@ LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 1-8, 9-12, 
 # --- the comparison: compare.sh without arguments ---
 COMPARED="sinusoidal t5 tupe_r shaw m4 at5 transformer_xl gcdf learned none"
 SEEDS="1 2"
+LEARNING_RATES=            # tried with the first seed, the best of them serves the others; empty: LEARNING_RATE for all
 JOBS=1                     # runs side by side
 BASELINE=sinusoidal        # differences are against this one, seed by seed

@@ -76,5 +76,6 @@ LENGTH_EDGES="20 40 60 80"
 # --- the comparison ---
 COMPARED="sinusoidal t5 at5 tupe_r"
 SEEDS=1
+LEARNING_RATES=            # tried with the first seed, the best of them serves the others; empty: LEARNING_RATE for all
 JOBS=1
 BASELINE=sinusoidal

@@ -1,5 +1,6 @@
 """The style of every picture of the project, drawn without a display."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,50 @@ def new_figure(
         rows, columns, figsize=(columns * width, rows * height), squeeze=False, layout="constrained", **grid
     )
     return figure, list(panels.flat)
+
+
+#: The colour of an encoding, the same in every picture. Those that are compared most have the most different ones.
+COLOURS = {
+    "none": "#7f7f7f",
+    "learned": "#000000",
+    "sinusoidal": "#8c564b",
+    "shape": "#c49c94",
+    "t5": "#1f77b4",
+    "t5_nob": "#6baed6",
+    "bert_r": "#17becf",
+    "at5": "#0b3d91",
+    "at5_nob": "#9467bd",
+    "alibi": "#bcbd22",
+    "kerple_log": "#98df8a",
+    "fire": "#637939",
+    "tisa": "#9edae5",
+    "tupe_a": "#ff7f0e",
+    "tupe_a_tie_cls": "#fdae6b",
+    "tupe_r": "#d62728",
+    "tupe_r_tie_cls": "#ff9896",
+    "shaw": "#2ca02c",
+    "lfhc": "#74c476",
+    "transformer_xl": "#7b4173",
+    "gcdf": "#ce6dbd",
+    "deberta": "#e377c2",
+    "m4": "#b8860b",
+    "m4_reset": "#e7ba52",
+    "bert_ad": "#5254a3",
+    "cope": "#393b79",
+    "m1": "#a55194",
+    "m2": "#de9ed6",
+    "m3": "#8c6d31",
+    "m4m": "#843c39",
+    "abs_m4m": "#d6616b",
+    "rope": "#008080",
+}
+
+
+def colour_of(encoding: str) -> str:
+    """Returns the colour of an encoding, with hyperparameters or not; one of ten for a name that has none."""
+    name = encoding.split(" ")[0]
+    others = [f"C{number}" for number in range(10)]
+    return COLOURS.get(name, others[zlib.crc32(encoding.encode()) % len(others)])
 
 
 def line_colours(count: int) -> list[Any]:

@@ -88,43 +88,22 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None) -> Path:
-    """Plots validation losses (points) over training losses (thin), one panel per split. names: split -> title."""
-    from .figures import line_colours, new_figure, save
+    """Plots validation losses: a panel per split, or per split and encoding where there are many.
+
+    names: split -> title.
+    """
+    from . import curves
 
     splits = splits_of(runs)
     if not splits:
         raise ValueError("none of the runs has been validated yet: let them go on for a while")
-    encodings = list(dict.fromkeys(run.encoding for run in runs))
-    colours = dict(zip(encodings, line_colours(len(encodings))))
-    figure, panels = new_figure(columns=len(splits))
-    for panel, split in zip(panels, splits):
-        named = set()
-        for run in runs:
-            colour = colours[run.encoding]
-            panel.plot(list(run.train), list(run.train.values()), color=colour, alpha=0.3, linewidth=0.8)
-            points = run.valid.get(split, {})
-            label = run.encoding if run.encoding not in named else None
-            named.add(run.encoding)
-            panel.plot(list(points), list(points.values()), color=colour, marker="o", markersize=3, label=label)
-        panel.set_title((names or {}).get(split, split))
-        panel.set_xlabel("updates")
-        panel.set_ylabel("loss (nats per predicted token)" if in_nats(runs) else "loss of the criterion")
-        panel.set_ylim(*visible_losses(runs))
-    # beside the panels, so that it covers no curve
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside right upper",
-        title="thin: training",
-        title_fontsize="small",
-    )
-    return save(figure, path)
-
-
-def visible_losses(runs: Sequence[Run]) -> tuple[float, float]:
-    """Returns the range of losses to show, without the steep first updates, in which all runs are alike."""
-    train = [
-        loss for run in runs for update, loss in run.train.items() if update >= 0.05 * max(run.max_updates, run.updates)
-    ]
-    valid = [loss for run in runs for losses in run.valid.values() for loss in losses.values()]
-    low, high = min(train + valid), max(train + valid)
-    return low - 0.05 * (high - low), high + 0.05 * (high - low)
+    validated = [run for run in runs if run.valid]
+    by_split = {
+        (names or {}).get(split, split): {
+            encoding: [run.valid[split] for run in validated if run.encoding == encoding and split in run.valid]
+            for encoding in dict.fromkeys(run.encoding for run in validated if split in run.valid)
+        }
+        for split in splits
+    }
+    label = "validation loss (nats per predicted token)" if in_nats(runs) else "validation loss of the criterion"
+    return curves.plot(by_split, path, "updates", label)

@@ -1,8 +1,19 @@
-"""The machine and the versions that a report's numbers come from."""
+"""The machine and the versions that a report's numbers come from.
+
+Without imports from the package: the recipes load this file alone.
+"""
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+#: what results depend on, as far as it is installed
+PACKAGES = ("torch", "fairseq-fixed", "fairseq", "numpy", "sentencepiece", "sacrebleu", "sacremoses")
+
+
+def describe() -> str:
+    """Returns the processor, the GPUs, and the versions of Python and PACKAGES, in one line."""
+    return f"{', '.join([cpu_name(), *gpu_names()])}; {versions()}"
 
 
 def cpu_name() -> str:
@@ -12,7 +23,19 @@ def cpu_name() -> str:
     return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
 
 
-def versions(*packages: str) -> str:
-    """Python 3.11.2, torch 2.13.0, ..."""
-    named = [("Python", platform.python_version()), *((name, version(name)) for name in packages)]
-    return ", ".join(" ".join(pair) for pair in named)
+def gpu_names() -> list[str]:
+    """Returns the names of the NVIDIA GPUs, as the driver gives them."""
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return [line.split(":")[1].strip() for line in lines if line.startswith("Model:")]
+
+
+def versions() -> str:
+    """Returns Python 3.11.2, torch 2.13.0, ..."""
+    named = [f"Python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            named.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            pass
+    return ", ".join(named)

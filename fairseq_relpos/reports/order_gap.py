@@ -74,16 +74,20 @@ def run(args: argparse.Namespace) -> None:
 
 def measure(checkpoint: str | Path, data: str | Path, splits: Sequence[str], seed: int = 1) -> list[OrderGap]:
     """Measures one OrderGap for each split."""
-    model, settings, task = load_model(checkpoint, data, seed)
+    from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+
+    model, _, task = load_model(checkpoint, data, seed)
     if not hasattr(task, "mask_idx"):
         raise ValueError(f"{checkpoint} was not trained with --task masked_lm: order-gap needs masks")
     if torch.cuda.is_available():
         model.cuda()
-    criterion = task.build_criterion(settings.criterion).eval()
+    criterion = MaskedLmLoss(MaskedLmConfig(tpu=False), task).eval()
     return [gap_of_split(model, task, criterion, split, seed) for split in splits]
 
 
 def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -> OrderGap:
+    from ..criterions.masked_lm_order_gap import permute_blocks
+
     totals = {"plain": 0.0, "permuted": 0.0}
     masked = blocks = digest = 0
     for sample in every_sample(model, task, split):
@@ -118,18 +122,3 @@ def every_sample(model: Any, task: Any, split: str) -> Iterator[Any]:
     on_gpu = next(model.parameters()).is_cuda
     for sample in batches:
         yield utils.move_to_cuda(sample) if on_gpu else sample
-
-
-def permute_blocks(sample: dict[str, Any], pad: int, seed: int) -> dict[str, Any]:
-    """Returns the sample with columns 1, 2, ... of each row in random order, and the targets moved with them. <s> stays
-    first and pads stay last. The order of a block depends only on the seed and its number."""
-    tokens = sample["net_input"]["src_tokens"]
-    order = torch.arange(tokens.size(1)).repeat(tokens.size(0), 1)
-    lengths = tokens.ne(pad).sum(1).tolist()
-    for row, (block, length) in enumerate(zip(sample["id"].tolist(), lengths)):
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + block)
-        order[row, 1:length] = 1 + torch.randperm(length - 1, generator=generator)
-    order = order.to(tokens.device)
-    moved = dict(sample, target=sample["target"].gather(1, order))
-    moved["net_input"] = dict(sample["net_input"], src_tokens=tokens.gather(1, order))
-    return moved

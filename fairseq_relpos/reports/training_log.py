@@ -35,6 +35,8 @@ class Run:
     name: str
     encoding: str
     seed: int
+    #: --lr of a run that has come to its end by a recipe, as it was written
+    learning_rate: str = ""
     #: the values of --position-hparams and --position-layers, if given
     variant: str = ""
     parameters: int | None = None
@@ -45,6 +47,8 @@ class Run:
     train: dict[int, float] = field(default_factory=dict)
     #: split -> losses
     valid: dict[str, dict[int, float]] = field(default_factory=dict)
+    #: split -> what the loss rises by when the tokens are permuted, where the criterion measures it
+    order_gap: dict[str, dict[int, float]] = field(default_factory=dict)
     #: split -> losses without label smoothing, where the criterion has it
     valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
     #: target tokens, by number of updates
@@ -109,6 +113,9 @@ def read_run(path: str | Path) -> Run:
             read_line(run, line)
     if run is None:
         raise ValueError(f"{log} is no log of fairseq-train: write one with --log-file")
+    trained = log.parent / "trained"
+    if trained.exists():
+        run.learning_rate = flags_of(trained.read_text(encoding="utf-8")).get("lr", "")
     return run
 
 
@@ -137,7 +144,7 @@ def tell_variants_apart(runs: list[Run]) -> None:
     """Adds the variant to the name of the encoding, if the runs have several variants of it.
 
     Runs with other hyperparameters or layers must not count as seeds of the same encoding. Two runs of one variant
-    with the same seed are a ValueError.
+    with the same seed and learning rate are a ValueError.
     """
     variants: dict[str, set[str]] = {}
     for run in runs:
@@ -145,9 +152,9 @@ def tell_variants_apart(runs: list[Run]) -> None:
     for run in runs:
         if len(variants[run.encoding]) > 1:
             run.encoding += f" ({run.variant or 'defaults'})"
-    seen: dict[tuple[str, int], Run] = {}
+    seen: dict[tuple[str, int, str], Run] = {}
     for run in runs:
-        other = seen.setdefault((run.encoding, run.seed), run)
+        other = seen.setdefault((run.encoding, run.seed, run.learning_rate), run)
         if other is not run:
             raise ValueError(
                 f"{other.name} and {run.name} are both {run.encoding} with seed {run.seed}: a mean over seeds "
@@ -176,8 +183,6 @@ def read_line(run: Run, line: str) -> None:
     for key, value in entry.items():
         split = re.fullmatch(r"(\w+)_num_updates", key)
         if split and split[1] != "train":
-            losses = run.valid.setdefault(split[1], {})
-            losses[int(value)] = float(entry[f"{split[1]}_loss"]) * run.unit
-            if f"{split[1]}_nll_loss" in entry:
-                nll = run.valid_nll.setdefault(split[1], {})
-                nll[int(value)] = float(entry[f"{split[1]}_nll_loss"]) * run.unit
+            for name, values in (("loss", run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+                if f"{split[1]}_{name}" in entry:
+                    values.setdefault(split[1], {})[int(value)] = float(entry[f"{split[1]}_{name}"]) * run.unit

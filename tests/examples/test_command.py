@@ -47,7 +47,9 @@ def checkout(tmp_path_factory):
     (folder / "fairseq_relpos").mkdir()
     (folder / "fairseq_relpos" / "__init__.py").touch()
     (folder / "fairseq_relpos" / "__main__.py").write_text(PACKAGE)
-    (folder / "fairseq_relpos" / "atomic_files.py").symlink_to(ROOT / "fairseq_relpos" / "atomic_files.py")
+    for file in ("atomic_files.py", "reports/machine.py"):
+        (folder / "fairseq_relpos" / file).parent.mkdir(exist_ok=True)
+        (folder / "fairseq_relpos" / file).symlink_to(ROOT / "fairseq_relpos" / file)
     (folder / "programs").mkdir()
     for name in ("fairseq-train", "fairseq-validate", "launch"):
         (folder / "programs" / name).write_text(PROGRAM)
@@ -103,7 +105,15 @@ def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):
     assert words[words.index("--save-dir") + 1] == "runs/roberta_small/t5-seed1"
 
 
-@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "packed",
+    [
+        # its packed runs are of the settings before
+        pytest.param(path, marks=[pytest.mark.xfail(strict=True)] if path.parent.name == "roberta_small" else [])
+        for path in PACKED
+    ],
+    ids=lambda path: path.parent.name,
+)
 def test_packed_runs_of_before_are_the_runs_of_the_recipe_today(checkout, tmp_path, monkeypatch, packed):
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "common"))
     same_run = importlib.import_module("same_run")

@@ -3,10 +3,13 @@ import re
 
 import pytest
 import torch
+from fairseq.logging import metrics
 from fairseq_data import binarise, fairseq_ok, masked_lm
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.criterions.masked_lm_order_gap import MaskedLmOrderGap, MaskedLmOrderGapConfig, permute_blocks
 from fairseq_relpos.reports import order_gap
+from fairseq_relpos.reports.checkpoint import load_model
 
 PAD = 1
 
@@ -112,7 +115,7 @@ def sample(*rows):
 
 def test_permuted_targets_follow_their_tokens_between_start_and_padding():
     before = sample([0, *range(10, 30), 2], [0, *range(40, 50), 2] + [PAD] * 10)
-    after = order_gap.permute_blocks(before, PAD, seed=1)
+    after = permute_blocks(before, PAD, seed=1)
     tokens, target = after["net_input"]["src_tokens"], after["target"]
     assert torch.equal(target, torch.where(tokens.eq(PAD), tokens, tokens + 100))
     assert torch.equal(tokens.sort(1)[0], before["net_input"]["src_tokens"].sort(1)[0])
@@ -123,13 +126,36 @@ def test_permuted_targets_follow_their_tokens_between_start_and_padding():
 
 def test_a_block_is_permuted_alike_in_any_batch():
     long, short = [0, *range(10, 30), 2], [0, *range(40, 50), 2]
-    together = order_gap.permute_blocks(sample(long, short + [PAD] * 10), PAD, seed=1)
+    together = permute_blocks(sample(long, short + [PAD] * 10), PAD, seed=1)
     alone = sample(short)
     alone["id"] += 1
-    alone = order_gap.permute_blocks(alone, PAD, seed=1)
+    alone = permute_blocks(alone, PAD, seed=1)
     assert torch.equal(together["net_input"]["src_tokens"][1, :12], alone["net_input"]["src_tokens"][0])
 
 
 def test_no_checkpoint_is_named(data, tmp_path):
     with pytest.raises(ValueError, match="no checkpoint .*absent.pt"):
         measure(str(tmp_path / "absent.pt"), data)
+
+
+def test_the_criterion_measures_the_same_at_a_validation(checkpoints, data):
+    model, _, task = load_model(checkpoints["tupe_r"], data, 1)
+    criterion = MaskedLmOrderGap(MaskedLmOrderGapConfig(tpu=False), task).eval()
+    logs = [task.valid_step(sample, model, criterion)[2] for sample in order_gap.every_sample(model, task, "valid")]
+    with metrics.aggregate() as found:
+        criterion.reduce_metrics(logs)
+    gap = measure(checkpoints["tupe_r"], data).gap
+    assert abs(gap) > 1e-3 and found["order_gap"].avg == pytest.approx(gap / math.log(2), abs=1e-4)
+
+
+def test_its_training_is_that_of_masked_lm(data, tmp_path):
+    flags = ["--arch", "roberta_tupe_r", "--max-update", 2, "--no-epoch-checkpoints", "--log-format", "json"]
+    for criterion in ("masked_lm", "masked_lm_order_gap"):
+        printed = fairseq_ok(
+            "train", *masked_lm(data, tmp_path / criterion, "fairseq_relpos", *flags, "--criterion", criterion)
+        )
+    assert '"valid_order_gap"' in printed and '"train_order_gap"' not in printed
+    stock, ours = (
+        load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("masked_lm", "masked_lm_order_gap")
+    )
+    assert all(torch.equal(stock["model"][name], ours["model"][name]) for name in stock["model"])

@@ -1,0 +1,121 @@
+"""Which encodings differ from a baseline: the statistics of every comparison of runs that differ in encoding and seed.
+
+Runs of one seed begin with the same common weights and see the same batches, so the difference from the baseline is
+taken seed by seed. Its 95 % interval and its p value are those of Student's t. Where several encodings are compared
+with one baseline, Holm's correction keeps the chance that any of them is called different by mistake below 5 %.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+from .losses import markdown, with_deviation
+
+LEVEL = 0.95
+HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
+
+#: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
+Values = Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An encoding's difference from the baseline, over the seeds that both have."""
+
+    mean: float
+    seeds: int
+    #: half the width of the 95 % interval; infinite with one seed
+    half_width: float = math.inf
+    #: of the hypothesis that there is no difference
+    p_value: float = 1.0
+    #: the same after Holm's correction over all encodings that are compared
+    corrected: float = 1.0
+
+    @property
+    def verdict(self) -> str:
+        """``higher`` or ``lower`` where the corrected p value is below 5 %."""
+        if self.corrected >= 1 - LEVEL:
+            return SAME
+        return HIGHER if self.mean > 0 else LOWER
+
+    def text(self, digits: int = 3) -> str:
+        """-0.250 ± 0.031: the mean and half the width of the interval."""
+        if self.seeds == 1:
+            return f"{self.mean:+.{digits}f}"
+        return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f}"
+
+
+def differences(values: Values, baseline: str) -> dict[str, Difference]:
+    """Returns the difference of each other encoding that has a seed in common with the baseline."""
+    if baseline not in values:
+        raise ValueError(f"no run of the baseline {baseline}: there are {', '.join(sorted(values))}")
+    found = {}
+    for encoding, of_seed in values.items():
+        seeds = sorted(of_seed.keys() & values[baseline].keys())
+        if encoding != baseline and seeds:
+            found[encoding] = difference([of_seed[seed] for seed in seeds], [values[baseline][seed] for seed in seeds])
+    return corrected(found)
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """Returns the difference of paired figures: Student's t test, without a correction."""
+    from scipy.stats import ttest_rel
+
+    each = [our - their for our, their in zip(ours, theirs, strict=True)]
+    if len(each) == 1:
+        return Difference(each[0], 1)
+    if len(set(each)) == 1:  # no deviation, which the test divides by
+        p_value = float(each[0] == 0)
+        return Difference(each[0], len(each), 0.0, p_value, p_value)
+    test = ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(LEVEL)
+    return Difference(mean(each), len(each), (high - low) / 2, test.pvalue, test.pvalue)
+
+
+def corrected(found: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Returns the differences with Holm's correction (Holm 1979): the smallest of m p values times m, the next times
+    m - 1, and so on, never below the one before. Differences of one seed say nothing and do not count."""
+    tested = sorted((name for name, one in found.items() if one.seeds > 1), key=lambda name: found[name].p_value)
+    result, largest = dict(found), 0.0
+    for number, name in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - number) * found[name].p_value))
+        result[name] = replace(found[name], corrected=largest)
+    return result
+
+
+def table(values: Values, baseline: str, figure: str, digits: int = 3) -> str:
+    """Returns a Markdown table with a row for each encoding, the baseline first. ``figure``: what the values are."""
+    found = differences(values, baseline)
+    head = ["encoding", "seeds", figure, f"- {baseline}", "p", "verdict"]
+    rows = []
+    for encoding in [baseline, *sorted(name for name in values if name != baseline)]:
+        of_seed = values[encoding]
+        row = [
+            encoding,
+            " ".join(map(str, sorted(of_seed))),
+            with_deviation([of_seed[seed] for seed in sorted(of_seed)], digits),
+        ]
+        one = found.get(encoding)
+        if one is None:
+            row += ["the baseline" if encoding == baseline else "no common seed", "", ""]
+        elif one.seeds == 1:
+            row += [one.text(digits), "", "one seed"]
+        else:
+            row += [one.text(digits), f"{one.corrected:.3f}", one.verdict]
+        rows.append(row)
+    return markdown(head, rows)
+
+
+#: what stands under such a table
+LEGEND = """\
+Mean ± standard deviation over the seeds. "- {baseline}": mean difference from {baseline} seed by seed ± half the
+width of its 95 % interval (Student's t). p: of that difference, with Holm's correction over the encodings of the
+table. The verdict is "not distinguishable" unless p < 0.05."""
+
+
+def missing_seeds(values: Values) -> list[str]:
+    """Says which encodings lack a seed that others have."""
+    every = sorted(set().union(*values.values()))
+    gaps = {encoding: [seed for seed in every if seed not in of_seed] for encoding, of_seed in values.items()}
+    return [f"{encoding}: no seed {', '.join(map(str, lacks))}" for encoding, lacks in gaps.items() if lacks]

@@ -1,0 +1,108 @@
+"""Curves of several runs: one colour for an encoding in every picture, one band for its seeds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from .figures import colour_of, new_figure, save
+
+#: encoding -> the curve of each run: {number of updates, or the label of a place: value}
+Curves = Mapping[str, Sequence[Mapping[Any, float]]]
+
+#: more lines than that in one panel cannot be told apart
+MOST_LINES = 7
+COLUMNS = 4
+
+
+def plot(by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label: str) -> Path:
+    """Draws the mean over the runs of each encoding, and the band from their lowest to their highest value.
+
+    Up to MOST_LINES encodings share a panel for each key of ``by_panel``, with their names at the ends of the lines.
+    More of them have a small panel each, with the others in grey behind.
+    """
+    names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
+    if len(names) <= MOST_LINES:
+        figure, panels = new_figure(columns=len(by_panel), width=5.4, height=3.8, sharey=True)
+        for panel, (title, curves) in zip(panels, by_panel.items()):
+            for name in curves:
+                _draw(panel, curves[name], colour_of(name))
+            _name_line_ends(panel, curves)
+            panel.set_title(title, fontsize="medium")
+            panel.set_xlabel(x_label)
+        panels[0].set_ylabel(y_label)
+    else:
+        each = [(title, name) for title, curves in by_panel.items() for name in curves]
+        rows = -(-len(each) // COLUMNS)
+        figure, panels = new_figure(COLUMNS, rows, width=2.5, height=1.9, sharex=True, sharey=True)
+        for panel, (title, name) in zip(panels, each):
+            for other, runs in by_panel[title].items():
+                if other != name:
+                    panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
+            _draw(panel, by_panel[title][name], colour_of(name))
+            text = name if len(by_panel) == 1 else f"{name}, {title}"
+            panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
+        for panel in panels[len(each) :]:
+            panel.set_visible(False)
+        figure.supxlabel(x_label, fontsize="medium")
+        figure.supylabel(y_label, fontsize="medium")
+    low, high = visible(by_panel)
+    panels[0].set_ylim(low, high)
+    for panel in panels:
+        panel.grid(alpha=0.3)
+        panel.margins(x=0.02)
+    return save(figure, path)
+
+
+def visible(by_panel: Mapping[str, Curves]) -> tuple[float, float]:
+    """Returns the range of values to show: all but the first point of each curve, in which runs differ from one another
+    least and from their end most."""
+    values = [
+        value
+        for curves in by_panel.values()
+        for runs in curves.values()
+        for run in runs
+        for value in list(run.values())[1 if len(run) > 2 else 0 :]
+    ]
+    low, high = min(values), max(values)
+    return low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
+
+
+def _common(runs: Sequence[Mapping[Any, float]]) -> list[Any]:
+    return [place for place in runs[0] if all(place in run for run in runs)]
+
+
+def _mean(runs: Sequence[Mapping[Any, float]]) -> tuple[list[Any], list[float]]:
+    places = _common(runs)
+    return places, [mean(run[place] for run in runs) for place in places]
+
+
+def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], colour: Any) -> None:
+    places, middle = _mean(runs)
+    marker = {"marker": "o", "markersize": 2.5} if len(places) <= 10 else {}
+    panel.plot(places, middle, color=colour, linewidth=1.5, zorder=3, **marker)
+    if len(runs) > 1:
+        lowest = [min(run[place] for run in runs) for place in places]
+        highest = [max(run[place] for run in runs) for place in places]
+        panel.fill_between(places, lowest, highest, color=colour, alpha=0.2, linewidth=0, zorder=2)
+
+
+def _name_line_ends(panel: Any, curves: Curves) -> None:
+    """Writes each name beside the end of its line, moved apart where they would cover one another."""
+    ends = sorted((_mean(runs)[1][-1], name) for name, runs in curves.items() if _common(runs))
+    low, high = visible({"": curves})
+    least = 0.055 * (high - low)
+    heights: list[float] = []
+    for value, _ in ends:
+        heights.append(max(value, heights[-1] + least) if heights else value)
+    shift = sum(heights) / len(heights) - sum(value for value, _ in ends) / len(ends) if ends else 0
+    for height, (_, name) in zip(heights, ends):
+        panel.annotate(
+            name,
+            (1.01, height - shift),
+            xycoords=("axes fraction", "data"),
+            color=colour_of(name),
+            fontsize="small",
+            va="center",
+            annotation_clip=False,
+        )
