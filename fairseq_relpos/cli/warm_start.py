@@ -55,6 +55,8 @@ def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) 
             yield f"--{name.replace('_', '-')}"
     if not getattr(settings, "layernorm_embedding", True):
         yield "--no-layernorm-embedding"
+    if not getattr(settings, "no_scale_embedding", True):
+        yield "--scale-embedding"
     yield flag("max_positions", settings.max_positions)
     for name, value in given.items():
         yield flag(name, f'"{value}"')

@@ -116,7 +116,9 @@ class Sinusoidal(PositionEncoding):
     """x_i = w_i + [sin(i f_c) | cos(i f_c)], f_c = 10000^(-c / (E/2 - 1))
     (Vaswani et al. 2017, Sec. 3.5, in tensor2tensor's and fairseq's layout).
 
-    No parameters, any length. Equals fairseq's SinusoidalPositionalEmbedding.
+    No parameters, any length. Equals fairseq's SinusoidalPositionalEmbedding. A sinusoid has a root mean square of
+    0.71. A Transformer multiplies its token embeddings by sqrt(E) before; a RoBERTa does not, so that its tokens,
+    N(0, 0.02), are small beside the positions at first: `--scale-embedding` multiplies them there, too.
 
     Paper and code: the paper has 10000^(-2c/E), with sines and cosines side by side.
 

@@ -33,6 +33,13 @@ class RelPosRoberta(FittingModel, RobertaModel):
             help="no LayerNorm of the embeddings, as in checkpoints that have none",
         )
         parser.add_argument(
+            "--scale-embedding",
+            action="store_false",
+            dest="no_scale_embedding",
+            help="multiply token embeddings by the root of their dimension before positions are added, as a "
+            "Transformer does; for sinusoidal and shape, which outweigh the tokens otherwise",
+        )
+        parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
             help="save memory: compute each layer's activations again in backward",

@@ -171,14 +171,17 @@ def test_a_table_of_the_same_meaning_is_kept(one, other, kept, fresh, tmp_path):
     assert {POSITIONS + name for name in kept} <= set(done.kept)
 
 
-def test_a_model_without_layernorm_embedding_trains_on(tmp_path, capsys):
-    trained("roberta_t5", tmp_path / "in.pt", layernorm_embedding=False)
+@pytest.mark.parametrize(
+    "flag, name", [("--no-layernorm-embedding", "layernorm_embedding"), ("--scale-embedding", "no_scale_embedding")]
+)
+def test_a_model_with_other_embeddings_trains_on(tmp_path, capsys, flag, name):
+    trained("roberta_t5", tmp_path / "in.pt", **{name: False})
     assert main(["warm-start", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "--arch", "roberta_shaw"]) == 0
-    assert "--no-layernorm-embedding" in capsys.readouterr().out.splitlines()[-1]
+    assert flag in capsys.readouterr().out.splitlines()[-1]
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     RelPosRoberta.add_args(parser)
-    assert parser.parse_args(["--no-layernorm-embedding"]).layernorm_embedding is False
-    assert not hasattr(parser.parse_args([]), "layernorm_embedding")
+    assert getattr(parser.parse_args([flag]), name) is False
+    assert not hasattr(parser.parse_args([]), name)
 
 
 def test_the_same_encoding_keeps_everything(tmp_path):

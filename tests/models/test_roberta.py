@@ -49,6 +49,15 @@ def test_a_model_whose_layers_run_otherwise_can_be_pickled(flag):
         assert layer.forward.args == (layer,)
 
 
+def test_token_embeddings_are_scaled_on_request():
+    plain, scaled = (stack_of(roberta("roberta_sinusoidal", no_scale_embedding=no)).eval() for no in (True, False))
+    scaled.load_state_dict(plain.state_dict())
+    tokens = sentences()
+    (_, words), (_, times) = plain.forward_embedding(tokens), scaled.forward_embedding(tokens)
+    assert torch.allclose(times, words * SIZES["encoder_embed_dim"] ** 0.5)
+    assert not torch.equal(scaled.forward_embedding(tokens)[0], plain.forward_embedding(tokens)[0])
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_learned_is_stock_roberta_to_the_last_bit(dropout, normalize_before):
