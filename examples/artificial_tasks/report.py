@@ -1,4 +1,4 @@
-"""The tables and the plot of every run: report.py RUNS DATA FOLDER.
+"""The tables and the plot of every run: report.py RUNS DATA BASELINE FOLDER.
 
 Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from result import read
 
-from fairseq_relpos.reports import figures, losses
-from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import how_alike
+from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.reports import comparison, figures, losses
+from fairseq_relpos.reports.training_log import flags_of, how_alike
 
 PLOT = "accuracy.png"
 TASKS = {"reber": "Embedded Reber", "process50": "Process-50", "adding100": "Adding-100"}
@@ -28,32 +28,39 @@ PAPER = {
 }
 
 
-def main(runs_folder, data, folder):
+def main(runs_folder, data, baseline, folder):
     results = collect(Path(runs_folder))
     if not results:
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
+    accuracies = {task: values_of(results, task, PAPER) for task in TASKS}
+    accuracies = {task: values for task, values in accuracies.items() if values}
     paper = table(results, list(PAPER), TASKS, beside_the_paper)
     others = sorted({name for name, _ in results} - set(PAPER))
     shown = {task: title for task, title in TASKS.items() if any((name, task) in results for name in others)}
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
+        baseline=baseline,
+        differences="\n\n".join(difference_tables(accuracies, baseline)),
+        legend=comparison.LEGEND.format(baseline=baseline),
+        missing=missing(accuracies, results),
         others=table(results, others, shown, by_itself) if others else "No runs yet.",
         best_possible=best_possible(Path(data)),
         plot=PLOT,
         runs=table(results, [*PAPER, *others], TASKS, how_trained),
         commits=", ".join(sorted({run["commit"] for runs in results.values() for run in runs})),
-        cpu=cpu_name(),
-        versions=versions("torch", "fairseq-fixed", "numpy"),
+        machines="\n".join(sorted({f"- {run['machine']}" for runs in results.values() for run in runs})),
         command=example_command(Path(runs_folder)),
         rates=rates_tried(Path(runs_folder)),
         alike=how_all_alike(Path(runs_folder)),
     )
     path = folder / "RESULTS.md"
-    path.write_text(text, encoding="utf-8")
+    with whole_file(path) as part:
+        Path(part).write_text(text, encoding="utf-8")
+    comparison.write(folder / "results.json", baseline, {f"accuracy on {task}": v for task, v in accuracies.items()})
     print(f"{paper}\n\n{path}, {PLOT}: {sum(map(len, results.values()))} runs")
 
 
@@ -65,8 +72,46 @@ def collect(runs_folder):
         for run in sorted(chosen.parent.glob(f"{encoding}-seed*-lr{rate}")):
             if (run / "result.json").exists():
                 commit = (run / "commit.txt").read_text().strip()
-                results[encoding, task].append({"rate": rate, "commit": commit, **read(run)})
+                machine = run / "machine.txt"
+                results[encoding, task].append(
+                    {
+                        "seed": int(run.name.removesuffix(f"-lr{rate}").rpartition("-seed")[2]),
+                        "rate": rate,
+                        "commit": commit,
+                        "most_epochs": int(flags_of((run / "trained").read_text())["max-epoch"]),
+                        "machine": machine.read_text().strip() if machine.exists() else "not kept",
+                        **read(run),
+                    }
+                )
     return results
+
+
+def values_of(results, task, encodings):
+    """encoding -> seed -> accuracy"""
+    found = {encoding: results.get((encoding, task)) for encoding in encodings}
+    return {encoding: {run["seed"]: run["test"] for run in runs} for encoding, runs in found.items() if runs}
+
+
+def difference_tables(accuracies, baseline):
+    for task, values in accuracies.items():
+        title = f"accuracy on {TASKS[task]}"
+        yield comparison.table(values, baseline, title) if baseline in values else f"{title}: no run of {baseline} yet."
+
+
+def missing(accuracies, results):
+    found = []
+    for task, values in accuracies.items():
+        found += [f"{TASKS[task]}, {name}: no run" for name in PAPER if name not in values]
+        found += [f"{TASKS[task]}, {line}" for line in comparison.missing_seeds(values)]
+    capped = [
+        f"{name} on {TASKS[task]}, seed {run['seed']}"
+        for (name, task), runs in sorted(results.items())
+        for run in runs
+        if run["epochs"] == run["most_epochs"]
+    ]
+    if capped:
+        found.append(f"ended by the cap on epochs: {', '.join(capped)}")
+    return "".join(f"- {line}\n" for line in found) or "Nothing.\n"
 
 
 def mean_and_deviation(runs):
@@ -175,6 +220,11 @@ Written by `run.sh report` ({today}). Accuracy on 5,000 test sequences, mean ± 
 ## Table 1 of the AT5 paper
 {paper}
 
+### Which differ from {baseline}
+{differences}
+
+{legend} A higher accuracy is better.
+
 No classifier of Process-50 can be right more often than the ratio of the two chains'
 likelihoods: {best_possible} on these test sequences.
 
@@ -183,6 +233,8 @@ likelihoods: {best_possible} on these test sequences.
 ## The other encodings
 {others}
 
+## What is missing
+{missing}
 ## How
 ```
 bash examples/artificial_tasks/compare.sh
@@ -195,7 +247,8 @@ The learning rate that did best on held-out data, and the epoch whose weights we
 
 {runs}
 
-Commits: {commits}. {cpu}; {versions}.
+Commits: {commits}. The runs' machines:
+{machines}
 """
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ case $action in
     ;;
   report)
     [ $# -le 2 ] || die "$usage"
-    python "$HERE/report.py" "$RUNS" "$DATA" "${2:-$RUNS}"
+    python "$HERE/report.py" "$RUNS" "$DATA" "$BASELINE" "${2:-$RUNS}"
     pack_runs "$RUNS" "${2:-$RUNS}"
     ;;
   *) die "$usage" ;;

@@ -10,7 +10,7 @@ JOBS=1                     # runs side by side of compare.sh
 
 # --- training; the sizes of the model are the defaults of sequence_encoder_NAME ---
 BATCH_SIZE=64
-MAX_EPOCHS=100
+MAX_EPOCHS=300             # PATIENCE ends a run before
 PATIENCE=25                # epochs without a better accuracy on the 500 held-out sequences
 LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others take the better one
 
@@ -37,3 +37,4 @@ PAPER_ENCODINGS="none t5_nob t5 at5_nob at5"
 PAPER_SEEDS="1 2 3 4 5"
 OTHER_TASKS="reber process50"  # every other encoding that fairseq-relpos list names
 OTHER_SEEDS="1 2"
+BASELINE=t5                # differences are against this one, seed by seed

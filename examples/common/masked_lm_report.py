@@ -8,97 +8,81 @@ in a folder of RUNS for each learning rate (compare.sh); what is reported of an 
 """
 
 import json
-import os
 import sys
 from datetime import date
 from pathlib import Path
 from statistics import mean, median
 
+from compared_runs import ComparedRuns, check_same
+
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates, losses
-from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
 
-ROOT = Path(__file__).resolve().parents[2]
 PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 WELL_USED = 0.5
-DIVERGED = 0.5  # nats that the last validation may be above the best one
 
 
-def main(runs_folder, data, baseline, folder, recipe):
-    finished, running = [], []
-    for log in sorted(Path(runs_folder).glob("**/train.log")):
-        (finished if is_finished(log.parent) else running).append(log.parent)
-    if not finished:
-        sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train, then validate")
-    check_same_text(finished)
-    runs = [read_run(path) for path in finished]
-    for run, path in zip(runs, finished):
-        run.name = str(path.relative_to(runs_folder))
-    tell_variants_apart(runs)
-    folders = dict(zip((run.name for run in runs), finished))
-    diverged = [run for run in runs if has_diverged(run)]
-    tried = learning_rates.tried(runs, first_seed(runs))
-    chosen = {encoding: learning_rates.best(figures) for encoding, figures in tried.items()}
-    compared = [
-        run for run in runs if run not in diverged and run.learning_rate == chosen.get(run.encoding, run.learning_rate)
-    ]
-    if not compared:
-        sys.exit(f"report: error: every run in {runs_folder} has diverged: {names_of(diverged)}")
-    compared.sort(key=lambda run: (run.encoding != baseline, run.encoding, run.seed))
-    check_alike_within_encodings(compared, folders)
-    gaps = {run.name: read_gaps(folders[run.name]) for run in compared}
-    check_same_masks(gaps)
-    names = split_names(data)
-    splits = [split for split in names if split in next(iter(gaps.values()))]
+def main(place, data, baseline, folder, recipe):
+    compared = ComparedRuns(place, is_finished, baseline)
+    gaps = {run.name: json.loads(compared.kept(run, "order_gap.json")) for run in compared.runs}
+    gaps = {name: {gap["split"]: gap for gap in of_run} for name, of_run in gaps.items()}
+    check_same(
+        {name: tuple(sorted((s, g["digest"]) for s, g in of_run.items())) for name, of_run in gaps.items()},
+        "not validated on the same masked text",
+        "run.sh validate again",
+    )
+    names = {split: name.split(".txt")[0] for split, name in sources(data)}  # valid -> wiki.valid
+    splits = [split for split in names if split in gaps[compared.runs[0].name]]
     reported = [split for split in splits if split.startswith("test")] or splits
-    baseline = baseline if any(run.encoding == baseline for run in compared) else compared[0].encoding
-    values = {
-        split: by_encoding(compared, lambda run, split=split: gaps[run.name][split]["loss"]) for split in reported
-    }
+    values = {split: compared.values(lambda run, s=split: gaps[run.name][s]["loss"]) for split in reported}
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    losses.plot(compared, Path(folder, PLOT), names)
+    losses.plot(compared.runs, Path(folder, PLOT), names)
     good = "\n\n".join(
-        comparison.table(of_split, baseline, f"{names[split]} (nats)") for split, of_split in values.items()
+        comparison.table(of_split, compared.baseline, f"{names[split]} (nats)") for split, of_split in values.items()
     )
     used = order_table(compared, gaps, reported, names)
+    soon = soon_figures(compared)
     text = RESULTS.format(
         today=date.today().isoformat(),
         recipe=recipe,
-        commands=commands_of(recipe, runs, tried, data),
-        baseline=baseline,
+        commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(recipe, compared, data),
+        baseline=compared.baseline,
         used_from=USED,
         well_used=WELL_USED,
-        updates=" or ".join(sorted({f"{run.updates:,}" for run in compared})),
+        updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
         good=good,
-        legend=comparison.LEGEND.format(baseline=baseline),
+        legend=comparison.LEGEND.format(baseline=compared.baseline),
         chosen_on=", ".join(names[split] for split in splits if split.startswith("valid")),
         plot=PLOT,
         used=used,
-        bags_of_words=bags_of_words(compared, gaps),
-        soon=soon_table(compared, baseline),
-        rates=rates_table(tried, chosen)
-        if any(len(figures) > 1 for figures in tried.values())
-        else "One rate was tried.",
-        runs=runs_table(compared, folders),
-        machines="\n".join(sorted({f"- {kept(folders[run.name] / 'machine.txt')}" for run in compared})),
-        command=(folders[compared[0].name] / "trained").read_text().strip(),
-        alike=how_alike(
-            [(folders[run.name] / "trained").read_text() for run in compared],
-            "encoding (with the flags that it needs), seed and learning rate",
-            ["lr"],
-        ),
-        first=compared[0].name,
+        bags_of_words=bags_of_words(compared.runs, gaps),
+        soon=soon_table(compared, soon),
+        rates=compared.rates_table(),
+        runs=runs_table(compared),
+        machines=compared.machines(),
+        command=compared.kept(compared.runs[0], "trained"),
+        alike=compared.alike(),
+        first=compared.runs[0].name,
         sources=Path(data, "sources.txt").read_text().strip(),
-        digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[compared[0].name].items()),
-        missing=missing(values, diverged, running, runs_folder, tried, chosen),
+        digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[compared.runs[0].name].items()),
+        missing=compared.missing(),
     )
     results = Path(folder, "RESULTS.md")
     with whole_file(results) as part:
         Path(part).write_text(text, encoding="utf-8")
-    print(f"{good}\n\n{used}\n\n{order_in_words(compared, gaps)}\n")
-    print(f"{results}, {PLOT}: {len(compared)} runs")
+    comparison.write(
+        Path(folder, "results.json"),
+        compared.baseline,
+        {
+            **{f"loss on {names[split]}": of_split for split, of_split in values.items()},
+            "order gap": compared.values(lambda run: gap_of(run, gaps)),
+            **soon,
+        },
+    )
+    print(f"{good}\n\n{used}\n\n{order_in_words(compared.runs, gaps)}\n")
+    print(f"{results}, {PLOT}: {len(compared.runs)} runs")
 
 
 def is_finished(run):
@@ -109,91 +93,25 @@ def is_finished(run):
     return not checkpoint.exists() or validated.stat().st_mtime > checkpoint.stat().st_mtime
 
 
-def names_of(runs):
-    return ", ".join(run.name for run in runs)
-
-
-def check_same_text(folders):
-    """Losses of other text, or of other words, do not compare."""
-    by_conditions = {}
-    for folder in folders:
-        kept = folder / "conditions"
-        by_conditions.setdefault(kept.read_text() if kept.exists() else None, []).append(str(folder))
-    by_conditions.pop(None, None)
-    if len(by_conditions) > 1:
-        groups = "; ".join(", ".join(group) for group in by_conditions.values())
-        sys.exit(f"report: error: the runs were trained on different data: {groups}. Give each its own RUNS")
-
-
-def has_diverged(run):
-    return any(
-        not values[max(values)] <= min(values.values()) + DIVERGED  # so that no number has, too
-        for values in run.valid.values()
-    )
-
-
-def first_seed(runs):
-    """The seed with which the learning rates were tried: the lowest of those with most of them."""
-    rates = {}
-    for run in runs:
-        rates.setdefault(run.seed, set()).add((run.encoding, run.learning_rate))
-    return max(sorted(rates), key=lambda seed: len(rates[seed]))
-
-
-def check_alike_within_encodings(runs, folders):
-    """A mean over seeds is of one training."""
-    for encoding in dict.fromkeys(run.encoding for run in runs):
-        group = [run for run in runs if run.encoding == encoding]
-        told = how_alike([(folders[run.name] / "trained").read_text() for run in group], f"seed ({names_of(group)})")
-        if told.startswith("**"):
-            sys.exit(f"report: error: {told.replace('*', '')} Move those that do not belong here to another RUNS")
-
-
-def read_gaps(folder):
-    return {gap["split"]: gap for gap in json.loads((folder / "order_gap.json").read_text())}
-
-
-def check_same_masks(gaps):
-    by_digests = {}
-    for name, of_run in gaps.items():
-        by_digests.setdefault(tuple((s, g["digest"]) for s, g in sorted(of_run.items())), []).append(name)
-    if len(by_digests) != 1:
-        groups = "; ".join(", ".join(group) for group in by_digests.values())
-        sys.exit(f"report: error: the runs were not validated on the same masked text: {groups}. run.sh validate again")
-
-
 def sources(data):
     """The split and the name of each text file."""
     lines = Path(data, "sources.txt").read_text().splitlines()
     return [line.split(" ", 2)[1:] for line in lines if not line.startswith("vocabulary ")]
 
 
-def split_names(data):
-    """valid -> wiki.valid, as the text file was called."""
-    return {split: name.split(".txt")[0] for split, name in sources(data)}
-
-
-def by_encoding(runs, figure):
-    values = {}
-    for run in runs:
-        values.setdefault(run.encoding, {})[run.seed] = figure(run)
-    return values
-
-
 def gap_of(run, gaps):
     return max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values())
 
 
-def order_table(runs, gaps, splits, names):
+def order_table(compared, gaps, splits, names):
     head = ["encoding", *(f"gap on {names[split]} (nats)" for split in splits), "smallest gap of a run (nats)"]
     rows = []
-    for encoding in dict.fromkeys(run.encoding for run in runs):
-        group = [run for run in runs if run.encoding == encoding]
+    for encoding in compared.encodings:
         row = [encoding]
         for split in splits:
-            found = [gaps[run.name][split]["permuted"] - gaps[run.name][split]["loss"] for run in group]
-            row.append(losses.with_deviation([round(gap, 6) + 0.0 for gap in found], sign="+"))
-        rows.append([*row, signed(min(gap_of(run, gaps) for run in group))])
+            found = [gaps[run.name][split] for run in compared.of(encoding)]
+            row.append(losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+"))
+        rows.append([*row, signed(min(gap_of(run, gaps) for run in compared.of(encoding)))])
     return losses.markdown(head, rows)
 
 
@@ -236,76 +154,46 @@ def first_update(by_split, is_reached):
     return next((u for u in updates if is_reached(mean(values[u] for values in by_split.values()))), None)
 
 
-def soon_table(runs, baseline):
-    ends = [learning_rates.figure_of(run) for run in runs if run.encoding == baseline]
-    end = mean(ends)
-    head = ["encoding", "seeds", f"gap above {USED}", f"gap above {WELL_USED}", f"loss below {end:.2f} nats"]
+def soon_figures(compared):
+    """What is reached -> encoding -> seed -> the first validation at which it is, None if at none."""
+    end = mean(learning_rates.figure_of(run) for run in compared.of(compared.baseline))
+    return {
+        f"updates until gap above {USED}": compared.values(
+            lambda run: first_update(run.order_gap, lambda gap: gap > USED)
+        ),
+        f"updates until gap above {WELL_USED}": compared.values(
+            lambda run: first_update(run.order_gap, lambda gap: gap > WELL_USED)
+        ),
+        f"updates until loss below {end:.2f}": compared.values(
+            lambda run: first_update(run.valid, lambda loss: loss <= end)
+        ),
+    }
+
+
+def soon_table(compared, soon):
     rows = []
-    for encoding in dict.fromkeys(run.encoding for run in runs):
-        group = [run for run in runs if run.encoding == encoding]
-        reached = [
-            [first_update(run.order_gap, lambda gap: gap > USED) for run in group],
-            [first_update(run.order_gap, lambda gap: gap > WELL_USED) for run in group],
-            [first_update(run.valid, lambda loss: loss <= end) for run in group],
+    for encoding in compared.encodings:
+        seeds = [run.seed for run in compared.of(encoding)]
+        each = [
+            " ".join(f"{found[encoding][seed]:,}" if found[encoding][seed] else "-" for seed in seeds)
+            for found in soon.values()
         ]
-        cells = [" ".join(f"{update:,}" if update else "-" for update in updates) for updates in reached]
-        rows.append([encoding, " ".join(str(run.seed) for run in group), *cells])
-    return losses.markdown(head, rows)
+        rows.append([encoding, " ".join(map(str, seeds)), *each])
+    return losses.markdown(["encoding", "seeds", *soon], rows)
 
 
-def rates_table(tried, chosen):
-    rates = sorted({rate for figures in tried.values() for rate in figures}, key=float)
-    rows = []
-    for encoding in sorted(tried):
-        cells = [f"{tried[encoding][rate]:.3f}" if rate in tried[encoding] else "-" for rate in rates]
-        place = rates.index(chosen[encoding])
-        cells[place] = f"**{cells[place]}**"
-        rows.append([encoding, *cells])
-    return losses.markdown(["encoding", *rates], rows)
-
-
-def missing(values, diverged, running, runs_folder, tried, chosen):
-    """What a reader would otherwise take to be there."""
-    found = comparison.missing_seeds(next(iter(values.values())))
-    rates = {rate for figures in tried.values() for rate in figures}
-    found += [
-        f"{encoding}: the learning rates {', '.join(sorted(rates - set(figures), key=float))} were not tried"
-        for encoding, figures in tried.items()
-        if rates - set(figures)
-    ]
-    at_edge = [
-        f"{encoding} ({chosen[encoding]})"
-        for encoding, figures in tried.items()
-        if len(figures) > 1 and float(chosen[encoding]) in (max(map(float, figures)), min(map(float, figures)))
-    ]
-    if at_edge:
-        found.append(
-            "the best rate is the first or the last of the grid, so that a better one may lie beyond: "
-            + ", ".join(at_edge)
-        )
-    if diverged:
-        found.append(f"diverged (the last validation more than {DIVERGED} nats above the best): {names_of(diverged)}")
-    if running:
-        found.append(f"not finished: {', '.join(str(path.relative_to(runs_folder)) for path in running)}")
-    return "".join(f"- {line}\n" for line in found) or "Nothing.\n"
-
-
-def runs_table(runs, folders):
+def runs_table(compared):
     rows = [
         [
             run.name,
             f"{run.parameters:,}",
             f"{run.seconds / 60:,.0f}",
             tokens_per_second(run),
-            kept(folders[run.name] / "commit.txt"),
+            compared.kept(run, "commit.txt"),
         ]
-        for run in runs
+        for run in compared.runs
     ]
     return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
-
-
-def kept(file):
-    return file.read_text().strip() if file.exists() else "not kept"
 
 
 def tokens_per_second(run):
@@ -313,24 +201,12 @@ def tokens_per_second(run):
     return f"{median(run.tokens_per_second.values()):,.0f}" if run.tokens_per_second else "-"
 
 
-def commands_of(recipe, runs, tried, data):
-    """What makes these runs and this report."""
-    if recipe == "roberta_pretraining":
-        return PRETRAINING
+def commands_of(recipe, compared, data):
     files = {"train": [], "valid": [], "test": []}
     for split, name in sources(data):
         files[split.rstrip("0123456789")].append(name)
     given = "".join(f" --{kind} {' '.join(names)}" for kind, names in files.items() if names)
-    seeds = sorted({run.seed for run in runs}, key=lambda seed: (seed != first_seed(runs), seed))
-    rates = sorted({rate for figures in tried.values() for rate in figures}, key=float)
-    settings = os.environ.get("SETTINGS", "").replace(f"{ROOT}/", "")
-    environment = [f"SETTINGS={settings}"] if settings else []
-    environment += [f'SEEDS="{" ".join(map(str, seeds))}"', f'LEARNING_RATES="{" ".join(rates)}"']
-    encodings = " ".join(dict.fromkeys(run.encoding.split(" ")[0] for run in runs))
-    return (
-        f"bash examples/{recipe}/prepare.sh data-bin/{recipe}{given}\n"
-        f"{' '.join(environment)} bash examples/{recipe}/compare.sh {encodings}"
-    )
+    return f"bash examples/{recipe}/prepare.sh data-bin/{recipe}{given}\n{compared.compare_command(recipe)}"
 
 
 PRETRAINING = """bash examples/roberta_pretraining/prepare.sh FILE...

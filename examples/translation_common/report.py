@@ -8,42 +8,50 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from fairseq_relpos.atomic_files import whole_file
-from fairseq_relpos.reports import translation
-from fairseq_relpos.reports import translation_report as tables
-from fairseq_relpos.reports.machine import cpu_name, versions
-from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
+from compared_runs import ComparedRuns  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.reports import comparison, learning_rates, translation  # noqa: E402
+from fairseq_relpos.reports import translation_report as tables  # noqa: E402
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
 
 def main(folder, *values):
     settings = dict(value.split("=", 1) for value in values)
-    data, runs_folder = Path(settings["DATA"]), Path(settings["RUNS"])
+    data = Path(settings["DATA"])
     tests = test_sets(data, settings)
-    finished, missing = [], []
-    for log in sorted(runs_folder.glob("*/train.log")):
-        (finished if is_finished(log.parent, settings) else missing).append(log.parent)
-    if not finished:
-        sys.exit(
-            f"report: error: no run in {runs_folder} has come to its end with these settings and this "
-            "text: run.sh train, generate and score first, or compare.sh"
-        )
-    runs = [evaluated(path, tests, settings) for path in finished]
-    tell_variants_apart([run.run for run in runs])
-    runs.sort(key=order_of(settings))
+    compared = ComparedRuns(settings["RUNS"], lambda run: is_finished(run, settings), settings["BASELINE"])
+    runs = [evaluated(run, compared, tests, settings) for run in compared.runs]
+    by_name = {run.run.name: run for run in runs}
+    figures = {
+        f"{name} on {test.name}": compared.values(lambda run, t=test, n=name: by_name[run.name].score(t.name, n))
+        for test in tests.values()
+        for name in ("BLEU", "chrF")
+    }
+    figures["validation loss (nats)"] = compared.values(learning_rates.figure_of)
     Path(folder).mkdir(parents=True, exist_ok=True)
     edges = [int(edge) for edge in settings["LENGTH_EDGES"].split()]
     buckets = {test.name: tables.buckets_of(runs, test, edges) for test in tests.values()}
     tables.plot_losses(runs, Path(folder, LOSSES))
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
+    good = "\n\n".join(
+        comparison.table(values, compared.baseline, what, digits=3 if "loss" in what else 1)
+        for what, values in figures.items()
+    )
     scores = "\n\n".join(
-        f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, settings["BASELINE"])
+        f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, compared.baseline)
         for test in tests.values()
     )
     training = tables.training_table(runs)
     text = RESULTS.format(
-        **settings,
+        **{**settings, "BASELINE": compared.baseline},
+        good=good,
+        legend=comparison.LEGEND.format(baseline=compared.baseline),
+        rates=compared.rates_table(),
+        penalties=penalties(compared, settings),
         scores=scores,
         training=training,
         signatures="\n".join(
@@ -52,23 +60,19 @@ def main(folder, *values):
         ),
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
-        alike=how_alike(
-            [path.joinpath("trained").read_text() for path in finished],
-            "encoding (with the flags that it needs) and seed",
-        ),
+        alike=compared.alike(),
         first=runs[0].run.name,
-        command=(runs_folder / runs[0].run.name / "trained").read_text().strip(),
-        commits=", ".join(sorted({(path / "commit.txt").read_text().strip() for path in finished})),
-        missing=f"\nNot finished with these settings, so not here: {', '.join(path.name for path in missing)}.\n"
-        if missing
-        else "",
-        cpu=cpu_name(),
-        versions=versions("torch", "fairseq-fixed", "sentencepiece", "sacrebleu", "sacremoses"),
+        command=compared.kept(compared.runs[0], "trained"),
+        commits=", ".join(sorted({compared.kept(run, "commit.txt") for run in compared.runs})),
+        machines=compared.machines(),
+        missing=compared.missing(),
+        made_by=compared.compare_command(settings["NAME"]),
         today=date.today().isoformat(),
     )
     with whole_file(Path(folder, "RESULTS.md")) as part:
         Path(part).write_text(text, encoding="utf-8")
-    print(f"{scores}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
+    comparison.write(Path(folder, "results.json"), compared.baseline, figures)
+    print(f"{good}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
 
 
 def test_sets(data, settings):
@@ -107,8 +111,19 @@ def is_finished(run, settings):
     return times == sorted(times)
 
 
-def evaluated(path, tests, settings):
-    found = tables.Evaluated(read_run(path))
+def penalties(compared, settings):
+    """The length penalty that each run was translated with, in the order of the seeds."""
+    if not settings["LENGTH_PENALTIES"]:
+        return f"All runs have the length penalty {settings['LENGTH_PENALTY']}."
+    rows = [
+        [encoding, " ".join(compared.kept(run, "length_penalty") for run in compared.of(encoding))]
+        for encoding in compared.encodings
+    ]
+    return tables.markdown(["encoding", f"length penalty, of {settings['LENGTH_PENALTIES']}"], rows)
+
+
+def evaluated(run, compared, tests, settings):
+    found, path = tables.Evaluated(run), compared.place / run.name
     for split, scores in json.loads((path / "scores.json").read_text(encoding="utf-8")).items():
         if split not in tests:
             continue
@@ -124,20 +139,32 @@ def evaluated(path, tests, settings):
     return found
 
 
-def order_of(settings):
-    return lambda run: (run.run.encoding != settings["BASELINE"], run.run.encoding, run.run.seed)
-
-
 RESULTS = """# Results of {NAME}
 
-Written by `run.sh report` ({today}) from logs and translations. With several seeds: mean ± standard
-deviation.
+Written by `run.sh report` ({today}) from logs and translations.
 
-## Scores
+## How good
+{good}
+
+{legend} A higher score and a lower loss are better. The loss is the negative log-likelihood of a target token,
+without label smoothing.
+
+## The learning rates and the length penalties
+The last validation loss (nats) of one seed with each rate. The best one, in bold, serves the other seeds.
+
+{rates}
+
+Where there is a choice, the length penalty of a run is that with the best BLEU on the validation text.
+
+{penalties}
+
+## What is missing
+{missing}
+## All scores
 {scores}
 
-"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed. p: of sacreBLEU's paired
-bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the chance in the
+"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed, mean ± standard deviation. p: of
+sacreBLEU's paired bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the chance in the
 choice of sentences, not that in the training: compare differences with the deviation over seeds.
 
 {signatures}
@@ -147,7 +174,7 @@ Scores of different names do not compare with one another.
 ## Training
 {training}
 
-Loss: negative log-likelihood a target token on the validation set, without label smoothing. Tokens/s
+Tokens/s
 (median) and minutes (validation included) are of cores that other processes may have shared.
 
 ![validation loss]({losses})
@@ -160,7 +187,10 @@ BLEU, and the length of the translations divided by that of the references.
 ![BLEU by length]({lengths_plot})
 
 ## How
-Evaluated: {EVALUATED}, beam {BEAM}, length penalty {LENGTH_PENALTY}. Text (SHA-256, split, file):
+```
+{made_by}
+```
+Evaluated: {EVALUATED}, beam {BEAM}. Text (SHA-256, split, file):
 ```
 {sources}
 ```
@@ -168,8 +198,9 @@ Evaluated: {EVALUATED}, beam {BEAM}, length penalty {LENGTH_PENALTY}. Text (SHA-
 ```
 {command}
 ```
-Code: {commits}. {cpu}; {versions}.
-{missing}""".replace("{losses}", LOSSES).replace("{lengths_plot}", LENGTHS)
+Code: {commits}. The runs' machines:
+{machines}
+""".replace("{losses}", LOSSES).replace("{lengths_plot}", LENGTHS)
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

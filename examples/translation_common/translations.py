@@ -2,6 +2,7 @@
 
     translations.py collect GENERATED SOURCE OUT TEXT LANGUAGE      -> OUT, in the order of SOURCE
     translations.py score RUN DATA TEXT LANGUAGE                    -> RUN/scores.json
+    translations.py better OUT LANGUAGE GENERATED...                -> OUT: X of the .penaltyX.txt with the best BLEU
 
 TEXT: raw, or tokenised, where OUT.tokens has the tokens that the model wrote.
 """
@@ -47,8 +48,25 @@ def score(run, data, text, language):
         Path(part).write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
+def better(out, language, *generated):
+    """BLEU against the references that fairseq-generate has printed: both sides are the model's own tokens, joined."""
+    found = {}
+    for path in generated:
+        with open(path, encoding="utf-8") as file:
+            lines = file.readlines()
+        # in the order of the text
+        references = {line.split("\t")[0][2:]: line.rstrip("\n").split("\t")[1] for line in lines if line[:2] == "T-"}
+        ordered = [references[str(number)] for number in range(len(references))]
+        hypotheses = translation.best_hypotheses(lines, len(ordered))
+        score = translation.bleu(language).corpus_score(hypotheses, [ordered])
+        penalty = Path(path).stem.partition(".penalty")[2]
+        found[penalty] = score.score
+        print(f"  length penalty {penalty}: BLEU {score.score:.2f}, length ratio {score.ratio:.3f}")
+    write(out, [max(found, key=found.__getitem__)])
+
+
 if __name__ == "__main__":
     try:
-        {"collect": collect, "score": score}[sys.argv[1]](*sys.argv[2:])
+        {"collect": collect, "score": score, "better": better}[sys.argv[1]](*sys.argv[2:])
     except (OSError, ValueError) as error:
         sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")

@@ -81,11 +81,16 @@ make_batch() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local flags keep
+  local flags keep schedule
   [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
     ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
   make_batch
   mapfile -t flags < <(encoding_flags; padding_flags)
+  case $SCHEDULE in
+    inverse_sqrt) schedule=(--warmup-init-lr "$WARMUP_INIT_LR") ;;
+    polynomial_decay) schedule=(--total-num-update "$UPDATES") ;; # down to 0
+    *) die "SCHEDULE=$SCHEDULE: give inverse_sqrt or polynomial_decay" ;;
+  esac
   case $AVERAGE_OF in
     last) keep=(--keep-interval-updates "$AVERAGED") ;;
     best) keep=(--keep-interval-updates 1 --keep-best-checkpoints "$AVERAGED") ;;
@@ -102,8 +107,8 @@ training_command() {
     --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
     --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
     --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler inverse_sqrt
-    --warmup-updates "$WARMUP_UPDATES" --warmup-init-lr "$WARMUP_INIT_LR" --max-update "$UPDATES"
+    --lr "$LEARNING_RATE" --lr-scheduler "$SCHEDULE"
+    --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}" --max-update "$UPDATES"
     --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
     # the default, 8, would silently leave sentences out of every validation
     --required-batch-size-multiple 1
@@ -140,7 +145,7 @@ average() {
 decoding() {
   local flags=(${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "$@")
   echo "checkpoint $EVALUATED"
-  echo "beam $BEAM, length penalty $LENGTH_PENALTY, flags ${flags[*]:-none}"
+  echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
   text_digest
 }
 text_digest() { echo "text $(sha256sum <"$DATA/sources.txt" | cut -d' ' -f1)"; }
@@ -148,27 +153,47 @@ is_decoded() {
   [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
 }
 
-# decode OUT COMMAND...: what generate and translate have in common
+# Where there is a choice, that of choose_penalty.
+length_penalty() {
+  [ -n "$LENGTH_PENALTIES" ] || { echo "$LENGTH_PENALTY"; return; }
+  cat "$run/length_penalty" 2>/dev/null || die "no length penalty is chosen: run.sh generate $encoding first"
+}
+
+# decode OUT PENALTY COMMAND...: what generate and translate have in common
 decode() {
   local flags out=$1
   mapfile -t flags < <(padding_flags)
-  "$2" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
+  "$3" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
-    --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --batch-size "$BATCH_SENTENCES" \
+    --beam "$BEAM" --lenpen "$2" --batch-size "$BATCH_SENTENCES" \
     --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
-    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:3}" >"$out" 2>"$out.errors" </dev/null || {
+    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:4}" >"$out" 2>"$out.errors" </dev/null || {
     cat "$out" "$out.errors" >"$run/errors.txt"
     failed "$run/errors.txt"
   }
 }
 
+# Of LENGTH_PENALTIES the one with the best BLEU on the validation text -> $run/length_penalty
+choose_penalty() {
+  local penalty tried=()
+  for penalty in $LENGTH_PENALTIES; do
+    say "$encoding, seed $SEED: translating the validation text with length penalty $penalty"
+    tried+=("$run/valid.penalty$penalty.txt")
+    decode "$run/valid.penalty$penalty.txt" "$penalty" fairseq-generate --gen-subset valid --no-progress-bar "$@"
+  done
+  translations better "$run/length_penalty" "$TARGET" "${tried[@]}"
+  rm -f "$run"/valid.penalty*
+}
+
 generate() {
-  local split
+  local split penalty
   need_checkpoint "$(maker)"
   lock "$run"
+  [ -z "$LENGTH_PENALTIES" ] || choose_penalty "$@"
+  penalty=$(length_penalty)
   for split in $(test_splits); do
     say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
-    decode "$run/$split.generate.txt" fairseq-generate --gen-subset "$split" --no-progress-bar "$@"
+    decode "$run/$split.generate.txt" "$penalty" fairseq-generate --gen-subset "$split" --no-progress-bar "$@"
     translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
   done
   decoding "$@" >"$run/decoded"
@@ -178,12 +203,14 @@ generate() {
 maker() { [ "$EVALUATED" = average.pt ] && echo average || echo train; }
 
 translate() {
+  local penalty
   need_checkpoint "$(maker)"
+  penalty=$(length_penalty)
   work=$(mktemp -d)      # not local: the trap outlives this function
   trap 'rm -rf "$work"' EXIT
   cat >"$work/input.$SOURCE"
   corpus pieces "$DATA" "$SOURCE" "$work/input.$SOURCE" "$work/pieces"
-  decode "$work/generated" fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@"
+  decode "$work/generated" "$penalty" fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@"
   translations collect "$work/generated" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
   cat "$work/output"
 }
@@ -212,7 +239,7 @@ evaluate() {
 
 report() {
   local name values=()
-  for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY; do
+  for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES; do
     values+=("$name=${!name}")
   done
   need_data

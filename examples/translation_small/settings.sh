@@ -50,9 +50,10 @@ UPDATE_FREQ=1              # batches of so many tokens, one after the other, mak
 
 # --- how long, how fast ---
 UPDATES=2400
-LEARNING_RATE=0.001
+LEARNING_RATE=1e-3
+SCHEDULE=polynomial_decay  # down to 0 at the end, so that no seed is caught at a high rate; or inverse_sqrt
 WARMUP_UPDATES=400
-WARMUP_INIT_LR=1e-7
+WARMUP_INIT_LR=1e-7        # of inverse_sqrt
 ADAM_BETAS='(0.9, 0.98)'
 WEIGHT_DECAY=0.0001
 CLIP_NORM=1.0
@@ -70,13 +71,14 @@ AVERAGE_OF=last            # or best, by validation loss
 EVALUATED=checkpoint_last.pt # or checkpoint_best.pt, or average.pt
 BEAM=5
 LENGTH_PENALTY=1
+LENGTH_PENALTIES="0.6 1 1.4" # one of these for each run, by BLEU on the validation text; empty: LENGTH_PENALTY
 GENERATE_FLAGS=()          # more flags of fairseq-generate
 BATCH_SENTENCES=32         # translated together
 LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 1-8, 9-12, ... 21-
 
 # --- the comparison: compare.sh without arguments ---
-COMPARED="sinusoidal t5 tupe_r shaw m4 at5 transformer_xl gcdf learned none"
-SEEDS="1 2"
-LEARNING_RATES=            # tried with the first seed, the best of them serves the others; empty: LEARNING_RATE for all
+COMPARED="sinusoidal learned t5 at5 tupe_r shaw transformer_xl m4"
+SEEDS="1 2 3"
+LEARNING_RATES="5e-4 1e-3 2e-3" # all for the first seed, the best of them for the others; empty: LEARNING_RATE for all
 JOBS=1                     # runs side by side
 BASELINE=sinusoidal        # differences are against this one, seed by seed

@@ -50,6 +50,7 @@ UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs
 # --- how long, how fast ---
 UPDATES=30000
 LEARNING_RATE=0.001
+SCHEDULE=inverse_sqrt
 WARMUP_UPDATES=4000
 WARMUP_INIT_LR=1e-7
 ADAM_BETAS='(0.9, 0.98)'
@@ -69,6 +70,7 @@ AVERAGE_OF=last
 EVALUATED=average.pt
 BEAM=4
 LENGTH_PENALTY=0.6
+LENGTH_PENALTIES=          # to choose from on the validation text; empty: LENGTH_PENALTY
 GENERATE_FLAGS=()
 BATCH_SENTENCES=128
 LENGTH_EDGES="20 40 60 80"

@@ -5,11 +5,14 @@ taken seed by seed. Its 95 % interval and its p value are those of Student's t. 
 with one baseline, Holm's correction keeps the chance that any of them is called different by mistake below 5 %.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import mean
 
+from ..atomic_files import whole_file
 from .losses import markdown, with_deviation
 
 LEVEL = 0.95
@@ -119,3 +122,21 @@ def missing_seeds(values: Values) -> list[str]:
     every = sorted(set().union(*values.values()))
     gaps = {encoding: [seed for seed in every if seed not in of_seed] for encoding, of_seed in values.items()}
     return [f"{encoding}: no seed {', '.join(map(str, lacks))}" for encoding, lacks in gaps.items() if lacks]
+
+
+def write(path: str | Path, baseline: str, figures: Mapping[str, Mapping[str, Mapping[int, float | None]]]) -> None:
+    """Writes what other documents quote: {"baseline": ..., "figures": {what it is: {encoding: {seed: value}}}}."""
+    with whole_file(path) as part:
+        Path(part).write_text(json.dumps({"baseline": baseline, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+
+
+def read(path: str | Path) -> tuple[str, dict[str, dict[str, dict[int, float]]]]:
+    """Returns the baseline and the figures of such a file; values that are None are left out."""
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    return found["baseline"], {
+        what: {
+            encoding: {int(seed): value for seed, value in of_seed.items() if value is not None}
+            for encoding, of_seed in values.items()
+        }
+        for what, values in found["figures"].items()
+    }

@@ -145,46 +145,22 @@ def mean_bleu(runs: list[list[Bucket]], number: int) -> float:
 
 
 def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:
-    """Plots validation loss against updates: one line per run, one colour per encoding."""
-    from .figures import line_colours, new_figure, save
+    """Plots validation loss against updates."""
+    from . import curves
 
-    figure, (panel,) = new_figure(width=6.4, height=4.4)
-    encodings = encodings_of(runs)
-    for encoding, colour in zip(encodings, line_colours(len(encodings))):
-        for number, run in enumerate(of_encoding(runs, encoding)):
-            losses = valid_loss(run.run)
-            panel.plot(
-                list(losses),
-                list(losses.values()),
-                color=colour,
-                linewidth=1.2,
-                label=encoding if number == 0 else None,
-            )
-    panel.set_xlabel("updates")
-    panel.set_ylabel("validation loss (nats a target token)")
-    panel.legend(fontsize="small", ncols=2)
-    return save(figure, path)
+    losses = {encoding: [valid_loss(run.run) for run in of_encoding(runs, encoding)] for encoding in encodings_of(runs)}
+    return curves.plot({"": losses}, path, "updates", "validation loss (nats a target token)")
 
 
 def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path: str | Path) -> Path:
-    """Plots BLEU against the length of the source, one panel per test set; means over the seeds."""
-    from .figures import line_colours, new_figure, save
+    """Plots BLEU against the length of the source, for each test set."""
+    from . import curves
 
-    figure, panels = new_figure(columns=len(by_test), width=5.4, height=4.4)
-    for panel, (test, found) in zip(panels, by_test.items()):
-        for (encoding, runs), colour in zip(found.items(), line_colours(len(found))):
-            filled = [i for i, bucket in enumerate(runs[0]) if bucket.sentences]
-            panel.plot(
-                [runs[0][i].label for i in filled],
-                [mean_bleu(runs, i) for i in filled],
-                color=colour,
-                marker="o",
-                markersize=3,
-                linewidth=1.2,
-                label=encoding,
-            )
-        panel.set_title(test)
-        panel.set_xlabel("words in the source")
-        panel.set_ylabel("BLEU")
-    panels[0].legend(fontsize="small", ncols=2)
-    return save(figure, path)
+    bleu = {
+        test: {
+            encoding: [{b.label: b.bleu or 0 for b in buckets if b.sentences} for buckets in runs]
+            for encoding, runs in found.items()
+        }
+        for test, found in by_test.items()
+    }
+    return curves.plot(bleu, path, "words in the source", "BLEU")

@@ -152,7 +152,13 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     assert report.returncode == 0, report.stdout
     text = (tmp_path / "runs" / "RESULTS.md").read_text()
     assert "(2) | 1.000 |" in text and "| t5 | - | - |" in text
+    assert "- Embedded Reber, t5: no run" in text and "ended by the cap on epochs: at5 on Embedded Reber, seed" in text
     assert (tmp_path / "runs" / "accuracy.png").stat().st_size > 5000
+    figures = json.loads((tmp_path / "runs" / "results.json").read_text())["figures"]
+    tested = {
+        seed: json.loads((runs / f"at5-seed{seed}-lr{rate}" / "result.json").read_text())["test"] for seed in "12"
+    }
+    assert figures == {"accuracy on reber": {"at5": tested}}
 
 
 def test_of_equally_good_epochs_the_last_was_tested(tmp_path):

@@ -160,8 +160,9 @@ def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
     assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
 
 
-def test_the_report_says_in_words_who_uses_the_order():
-    report = runpy.run_path(ROOT / "examples" / "common" / "masked_lm_report.py")
+def test_the_report_says_in_words_who_uses_the_order(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "common"))
+    report = runpy.run_path(str(ROOT / "examples" / "common" / "masked_lm_report.py"))
     runs = [SimpleNamespace(name=f"{name}-seed1", encoding=name, seed=1) for name in ("learned", "tupe_r")]
     gaps = {
         "learned-seed1": {"valid": {"loss": 5.0, "permuted": 5.001}},

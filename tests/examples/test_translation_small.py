@@ -22,7 +22,7 @@ TOY_TRAIN=150 TOY_VALID=12 TOY_TEST=9
 LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
 TOKENS_PER_UPDATE=400 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=2 SAVE_EVERY=2
 AVERAGED=2 EVALUATED=average.pt BEAM=2
-COMPARED="sinusoidal tupe_r" SEEDS=1 JOBS=2
+COMPARED="sinusoidal tupe_r" SEEDS=1 LEARNING_RATES= LENGTH_PENALTIES= JOBS=2
 """
 SENTENCES = [
     ("A dog sleeps here .", "Ein Hund schläft hier ."),
@@ -223,7 +223,7 @@ def what_has_to_come_first_is_named(folder):
         ("score", "no translation runs/m4-seed1/test.de: run.sh generate m4 first"),
     ]:
         assert message in fails(folder, "run.sh", action, "m4", stdin="Hello\n")
-    assert "no run in runs has come to its end" in fails(folder, "run.sh", "report")
+    assert "no finished run in runs with these settings" in fails(folder, "run.sh", "report")
     line = fails(folder, "run.sh", "train", "nonsense")
     assert "unknown position encoding 'nonsense'; known: abs_m4m" in line
     assert not (folder / "runs").exists()
@@ -365,17 +365,38 @@ def changed(folder, settings):
 
 def scores_of_another_decoding_or_text_are_not_reported(folder):
     changed(folder, "BEAM=3 BASELINE=tupe_r")
-    assert "no run in runs has come to its end with these settings" in fails(folder, "run.sh", "report")
+    assert "no finished run in runs with these settings" in fails(folder, "run.sh", "report")
     succeeds(folder, "run.sh", "evaluate", "tupe_r")
     succeeds(folder, "run.sh", "report")
     results = (folder / "runs" / "RESULTS.md").read_text()
-    assert "beam 3" in results and "so not here: sinusoidal-seed1" in results
+    assert "beam 3" in results and "- not finished with these settings: sinusoidal-seed1" in results
     changed(folder, "")
     sources = folder / "data" / "sources.txt"
     before = sources.read_text()
     sources.write_text(before.replace(before.split()[-3], "0" * 64))
     assert "are of another text" in fails(folder, "run.sh", "score", "sinusoidal")
     sources.write_text(before)
+
+
+def a_length_penalty_is_chosen_on_the_validation_text(folder):
+    changed(folder, 'LENGTH_PENALTIES="0.2 3" BEAM=4\n')
+    run = folder / "runs" / "tupe_r-seed1"
+    assert "no length penalty is chosen: run.sh generate tupe_r first" in fails(
+        folder, "run.sh", "translate", "tupe_r", stdin="x\n"
+    )
+    printed = succeeds(folder, "run.sh", "evaluate", "tupe_r")
+    assert printed.count("translating the validation text with length penalty") == 2
+    scores = dict(re.findall(r"length penalty (\S+): BLEU (\S+),", printed))
+    chosen = (run / "length_penalty").read_text().strip()
+    assert set(scores) == {"0.2", "3"} and float(scores[chosen]) == max(map(float, scores.values()))
+    assert not list(run.glob("valid.penalty*"))
+    translations = (run / "test.de").read_text()
+    succeeds(folder, "run.sh", "report")
+    assert f"| tupe_r | {chosen} |" in (folder / "runs" / "RESULTS.md").read_text()
+    changed(folder, f"LENGTH_PENALTY={chosen} BEAM=4\n")
+    succeeds(folder, "run.sh", "generate", "tupe_r")
+    assert (run / "test.de").read_text() == translations
+    changed(folder, "")
 
 
 def a_run_begun_with_other_settings_is_refused(folder):
@@ -406,6 +427,7 @@ STEPS = [
     weights_are_averaged_and_the_signature_is_kept,
     checkpoints_of_different_models_are_refused_and_nothing_is_written,
     scores_of_another_decoding_or_text_are_not_reported,
+    a_length_penalty_is_chosen_on_the_validation_text,
     a_run_begun_with_other_settings_is_refused,
     a_run_goes_on_and_flags_reach_fairseq,
 ]
