@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to two small RoBERTas, side by side: TUPE's positions and learned ones. Under ten
+# From nothing to two small RoBERTas, side by side: Shaw's positions and TUPE's. Under ten
 # minutes on two cores, no network but pip. Run it again at any time: it goes on where it stopped.
 # SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 #

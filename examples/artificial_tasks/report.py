@@ -32,6 +32,7 @@ def main(runs_folder, data, baseline, folder):
     results = collect(Path(runs_folder))
     if not results:
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
+    check_alike(Path(runs_folder), results)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
@@ -46,7 +47,7 @@ def main(runs_folder, data, baseline, folder):
         baseline=baseline,
         differences="\n\n".join(difference_tables(accuracies, baseline)),
         legend=comparison.LEGEND.format(baseline=baseline),
-        missing=missing(accuracies, results),
+        missing=missing(Path(runs_folder), accuracies, results),
         others=table(results, others, shown, by_itself) if others else "No runs yet.",
         best_possible=best_possible(Path(data)),
         plot=PLOT,
@@ -75,6 +76,7 @@ def collect(runs_folder):
                 machine = run / "machine.txt"
                 results[encoding, task].append(
                     {
+                        "name": run.name,
                         "seed": int(run.name.removesuffix(f"-lr{rate}").rpartition("-seed")[2]),
                         "rate": rate,
                         "commit": commit,
@@ -98,8 +100,22 @@ def difference_tables(accuracies, baseline):
         yield comparison.table(values, baseline, title) if baseline in values else f"{title}: no run of {baseline} yet."
 
 
-def missing(accuracies, results):
-    found = []
+def check_alike(runs_folder, results):
+    """A mean over seeds is of one training."""
+    for (encoding, task), runs in results.items():
+        commands = [(runs_folder / task / run["name"] / "trained").read_text() for run in runs]
+        told = how_alike(commands, "seed", ["data", "lr", "max-source-positions"])
+        if told.startswith("**"):
+            names = ", ".join(run["name"] for run in runs)
+            sys.exit(f"report: error: {encoding} on {task}: {told.replace('*', '')} ({names}) Give each its own RUNS")
+
+
+def missing(runs_folder, accuracies, results):
+    found = [
+        f"not finished: {log.parent.relative_to(runs_folder)}"
+        for log in sorted(runs_folder.glob("*/*/train.log"))
+        if not (log.parent / "result.json").exists()
+    ]
     for task, values in accuracies.items():
         found += [f"{TASKS[task]}, {name}: no run" for name in PAPER if name not in values]
         found += [f"{TASKS[task]}, {line}" for line in comparison.missing_seeds(values)]

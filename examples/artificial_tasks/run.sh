@@ -16,7 +16,7 @@ end_in_order "$@"
 read_settings
 
 usage="usage: run.sh train|command reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
-FIRST_SEED=1
+FIRST_SEED=${PAPER_SEEDS%% *}
 
 # generate SEED [FOLDER]: the data of this task -> $data, and their lengths. Other encodings may want the same data at the
 # same time.

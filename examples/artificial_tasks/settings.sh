@@ -1,5 +1,5 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. DATA, RUNS, SEED and JOBS may also come from the environment, which wins (docs/recipes.md).
+# names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md).
 
 # --- where ---
 NAME=artificial_tasks

@@ -1,52 +1,89 @@
 """Which runs of a recipe are compared, and what a reader would miss among them: for its report."""
 
-import os
+import math
+import re
 import sys
 from pathlib import Path
 
+from same_run import NO_SETTING
+
 from fairseq_relpos.reports import comparison, learning_rates
 from fairseq_relpos.reports.losses import markdown
-from fairseq_relpos.reports.training_log import how_alike, read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import flags_of, how_alike, read_run, tell_variants_apart
 
-ROOT = Path(__file__).resolve().parents[2]
-DIVERGED = 0.5  # nats that the last validation may be above the best one
+ENOUGH_SEEDS = 3
+NAME = re.compile(r"(.+)-seed(\d+)")
 
 
 class ComparedRuns:
-    """Of each encoding the runs with the learning rate that did best in the validation of one seed. Runs lie in the
-    folder ``place``, or in a folder of it for each rate (compare.sh). Exits with one line where runs do not compare."""
+    """The runs that a report compares: of each encoding those with the learning rate that did best with the first seed.
 
-    def __init__(self, place, is_finished, baseline):
-        self.place = Path(place)
-        finished, self.unfinished = [], []
-        for log in sorted(self.place.glob("**/train.log")):
-            (finished if is_finished(log.parent) else self.unfinished).append(self.name_of(log.parent))
-        if not finished:
-            fail(f"no finished run in {place} with these settings: compare.sh, or what the head of run.sh names, first")
-        self.check_same_conditions(finished)
-        self.all = [read_run(self.place / name) for name in finished]
-        for run, name in zip(self.all, finished):
+    ``settings``: RUNS, SEEDS, LEARNING_RATES, COMPARED, BASELINE and CONDITIONS of the recipe. Runs lie in RUNS, or in
+    a folder of it for each of LEARNING_RATES. Exits with one line where runs do not compare.
+    """
+
+    def __init__(self, settings, is_finished):
+        self.place = Path(settings["RUNS"])
+        self.rates = settings.get("LEARNING_RATES", "").split()
+        self.seeds = settings.get("SEEDS", "").split()
+        self.wanted = settings.get("COMPARED", "").split()
+        self.notes = []
+        names = self.names_of_runs()
+        self.tried, self.chosen = self.choose(names)
+        finished = [name for name in names if is_finished(self.place / name)]
+        unfinished = [name for name in names if name not in finished]
+        chosen = [name for name in finished if self.is_chosen(name)]
+        if not chosen:
+            fail(
+                f"no finished run in {self.place} with these settings: run compare.sh, or what the head of run.sh names"
+            )
+        self.check_same_conditions(chosen, settings.get("CONDITIONS", ""))
+        runs = {name: read_run(self.place / name) for name in chosen}
+        diverged = [name for name, run in runs.items() if learning_rates.has_diverged(run)]
+        for name, run in runs.items():
             run.name = name
-        tell_variants_apart(self.all)
-        self.diverged = [run.name for run in self.all if has_diverged(run)]
-        self.first_seed = first_seed(self.all)
-        self.tried = learning_rates.tried(self.all, self.first_seed)
-        self.chosen = {encoding: learning_rates.best(figures) for encoding, figures in self.tried.items()}
-        self.runs = [
-            run
-            for run in self.all
-            if run.name not in self.diverged and run.learning_rate == self.chosen.get(run.encoding, run.learning_rate)
-        ]
+        self.runs = [run for name, run in runs.items() if name not in diverged]
         if not self.runs:
-            fail(f"every run in {place} has diverged: {', '.join(self.diverged)}")
-        self.runs.sort(key=lambda run: (run.encoding != baseline, run.encoding, run.seed))
-        self.baseline = self.runs[0].encoding
+            fail(f"every run in {self.place} has diverged: {', '.join(diverged)}")
+        try:
+            tell_variants_apart(self.runs)
+        except ValueError as error:
+            fail(str(error))
+        self.baseline = self.find_baseline(settings["BASELINE"])
+        self.runs.sort(key=lambda run: (run.encoding != self.baseline, run.encoding, run.seed))
         self.encodings = list(dict.fromkeys(run.encoding for run in self.runs))
         for encoding in self.encodings:
-            self.check_alike(self.of(encoding))
+            self.check_alike(encoding)
+        self.note_what_is_missing(names, chosen, unfinished, diverged)
 
-    def name_of(self, folder):
-        return str(folder.relative_to(self.place))
+    def names_of_runs(self):
+        logs = sorted(self.place.glob("*/train.log" if not self.rates else "lr*/*/train.log"))
+        names = [str(log.parent.relative_to(self.place)) for log in logs]
+        names = [name for name in names if NAME.fullmatch(Path(name).name)]
+        if self.rates:
+            elsewhere = [name for name in names if Path(name).parent.name.removeprefix("lr") not in self.rates]
+            elsewhere += sorted(log.parent.name for log in self.place.glob("*/train.log"))
+            if elsewhere:
+                self.notes.append(f"left out, because they are not of LEARNING_RATES: {', '.join(elsewhere)}")
+            names = [name for name in names if name not in elsewhere]
+        return names
+
+    def choose(self, names):
+        """encoding -> rate -> figure, and encoding -> the best rate"""
+        if not self.rates:
+            return {}, {}
+        encodings = dict.fromkeys(encoding_of(name) for name in names)
+        tried = {name: learning_rates.tried(self.place, self.rates, name, self.seeds[0]) for name in encodings}
+        return tried, {name: learning_rates.best(figures) for name, figures in tried.items()}
+
+    def is_chosen(self, name):
+        return not self.rates or Path(name).parent.name == f"lr{self.chosen[encoding_of(name)]}"
+
+    def find_baseline(self, name):
+        found = [run.encoding for run in self.runs if run.encoding in (name, f"{name} (defaults)")]
+        if not found:
+            self.notes.append(f"no run of {name}, the baseline, so no differences")
+        return found[0] if found else None
 
     def of(self, encoding):
         return [run for run in self.runs if run.encoding == encoding]
@@ -59,73 +96,104 @@ class ComparedRuns:
         """encoding -> seed -> figure(run)"""
         return {encoding: {run.seed: figure(run) for run in self.of(encoding)} for encoding in self.encodings}
 
-    def check_same_conditions(self, names):
-        """Figures of other text, or of other words, do not compare."""
-        for file in ("conditions", "dictionary"):
-            kept = {name: self.place / name / file for name in names}
-            check_same(
-                {name: path.read_text() for name, path in kept.items() if path.exists()}, "trained on different data"
-            )
+    def check_same_conditions(self, names, today):
+        """Figures of other data, or of another batch, do not compare."""
+        kept = {name: self.place / name / "conditions" for name in names}
+        by_run = {name: path.read_text().strip() for name, path in kept.items() if path.exists()}
+        check_same(by_run, "trained with other data or another batch")
+        text = [line for line in today.splitlines() if line.startswith("text ")]
+        for name, conditions in by_run.items():
+            if text and "text " in conditions and text[0] not in conditions.splitlines():
+                fail(f"{name} was trained with other data than those in DATA: set DATA to its data")
+        without = [name for name in names if name not in by_run]
+        if without:
+            self.notes.append(f"runs that have kept no digest of their data: {', '.join(without)}")
 
-    def check_alike(self, runs):
-        """A mean over seeds is of one training."""
-        told = how_alike([self.kept(run, "trained") for run in runs], f"seed ({', '.join(run.name for run in runs)})")
+    def check_alike(self, encoding):
+        """A mean over seeds is of one training, and a choice of a rate between trainings that differ in it alone."""
+        runs = self.of(encoding)
+        commands = [self.kept(run, "trained") for run in runs]
+        for rate in self.rates:
+            others = self.place.glob(f"lr{rate}/{encoding_of(runs[0].name)}-seed*/trained")
+            commands += [path.read_text(encoding="utf-8") for path in others]
+        told = how_alike(commands, "seed and learning rate", self.free(commands))
         if told.startswith("**"):
-            fail(f"{told.replace('*', '')} Move those that do not belong here to another RUNS")
+            names = ", ".join(run.name for run in runs)
+            fail(f"{told.replace('*', '')} ({names}) Move those that do not belong here to another RUNS")
+
+    def free(self, commands):
+        """The flags that may differ: of the place, the speed and the output, and the learning rate. Not the end."""
+        flags = set().union(*map(flags_of, commands)) - {"max-update"}
+        return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
     def alike(self):
-        return how_alike(
-            [self.kept(run, "trained") for run in self.runs],
-            "encoding (with the flags that it needs), seed and learning rate",
-            ["lr"],
-        )
+        commands = [self.kept(run, "trained") for run in self.runs]
+        differ_in = "encoding (with the flags that it needs), seed and learning rate"
+        return how_alike(commands, differ_in, self.free(commands))
+
+    def warning(self):
+        """What has to stand above the tables, where runs differ in more than they should."""
+        return f"{self.alike()}\n\n" if self.alike().startswith("**") else ""
 
     def rates_table(self):
-        rates = sorted({rate for figures in self.tried.values() for rate in figures}, key=float)
-        if len(rates) == 1:
-            return f"All runs have the same learning rate, {rates[0]}."
+        if not self.rates:
+            used = sorted({run.learning_rate for run in self.runs}, key=float)
+            return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
         rows = []
-        for encoding in sorted(self.tried):
-            figures = self.tried[encoding]
-            cells = {rate: f"{figures[rate]:.3f}" if rate in figures else "-" for rate in rates}
-            cells[self.chosen[encoding]] = f"**{cells[self.chosen[encoding]]}**"
+        for encoding, figures in sorted(self.tried.items()):
+            cells = dict.fromkeys(self.rates, "-")
+            cells |= {rate: f"{x:.3f}" if math.isfinite(x) else "diverged" for rate, x in figures.items()}
+            if self.chosen[encoding]:
+                cells[self.chosen[encoding]] = f"**{cells[self.chosen[encoding]]}**"
             rows.append([encoding, *cells.values()])
-        return markdown(["encoding", *rates], rows)
+        return markdown(["encoding", *self.rates], rows)
 
-    def missing(self):
-        found = comparison.missing_seeds(self.values(lambda run: 0.0))
-        rates = {rate for figures in self.tried.values() for rate in figures}
+    def note_what_is_missing(self, names, chosen, unfinished, diverged):
+        present = self.values(lambda run: 0.0)
+        with_runs = {name.split(" ")[0] for name in present}
+        self.notes += [f"{name}: no finished run" for name in self.wanted if name not in with_runs]
+        self.notes += comparison.missing_seeds(present, map(int, self.seeds))
+        few = [name for name, of_seed in present.items() if len(of_seed) < ENOUGH_SEEDS]
+        if few:
+            self.notes.append(f"fewer than {ENOUGH_SEEDS} seeds: {', '.join(few)}")
         edges = []
+        ordered = sorted(self.rates, key=float)
         for encoding, figures in self.tried.items():
-            lacks = sorted(rates - figures.keys(), key=float)
+            lacks = [rate for rate in ordered if rate not in figures]
             if lacks:
-                found.append(f"{encoding}: not tried with the learning rates {', '.join(lacks)}")
-            if len(figures) > 1 and self.chosen[encoding] in (list(figures)[0], list(figures)[-1]):
+                self.notes.append(f"{encoding}: not tried with the learning rates {', '.join(lacks)}")
+            elif len(ordered) > 1 and self.chosen[encoding] in (ordered[0], ordered[-1]):
                 edges.append(f"{encoding} ({self.chosen[encoding]})")
         if edges:
-            found.append(
+            self.notes.append(
                 f"the best learning rate is at an edge of the grid, beyond which it may be: {', '.join(edges)}"
             )
-        if self.diverged:
-            found.append(
-                f"diverged (the last validation more than {DIVERGED} nats above the best): {', '.join(self.diverged)}"
+        others = [name for name in names if name not in chosen and seed_of(name) not in self.seeds[:1]]
+        others = [name for name in others if name not in unfinished]
+        if self.rates and others:
+            self.notes.append(f"left out, because another rate is the best: {', '.join(others)}")
+        if diverged:
+            limit = learning_rates.DIVERGED
+            self.notes.append(
+                f"diverged (the last validation more than {limit} nats above the best): {', '.join(diverged)}"
             )
-        if self.unfinished:
-            found.append(f"not finished with these settings: {', '.join(self.unfinished)}")
-        return "".join(f"- {line}\n" for line in found) or "Nothing.\n"
+        if unfinished:
+            self.notes.append(f"not finished with these settings: {', '.join(unfinished)}")
 
-    def compare_command(self, recipe):
-        """What makes these runs and their report."""
-        seeds = sorted({run.seed for run in self.runs}, key=lambda seed: (seed != self.first_seed, seed))
-        rates = sorted({rate for figures in self.tried.values() for rate in figures}, key=float)
-        settings = os.environ.get("SETTINGS", "").replace(f"{ROOT}/", "")
-        words = [f"SETTINGS={settings}"] if settings else []
-        words += [f'SEEDS="{" ".join(map(str, seeds))}"', f'LEARNING_RATES="{" ".join(rates)}"']
-        words += ["bash", f"examples/{recipe}/compare.sh"]
-        return " ".join([*words, *dict.fromkeys(name.split(" ")[0] for name in self.encodings)])
+    def missing(self):
+        return "".join(f"- {note}\n" for note in self.notes) or "Nothing.\n"
 
     def machines(self):
-        return "\n".join(sorted({f"- {self.kept(run, 'machine.txt')}" for run in self.runs}))
+        found = {line for run in self.runs for line in self.kept(run, "machine.txt").splitlines()}
+        return "\n".join(f"- {line}" for line in sorted(found))
+
+
+def encoding_of(name):
+    return NAME.fullmatch(Path(name).name)[1]
+
+
+def seed_of(name):
+    return NAME.fullmatch(Path(name).name)[2]
 
 
 def fail(message):
@@ -140,12 +208,6 @@ def check_same(by_run, what, remedy="give each group its own RUNS"):
         fail(f"the runs were {what}: {'; '.join(', '.join(group) for group in groups.values())}: {remedy}")
 
 
-def has_diverged(run):
-    # not above: a loss that is no number has diverged, too
-    return any(not values[max(values)] <= min(values.values()) + DIVERGED for values in run.valid.values())
-
-
-def first_seed(runs):
-    """The seed with which the learning rates were tried: that of most runs."""
-    seeds = sorted(run.seed for run in runs)
-    return max(seeds, key=seeds.count)
+def settings_of(arguments):
+    """NAME=VALUE... -> dict"""
+    return dict(argument.split("=", 1) for argument in arguments)

@@ -1,10 +1,7 @@
-"""The tables and the picture of every run of a masked language model:
+"""The tables and the picture of every run of a masked language model: masked_lm_report.py FOLDER NAME=VALUE...
 
-    masked_lm_report.py RUNS DATA BASELINE FOLDER RECIPE
-
-Writes RESULTS.md and losses.png into FOLDER. RECIPE: the folder of examples/ whose runs they are. Runs lie in RUNS, or
-in a folder of RUNS for each learning rate (compare.sh); what is reported of an encoding is the rate that did best on
-`valid`.
+Writes RESULTS.md, results.json and losses.png into FOLDER. The values are settings of the recipe, its folder (RECIPE),
+and what today's data are (CONDITIONS).
 """
 
 import json
@@ -13,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from statistics import mean, median
 
-from compared_runs import ComparedRuns, check_same
+from compared_runs import ComparedRuns, check_same, settings_of
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates, losses
@@ -23,8 +20,10 @@ USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 WELL_USED = 0.5
 
 
-def main(place, data, baseline, folder, recipe):
-    compared = ComparedRuns(place, is_finished, baseline)
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    recipe, data = settings["RECIPE"], settings["DATA"]
+    compared = ComparedRuns(settings, is_finished)
     gaps = {run.name: json.loads(compared.kept(run, "order_gap.json")) for run in compared.runs}
     gaps = {name: {gap["split"]: gap for gap in of_run} for name, of_run in gaps.items()}
     check_same(
@@ -32,9 +31,12 @@ def main(place, data, baseline, folder, recipe):
         "not validated on the same masked text",
         "run.sh validate again",
     )
-    names = {split: name.split(".txt")[0] for split, name in sources(data)}  # valid -> wiki.valid
+    names = split_names(data)
     splits = [split for split in names if split in gaps[compared.runs[0].name]]
-    reported = [split for split in splits if split.startswith("test")] or splits
+    reported = [split for split in splits if split.startswith("test")]
+    if not reported:
+        reported = splits
+        compared.notes.append("no text for tests, so the tables are about the validation text")
     values = {split: compared.values(lambda run, s=split: gaps[run.name][s]["loss"]) for split in reported}
 
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -47,7 +49,8 @@ def main(place, data, baseline, folder, recipe):
     text = RESULTS.format(
         today=date.today().isoformat(),
         recipe=recipe,
-        commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(recipe, compared, data),
+        commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(settings),
+        warning=compared.warning(),
         baseline=compared.baseline,
         used_from=USED,
         well_used=WELL_USED,
@@ -58,7 +61,7 @@ def main(place, data, baseline, folder, recipe):
         plot=PLOT,
         used=used,
         bags_of_words=bags_of_words(compared.runs, gaps),
-        soon=soon_table(compared, soon),
+        soon=soon_table(compared, soon) if soon else "Not measured: that takes --criterion masked_lm_order_gap.",
         rates=compared.rates_table(),
         runs=runs_table(compared),
         machines=compared.machines(),
@@ -91,6 +94,15 @@ def is_finished(run):
     if not (run / "trained").exists() or not validated.exists():
         return False
     return not checkpoint.exists() or validated.stat().st_mtime > checkpoint.stat().st_mtime
+
+
+def split_names(data):
+    """valid -> wiki.valid, as the text file was called."""
+    names = {}
+    for split, name in sources(data):
+        name = name.split(".txt")[0]
+        names[split] = f"{name} ({split})" if name in names.values() else name
+    return names
 
 
 def sources(data):
@@ -156,18 +168,20 @@ def first_update(by_split, is_reached):
 
 def soon_figures(compared):
     """What is reached -> encoding -> seed -> the first validation at which it is, None if at none."""
-    end = mean(learning_rates.figure_of(run) for run in compared.of(compared.baseline))
-    return {
-        f"updates until gap above {USED}": compared.values(
-            lambda run: first_update(run.order_gap, lambda gap: gap > USED)
-        ),
-        f"updates until gap above {WELL_USED}": compared.values(
-            lambda run: first_update(run.order_gap, lambda gap: gap > WELL_USED)
-        ),
-        f"updates until loss below {end:.2f}": compared.values(
-            lambda run: first_update(run.valid, lambda loss: loss <= end)
-        ),
+    if not any(run.order_gap for run in compared.runs):
+        return {}
+    found = {
+        f"updates until gap above {limit}": compared.values(
+            lambda run, limit=limit: first_update(run.order_gap, lambda gap: gap > limit)
+        )
+        for limit in (USED, WELL_USED)
     }
+    if compared.baseline is not None:
+        ends = {run.seed: learning_rates.figure_of(run) for run in compared.of(compared.baseline)}
+        found[f"updates until the final loss of {compared.baseline}"] = compared.values(
+            lambda run: first_update(run.valid, lambda loss: run.seed in ends and loss <= ends[run.seed])
+        )
+    return found
 
 
 def soon_table(compared, soon):
@@ -201,12 +215,18 @@ def tokens_per_second(run):
     return f"{median(run.tokens_per_second.values()):,.0f}" if run.tokens_per_second else "-"
 
 
-def commands_of(recipe, compared, data):
+def commands_of(settings):
+    """What has made these runs and this report."""
+    recipe, data = settings["RECIPE"], settings["DATA"]
     files = {"train": [], "valid": [], "test": []}
     for split, name in sources(data):
         files[split.rstrip("0123456789")].append(name)
     given = "".join(f" --{kind} {' '.join(names)}" for kind, names in files.items() if names)
-    return f"bash examples/{recipe}/prepare.sh data-bin/{recipe}{given}\n{compared.compare_command(recipe)}"
+    environment = settings["ENVIRONMENT"]
+    return (
+        f"{environment}bash examples/{recipe}/prepare.sh {data}{given}\n"
+        f"{environment}bash examples/{recipe}/compare.sh {settings['COMPARED']}"
+    )
 
 
 PRETRAINING = """bash examples/roberta_pretraining/prepare.sh FILE...
@@ -218,7 +238,7 @@ RESULTS = """# Results of examples/{recipe}
 Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
 logs bits), of the weights after the last update, on the same masked text for every run.
 
-## How good: the loss after {updates} updates
+{warning}## How good: the loss after {updates} updates
 {good}
 
 {legend} A lower loss is better.
@@ -235,7 +255,8 @@ targets moved along. A gap of 0 is a model of bags of words, whose position enco
 
 ## How soon: updates until positions are used
 A figure for each seed, in the order of the seeds: the first validation (of {chosen_on}) whose gap is above
-{used_from} and {well_used} nats, and whose loss is as low as that of {baseline} at its end.
+{used_from} and {well_used} nats, and whose loss is as low as that of {baseline} with the same seed at its end.
+"-": it did not get there.
 
 {soon}
 

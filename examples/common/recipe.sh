@@ -16,15 +16,18 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
   die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
 
 # What the environment says of these names wins over all files of settings. Of others it says nothing.
-FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES JOBS WORKERS GPUS TOKENS_PER_UPDATE UPDATE_FREQ
-  MACHINE START_FROM LAUNCH"
+FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED JOBS WORKERS GPUS TOKENS_PER_UPDATE
+  UPDATE_FREQ MACHINE START_FROM LAUNCH"
 
 # read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
-# nothing, in silence.
+# nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
 read_settings() {
   local _name _before _unknown _given=() _files=()
-  for _name in $FROM_ENVIRONMENT; do
-    [ -z "${!_name:-}" ] || _given+=("$_name=${!_name}")
+  ENVIRONMENT=
+  for _name in SETTINGS $FROM_ENVIRONMENT; do
+    [ -n "${!_name:-}" ] || continue
+    [ "$_name" = SETTINGS ] || _given+=("$_name=${!_name}")
+    case $_name in SEED | JOBS | COMPARED) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
   unset DATA_NAME EVALUATED # which not every recipe has
   . "$HERE/settings.sh"
@@ -42,6 +45,7 @@ read_settings() {
   done
   DATA=${DATA:-data-bin/${DATA_NAME:-$NAME}}
   RUNS=${RUNS:-runs/$NAME}
+  [ "${LEARNING_RATES:-}" != none ] || LEARNING_RATES= # which the environment cannot say otherwise
 }
 
 # end_in_order ARGUMENTS...: of this script. It starts again below a program that passes signals on to all that it runs.
@@ -62,33 +66,63 @@ side_by_side() {
 # with each of LEARNING_RATES, the others with the rate that did best in its last validation; a rate has a folder in RUNS.
 # Without LEARNING_RATES all are trained with LEARNING_RATE, in RUNS itself.
 compare() {
-  local first=${SEEDS%% *} failed=0 rates=($LEARNING_RATES)
+  local failed=0 seeds=($SEEDS) rates=($LEARNING_RATES) given twice
   [ $# -gt 0 ] || set -- $COMPARED
+  [ ${#seeds[@]} -gt 0 ] || die "SEEDS is empty: give one or several"
+  given=${ENVIRONMENT##*LEARNING_RATE=}
+  [ ${#rates[@]} -eq 0 ] || [ "$given" = "$ENVIRONMENT" ] ||
+    die "LEARNING_RATE=$LEARNING_RATE changes nothing beside LEARNING_RATES=$LEARNING_RATES: set LEARNING_RATES, or to none"
+  twice=$(python -c 'import sys; r = sys.argv[1:]; print(*(a for a in r if sum(float(a) == float(b) for b in r) > 1))' "${rates[@]}" 2>/dev/null) ||
+    die "LEARNING_RATES=$LEARNING_RATES: give numbers"
+  [ -z "$twice" ] || die "LEARNING_RATES=$LEARNING_RATES has one number twice: $twice"
   [ ${#rates[@]} -gt 0 ] || rates=('')
   evaluate_each < <(runs_of_the_first_seed "$@") || failed=1
-  evaluate_each < <(runs_of_other_seeds "$@") || failed=1
-  bash "$HERE/run.sh" report
+  runs_of_other_seeds "$@"
+  evaluate_each <<<"$others" || failed=1
+  COMPARED=$* bash "$HERE/run.sh" report
   [ $failed = 0 ] || die "not every run came to its end: see above"
 }
 # evaluate_each <LINES: a seed, an encoding, and where there is a choice a learning rate
 evaluate_each() {
-  side_by_side "$JOBS" bash -c 'exec env SEED="$2" ${4:+LEARNING_RATE="$4" RUNS="$1/lr$4"} bash "$0/run.sh" evaluate "$3"' \
+  side_by_side "$JOBS" bash -c \
+    '[ $# -eq 1 ] || exec env SEED="$2" ${4:+LEARNING_RATE="$4" RUNS="$1/lr$4"} bash "$0/run.sh" evaluate "$3"' \
     "$HERE" "$RUNS"
 }
 # Every encoding with one rate before any with the next, and with one seed before any with the next.
 runs_of_the_first_seed() {
   local rate encoding
   for rate in "${rates[@]}"; do
-    for encoding in "$@"; do echo "$first $encoding $rate"; done
+    for encoding in "$@"; do echo "${seeds[0]} $encoding $rate"; done
   done
 }
+# -> $others. An encoding without a choice has no other seeds, and the comparison has failed.
 runs_of_other_seeds() {
-  local seed rate= encoding
-  for seed in ${SEEDS#"$first"}; do
+  local seed encoding chosen
+  local -A rate_of=()
+  others=
+  [ ${#seeds[@]} -gt 1 ] || return 0
+  for encoding in "$@"; do
+    chosen=
+    [ -z "${rates[0]}" ] ||
+      chosen=$(python -m fairseq_relpos.reports.learning_rates "$RUNS" "$encoding" "${seeds[0]}" "${rates[@]}") || {
+        failed=1
+        continue
+      }
+    rate_of[$encoding]=$chosen
+  done
+  for seed in "${seeds[@]:1}"; do
     for encoding in "$@"; do
-      [ -z "${rates[0]}" ] || rate=$(python -m fairseq_relpos.reports.learning_rates "$RUNS" "$encoding" "$first") || continue
-      echo "$seed $encoding $rate"
+      [ -z "${rate_of[$encoding]+known}" ] || others+="$seed $encoding ${rate_of[$encoding]}"$'\n'
     done
+  done
+}
+
+# report_settings NAME...: NAME=VALUE of these settings and of what every report needs -> $values
+report_settings() {
+  local name
+  values=("RECIPE=$(basename "$HERE")")
+  for name in RUNS DATA BASELINE SEEDS LEARNING_RATES COMPARED ENVIRONMENT "$@"; do
+    values+=("$name=${!name:-}")
   done
 }
 
@@ -204,7 +238,7 @@ pack_runs() {
   local work
   work=$(mktemp -d)
   # without the sources and references of a test set, which may not be ours to give on
-  tar -C "$1" --exclude='*.pt' --exclude='*.generate.txt' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
+  tar -C "$1" --exclude='*.pt' --exclude='*.generate.txt' --exclude='valid.penalty*' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
   { grep -rlZF -- "$ROOT" "$work" || true; } | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"

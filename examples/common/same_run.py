@@ -11,7 +11,8 @@ and keeps of a training:
     command, trained       the last that was begun and the last that has ended, their words in single quotes
     conditions             what it depends on and its command does not say: CONDITIONS of the environment
     commit.txt, output.txt of the code, and what it has printed
-    machine.txt            the processor, and the versions of Python and of the packages that matter
+    machine.txt            the processor, and the versions of Python and of the packages that matter; a line for each
+                           machine that has trained it
 """
 
 import difflib
@@ -115,7 +116,8 @@ class SameRun:
             self.keep("conditions", self.conditions)
         describe = "git describe --always --dirty 2>/dev/null || echo unknown"
         self.keep("commit.txt", subprocess.check_output(describe, shell=True, cwd=ROOT, text=True).strip())
-        self.keep("machine.txt", machine())
+        machines = (read(self.place / "machine.txt") or "").splitlines()
+        self.keep("machine.txt", "\n".join(dict.fromkeys([*machines, machine()])))
         output = self.place / "output.txt"
         try:
             with open(output, "wb") as file:

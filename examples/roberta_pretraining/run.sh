@@ -138,6 +138,7 @@ train() {
 keep_with_the_run() {
   local file
   for file in command conditions commit.txt machine.txt trained; do
+    [ -e "$place/$file" ] || continue # a run of before machine.txt was kept
     cp "$place/$file" "$run/$file.$(hostname)"
     mv "$run/$file.$(hostname)" "$run/$file"
   done
@@ -151,7 +152,10 @@ validate() {
     --json "$run/order_gap.json" "$@"
 }
 
-report() { python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "$1" "$(basename "$HERE")"; }
+report() {
+  report_settings
+  python "$COMMON/masked_lm_report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
+}
 
 # On one line, so that a run of days does not see the file change.
 act "train command validate" "$@"; exit

@@ -1,7 +1,7 @@
 # Every value of the recipe, once: RoBERTa base as TUPE (Ke et al. 2021) pretrained it. SETTINGS="FILE..."
 # reads other files after this one, which name only what they change: m4m.sh, huang.sh, large.sh and so on, or
-# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. DATA, RUNS, SEED, WORKERS, MACHINE, START_FROM and
-# LAUNCH may also come from the environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
+# your own. MACHINE=NAME, of machines/NAME.sh, says what it runs on. Some values may also come from the
+# environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
 
 # --- where ---
 NAME=roberta_pretraining_tupe

@@ -82,7 +82,8 @@ fill_mask() {
 }
 
 report() {
-  python "$COMMON/masked_lm_report.py" "$RUNS" "$DATA" "$BASELINE" "$1" "$(basename "$HERE")"
+  report_settings
+  python "$COMMON/masked_lm_report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
   pack_runs "$RUNS" "$1"
 }
 

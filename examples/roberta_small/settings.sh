@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. DATA, RUNS, SEED, SEEDS, LEARNING_RATE, LEARNING_RATES, JOBS and TOKENS_PER_UPDATE may
-# also come from the environment, which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
+# names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md). Read by
+# prepare.sh, run.sh and compare.sh.
 
 # --- where ---
 NAME=roberta_small
@@ -20,7 +20,7 @@ FFN_DIM=512
 DROPOUT=0                  # 4,000 updates see little text twice; RoBERTa's 0.1 is for many epochs
 
 # --- one update ---
-TOKENS_PER_SAMPLE=32       # T, with <s>; learned needs more updates the longer it is (probe.sh)
+TOKENS_PER_SAMPLE=32       # T, with <s>; learned needs more updates the longer it is
 # none: blocks of exactly T tokens across paragraphs. fairseq's `complete` keeps paragraphs
 # whole, and stops (or leaves them out) where one is longer than T, as many here are.
 SAMPLE_BREAK_MODE=none

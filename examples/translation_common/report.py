@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 
-from compared_runs import ComparedRuns  # noqa: E402
+from compared_runs import ComparedRuns, settings_of  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.reports import comparison, learning_rates, translation  # noqa: E402
@@ -19,11 +19,11 @@ from fairseq_relpos.reports import translation_report as tables  # noqa: E402
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
 
-def main(folder, *values):
-    settings = dict(value.split("=", 1) for value in values)
+def main(folder, *arguments):
+    settings = settings_of(arguments)
     data = Path(settings["DATA"])
     tests = test_sets(data, settings)
-    compared = ComparedRuns(settings["RUNS"], lambda run: is_finished(run, settings), settings["BASELINE"])
+    compared = ComparedRuns(settings, lambda run: is_finished(run, settings))
     runs = [evaluated(run, compared, tests, settings) for run in compared.runs]
     by_name = {run.run.name: run for run in runs}
     figures = {
@@ -31,7 +31,7 @@ def main(folder, *values):
         for test in tests.values()
         for name in ("BLEU", "chrF")
     }
-    figures["validation loss (nats)"] = compared.values(learning_rates.figure_of)
+    figures["validation loss (nats), on which rates were chosen"] = compared.values(learning_rates.figure_of)
     Path(folder).mkdir(parents=True, exist_ok=True)
     edges = [int(edge) for edge in settings["LENGTH_EDGES"].split()]
     buckets = {test.name: tables.buckets_of(runs, test, edges) for test in tests.values()}
@@ -48,6 +48,7 @@ def main(folder, *values):
     training = tables.training_table(runs)
     text = RESULTS.format(
         **{**settings, "BASELINE": compared.baseline},
+        warning=compared.warning(),
         good=good,
         legend=comparison.LEGEND.format(baseline=compared.baseline),
         rates=compared.rates_table(),
@@ -66,7 +67,6 @@ def main(folder, *values):
         commits=", ".join(sorted({compared.kept(run, "commit.txt") for run in compared.runs})),
         machines=compared.machines(),
         missing=compared.missing(),
-        made_by=compared.compare_command(settings["NAME"]),
         today=date.today().isoformat(),
     )
     with whole_file(Path(folder, "RESULTS.md")) as part:
@@ -116,7 +116,7 @@ def penalties(compared, settings):
     if not settings["LENGTH_PENALTIES"]:
         return f"All runs have the length penalty {settings['LENGTH_PENALTY']}."
     rows = [
-        [encoding, " ".join(compared.kept(run, "length_penalty") for run in compared.of(encoding))]
+        [encoding, " ".join(compared.kept(run, "length_penalty").split()[0] for run in compared.of(encoding))]
         for encoding in compared.encodings
     ]
     return tables.markdown(["encoding", f"length penalty, of {settings['LENGTH_PENALTIES']}"], rows)
@@ -139,11 +139,11 @@ def evaluated(run, compared, tests, settings):
     return found
 
 
-RESULTS = """# Results of {NAME}
+RESULTS = """# Results of examples/{RECIPE}
 
 Written by `run.sh report` ({today}) from logs and translations.
 
-## How good
+{warning}## How good
 {good}
 
 {legend} A higher score and a lower loss are better. The loss is the negative log-likelihood of a target token,
@@ -163,9 +163,9 @@ Where there is a choice, the length penalty of a run is that with the best BLEU 
 ## All scores
 {scores}
 
-"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed, mean ± standard deviation. p: of
-sacreBLEU's paired bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the chance in the
-choice of sentences, not that in the training: compare differences with the deviation over seeds.
+"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed, mean ± standard deviation. bootstrap:
+the p value of sacreBLEU's paired bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the
+chance in the choice of sentences, not that in the training, which the tables above know.
 
 {signatures}
 
@@ -188,7 +188,7 @@ BLEU, and the length of the translations divided by that of the references.
 
 ## How
 ```
-{made_by}
+{ENVIRONMENT}bash examples/{RECIPE}/compare.sh {COMPARED}
 ```
 Evaluated: {EVALUATED}, beam {BEAM}. Text (SHA-256, split, file):
 ```

@@ -2,7 +2,7 @@
 
     translations.py collect GENERATED SOURCE OUT TEXT LANGUAGE      -> OUT, in the order of SOURCE
     translations.py score RUN DATA TEXT LANGUAGE                    -> RUN/scores.json
-    translations.py better OUT LANGUAGE GENERATED...                -> OUT: X of the .penaltyX.txt with the best BLEU
+    translations.py better OUT LANGUAGE OF GENERATED...             -> OUT: X of the best .penaltyX.txt by BLEU, and OF
 
 TEXT: raw, or tokenised, where OUT.tokens has the tokens that the model wrote.
 """
@@ -48,7 +48,7 @@ def score(run, data, text, language):
         Path(part).write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
-def better(out, language, *generated):
+def better(out, language, of, *generated):
     """BLEU against the references that fairseq-generate has printed: both sides are the model's own tokens, joined."""
     found = {}
     for path in generated:
@@ -62,7 +62,7 @@ def better(out, language, *generated):
         penalty = Path(path).stem.partition(".penalty")[2]
         found[penalty] = score.score
         print(f"  length penalty {penalty}: BLEU {score.score:.2f}, length ratio {score.ratio:.3f}")
-    write(out, [max(found, key=found.__getitem__)])
+    write(out, [f"{max(found, key=found.__getitem__)} {of}"])
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ train() {
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
-  CONDITIONS="batch $made tokens"
+  CONDITIONS=$(echo "batch $made tokens"; text_digest)
   lock "$run"
   if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
     need_same_dictionary
@@ -145,7 +145,7 @@ average() {
 decoding() {
   local flags=(${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "$@")
   echo "checkpoint $EVALUATED"
-  echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
+  echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:+one of }${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
   text_digest
 }
 text_digest() { echo "text $(sha256sum <"$DATA/sources.txt" | cut -d' ' -f1)"; }
@@ -153,10 +153,14 @@ is_decoded() {
   [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
 }
 
-# Where there is a choice, that of choose_penalty.
+# Where there is a choice, that of choose_penalty, if it was made for this checkpoint from these.
 length_penalty() {
   [ -n "$LENGTH_PENALTIES" ] || { echo "$LENGTH_PENALTY"; return; }
-  cat "$run/length_penalty" 2>/dev/null || die "no length penalty is chosen: run.sh generate $encoding first"
+  local chosen=() file=$run/length_penalty
+  [ ! -e "$file" ] || read -ra chosen <"$file"
+  [ "${chosen[*]:1}" = "of $LENGTH_PENALTIES" ] && ! [ "$checkpoint" -nt "$file" ] ||
+    die "no length penalty is chosen for $checkpoint: run.sh generate $encoding first"
+  echo "${chosen[0]}"
 }
 
 # decode OUT PENALTY COMMAND...: what generate and translate have in common
@@ -181,7 +185,7 @@ choose_penalty() {
     tried+=("$run/valid.penalty$penalty.txt")
     decode "$run/valid.penalty$penalty.txt" "$penalty" fairseq-generate --gen-subset valid --no-progress-bar "$@"
   done
-  translations better "$run/length_penalty" "$TARGET" "${tried[@]}"
+  translations better "$run/length_penalty" "$TARGET" "of $LENGTH_PENALTIES" "${tried[@]}"
   rm -f "$run"/valid.penalty*
 }
 
@@ -189,6 +193,7 @@ generate() {
   local split penalty
   need_checkpoint "$(maker)"
   lock "$run"
+  rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
   [ -z "$LENGTH_PENALTIES" ] || choose_penalty "$@"
   penalty=$(length_penalty)
   for split in $(test_splits); do
@@ -238,13 +243,9 @@ evaluate() {
 }
 
 report() {
-  local name values=()
-  for name in NAME RUNS DATA SOURCE TARGET TEXT BASELINE LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES; do
-    values+=("$name=${!name}")
-  done
   need_data
-  values+=("DECODING=$(decoding)")
-  python "$TOOLS/report.py" "$1" "${values[@]}"
+  report_settings SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES
+  python "$TOOLS/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
   pack_runs "$RUNS" "$1"
 }
 

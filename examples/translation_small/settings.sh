@@ -1,6 +1,6 @@
 # Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. DATA, RUNS, SEED, SEEDS, JOBS, WORKERS, GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ may also come
-# from the environment, which wins (docs/recipes.md). Read by prepare.sh, run.sh and compare.sh.
+# names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md). Read by
+# prepare.sh, run.sh and compare.sh.
 
 # --- where ---
 NAME=translation_small

@@ -1,7 +1,7 @@
 # Every value of the recipe, once: a Transformer base on WMT14 English-German as in fairseq's
 # scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh` and `.../at5.sh` read another file
-# after this one, which names only what it changes; so can your own. DATA, RUNS, SEED, SEEDS, JOBS, WORKERS, GPUS,
-# TOKENS_PER_UPDATE and UPDATE_FREQ may also come from the environment, which wins (docs/recipes.md).
+# after this one, which names only what it changes; so can your own. Some values may also come from
+# the environment, which wins (docs/recipes.md).
 
 # --- where ---
 NAME=translation_wmt14_en_de

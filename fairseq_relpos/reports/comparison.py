@@ -7,7 +7,7 @@ with one baseline, Holm's correction keeps the chance that any of them is called
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -15,7 +15,7 @@ from statistics import mean
 from ..atomic_files import whole_file
 from .losses import markdown, with_deviation
 
-LEVEL = 0.95
+LEVEL, ALPHA = 0.95, 0.05
 HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
 
 #: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
@@ -38,7 +38,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """``higher`` or ``lower`` where the corrected p value is below 5 %."""
-        if self.corrected >= 1 - LEVEL:
+        if self.corrected >= ALPHA:
             return SAME
         return HIGHER if self.mean > 0 else LOWER
 
@@ -49,8 +49,10 @@ class Difference:
         return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f}"
 
 
-def differences(values: Values, baseline: str) -> dict[str, Difference]:
-    """Returns the difference of each other encoding that has a seed in common with the baseline."""
+def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
+    """Returns the difference of each other encoding that has a seed in common with the baseline; none without one."""
+    if baseline is None:
+        return {}
     if baseline not in values:
         raise ValueError(f"no run of the baseline {baseline}: there are {', '.join(sorted(values))}")
     found = {}
@@ -66,10 +68,12 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     from scipy.stats import ttest_rel
 
     each = [our - their for our, their in zip(ours, theirs, strict=True)]
+    if not all(map(math.isfinite, each)):
+        raise ValueError(f"no difference of {', '.join(map(str, [*ours, *theirs]))}: a run that diverged counts apart")
     if len(each) == 1:
         return Difference(each[0], 1)
     if len(set(each)) == 1:  # no deviation, which the test divides by
-        p_value = float(each[0] == 0)
+        p_value = float(each[0] == 0 or len(each) < 3)
         return Difference(each[0], len(each), 0.0, p_value, p_value)
     test = ttest_rel(ours, theirs)
     low, high = test.confidence_interval(LEVEL)
@@ -87,12 +91,13 @@ def corrected(found: Mapping[str, Difference]) -> dict[str, Difference]:
     return result
 
 
-def table(values: Values, baseline: str, figure: str, digits: int = 3) -> str:
-    """Returns a Markdown table with a row for each encoding, the baseline first. ``figure``: what the values are."""
+def table(values: Values, baseline: str | None, figure: str, digits: int = 3) -> str:
+    """Returns a Markdown table with a row for each encoding, the baseline first. ``figure``: what the values are.
+    Without a baseline there are no differences."""
     found = differences(values, baseline)
-    head = ["encoding", "seeds", figure, f"- {baseline}", "p", "verdict"]
+    head = ["encoding", "seeds", figure, *([] if baseline is None else [f"- {baseline}", "p", "verdict"])]
     rows = []
-    for encoding in [baseline, *sorted(name for name in values if name != baseline)]:
+    for encoding in sorted(values, key=lambda name: (name != baseline, name)):
         of_seed = values[encoding]
         row = [
             encoding,
@@ -100,7 +105,9 @@ def table(values: Values, baseline: str, figure: str, digits: int = 3) -> str:
             with_deviation([of_seed[seed] for seed in sorted(of_seed)], digits),
         ]
         one = found.get(encoding)
-        if one is None:
+        if baseline is None:
+            pass
+        elif one is None:
             row += ["the baseline" if encoding == baseline else "no common seed", "", ""]
         elif one.seeds == 1:
             row += [one.text(digits), "", "one seed"]
@@ -117,20 +124,22 @@ width of its 95 % interval (Student's t). p: of that difference, with Holm's cor
 table. The verdict is "not distinguishable" unless p < 0.05."""
 
 
-def missing_seeds(values: Values) -> list[str]:
-    """Says which encodings lack a seed that others have."""
-    every = sorted(set().union(*values.values()))
+def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:
+    """Says which encodings lack a seed that others have, or that is wanted."""
+    every = sorted(set(wanted).union(*values.values()))
     gaps = {encoding: [seed for seed in every if seed not in of_seed] for encoding, of_seed in values.items()}
     return [f"{encoding}: no seed {', '.join(map(str, lacks))}" for encoding, lacks in gaps.items() if lacks]
 
 
-def write(path: str | Path, baseline: str, figures: Mapping[str, Mapping[str, Mapping[int, float | None]]]) -> None:
+def write(
+    path: str | Path, baseline: str | None, figures: Mapping[str, Mapping[str, Mapping[int, float | None]]]
+) -> None:
     """Writes what other documents quote: {"baseline": ..., "figures": {what it is: {encoding: {seed: value}}}}."""
     with whole_file(path) as part:
         Path(part).write_text(json.dumps({"baseline": baseline, "figures": figures}, indent=1) + "\n", encoding="utf-8")
 
 
-def read(path: str | Path) -> tuple[str, dict[str, dict[str, dict[int, float]]]]:
+def read(path: str | Path) -> tuple[str | None, dict[str, dict[str, dict[int, float]]]]:
     """Returns the baseline and the figures of such a file; values that are None are left out."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
     return found["baseline"], {

@@ -15,11 +15,14 @@ MOST_LINES = 7
 COLUMNS = 4
 
 
-def plot(by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label: str) -> Path:
+def plot(
+    by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label: str, skip_first: bool = False
+) -> Path:
     """Draws the mean over the runs of each encoding, and the band from their lowest to their highest value.
 
     Up to MOST_LINES encodings share a panel for each key of ``by_panel``, with their names at the ends of the lines.
-    More of them have a small panel each, with the others in grey behind.
+    More of them have a small panel each, with the others in grey behind. skip_first: the first point of a curve may lie
+    outside of the picture, as that of a loss. Raises ValueError for runs of one encoding without a common point.
     """
     names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
     if len(names) <= MOST_LINES:
@@ -27,7 +30,7 @@ def plot(by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label
         for panel, (title, curves) in zip(panels, by_panel.items()):
             for name in curves:
                 _draw(panel, curves[name], colour_of(name))
-            _name_line_ends(panel, curves)
+            _name_line_ends(panel, curves, *visible(by_panel, skip_first))
             panel.set_title(title, fontsize="medium")
             panel.set_xlabel(x_label)
         panels[0].set_ylabel(y_label)
@@ -46,7 +49,7 @@ def plot(by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label
             panel.set_visible(False)
         figure.supxlabel(x_label, fontsize="medium")
         figure.supylabel(y_label, fontsize="medium")
-    low, high = visible(by_panel)
+    low, high = visible(by_panel, skip_first)
     panels[0].set_ylim(low, high)
     for panel in panels:
         panel.grid(alpha=0.3)
@@ -54,26 +57,24 @@ def plot(by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label
     return save(figure, path)
 
 
-def visible(by_panel: Mapping[str, Curves]) -> tuple[float, float]:
-    """Returns the range of values to show: all but the first point of each curve, in which runs differ from one another
-    least and from their end most."""
+def visible(by_panel: Mapping[str, Curves], skip_first: bool = False) -> tuple[float, float]:
+    """Returns the range of values to show; without the first point of each curve, in which runs differ from one another
+    least and from their end most, if that may be skipped."""
     values = [
         value
         for curves in by_panel.values()
         for runs in curves.values()
         for run in runs
-        for value in list(run.values())[1 if len(run) > 2 else 0 :]
+        for value in list(run.values())[1 if skip_first and len(run) > 2 else 0 :]
     ]
     low, high = min(values), max(values)
     return low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
 
 
-def _common(runs: Sequence[Mapping[Any, float]]) -> list[Any]:
-    return [place for place in runs[0] if all(place in run for run in runs)]
-
-
 def _mean(runs: Sequence[Mapping[Any, float]]) -> tuple[list[Any], list[float]]:
-    places = _common(runs)
+    places = [place for place in runs[0] if all(place in run for run in runs)]
+    if not places:
+        raise ValueError("no line over several runs: they were never validated at the same number of updates")
     return places, [mean(run[place] for run in runs) for place in places]
 
 
@@ -87,10 +88,9 @@ def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], colour: Any) -> None:
         panel.fill_between(places, lowest, highest, color=colour, alpha=0.2, linewidth=0, zorder=2)
 
 
-def _name_line_ends(panel: Any, curves: Curves) -> None:
+def _name_line_ends(panel: Any, curves: Curves, low: float, high: float) -> None:
     """Writes each name beside the end of its line, moved apart where they would cover one another."""
-    ends = sorted((_mean(runs)[1][-1], name) for name, runs in curves.items() if _common(runs))
-    low, high = visible({"": curves})
+    ends = sorted((_mean(runs)[1][-1], name) for name, runs in curves.items())
     least = 0.055 * (high - low)
     heights: list[float] = []
     for value, _ in ends:

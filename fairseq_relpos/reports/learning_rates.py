@@ -1,48 +1,73 @@
 """The learning rate of each encoding in a comparison: the best one of a grid, by the validation of one seed.
 
-    python -m fairseq_relpos.reports.learning_rates RUNS ENCODING SEED      # prints it
+    python -m fairseq_relpos.reports.learning_rates RUNS ENCODING SEED RATE...      # prints the best RATE
 
-Other seeds are trained with that rate alone, and all is reported on text that had no part in the choice.
+The run of a rate lies in RUNS/lrRATE/ENCODING-seedSEED. Other seeds are trained with the best rate alone, and all is
+reported on text that had no part in the choice.
 """
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .training_log import Run, read_run
 
+#: nats that the last validation of a run may be above its best one
+DIVERGED = 0.5
+#: what the log of a training says that ended with gradients that are no numbers
+NOT_FINITE = "Try a smaller --lr"
+
+
+def has_diverged(run: Run) -> bool:
+    """Returns whether the last validation is no number, or is DIVERGED above the best one."""
+    return any(
+        not math.isfinite(values[max(values)]) or values[max(values)] > min(values.values()) + DIVERGED
+        for values in run.valid.values()
+    )
+
 
 def figure_of(run: Run) -> float:
     """Returns the loss of the last validation, the mean over the validation splits; without label smoothing where the
-    criterion has it."""
+    criterion has it. Infinite if the run has diverged."""
     losses = run.valid_nll or run.valid
     if not losses:
         raise ValueError(f"{run.name} has not been validated")
+    if has_diverged(run):
+        return math.inf
     return sum(of_split[max(of_split)] for of_split in losses.values()) / len(losses)
 
 
-def tried(runs: Iterable[Run], seed: int) -> dict[str, dict[str, float]]:
-    """Returns encoding -> learning rate -> figure of the runs with this seed, from the lowest rate to the highest."""
-    found: dict[str, dict[str, float]] = {}
-    for run in sorted(runs, key=lambda run: float(run.learning_rate)):
-        if run.seed == seed:
-            found.setdefault(run.encoding, {})[run.learning_rate] = figure_of(run)
+def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[str, float]:
+    """Returns learning rate -> figure of the rates with which a training has come to its end, or has diverged."""
+    found = {}
+    for rate in rates:
+        folder = place / f"lr{rate}" / f"{encoding}-seed{seed}"
+        output = folder / "output.txt"
+        if (folder / "trained").exists():
+            found[rate] = figure_of(read_run(folder))
+        elif output.exists() and NOT_FINITE in output.read_text(encoding="utf-8", errors="replace"):
+            found[rate] = math.inf
     return found
 
 
-def best(figures: dict[str, float]) -> str:
-    """Returns the rate with the lowest figure. A figure that is no number is the worst."""
-    return min(figures, key=lambda rate: math.inf if math.isnan(figures[rate]) else figures[rate])
+def best(figures: Mapping[str, float]) -> str | None:
+    """Returns the rate with the lowest figure, None where every run has diverged."""
+    finite = [rate for rate in figures if math.isfinite(figures[rate])]
+    return min(finite, key=lambda rate: figures[rate], default=None)
 
 
-def main(runs_folder: str, encoding: str, seed: str) -> None:
-    trained = Path(runs_folder).glob(f"lr*/{encoding}-seed{seed}/trained")
-    runs = [read_run(path.parent) for path in trained]
-    if not runs:
-        sys.exit(f"learning_rates: error: no run of {encoding} with seed {seed} in {runs_folder} has come to its end")
-    (figures,) = tried(runs, int(seed)).values()
-    print(best(figures))
+def main(place: str, encoding: str, seed: str, *rates: str) -> None:
+    figures = tried(Path(place), rates, encoding, seed)
+    missing = [rate for rate in rates if rate not in figures]
+    chosen = best(figures)
+    if missing:
+        sys.exit(
+            f"learning_rates: error: {encoding}, seed {seed}: no training with {', '.join(missing)} to its end yet"
+        )
+    if chosen is None:
+        sys.exit(f"learning_rates: error: {encoding}, seed {seed}: it has diverged with every rate: {', '.join(rates)}")
+    print(chosen)
 
 
 if __name__ == "__main__":

@@ -106,4 +106,4 @@ def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None)
         for split in splits
     }
     label = "validation loss (nats per predicted token)" if in_nats(runs) else "validation loss of the criterion"
-    return curves.plot(by_split, path, "updates", label)
+    return curves.plot(by_split, path, "updates", label, skip_first=True)

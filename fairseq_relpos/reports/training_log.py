@@ -114,8 +114,8 @@ def read_run(path: str | Path) -> Run:
     if run is None:
         raise ValueError(f"{log} is no log of fairseq-train: write one with --log-file")
     trained = log.parent / "trained"
-    if trained.exists():
-        run.learning_rate = flags_of(trained.read_text(encoding="utf-8")).get("lr", "")
+    if trained.exists() and "--user-dir" in (command := trained.read_text(encoding="utf-8")):
+        run.learning_rate = flags_of(command).get("lr", "")
     return run
 
 
@@ -144,7 +144,7 @@ def tell_variants_apart(runs: list[Run]) -> None:
     """Adds the variant to the name of the encoding, if the runs have several variants of it.
 
     Runs with other hyperparameters or layers must not count as seeds of the same encoding. Two runs of one variant
-    with the same seed and learning rate are a ValueError.
+    with the same seed are a ValueError.
     """
     variants: dict[str, set[str]] = {}
     for run in runs:
@@ -152,9 +152,9 @@ def tell_variants_apart(runs: list[Run]) -> None:
     for run in runs:
         if len(variants[run.encoding]) > 1:
             run.encoding += f" ({run.variant or 'defaults'})"
-    seen: dict[tuple[str, int, str], Run] = {}
+    seen: dict[tuple[str, int], Run] = {}
     for run in runs:
-        other = seen.setdefault((run.encoding, run.seed, run.learning_rate), run)
+        other = seen.setdefault((run.encoding, run.seed), run)
         if other is not run:
             raise ValueError(
                 f"{other.name} and {run.name} are both {run.encoding} with seed {run.seed}: a mean over seeds "

@@ -41,12 +41,12 @@ def of_encoding(runs: Sequence[Evaluated], encoding: str) -> list[Evaluated]:
     return [run for run in runs if run.run.encoding == encoding]
 
 
-def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str) -> str:
+def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str | None) -> str:
     """Returns a Markdown table with one row per encoding; BLEU also as difference from the baseline, seed by seed."""
-    by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)}
+    by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)} if baseline else {}
     chances = {seed: p_of_seed(runs, test, run) for seed, run in by_seed.items()}
     names = [score.name for score in runs[0].scores[test.name]]
-    head = ["encoding", "seeds", "BLEU", f"- {baseline}", "p", *names[1:]]
+    head = ["encoding", "seeds", "BLEU", f"- {baseline}", "bootstrap", *names[1:]]
     rows = []
     for encoding in encodings_of(runs):
         group = of_encoding(runs, encoding)
@@ -149,7 +149,7 @@ def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:
     from . import curves
 
     losses = {encoding: [valid_loss(run.run) for run in of_encoding(runs, encoding)] for encoding in encodings_of(runs)}
-    return curves.plot({"": losses}, path, "updates", "validation loss (nats a target token)")
+    return curves.plot({"": losses}, path, "updates", "validation loss (nats a target token)", skip_first=True)
 
 
 def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path: str | Path) -> Path:

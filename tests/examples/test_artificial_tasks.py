@@ -155,6 +155,14 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     assert "- Embedded Reber, t5: no run" in text and "ended by the cap on epochs: at5 on Embedded Reber, seed" in text
     assert (tmp_path / "runs" / "accuracy.png").stat().st_size > 5000
     figures = json.loads((tmp_path / "runs" / "results.json").read_text())["figures"]
+    trained = runs / f"at5-seed2-lr{rate}" / "trained"
+    kept = trained.read_text()
+    trained.write_text(kept.replace("'--max-epoch' '2'", "'--max-epoch' '9'"))
+    refused = recipe(tmp_path, "run.sh", "report")
+    assert (
+        refused.returncode == 1 and "at5 on reber: The runs differ in more than seed: `--max-epoch`" in refused.stdout
+    )
+    trained.write_text(kept)
     tested = {
         seed: json.loads((runs / f"at5-seed{seed}-lr{rate}" / "result.json").read_text())["test"] for seed in "12"
     }

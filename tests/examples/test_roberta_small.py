@@ -7,6 +7,7 @@ import os
 import random
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -216,7 +217,7 @@ def losses_of(run):
 
 def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported(workplace, data):
     succeeds(workplace, "prepare.sh", "tested", "--train", "train.txt", "--valid", "one.txt", "--test", "two.txt")
-    more = {"DATA": "tested", "RUNS": "tuned", "SEEDS": "2 1 3", "LEARNING_RATES": "1e-3 8e-2"}
+    more = {"DATA": "tested", "RUNS": "tuned", "SEEDS": " 2 1 3", "LEARNING_RATES": "1e-3 8e-2"}
     succeeds(workplace, "compare.sh", **more)
     runs = workplace / "tuned"
     assert '"valid_order_gap"' in (runs / "lr8e-2/t5-seed2/train.log").read_text()
@@ -239,27 +240,83 @@ def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported
         f"| {(low + high) / 2:+.3f} ± {(high - low) / 2:.3f} |"
     )
     assert row in results and "two (nats)" in results and "| one (nats) |" not in results
-    assert 'SETTINGS=tiny.sh SEEDS="2 1 3" LEARNING_RATES="1e-3 8e-2" bash examples/roberta_small/compare.sh' in results
+    # the command is the one that was given
+    (shown,) = re.findall(r"^(.*) bash examples/roberta_small/compare.sh learned t5$", results, re.M)
+    words = dict(word.split("=", 1) for word in shlex.split(shown))
+    assert words == {**more, "SETTINGS": "tiny.sh"}
 
-    # what cannot be averaged is named
+    def report(*expected, named=None):
+        """In the report, or in the line of its error."""
+        text = (
+            fails(workplace, "run.sh", "report", **more) if named else succeeds(workplace, "run.sh", "report", **more)
+        )
+        text = text if named else (runs / "RESULTS.md").read_text()
+        for words in [named, *expected] if named else expected:
+            assert re.search(words, text), (words, text)
+
+    # what cannot be averaged is refused by name
     run = runs / f"lr{chosen['t5']}/t5-seed3"
     kept = {name: (run / name).read_text() for name in ("trained", "order_gap.json", "conditions", "train.log")}
     for name, old, new, message in (
-        ("trained", "'--dropout' '0'", "'--dropout' '0.1'", r"differ in more than seed.*t5-seed3.*`?--dropout"),
+        ("trained", "'--dropout' '0'", "'--dropout' '0.1'", r"differ in more than seed.*--dropout.*t5-seed3"),
         ("order_gap.json", '"digest": "', '"digest": "f', r"not validated on the same masked text: .*; .*t5-seed3"),
-        ("conditions", "text ", "text f", r"trained on different data: .*; .*t5-seed3"),
+        ("conditions", "text ", "text f", r"trained with other data or another batch: .*; .*t5-seed3"),
     ):
         assert old in kept[name]
         (run / name).write_text(kept[name].replace(old, new))
-        assert re.search(message, fails(workplace, "run.sh", "report", **more))
+        report(named=message)
         (run / name).write_text(kept[name])
         os.utime(run / "order_gap.json")
-    *before, last = re.findall(r'"valid_loss": "[^"]*"', kept["train.log"])
+
+    # what may differ does not matter; what is missing or left out is listed
+    (run / "trained").write_text(kept["trained"].strip() + " '--bf16' '--tensorboard-logdir' 'tb'\n")
+    last = re.findall(r'"valid_loss": "[^"]*"', kept["train.log"])[-1]
     (run / "train.log").write_text(kept["train.log"].replace(last, '"valid_loss": "99"'))
-    succeeds(workplace, "run.sh", "report", **more)
-    results = (runs / "RESULTS.md").read_text()
-    assert f"diverged (the last validation more than 0.5 nats above the best): {run.relative_to(runs)}" in results
-    assert "- t5: no seed 3" in results and "| t5 | 1 2 |" in results
+    (runs / "lr1e-9/t5-seed2").mkdir(parents=True)
+    shutil.copy(run / "train.log", runs / "lr1e-9/t5-seed2")
+    report(
+        rf"- diverged \(the last validation more than 0.5 nats above the best\): {run.relative_to(runs)}",
+        "- t5: no seed 3\n",
+        r"\| t5 \| 1 2 \|",
+        "- fewer than 3 seeds: t5\n",
+        r"- left out, because they are not of LEARNING_RATES: lr1e-9/t5-seed2",
+    )
+    (run / "train.log").write_text(kept["train.log"])
+    shutil.rmtree(runs / "lr1e-9")
+
+    # the best rate stays the best where its evaluation is missing, and without a training there is no choice
+    best = runs / f"lr{chosen['t5']}/t5-seed2"
+    (best / "order_gap.json").rename(workplace / "kept.json")
+    report(rf"- not finished with these settings: {best.relative_to(runs)}", r"\| t5 \| 1 3 \|")
+    (workplace / "kept.json").rename(best / "order_gap.json")
+    more["COMPARED"] = "learned t5 m4"
+    report("- m4: no finished run\n")
+    more["SETTINGS"] = "other.sh"
+    (workplace / "other.sh").write_text(TINY + "BASELINE=m4\n")
+    report("- no run of m4, the baseline, so no differences\n", r"\| encoding \| seeds \| two \(nats\) \|\n")
+
+
+@pytest.mark.parametrize(
+    "environment, message",
+    [
+        ({"LEARNING_RATES": "1e-3 0.001"}, "LEARNING_RATES=1e-3 0.001 has one number twice: 1e-3 0.001"),
+        ({"LEARNING_RATES": "1e-3 fast"}, "LEARNING_RATES=1e-3 fast: give numbers"),
+        ({"LEARNING_RATES": "1e-3 2e-3", "LEARNING_RATE": "4e-3"}, "LEARNING_RATE=4e-3 changes nothing beside"),
+    ],
+)
+def test_a_grid_that_cannot_be_meant_is_refused(workplace, environment, message):
+    assert message in fails(workplace, "compare.sh", **environment)
+
+
+def test_without_every_rate_there_is_no_choice_and_the_comparison_fails(workplace, data):
+    (workplace / "fails.sh").write_text(
+        TINY + "LEARNING_RATES='1e-3 1e30' SEEDS='1 2' COMPARED=t5 BASELINE=t5 LAYERS=2\n"
+    )
+    (workplace / "stop/lr1e30/t5-seed1/train.log").mkdir(parents=True)  # so that this training fails
+    printed = recipe(workplace, "compare.sh", SETTINGS="fails.sh", RUNS="stop")
+    assert printed.returncode == 1
+    assert "learning_rates: error: t5, seed 1: no training with 1e30 to its end yet" in printed.stdout
+    assert not (workplace / "stop/lr1e-3/t5-seed2").exists()
 
 
 def test_text_to_report(workplace, data):

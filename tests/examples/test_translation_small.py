@@ -387,12 +387,15 @@ def a_length_penalty_is_chosen_on_the_validation_text(folder):
     printed = succeeds(folder, "run.sh", "evaluate", "tupe_r")
     assert printed.count("translating the validation text with length penalty") == 2
     scores = dict(re.findall(r"length penalty (\S+): BLEU (\S+),", printed))
-    chosen = (run / "length_penalty").read_text().strip()
+    chosen, *of = (run / "length_penalty").read_text().split()
+    assert of == ["of", "0.2", "3"]
     assert set(scores) == {"0.2", "3"} and float(scores[chosen]) == max(map(float, scores.values()))
     assert not list(run.glob("valid.penalty*"))
     translations = (run / "test.de").read_text()
     succeeds(folder, "run.sh", "report")
     assert f"| tupe_r | {chosen} |" in (folder / "runs" / "RESULTS.md").read_text()
+    changed(folder, 'LENGTH_PENALTIES="0.2 3 4" BEAM=4\n')  # others than it was chosen from
+    assert "no length penalty is chosen" in fails(folder, "run.sh", "translate", "tupe_r", stdin="x\n")
     changed(folder, f"LENGTH_PENALTY={chosen} BEAM=4\n")
     succeeds(folder, "run.sh", "generate", "tupe_r")
     assert (run / "test.de").read_text() == translations

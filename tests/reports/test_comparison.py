@@ -57,6 +57,9 @@ def test_one_seed_says_nothing_and_does_not_count_in_the_correction():
 def test_equal_differences_have_no_deviation_to_divide_by():
     found = comparison.differences(values_of(base=[1, 2, 3], same=[1, 2, 3], shifted=[2, 3, 4]), "base")
     assert found["same"].verdict == "not distinguishable" and found["shifted"].verdict == "higher"
+    assert comparison.difference([2, 3], [1, 2]).verdict == "not distinguishable"  # two seeds are no evidence of that
+    with pytest.raises(ValueError, match="no difference of 1, nan, 1, 2: a run that diverged counts apart"):
+        comparison.difference([1, math.nan], [1, 2])
 
 
 def test_the_table_has_the_baseline_first_and_says_what_is_missing():
@@ -67,8 +70,18 @@ def test_the_table_has_the_baseline_first_and_says_what_is_missing():
     assert lines[3] == "| lone | 7 | 1.00 | no common seed |  |  |"
     assert lines[4].startswith("| z | 1 2 | 1.25 ± 0.35 | +0.12 ± 1.59 |")
     assert comparison.missing_seeds(values) == ["z: no seed 3, 7", "base: no seed 7", "lone: no seed 1, 2, 3"]
+    assert comparison.missing_seeds({"z": {1: 1.0}}, [1, 2]) == ["z: no seed 2"]
 
 
 def test_a_baseline_without_runs_is_named():
     with pytest.raises(ValueError, match="no run of the baseline t5: there are learned, none"):
         comparison.differences(values_of(none=[1], learned=[2]), "t5")
+    assert comparison.table(values_of(none=[1]), None, "loss").splitlines()[::2] == [
+        "| encoding | seeds | loss |",
+        "| none | 1 | 1.000 |",
+    ]
+
+
+def test_what_is_written_is_read_without_what_is_not_known(tmp_path):
+    comparison.write(tmp_path / "a.json", "t5", {"updates": {"t5": {1: 200, 2: None}}})
+    assert comparison.read(tmp_path / "a.json") == ("t5", {"updates": {"t5": {1: 200}}})

@@ -36,6 +36,16 @@ def test_many_lines_have_a_panel_each(monkeypatch, tmp_path):
     assert all(len(panel.get_lines()) == len(names) for panel in shown)
 
 
+def test_the_first_point_is_left_out_of_a_loss_alone():
+    bleu = {"news": {"t5": [{"0-8": 97.0, "9-12": 60.0, "13-": 57.0}]}}
+    assert curves.visible(bleu)[1] > 97 > curves.visible(bleu, skip_first=True)[1]
+
+
+def test_runs_without_a_common_point_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="never validated at the same number of updates"):
+        curves.plot({"": {"t5": [{1: 1.0}, {2: 1.0}]}}, tmp_path / "a.png", "updates", "loss")
+
+
 def test_every_encoding_has_a_colour_of_its_own():
     assert set(figures.COLOURS) == set(ENCODINGS)
     for (one, first), (other, second) in combinations(figures.COLOURS.items(), 2):

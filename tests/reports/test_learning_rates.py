@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from training_logs import log_of, valid
 
 from fairseq_relpos.reports import learning_rates
 from fairseq_relpos.reports.training_log import Run
@@ -19,14 +20,26 @@ def test_the_last_validation_counts_without_label_smoothing_if_it_is_known():
         learning_rates.figure_of(run("t5", 1, "1e-3"))
 
 
-def test_rates_of_one_seed_in_order_and_the_best_of_them():
-    runs = [run("t5", 1, "2e-3", 3.0), run("t5", 1, "10e-4", 3.2), run("t5", 2, "4e-3", 1.0), run("m4", 1, "1", 5.0)]
-    tried = learning_rates.tried(runs, 1)
-    assert list(tried["t5"].items()) == [("10e-4", 3.2), ("2e-3", 3.0)] and tried["m4"] == {"1": 5.0}
-    assert learning_rates.best(tried["t5"]) == "2e-3"
-    assert learning_rates.best({"1": math.nan, "2": 9.0}) == "2"
+def log(folder, rate, *bits, trained=True):
+    run = folder / f"lr{rate}/t5-seed1"
+    run.mkdir(parents=True)
+    log_of(run, *(valid(100 * number, value) for number, value in enumerate(bits, 1)), seed=1)
+    (run / "output.txt").write_text("... Try a smaller --lr, a longer ...\n" if not trained else "done\n")
+    if trained:
+        (run / "trained").write_text(f"'fairseq-train' 'd' '--user-dir' '.' '--lr' '{rate}'\n")
 
 
-def test_without_a_run_that_has_ended_there_is_no_choice(tmp_path):
-    with pytest.raises(SystemExit, match="no run of t5 with seed 1 in .* has come to its end"):
-        learning_rates.main(str(tmp_path), "t5", "1")
+def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path, capsys):
+    log(tmp_path, "1e-3", 6, 5)
+    log(tmp_path, "2e-3", 6, 3, 4.5)  # better, but it rises in the end
+    log(tmp_path, "4e-3", 6, math.nan)
+    log(tmp_path, "8e-3", 6, trained=False)
+    rates = ["1e-3", "2e-3", "4e-3", "8e-3"]
+    tried = learning_rates.tried(tmp_path, rates, "t5", "1")
+    assert tried == {"1e-3": pytest.approx(5 * math.log(2)), "2e-3": math.inf, "4e-3": math.inf, "8e-3": math.inf}
+    learning_rates.main(str(tmp_path), "t5", "1", *rates)
+    assert capsys.readouterr().out == "1e-3\n"
+    with pytest.raises(SystemExit, match="t5, seed 1: no training with 1e-2 to its end yet"):
+        learning_rates.main(str(tmp_path), "t5", "1", *rates, "1e-2")
+    with pytest.raises(SystemExit, match="it has diverged with every rate: 2e-3, 4e-3"):
+        learning_rates.main(str(tmp_path), "t5", "1", "2e-3", "4e-3")
