@@ -8,12 +8,13 @@ import json
 import sys
 from datetime import date
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 from compared_runs import ComparedRuns, check_same, settings_of
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates, losses
+from fairseq_relpos.reports.training_log import first_update
 
 PLOT = "losses.png"
 USED = 0.05  # nats that a loss must rise by when the tokens are permuted
@@ -158,12 +159,6 @@ def order_in_words(runs, gaps):
 
 def signed(nats):
     return f"{round(nats, 3) + 0.0:+.3f}"  # + 0.0: no "-0.000"
-
-
-def first_update(by_split, is_reached):
-    """The first validation whose mean over the splits is reached, None if there is none."""
-    updates = sorted(set.intersection(*map(set, by_split.values()))) if by_split else []
-    return next((u for u in updates if is_reached(mean(values[u] for values in by_split.values()))), None)
 
 
 def soon_figures(compared):

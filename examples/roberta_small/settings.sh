@@ -54,3 +54,9 @@ SEEDS="1 2 3"
 LEARNING_RATES="1e-3 2e-3 4e-3" # all for the first seed, the best of them for the others; empty: LEARNING_RATE for all
 JOBS=1                     # runs side by side
 BASELINE=learned           # differences are against this one, seed by seed
+
+# --- probe.sh: tokens a sample, tokens an update, learning rate, updates; a line each ---
+PROBES="32 4096 4e-3 1600
+64 4096 4e-3 2600
+64 4096 8e-3 2400
+64 2048 4e-3 3400"

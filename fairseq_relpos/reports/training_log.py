@@ -4,9 +4,10 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
@@ -61,6 +62,12 @@ class Run:
     @property
     def updates(self) -> int:
         return max(self.train, default=0)
+
+
+def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[float], bool]) -> int | None:
+    """Returns the first validation at which the mean over the splits is what is looked for, None if there is none."""
+    updates = sorted(set.intersection(*map(set, by_split.values()))) if by_split else []
+    return next((u for u in updates if is_reached(mean(values[u] for values in by_split.values()))), None)
 
 
 def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
