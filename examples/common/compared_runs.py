@@ -18,8 +18,8 @@ NAME = re.compile(r"(.+)-seed(\d+)")
 class ComparedRuns:
     """The runs that a report compares: of each encoding those with the learning rate that did best with the first seed.
 
-    ``settings``: RUNS, SEEDS, LEARNING_RATES, COMPARED, BASELINE and CONDITIONS of the recipe. Runs lie in RUNS, or in
-    a folder of it for each of LEARNING_RATES. Exits with one line where runs do not compare.
+    ``settings``: RUNS, SEEDS, LEARNING_RATES, COMPARED, BASELINE and CONDITIONS of the recipe. Runs lie in a folder of
+    RUNS for each of LEARNING_RATES; where there is none, in RUNS itself. Exits with one line where runs do not compare.
     """
 
     def __init__(self, settings, is_finished):
@@ -27,6 +27,8 @@ class ComparedRuns:
         self.rates = settings.get("LEARNING_RATES", "").split()
         self.seeds = settings.get("SEEDS", "").split()
         self.wanted = settings.get("COMPARED", "").split()
+        if not any(self.place.glob("lr*/*/train.log")):
+            self.rates = []  # no comparison has been begun: single runs of run.sh train
         self.notes = []
         names = self.names_of_runs()
         self.tried, self.chosen = self.choose(names)

@@ -319,6 +319,15 @@ def test_without_every_rate_there_is_no_choice_and_the_comparison_fails(workplac
     assert not (workplace / "stop/lr1e-3/t5-seed2").exists()
 
 
+def test_single_runs_are_reported_where_no_comparison_has_been_begun(workplace, data):
+    (workplace / "grid.sh").write_text(TINY + "LEARNING_RATES='1e-3 2e-3'\n")
+    more = {"SETTINGS": "grid.sh", "RUNS": "single", "LEARNING_RATE": "5e-3"}
+    succeeds(workplace, "run.sh", "evaluate", "t5", **more)
+    succeeds(workplace, "run.sh", "report", **more)
+    results = (workplace / "single/RESULTS.md").read_text()
+    assert re.search(r"^\| t5 \| 1 \| \d\.\d+ \|$", results, re.M) and "No choice: all runs have 5e-3." in results
+
+
 def test_probes_say_when_positions_begin_to_be_used(workplace, data):
     (workplace / "probes.sh").write_text(TINY + 'PROBES="16 128 1e-2 4\n8 128 1e-2 2"\n')
     assert "no run in probed-probes" in fails(workplace, "probe.sh", "report", "out", RUNS="probed")
