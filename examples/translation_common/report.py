@@ -72,7 +72,7 @@ def main(folder, *arguments):
     with whole_file(Path(folder, "RESULTS.md")) as part:
         Path(part).write_text(text, encoding="utf-8")
     comparison.write(Path(folder, "results.json"), compared.baseline, figures)
-    print(f"{good}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
+    print(f"{good}\n\n{scores}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
 
 
 def test_sets(data, settings):

@@ -381,7 +381,7 @@ def scores_of_another_decoding_or_text_are_not_reported(folder):
 def a_length_penalty_is_chosen_on_the_validation_text(folder):
     changed(folder, 'LENGTH_PENALTIES="0.2 3" BEAM=4\n')
     run = folder / "runs" / "tupe_r-seed1"
-    assert "no length penalty is chosen: run.sh generate tupe_r first" in fails(
+    assert "no length penalty is chosen for runs/tupe_r-seed1/average.pt: run.sh generate tupe_r first" in fails(
         folder, "run.sh", "translate", "tupe_r", stdin="x\n"
     )
     printed = succeeds(folder, "run.sh", "evaluate", "tupe_r")
