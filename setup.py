@@ -38,6 +38,7 @@ setup(
         "sentencepiece>=0.1.99",
         "sacremoses>=0.1",
         "matplotlib>=3.7",
+        "scipy>=1.10",
         "tqdm>=4.64",
     ],
     extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "triton": TRITON, "test": TEST, "dev": DEV},
