@@ -31,7 +31,10 @@ class ComparedRuns:
             self.rates = []  # no comparison has been begun: single runs of run.sh train
         self.notes = []
         names = self.names_of_runs()
-        self.tried, self.chosen = self.choose(names)
+        try:
+            self.tried, self.chosen = self.choose(names)
+        except ValueError as error:
+            fail(str(error))
         finished = [name for name in names if is_finished(self.place / name)]
         unfinished = [name for name in names if name not in finished]
         chosen = [name for name in finished if self.is_chosen(name)]

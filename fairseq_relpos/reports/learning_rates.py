@@ -58,7 +58,10 @@ def best(figures: Mapping[str, float]) -> str | None:
 
 
 def main(place: str, encoding: str, seed: str, *rates: str) -> None:
-    figures = tried(Path(place), rates, encoding, seed)
+    try:
+        figures = tried(Path(place), rates, encoding, seed)
+    except ValueError as error:
+        sys.exit(f"learning_rates: error: {error}")
     missing = [rate for rate in rates if rate not in figures]
     chosen = best(figures)
     if missing:

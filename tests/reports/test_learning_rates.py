@@ -43,3 +43,6 @@ def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path, cap
         learning_rates.main(str(tmp_path), "t5", "1", *rates, "1e-2")
     with pytest.raises(SystemExit, match="it has diverged with every rate: 2e-3, 4e-3"):
         learning_rates.main(str(tmp_path), "t5", "1", "2e-3", "4e-3")
+    log(tmp_path, "2e-2")  # never validated
+    with pytest.raises(SystemExit, match="learning_rates: error: t5-seed1 has not been validated"):
+        learning_rates.main(str(tmp_path), "t5", "1", "2e-2")
