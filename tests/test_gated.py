@@ -1,19 +1,16 @@
 """Compiled gates against the loops in Python, and machines that cannot compile."""
 
-import os
-import shutil
 import subprocess
 import sys
 
 import preloaded
 import pytest
 import torch
+from compilers import CXX, needs_compiler
 
 from fairseq_relpos.gated import compiled
 from fairseq_relpos.gated.product import Compiled, Looped, gated
 
-CXX = os.environ.get("CXX") or "c++"
-needs_compiler = pytest.mark.skipif(shutil.which(CXX.split()[0]) is None, reason="no C++ compiler")
 LENGTHS = [(1, 1), (1, 7), (7, 7), (63, 63), (130, 130), (7, 63), (130, 33), (64, 1)]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 

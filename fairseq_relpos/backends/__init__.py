@@ -9,6 +9,7 @@ from ..positions import Positions
 from ..terms import Bias, Terms
 from .base import Backend, Mask
 from .eager import Eager
+from .fused import Fused
 from .lean import Lean
 from .sdpa import SDPA
 from .self_check import difference, kind_of
@@ -16,7 +17,7 @@ from .triton import Triton
 
 logger = logging.getLogger(__name__)
 
-BACKENDS = {backend.name: backend for backend in (Eager, Lean, SDPA, Triton)}
+BACKENDS = {backend.name: backend for backend in (Eager, Lean, Fused, SDPA, Triton)}
 
 
 class Strict(Backend):

@@ -1,10 +1,11 @@
-"""gated.cpp, built by the machine's own C++ compiler on first use and kept for the next time.
+"""C++ files of this package, built by the machine's own compiler on first use and kept for the next time.
 
-The compiler is $CXX, else c++. The library lies under $XDG_CACHE_HOME (~/.cache) in
+The compiler is $CXX, else c++. A library lies under $XDG_CACHE_HOME (~/.cache) in
 fairseq_relpos/, named by a hash of the source, the command and the CPU, so that no CPU runs
 what was built for another; where that folder cannot be written, it is built once a process.
-FAIRSEQ_RELPOS_COMPILE=0 switches it off. Without the library the same is computed in Python,
-several times slower; one line in the log says why.
+The libraries know nothing of torch, so they serve every version of it.
+FAIRSEQ_RELPOS_COMPILE=0 switches them off. Without a library the same is computed in Python,
+slower; one line in the log says why.
 """
 
 import ctypes
@@ -17,28 +18,47 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
-SOURCE = Path(__file__).with_name("gated.cpp")
 BASE = ["-O3", "-shared", "-fPIC"]
-#: tried in this order: not every compiler supports its CPU or OpenMP
-FLAGS: tuple[list[str], ...] = (["-march=native", "-fopenmp"], ["-march=native"], ["-fopenmp"], [])
 SECONDS = 120  # for one build
 
 
+@dataclass(frozen=True)
+class Source:
+    """files: the C++ file, then those that it includes. flags: tried in this order, because not every compiler
+    supports its CPU or OpenMP. otherwise: what is done without the library, in words."""
+
+    files: tuple[Path, ...]
+    flags: tuple[tuple[str, ...], ...]
+    otherwise: str
+
+    @property
+    def name(self) -> str:
+        return self.files[0].stem
+
+
+GATED = Source(
+    (Path(__file__).with_name("gated.cpp"),),
+    (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ()),
+    "gates (m3) are computed in Python, several times slower",
+)
+
+
 @functools.cache
-def library() -> Any:
+def library(source: Source = GATED) -> Any:
     """The loaded library, or None after one line in the log."""
-    loaded, found = attempt()
+    loaded, found = attempt(source)
     if loaded is None:
-        logger.warning("gates (m3) are computed in Python, several times slower: %s", found)
+        logger.warning("%s: %s", source.otherwise, found)
     return loaded
 
 
-def attempt() -> tuple[ctypes.CDLL | None, str]:
+def attempt(source: Source = GATED) -> tuple[ctypes.CDLL | None, str]:
     """Loads or builds the library: (library, its path or "built for this process"), or (None, the reason why
     there is none)."""
     if os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0":
@@ -46,7 +66,7 @@ def attempt() -> tuple[ctypes.CDLL | None, str]:
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if shutil.which(compiler[0]) is None:
         return None, f"no C++ compiler '{compiler[0]}' (install g++ or set CXX)"
-    cached = cache_folder() / f"gated-{fingerprint(compiler)}.so"
+    cached = cache_folder() / f"{source.name}-{fingerprint(compiler, source)}.so"
     try:
         # a file that was written only in part does not load
         return ctypes.CDLL(str(cached)), str(cached)
@@ -58,8 +78,8 @@ def attempt() -> tuple[ctypes.CDLL | None, str]:
     except OSError:
         folder, keep = tempfile.mkdtemp(), False
     try:
-        built = Path(folder, "gated.so")
-        build(compiler, built)
+        built = Path(folder, f"{source.name}.so")
+        build(compiler, built, source)
         if keep:
             # several processes may get here at once: each moves a complete file into place
             os.replace(built, cached)
@@ -76,8 +96,9 @@ def cache_folder() -> Path:
     return Path(home, "fairseq_relpos")
 
 
-def fingerprint(compiler: list[str]) -> str:
-    parts = [SOURCE.read_text(), *compiler, *BASE, str(FLAGS), *cpu()]
+def fingerprint(compiler: list[str], source: Source = GATED) -> str:
+    texts = [file.read_text() for file in source.files]
+    parts = [*texts, *compiler, *BASE, str(source.flags), *cpu()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -93,15 +114,15 @@ def cpu() -> list[str]:
     return sorted(found)
 
 
-def build(compiler: list[str], target: Path) -> None:
-    """Compiles with the first of FLAGS that the compiler accepts; raises the last error if it accepts none."""
-    for number, flags in enumerate(FLAGS, 1):
-        command = [*compiler, *BASE, *flags, "-o", str(target), str(SOURCE)]
+def build(compiler: list[str], target: Path, source: Source = GATED) -> None:
+    """Compiles with the first of the flags that the compiler accepts; raises the last error if it accepts none."""
+    for number, flags in enumerate(source.flags, 1):
+        command = [*compiler, *BASE, *flags, "-o", str(target), str(source.files[0])]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
             return
         except subprocess.CalledProcessError:
-            if number == len(FLAGS):
+            if number == len(source.flags):
                 raise
 
 

@@ -1,0 +1,759 @@
+// softmax(e + mask) V for every form of the terms (fairseq_relpos/terms.py), and its gradients.
+//
+// The [T, S] logits of a sentence and head are made in tiles of some rows and columns that stay in
+// the cache, and are made again in backward. Between the two only q, k, v, the output and one
+// number a query are kept. Matrix products are those of the BLAS that torch brings, threads are
+// those of torch's OpenMP: pointers to both come with each call, so this file needs no header and no library
+// of torch. Vectors are the compiler's own extension, as in gated.cpp.
+//
+// In a tile, the offsets of n queries and m keys are n + m - 1 neighbouring table rows. BAND
+// queries at once meet m + BAND - 1 of them: one product, in which each row is read one column
+// further to the left. For tables that meet keys it is BAND keys and n + BAND - 1 rows, transposed.
+#include "../gated/gated.cpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+typedef float F;
+typedef vec_f V;
+typedef int32_t vec_i __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef uint32_t vec_u __attribute__((vector_size(BYTES), aligned(4), may_alias));
+
+enum { LANES = BYTES / 4, STEP = 32, EACH = STEP / LANES, BAND = 32 };
+
+// A 4-dimensional tensor whose last dimension is contiguous. The stride of what is shared is 0.
+struct Tensor {
+  F* at;
+  I sentence, head, row;
+  F* of(I b, I h, I t = 0) const { return at + b * sentence + h * head + t * row; }
+  explicit operator bool() const { return at != nullptr; }
+};
+
+// Its integers have 32 or 64 bits; a small I, whose first half is its value, serves as both.
+typedef void Gemm(const char*, const char*, const I*, const I*, const I*, const F*, const F*,
+                  const I*, const F*, const I*, const F*, F*, const I*);
+typedef void Parallel(void (*)(void*), void*, unsigned, unsigned);
+typedef int Number();
+
+// fused.py declares the same fields in the same order
+struct Call {
+  Tensor q, k, v, A, C, gate, gain, bias_row, bias, reset, cls, keys, extra, out, lse;
+  Tensor grad, dq, dk, dv, dA, dC, dgate, dgain, dbias_row, dbias, dreset, dextra;
+  I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads;
+  double scale, lowest;
+  Gemm* gemm;
+  Parallel* parallel;
+  Number *thread, *team;
+};
+
+// --- vectors ---
+
+static inline V all(F x) { return V{} + x; }
+static inline V load(const F* x) { return *(const V*)x; }
+static inline void store(F* x, V y) { *(V*)x = y; }
+static inline V load(const F* x, I left) {
+  if (left >= LANES) return load(x);
+  F some[LANES] = {};
+  memcpy(some, x, left * sizeof(F));
+  return load(some);
+}
+static inline V where(vec_i which, V x, V y) { return (V)(((vec_i)x & which) | ((vec_i)y & ~which)); }
+
+// The smallest normal number: no result is between it and 0, because CPUs are slow with those.
+static const F TINY = 1.17549435e-38f;
+
+// e^x for x <= 88, with an error below 2 units in the last place; 0 where that is below TINY
+static inline V exponential(V x) {
+  const V magic = all(12582912.f);  // the sum with it is a whole number
+  const V rounded = x * 1.44269504f + magic, n = rounded - magic;
+  const V r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  V y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * (r * r) + r + 1.f;
+  y *= (V)(((vec_i)rounded + 127) << 23);
+  return where(x < all(-87.33654f), V{}, y);
+}
+
+static inline V normal(V x) { return where((x < all(TINY)) & (x > all(-TINY)), V{}, x); }
+
+static inline F sum_of(const V* x) {
+  V total = x[0];
+  for (I u = 1; u < EACH; u++) total += x[u];
+  F sum = 0;
+  for (I l = 0; l < LANES; l++) sum += total[l];
+  return sum;
+}
+
+static inline F dot(const F* x, const F* y, I n) {
+  V sums[EACH] = {};
+  for (I j = 0; j < n; j += LANES) sums[j / LANES % EACH] += load(x + j, n - j) * load(y + j, n - j);
+  return sum_of(sums);
+}
+
+// to += factor x; to needs no padding
+static inline void add(F* to, const F* x, I n, F factor = 1) {
+  I j = 0;
+  for (; j + LANES <= n; j += LANES) store(to + j, load(to + j) + factor * load(x + j));
+  for (; j < n; j++) to[j] += factor * x[j];
+}
+
+// Copies rows between memory and scratch, which has them side by side.
+static void gather(F* to, const F* from, I stride, I count, I width) {
+  for (I r = 0; r < count; r++) memcpy(to + r * width, from + r * stride, width * sizeof(F));
+}
+static void scatter(F* to, I stride, const F* from, I count, I width, bool fresh) {
+  for (I r = 0; r < count; r++)
+    if (fresh) memcpy(to + r * stride, from + r * width, width * sizeof(F));
+    else add(to + r * stride, from + r * width, width);
+}
+
+// --- dropout ---
+
+// Whether a weight is kept is a hash of the seed, the sentence and head, the query and the key, so
+// it does not depend on threads and tiles. A row has two keys of 32 bits from splitmix64. Words
+// of 32 bits, hashed by two multiplications, serve two keys of the row each: word w of a group of
+// 32 keys has its lower half for key w and its upper half for key 16 + w.
+struct Dropout {
+  uint32_t first, second;
+  vec_u dropped;
+  Dropout(I seed, I pair, I query, I levels) : dropped(vec_u{} + (uint32_t)levels) {
+    uint64_t z = (uint64_t)seed + ((uint64_t)pair << 32 | (uint64_t)query) * 0x9E3779B97F4A7C15u;
+    for (int round = 0; round < 2; round++) {
+      z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+      z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+      z ^= z >> 31;
+      z += (uint64_t)seed;
+    }
+    first = (uint32_t)z, second = (uint32_t)(z >> 32);
+  }
+  // which[u]: all bits set where key j + u LANES .. is kept; j is a multiple of STEP
+  inline void kept(I j, vec_i which[EACH]) const {
+    vec_u lane;
+    for (I l = 0; l < LANES; l++) lane[l] = l;
+    for (I u = 0; u < EACH / 2; u++) {
+      vec_u x = (lane + (uint32_t)(j / 2 + u * LANES)) * 0x9E3779B9u + first;
+      x ^= x >> 16;
+      x *= 0x21F0AAADu;
+      x ^= (x >> 15) ^ second;
+      x *= 0x735A2D97u;
+      x ^= x >> 15;
+      which[u] = (x & 0xFFFFu) >= dropped;
+      which[u + EACH / 2] = (x >> 16) >= dropped;
+    }
+  }
+};
+
+// --- transposition of LANES x LANES numbers ---
+
+#if defined(__GNUC__) && !defined(__clang__)
+template <int H> static inline void exchange(V* x) {
+  vec_i low, high;
+  for (int l = 0; l < LANES; l++) {
+    low[l] = l & H ? LANES + l - H : l;
+    high[l] = l & H ? LANES + l : l + H;
+  }
+  for (int i = 0; i < LANES; i++)
+    if (!(i & H)) {
+      const V a = x[i], b = x[i + H];
+      x[i] = __builtin_shuffle(a, b, low);
+      x[i + H] = __builtin_shuffle(a, b, high);
+    }
+  exchange<H / 2>(x);
+}
+template <> inline void exchange<0>(V*) {}
+static inline void transpose(V* x) { exchange<LANES / 2>(x); }
+#else
+static inline void transpose(V* x) {
+  for (int i = 0; i < LANES; i++)
+    for (int l = 0; l < i; l++) {
+      const F swapped = x[i][l];
+      x[i][l] = x[l][i];
+      x[l][i] = swapped;
+    }
+}
+#endif
+
+// --- a thread's work ---
+
+// Scratch memory that a thread keeps from call to call.
+struct Scratch {
+  F* at = nullptr;
+  I size = 0, used = 0;
+  ~Scratch() { free(at); }
+  void room(I wanted) {
+    used = 0;
+    if (wanted <= size) return;
+    free(at);
+    at = (F*)aligned_alloc(64, (wanted * sizeof(F) + 63) / 64 * 64);
+    size = wanted;
+  }
+  F* take(I count) {
+    F* mine = at + used;
+    used += (count + 15) / 16 * 16;
+    return mine;
+  }
+};
+static thread_local Scratch scratch;
+
+static inline I at_least(I x, I multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+struct Work {
+  const Call& c;
+  const bool backward, raw;  // raw: the content is needed by itself
+  const F scale, lowest;
+  const I ld;
+  F *Q, *K, *VV, *E, *A, *C, *O, *band, *top, *sum;
+  F *G, *X, *dQ, *dK, *dV, *dO, *along_bias, *along_gain;
+  const F* gate_t;  // the transposed gates
+  const I width;
+  I b, h, i0, n, j0, m;
+
+  Work(const Call& call, bool is_backward, const F* gates)
+      : c(call), backward(is_backward), raw(backward && (c.product || c.gain)), scale(c.scale),
+        lowest(c.lowest), ld(c.columns), gate_t(gates), width(Shape<F>::width(c.T + c.S - 1)) {
+    const I tile = c.rows * ld, wide = ld > c.rows ? ld : c.rows;
+    const I vectors = (2 * c.rows + 2 * ld) * (c.D + c.DV);
+    // wide enough for the keys that `products` transposes, too
+    I banded = BAND * (wide + BAND + LANES);
+    if (banded < c.D * Shape<F>::span) banded = c.D * Shape<F>::span;
+    const I along = c.rows + ld + LANES;
+    scratch.room(tile * tiles() + vectors + 2 * c.rows + banded + 2 * along + 20 * 16);
+    Q = scratch.take(c.rows * c.D), K = scratch.take(ld * c.D);
+    VV = scratch.take(ld * c.DV), O = scratch.take(c.rows * c.DV);
+    E = scratch.take(tile);
+    A = c.product && c.A ? scratch.take(tile) : nullptr;
+    C = c.product && c.C ? scratch.take(tile) : nullptr;
+    band = scratch.take(banded);
+    top = scratch.take(c.rows), sum = scratch.take(c.rows);
+    if (!backward) return;
+    G = scratch.take(tile);
+    X = raw ? scratch.take(tile) : E;
+    dQ = scratch.take(c.rows * c.D), dK = scratch.take(ld * c.D);
+    dV = scratch.take(ld * c.DV), dO = scratch.take(c.rows * c.DV);
+    along_bias = scratch.take(along), along_gain = scratch.take(along);
+  }
+  I tiles() const { return 1 + backward + (raw ? 1 : 0) + (c.product ? (c.A ? 1 : 0) + (c.C ? 1 : 0) : 0); }
+
+  // C[M, N] = alpha op(A) op(B) + beta C, all with rows side by side
+  void gemm(char ta, char tb, I M, I N, I depth, F alpha, const F* x, I ldx, const F* y, I ldy,
+            F beta, F* to, I ldto) const {
+    c.gemm(&tb, &ta, &N, &M, &depth, &alpha, y, &ldy, x, &ldx, &beta, to, &ldto);
+  }
+
+  void pair(I item) { h = item / c.B, b = item % c.B; }
+  void queries(I first) {
+    i0 = first, n = c.T - i0 < c.rows ? c.T - i0 : c.rows;
+    gather(Q, c.q.of(b, h, i0), c.q.row, n, c.D);
+  }
+  void keys(I first) {
+    j0 = first, m = c.S - j0 < c.columns ? c.S - j0 : c.columns;
+    gather(K, c.k.of(b, h, j0), c.k.row, m, c.D);
+    gather(VV, c.v.of(b, h, j0), c.v.row, m, c.DV);
+  }
+  // no query of the tile sees a key of it
+  bool hidden() const { return c.skip && j0 > i0 + n - 1 + c.S - c.T; }
+  // the table row of key j0 and query i0 + r
+  I offset(I r) const { return j0 - (i0 + r) + c.T - 1; }
+
+  // to (+)= alpha q_i . table_(j-i)
+  template <bool ADD> void query_rows(const F* table, I stride, F alpha, F* to) const {
+    for (I s = 0; s < n; s += BAND) {
+      const I count = n - s < BAND ? n - s : BAND, width = m + count - 1;
+      gemm('N', 'T', count, width, c.D, alpha, Q + s * c.D, c.D,
+           table + offset(s + count - 1) * stride, stride, 0, band, width);
+      for (I r = 0; r < count; r++) {
+        const F* from = band + r * width + count - 1 - r;
+        F* row = to + (s + r) * ld;
+        if (ADD) add(row, from, m);
+        else memcpy(row, from, m * sizeof(F));
+      }
+    }
+  }
+
+  // dQ += alpha g_ij table_(j-i), dtable_(j-i) += alpha g_ij q_i
+  void query_rows_back(const F* g, const F* table, I stride, F* dtable, F alpha) const {
+    for (I s = 0; s < n; s += BAND) {
+      const I count = n - s < BAND ? n - s : BAND, width = m + count - 1;
+      for (I r = 0; r < count; r++) {
+        F* row = band + r * width;
+        memset(row, 0, (count - 1 - r) * sizeof(F));
+        memcpy(row + count - 1 - r, g + (s + r) * ld, m * sizeof(F));
+        memset(row + count - 1 - r + m, 0, r * sizeof(F));
+      }
+      const I first = offset(s + count - 1);
+      gemm('N', 'N', count, c.D, width, alpha, band, width, table + first * stride, stride, 1,
+           dQ + s * c.D, c.D);
+      if (dtable)
+        gemm('T', 'N', width, c.D, count, alpha, band, width, Q + s * c.D, c.D, 1,
+             dtable + first * c.D, c.D);
+    }
+  }
+
+  // Element (r, j) of a tile is element n - 1 - r + j of row j of a band of `count` keys.
+  template <bool ADD> void from_band(F* to, I width, I count) const {
+    I r = 0;
+    for (; r + LANES <= n; r += LANES) {
+      I j = 0;
+      for (; j + LANES <= count; j += LANES) {
+        V x[LANES];
+        for (I l = 0; l < LANES; l++) x[l] = load(band + (j + l) * width + n - LANES - r + j + l);
+        transpose(x);
+        for (I l = 0; l < LANES; l++) {
+          F* row = to + (r + LANES - 1 - l) * ld + j;
+          store(row, ADD ? load(row) + x[l] : x[l]);
+        }
+      }
+      for (; j < count; j++)
+        for (I l = 0; l < LANES; l++) one<ADD>(to + (r + l) * ld + j, band[j * width + n - 1 - r - l + j]);
+    }
+    for (; r < n; r++)
+      for (I j = 0; j < count; j++) one<ADD>(to + r * ld + j, band[j * width + n - 1 - r + j]);
+  }
+  template <bool ADD> static void one(F* to, F x) { *to = ADD ? *to + x : x; }
+
+  void to_band(const F* from, I width, I count) const {
+    for (I j = 0; j < count; j++) {
+      memset(band + j * width, 0, j * sizeof(F));
+      memset(band + j * width + j + n, 0, (width - j - n) * sizeof(F));
+    }
+    I r = 0;
+    for (; r + LANES <= n; r += LANES) {
+      I j = 0;
+      for (; j + LANES <= count; j += LANES) {
+        V x[LANES];
+        for (I l = 0; l < LANES; l++) x[l] = load(from + (r + LANES - 1 - l) * ld + j);
+        transpose(x);
+        for (I l = 0; l < LANES; l++) store(band + (j + l) * width + n - LANES - r + j + l, x[l]);
+      }
+      for (; j < count; j++)
+        for (I l = 0; l < LANES; l++) band[j * width + n - 1 - r - l + j] = from[(r + l) * ld + j];
+    }
+    for (; r < n; r++)
+      for (I j = 0; j < count; j++) band[j * width + n - 1 - r + j] = from[r * ld + j];
+  }
+
+  // to (+)= alpha k_j . table_(j-i)
+  template <bool ADD> void key_rows(const F* table, I stride, F alpha, F* to) const {
+    for (I s = 0; s < m; s += BAND) {
+      const I count = m - s < BAND ? m - s : BAND, width = n + count - 1;
+      gemm('N', 'T', count, width, c.D, alpha, K + s * c.D, c.D,
+           table + (offset(n - 1) + s) * stride, stride, 0, band, width);
+      from_band<ADD>(to + s, width, count);
+    }
+  }
+
+  // dK += alpha g_ij table_(j-i), dtable_(j-i) += alpha g_ij k_j
+  void key_rows_back(const F* g, const F* table, I stride, F* dtable, F alpha) const {
+    for (I s = 0; s < m; s += BAND) {
+      const I count = m - s < BAND ? m - s : BAND, width = n + count - 1, first = offset(n - 1) + s;
+      to_band(g + s, width, count);
+      gemm('N', 'N', count, c.D, width, alpha, band, width, table + first * stride, stride, 1,
+           dK + s * c.D, c.D);
+      if (dtable)
+        gemm('T', 'N', width, c.D, count, alpha, band, width, K + s * c.D, c.D, 1,
+             dtable + first * c.D, c.D);
+    }
+  }
+
+  // The logits of the tile, masked, in E; -inf from column m on. In backward X, A and C keep the
+  // factors.
+  void logits() {
+    if (c.gate)
+      for (I s = 0; s < m; s += Shape<F>::span)
+        products<F>(Q, K + s * c.D, gate_t + (c.gate.head ? h : 0) * c.D * width + offset(n - 1) + s + Shape<F>::span,
+                    width, X_() + s, ld, n, m - s < Shape<F>::span ? m - s : Shape<F>::span, c.D, band);
+    else
+      gemm('N', 'T', n, m, c.D, scale, Q, c.D, K, c.D, 0, X_(), ld);
+    if (c.product) {
+      if (A) query_rows<false>(c.A.of(0, h), c.A.row, 1, A);
+      if (C) key_rows<false>(c.C.of(0, h), c.C.row, 1, C);
+    }
+    if (c.gate || c.gain || c.product)
+      for (I r = 0; r < n; r++) {
+        F *e = E + r * ld, *x = X_() + r * ld;
+        const F* gain = c.gain ? c.gain.of(0, h) + offset(r) : nullptr;
+        for (I j = 0; j < m; j += LANES) {
+          V y = load(x + j);
+          if (c.gate) store(x + j, y *= scale);
+          if (gain) y *= load(gain + j, m - j);
+          if (A) y *= load(A + r * ld + j);
+          if (C) y *= load(C + r * ld + j);
+          store(e + j, y);
+        }
+      }
+    if (!c.product) {
+      if (c.A) query_rows<true>(c.A.of(0, h), c.A.row, scale, E);
+      if (c.C) key_rows<true>(c.C.of(0, h), c.C.row, scale, E);
+    }
+    for (I r = 0; r < n; r++) {
+      F* e = E + r * ld;
+      if (c.bias_row) add(e, c.bias_row.of(0, h) + offset(r), m);
+      if (c.bias) add(e, c.bias.of(b, h, i0 + r) + j0, m);
+      if (c.reset) reset(r, e);
+      if (c.extra) add(e, c.extra.of(b, h, i0 + r) + j0, m);
+      if (c.keys) add(e, c.keys.of(b, 0) + j0, m);
+      I j = m;
+      if (c.causal) {
+        j = i0 + r + c.S - c.T + 1 - j0;
+        for (j = j < 0 ? 0 : j; j < m; j++) e[j] = lowest;
+      }
+      for (j = m; j < ld; j++) e[j] = -INFINITY;
+    }
+  }
+  F* X_() const { return raw ? X : E; }
+
+  // Where [CLS] is: slot 0, or the marks of `cls`, a byte a key. The bias of a query there is
+  // reset[0] for every key, that of other queries is reset[1] where the key is [CLS].
+  bool from_cls(I r) const {
+    if (c.cls) return marks()[i0 + r + c.S - c.T];
+    return i0 + r == 0 && c.T == c.S;
+  }
+  const char* marks() const { return (const char*)c.cls.at + b * c.cls.sentence; }
+  // the first column of the tile from `from` on whose logit in row r is reset, or m
+  I next_reset(I r, I from, bool whole) const {
+    if (whole) return from;
+    if (!c.cls) return from + j0 == 0 ? 0 : m;
+    const void* found = from < m ? memchr(marks() + j0 + from, 1, m - from) : nullptr;
+    return found ? (const char*)found - marks() - j0 : m;
+  }
+
+  void reset(I r, F* e) const {
+    const bool whole = from_cls(r);
+    for (I j = next_reset(r, 0, whole); j < m; j = next_reset(r, j + 1, whole))
+      e[j] = scale * dot(Q + r * c.D, K + j * c.D, c.D) + c.reset.of(0, h)[whole ? 0 : 1];
+  }
+
+  // Takes the gradients of logits that were reset out of the row
+  void reset_back(I r, F* g) {
+    F *q = Q + r * c.D, *dq = dQ + r * c.D, *dreset = c.dreset ? c.dreset.of(b, h) : nullptr;
+    const bool whole = from_cls(r);
+    for (I j = next_reset(r, 0, whole); j < m; j = next_reset(r, j + 1, whole)) {
+      add(dq, K + j * c.D, c.D, scale * g[j]);
+      add(dK + j * c.D, q, c.D, scale * g[j]);
+      if (dreset) dreset[whole ? 0 : 1] += g[j];
+      g[j] = 0;
+    }
+  }
+
+  // --- forward ---
+
+  void attend(I item, I first) {
+    pair(item);
+    queries(first);
+    bool fresh = true;
+    for (I start = 0; start < c.S; start += c.columns) {
+      const I last_pair = loaded_pair, last = loaded_keys;
+      j0 = start;
+      if (hidden()) break;
+      if (last_pair != item || last != start) keys(start);
+      else m = c.S - j0 < c.columns ? c.S - j0 : c.columns;
+      loaded_pair = item, loaded_keys = start;
+      logits();
+      for (I r = 0; r < n; r++) weigh(r, fresh);
+      gemm('N', 'N', n, c.DV, m, 1, E, ld, VV, c.DV, fresh ? 0 : 1, O, c.DV);
+      fresh = false;
+    }
+    const F larger = (F)(65536. / (65536 - c.dropped));
+    for (I r = 0; r < n; r++) {
+      F *o = O + r * c.DV, *out = c.out.of(b, h, i0 + r);
+      const F factor = larger / sum[r];
+      for (I d = 0; d < c.DV; d++) out[d] = o[d] * factor;
+      if (c.lse) lse(r) = top[r] + (double)logf(sum[r]);
+    }
+  }
+  I loaded_pair = -1, loaded_keys = -1;
+  double& lse(I r) const { return ((double*)c.lse.at)[(b * c.H + h) * c.T + i0 + r]; }
+
+  // Turns a row of logits into weights relative to the largest logit so far
+  void weigh(I r, bool fresh) {
+    F* e = E + r * ld;
+    V most[EACH];
+    for (I u = 0; u < EACH; u++) most[u] = load(e + u * LANES);
+    for (I j = STEP; j < ld; j += STEP)
+      for (I u = 0; u < EACH; u++) {
+        const V x = load(e + j + u * LANES);
+        most[u] = where(x > most[u], x, most[u]);
+      }
+    F highest = fresh ? -INFINITY : top[r];
+    for (I u = 0; u < EACH; u++)
+      for (I l = 0; l < LANES; l++) highest = most[u][l] > highest ? most[u][l] : highest;
+    const V base = all(highest == -INFINITY ? 0 : highest);
+    V sums[EACH] = {};
+    if (c.dropped) {
+      const Dropout dropout(c.seed, b * c.H + h, i0 + r, c.dropped);
+      for (I j = 0; j < ld; j += STEP) {
+        vec_i kept[EACH];
+        dropout.kept(j0 + j, kept);
+        for (I u = 0; u < EACH; u++) {
+          const V p = exponential(load(e + j + u * LANES) - base);
+          sums[u] += p;
+          store(e + j + u * LANES, (V)((vec_i)p & kept[u]));
+        }
+      }
+    } else {
+      for (I j = 0; j < ld; j += STEP)
+        for (I u = 0; u < EACH; u++) {
+          const V p = exponential(load(e + j + u * LANES) - base);
+          sums[u] += p;
+          store(e + j + u * LANES, p);
+        }
+    }
+    const F total = sum_of(sums);
+    if (fresh) {
+      sum[r] = total;
+    } else {
+      const F less = exponential(all(top[r]) - base)[0];
+      sum[r] = sum[r] * less + total;
+      for (I d = 0; d < c.DV; d++) O[r * c.DV + d] *= less;
+    }
+    top[r] = highest;
+  }
+
+  // --- backward ---
+
+  // What several sentences add to: their gradients' first row for this head
+  struct Shared {
+    F *A, *C, *gate, *gain, *bias_row;
+  };
+
+  void differentiate(I item, const Shared& to) {
+    pair(item);
+    if (c.dreset) memset(c.dreset.of(b, h), 0, 2 * sizeof(F));
+    for (I start = 0; start < c.S; start += c.columns) {
+      keys(start);
+      memset(dK, 0, m * c.D * sizeof(F));
+      memset(dV, 0, m * c.DV * sizeof(F));
+      for (I first = 0; first < c.T; first += c.rows) {
+        queries(first);
+        if (hidden()) {
+          if (c.dq && start == 0) zero_queries();
+          continue;
+        }
+        rows_back();
+        tile_back(to);
+        if (c.dq) scatter(c.dq.of(b, h, i0), c.dq.row, dQ, n, c.D, start == 0);
+      }
+      if (c.dk) scatter(c.dk.of(b, h, j0), c.dk.row, dK, m, c.D, true);
+      if (c.dv) scatter(c.dv.of(b, h, j0), c.dv.row, dV, m, c.DV, true);
+    }
+  }
+  void zero_queries() const {
+    for (I r = 0; r < n; r++) memset(c.dq.of(b, h, i0 + r), 0, c.D * sizeof(F));
+  }
+
+  // dO, and sum_j w_ij dw_ij = dO . O in `top`
+  void rows_back() {
+    gather(dO, c.grad.of(b, h, i0), c.grad.row, n, c.DV);
+    if (c.S > ld)
+      for (I r = 0; r < n; r++) top[r] = dot(dO + r * c.DV, c.out.of(b, h, i0 + r), c.DV);
+    memset(dQ, 0, n * c.D * sizeof(F));
+  }
+
+  void tile_back(const Shared& to) {
+    const F larger = (F)(65536. / (65536 - c.dropped));
+    logits();
+    gemm('N', 'T', n, m, c.DV, larger, dO, c.DV, VV, c.DV, 0, G, ld);
+    for (I r = 0; r < n; r++) unweigh(r);
+    if (c.dv) gemm('T', 'N', m, c.DV, n, larger, E, ld, dO, c.DV, 1, dV, c.DV);
+    if (c.dextra)
+      for (I r = 0; r < n; r++) add(c.dextra.of(b, h, i0 + r) + j0, G + r * ld, m);
+    if (c.reset)
+      for (I r = 0; r < n; r++) reset_back(r, G + r * ld);
+    if (c.dbias)
+      for (I r = 0; r < n; r++) add(c.dbias.of(b, h, i0 + r) + j0, G + r * ld, m);
+    // along the diagonals, some rows are summed by themselves first: that loses fewer bits
+    for (I s = 0; s < n && (to.bias_row || c.product || c.gain); s += BAND) {
+      const I last = s + BAND < n ? s + BAND : n, begin = offset(last - 1), count = last - s + m - 1;
+      memset(along_bias, 0, count * sizeof(F));
+      memset(along_gain, 0, count * sizeof(F));
+      for (I r = s; r < last; r++) {
+        if (to.bias_row) add(along_bias + offset(r) - begin, G + r * ld, m);
+        if (c.product || c.gain) factors_back(r, along_gain + offset(r) - begin);
+      }
+      if (to.bias_row) add(to.bias_row + begin, along_bias, count);
+      if (to.gain) add(to.gain + begin, along_gain, count);
+    }
+    const F factor = c.product ? 1 : scale;
+    if (c.A) query_rows_back(c.product ? A : G, c.A.of(0, h), c.A.row, to.A, factor);
+    if (c.C) key_rows_back(c.product ? C : G, c.C.of(0, h), c.C.row, to.C, factor);
+    if (c.gate) {
+      for (I r = 0; r < n; r++)
+        for (I j = 0; j < m; j += LANES) store(G + r * ld + j, load(G + r * ld + j) * scale);
+      const I first = offset(n - 1);
+      ::backward<F>(Q, K, c.gate.of(0, h, first), G, ld, dQ, dK, to.gate + first * c.D, 1, 1, n, m,
+                    c.D, 1, 1);
+    } else {
+      gemm('N', 'N', n, c.D, m, scale, G, ld, K, c.D, 1, dQ, c.D);
+      gemm('T', 'N', m, c.D, n, scale, G, ld, Q, c.D, 1, dK, c.D);
+    }
+  }
+
+  // From the logits in E and dw in G: the weights that were kept in E, the logits' gradient in G
+  void unweigh(I r) const {
+    F *e = E + r * ld, *g = G + r * ld;
+    const F large = (F)lse(r), small = (F)(lse(r) - large);
+    // a query that sees no key weighs all alike: its logits are equal, and their number is lost in lse
+    const F share = large < lowest / 2 ? 1.f / c.S : 1.f;
+    const Dropout dropout(c.seed, b * c.H + h, i0 + r, c.dropped);
+    const vec_i sign = (vec_i)all(-0.f);
+    V sums[EACH] = {}, products[EACH] = {};
+    for (I j = 0; j < ld; j += STEP) {
+      vec_i kept[EACH];
+      if (c.dropped) dropout.kept(j0 + j, kept);
+      for (I u = 0; u < EACH; u++) {
+        V p = share * exponential((load(e + j + u * LANES) - large) - small);
+        V dw = load(g + j + u * LANES);
+        sums[u] += p;
+        if (c.dropped) {
+          dw = (V)((vec_i)dw & kept[u]);
+          store(g + j + u * LANES, dw);
+        }
+        products[u] += where(p == V{}, V{}, p * dw);  // columns from m on hold no dw
+        if (c.dropped) p = (V)((vec_i)p | (sign & ~kept[u]));  // a dropped weight is negative
+        store(e + j + u * LANES, p);
+      }
+    }
+    // with all keys at hand, this sum loses fewer bits than dO . O
+    const V delta = all(c.S <= ld ? sum_of(products) / sum_of(sums) : top[r]);
+    for (I j = 0; j < ld; j += LANES) {
+      const V p = load(e + j);
+      const V positive = c.dropped ? (V)((vec_i)p & ~sign) : p;
+      store(g + j, normal(positive * (load(g + j) - delta)));
+      if (c.dropped) store(e + j, where(p < V{}, V{}, p));
+    }
+  }
+
+  // G: from the logits' gradient to that of s q.k; those of the other factors in A and C
+  void factors_back(I r, F* to_gain) const {
+    F *g = G + r * ld, *a = A ? A + r * ld : nullptr, *z = C ? C + r * ld : nullptr;
+    const F *x = X + r * ld, *gain = c.gain ? c.gain.of(0, h) + offset(r) : nullptr;
+    for (I j = 0; j < m; j += LANES) {
+      const V de = load(g + j), s = load(x + j), one = all(1);
+      const V factor = gain ? load(gain + j, m - j) : one;
+      const V by_query = a ? load(a + j) : one, by_key = z ? load(z + j) : one;
+      const V from_content = de * (s * factor), to_content = de * (by_query * by_key);
+      if (a) store(a + j, normal(from_content * by_key));
+      if (z) store(z + j, normal(from_content * by_query));
+      store(g + j, to_content * factor);
+      const V change = to_content * s;
+      if (j + LANES <= m) store(to_gain + j, load(to_gain + j) + change);
+      else for (I l = 0; j + l < m; l++) to_gain[j + l] += change[l];
+    }
+  }
+};
+
+// --- threads ---
+
+// Runs work(number) for each number below `parts`. What a part computes does not depend on how
+// many threads there really are.
+template <class Work> static void run_parts(const Call& c, I parts, const Work& work) {
+  if (parts <= 1 || !c.parallel) {
+    for (I part = 0; part < parts; part++) work(part);
+    return;
+  }
+  struct Job {
+    const Call& c;
+    I parts;
+    const Work& work;
+  } job{c, parts, work};
+  c.parallel(
+      [](void* data) {
+        const Job& job = *(Job*)data;
+        for (I part = job.c.thread(); part < job.parts; part += job.c.team()) job.work(part);
+      },
+      &job, (unsigned)parts, 0);
+}
+
+// Backward goes through heads, and sentences within each, in one order, cut into one run for each
+// thread. A table's gradient belongs to the thread that meets it first. Others add to a copy of
+// their own, of which each needs one at most, and these are summed in the threads' order.
+struct Copies {
+  std::vector<F> numbers;
+  F* whole[5];
+  I sizes[5];
+};
+
+static std::vector<F> transposed_gates(const Call& c) {
+  const I L = c.T + c.S - 1, tables = !c.gate ? 0 : c.gate.head ? c.H : 1, size = c.D * Shape<F>::width(L);
+  std::vector<F> to(tables * size);
+  for (I table = 0; table < tables; table++)
+    transpose_gate<F>(c.gate.of(0, table), &to[table * size], L, c.D);
+  return to;
+}
+
+extern "C" {
+
+I lanes() { return LANES; }
+I size_of_call() { return sizeof(Call); }
+
+void attend(const Call* call) {
+  const Call& c = *call;
+  const I blocks = (c.T + c.rows - 1) / c.rows, tasks = c.B * c.H * blocks;
+  const I parts = tasks < c.threads ? tasks : c.threads;
+  const std::vector<F> gates = transposed_gates(c);
+  run_parts(c, parts, [&](I part) {
+    Work work(c, false, gates.data());
+    for (I task = part * tasks / parts; task < (part + 1) * tasks / parts; task++)
+      work.attend(task / blocks, task % blocks * c.rows);
+  });
+}
+
+void differentiate(const Call* call) {
+  const Call& c = *call;
+  // a dense bias for all sentences is too large for copies: whole heads then
+  const bool together = (c.dbias && !c.dbias.sentence) || (c.dextra && !c.dextra.sentence);
+  const I unit = together ? c.B : 1;
+  const I units = c.B * c.H / unit, parts = units < c.threads ? units : c.threads;
+  const I L = c.T + c.S - 1;
+  const Tensor* shared[5] = {&c.dA, &c.dC, &c.dgate, &c.dgain, &c.dbias_row};
+  const I sizes[5] = {L * c.D, L * c.D, L * c.D, L, L};
+  std::vector<Copies> copies(parts);
+  const std::vector<F> gates = transposed_gates(c);
+  run_parts(c, parts, [&](I part) {
+    const I first = part * units / parts * unit, last = (part + 1) * units / parts * unit;
+    Copies& mine = copies[part];
+    I room = 0;
+    for (I x = 0; x < 5; x++) {
+      const bool begun = shared[x]->head ? first % c.B != 0 : first != 0;
+      mine.whole[x] = *shared[x] && begun ? shared[x]->of(0, first / c.B) : nullptr;
+      mine.sizes[x] = mine.whole[x] ? sizes[x] : 0;
+      room += mine.sizes[x];
+    }
+    mine.numbers.assign(room, 0);
+    Work work(c, true, gates.data());
+    for (I item = first; item < last; item++) {
+      F *to[5], *copy = mine.numbers.data();
+      for (I x = 0; x < 5; x++) {
+        to[x] = *shared[x] ? shared[x]->of(0, item / c.B) : nullptr;
+        if (to[x] && to[x] == mine.whole[x]) to[x] = copy;
+        copy += mine.sizes[x];
+      }
+      work.differentiate(item, {to[0], to[1], to[2], to[3], to[4]});
+    }
+  });
+  for (const Copies& mine : copies) {
+    const F* copy = mine.numbers.data();
+    for (I x = 0; x < 5; x++) {
+      if (mine.whole[x]) add(mine.whole[x], copy, mine.sizes[x]);
+      copy += mine.sizes[x];
+    }
+  }
+}
+
+// 1 where a weight is kept, [B H, T, S] side by side
+void keep_mask(F* to, I pairs, I T, I S, I dropped, I seed) {
+  for (I pair = 0; pair < pairs; pair++)
+    for (I t = 0; t < T; t++, to += S) {
+      const Dropout dropout(seed, pair, t, dropped);
+      for (I s = 0; s < S; s += STEP) {
+        vec_i kept[EACH];
+        dropout.kept(s, kept);
+        for (I x = 0; x < STEP && s + x < S; x++) to[s + x] = kept[x / LANES][x % LANES] ? 1.f : 0.f;
+      }
+    }
+}
+}

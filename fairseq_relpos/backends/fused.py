@@ -1,0 +1,240 @@
+"""softmax(e + mask) V on a CPU in compiled code, tile by tile: fused.cpp.
+
+A tile of the logits stays in the cache, so no tensor of their size is made, and backward makes
+them again. Kept from forward to backward are the inputs, the output, one number a query and
+the seed of the dropout mask. For one number of threads the result has the same bits each time.
+"""
+
+import ctypes
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..gated import compiled
+from ..positions import Positions
+from ..terms import Bias, Terms, by_offset
+from .base import Backend, Mask
+
+SOURCE = compiled.Source(
+    (Path(__file__).with_name("fused.cpp"), compiled.GATED.files[0]),
+    (("-march=native",), ()),
+    "attention on the CPU is computed in Python (lean), slower",
+)
+#: a dropout probability is rounded to a multiple of 1 / LEVELS
+LEVELS = 2**16
+#: the largest number of queries and of keys in a tile; keys come in steps of STEP
+ROWS, COLUMNS, STEP = 128, 512, 32
+#: the same with a gate, whose keys are transposed for each tile
+GATED_ROWS, GATED_COLUMNS = 512, 256
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), *((x, ctypes.c_int64) for x in ("sentence", "head", "row"))]
+
+
+INPUTS = ("q", "k", "v", "A", "C", "gate", "gain", "bias_row", "bias", "reset", "cls", "keys", "extra", "out", "lse")
+GRADIENTS = ("grad", "dq", "dk", "dv", "dA", "dC", "dgate", "dgain", "dbias_row", "dbias", "dreset", "dextra")
+NUMBERS = ("B", "H", "T", "S", "D", "DV", "product", "causal", "skip", "rows", "columns", "dropped", "seed", "threads")
+PAIRS = ("bias", "extra", "dbias", "dextra")
+FUNCTIONS = {
+    "gemm": "sgemm_",
+    "parallel": "GOMP_parallel",
+    "thread": "omp_get_thread_num",
+    "team": "omp_get_num_threads",
+}
+
+
+class _Call(ctypes.Structure):
+    """fused.cpp declares the same fields in the same order."""
+
+    _fields_ = [
+        *((name, _Tensor) for name in (*INPUTS, *GRADIENTS)),
+        *((name, ctypes.c_int64) for name in NUMBERS),
+        *((name, ctypes.c_double) for name in ("scale", "lowest")),
+        *((name, ctypes.c_void_p) for name in FUNCTIONS),
+    ]
+
+
+@functools.cache
+def functions() -> dict[str, int | None]:
+    """The addresses of torch's own matrix product and of its OpenMP; None for what it does not bring."""
+    torchs = ctypes.CDLL(torch._C.__file__)  # and what that is linked to
+    found = {name: getattr(torchs, symbol, None) for name, symbol in FUNCTIONS.items()}
+    return {name: ctypes.cast(x, ctypes.c_void_p).value if x is not None else None for name, x in found.items()}
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """The reason why this machine has no compiled attention, or None."""
+    if functions()["gemm"] is None:
+        return "torch brings no sgemm_ here"
+    if compiled.library(SOURCE) is None:
+        return "it is not compiled here"
+    return None
+
+
+class Fused(Backend):
+    name = "fused"
+
+    def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
+        where = (device or terms.q_BHTD.device).type
+        if where != "cpu":
+            return f"it serves CPUs, and this call is on {where}"
+        if any(x.dtype == torch.float64 for x in terms.tensors().values()):
+            return "it computes in float32, which float64 exceeds"
+        return unavailable()
+
+    def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
+        """Keeps it as it is: a tile reads its part of each tensor."""
+        return bias
+
+    def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        if dropout_p == 1:
+            v_BHSD, dropout_p = 0 * v_BHSD, 0.0
+        dtype = v_BHSD.dtype
+        with torch.autocast("cpu", enabled=False):
+            terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float()))
+            tensors = arranged(terms, v_BHSD.float(), mask)
+            dropped = round(dropout_p * LEVELS)
+            options = {
+                "product": terms.product,
+                "causal": simply_causal(mask),
+                # a query that sees no key at all would attend to all of them
+                "skip": mask.only_causal(terms),
+                "dropped": dropped,
+                "seed": int(torch.randint(2**62, ())) if dropped else 0,
+                "scale": terms.scale,
+            }
+            out_BHTD = _Attention.apply(options, tuple(tensors), *tensors.values())
+        return out_BHTD[..., : v_BHSD.size(3)].to(dtype), None
+
+
+def simply_causal(mask: Mask) -> bool:
+    """Whether pads and a causal mask are all that is hidden, for which no tensor [T, S] is made."""
+    return mask.causal and mask.extra is None and mask.documents_BS is None
+
+
+def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.Tensor]:
+    """The call's tensors by the names of fused.cpp: terms after ``by_offset``, values and mask. Each last
+    dimension is contiguous."""
+    at: dict[str, Any] = {"q": terms.q_BHTD, "k": terms.k_BHSD, "v": v_BHSD}
+    at.update(
+        {name: x for name in ("A", "C", "gate", "gain", "bias_row", "bias") if (x := getattr(terms, name)) is not None}
+    )
+    heads, lengths = v_BHSD.size(1), (terms.q_BHTD.size(2), terms.k_BHSD.size(2))
+    if terms.gate is not None:
+        if "gain" in at:  # a gain is a gate that is the same in every dimension
+            at["gate"] = at["gate"] * at.pop("gain")[..., None]
+        # whole vectors
+        padding = 0, -at["q"].size(3) % compiled.library(SOURCE).lanes()
+        at.update({name: F.pad(at[name], padding) for name in ("q", "k", "gate")})
+    if terms.reset is not None:
+        at["reset"] = terms.reset.mT
+        if terms.cls_BS is not None:
+            at["cls"] = terms.cls_BS
+    if simply_causal(mask) or mask.extra is None and mask.documents_BS is None:
+        if mask.padding_BS is not None:
+            at["keys"] = Mask(mask.padding_BS).additive(terms, torch.float32)[:, 0, 0]
+    else:
+        extra = mask.additive(terms, torch.float32)
+        at["extra"] = extra[(None,) * (4 - extra.dim())]
+    for name in ("bias", "extra"):
+        # gradients are summed over sentences alone
+        if name in at and at[name].requires_grad and torch.is_grad_enabled():
+            at[name] = at[name].expand(-1, heads, *lengths)
+    return {name: x if x.stride(-1) == 1 else x.contiguous() for name, x in at.items()}
+
+
+def described(name: str, x: torch.Tensor) -> _Tensor:
+    """Where the tensor lies, with strides of 0 for sentences and heads that share it, and for queries that do."""
+    if name.endswith(("bias_row", "gain", "reset")):  # [H, L] and [H, 2]; in backward [B, H, 2]
+        x = x.unsqueeze(-2)
+    elif name == "lse":
+        x = x[..., None]
+    elif name in ("keys", "cls"):
+        x = x[:, None, None]
+    if x.dim() == 3:
+        x = x[None]
+    sentence, head, row = (stride if size > 1 else 0 for size, stride in zip(x.shape[:3], x.stride()))
+    return _Tensor(x.data_ptr(), sentence, head, row or (0 if name in PAIRS else x.size(-1)))
+
+
+def run(what: str, options: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Calls fused.cpp."""
+    batch, heads, tgt_len, width = tensors["q"].shape
+    src_len = tensors["k"].size(2)
+    room = (GATED_ROWS, GATED_COLUMNS) if "gate" in tensors else (ROWS, COLUMNS)
+    rows, columns = tile(tgt_len, src_len, *room)
+    threads = torch.get_num_threads() if functions()["parallel"] else 1
+    call = _Call(
+        B=batch,
+        H=heads,
+        T=tgt_len,
+        S=src_len,
+        D=width,
+        DV=tensors["v"].size(3),
+        rows=rows,
+        columns=columns,
+        threads=threads,
+        lowest=torch.finfo(torch.float32).min / 2,
+        **options,
+        **functions(),
+        **{name: described(name, x) for name, x in tensors.items()},
+    )
+    getattr(compiled.library(SOURCE), what)(ctypes.byref(call))
+
+
+def tile(tgt_len: int, src_len: int, rows: int, columns: int) -> tuple[int, int]:
+    """Queries and keys of a tile: at most ``rows`` and ``columns``, about as many in each tile."""
+    rows = -(-tgt_len // -(-tgt_len // rows))
+    columns = -(-src_len // -(-src_len // columns))
+    return rows, -(-columns // STEP) * STEP
+
+
+def keep_mask(seed: int, shape: tuple[int, ...], dropout_p: float) -> torch.Tensor:
+    """The dropout mask [B, H, T, S] of an attention call with this seed: 1 where a weight is kept. The kept
+    weights are then divided by the keep probability."""
+    out = torch.empty(shape)
+    numbers = (shape[0] * shape[1], *shape[2:], round(dropout_p * LEVELS), seed)
+    compiled.library(SOURCE).keep_mask(ctypes.c_void_p(out.data_ptr()), *map(ctypes.c_int64, numbers))
+    return out
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, options, names, *inputs):
+        tensors = dict(zip(names, inputs))
+        q, v = tensors["q"], tensors["v"]
+        # as the output projection reads it: [T, B, H, D] in memory
+        out = v.new_empty(q.size(2), *q.shape[:2], v.size(3)).permute(1, 2, 0, 3)
+        lse = q.new_empty(q.shape[:3], dtype=torch.float64)
+        run("attend", options, {**tensors, "out": out, "lse": lse})
+        ctx.options, ctx.names = options, names
+        ctx.save_for_backward(out, lse, *inputs)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTD):
+        out, lse, *inputs = ctx.saved_tensors
+        tensors = dict(zip(ctx.names, inputs))
+        needed = dict(zip(ctx.names, ctx.needs_input_grad[2:]))
+        if "gate" in tensors:
+            needed["gate"] = True
+        found = {}
+        for name, x in tensors.items():
+            if needed[name]:
+                if name == "reset":
+                    found[name] = x.new_empty(grad_BHTD.size(0), *x.shape)
+                else:
+                    found[name] = torch.empty_like(x) if name in "qkv" else x.new_zeros(x.shape)
+        grad = grad_BHTD if grad_BHTD.stride(-1) == 1 else grad_BHTD.contiguous()
+        known = {**tensors, "out": out, "lse": lse, "grad": grad}
+        run("differentiate", ctx.options, {**known, **{f"d{name}": x for name, x in found.items()}})
+        if "reset" in found:
+            found["reset"] = found["reset"].sum(0)
+        return None, None, *(found.get(name) for name in ctx.names)
