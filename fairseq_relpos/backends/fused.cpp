@@ -599,7 +599,7 @@ struct Work {
     // a query that sees no key weighs all alike: its logits are equal, and their number is lost in lse
     const F share = large < lowest / 2 ? 1.f / c.S : 1.f;
     const Dropout dropout(c.seed, b * c.H + h, i0 + r, c.dropped);
-    const vec_i sign = (vec_i)all(-0.f);
+    const vec_i sign = vec_i{} + INT32_MIN;
     V sums[EACH] = {}, products[EACH] = {};
     for (I j = 0; j < ld; j += STEP) {
       vec_i kept[EACH];

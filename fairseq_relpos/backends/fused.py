@@ -129,9 +129,9 @@ def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.
     if terms.gate is not None:
         if "gain" in at:  # a gain is a gate that is the same in every dimension
             at["gate"] = at["gate"] * at.pop("gain")[..., None]
-        # whole vectors
+        # whole vectors, which zeros do not change
         padding = 0, -at["q"].size(3) % compiled.library(SOURCE).lanes()
-        at.update({name: F.pad(at[name], padding) for name in ("q", "k", "gate")})
+        at.update({name: F.pad(at[name], padding) for name in ("q", "k", "gate", "A", "C") if name in at})
     if terms.reset is not None:
         at["reset"] = terms.reset.mT
         if terms.cls_BS is not None:

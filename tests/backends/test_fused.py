@@ -1,0 +1,272 @@
+"""Compiled attention: every form of the terms in several tiles, dropout, threads, and machines that cannot compile."""
+
+import pytest
+import torch
+from compilers import needs_compiler
+from test_terms import CASES, ROWS, B, D, H, LargestTensor
+
+from fairseq_relpos.backends import Mask, fused, select
+from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.terms import Terms, evaluate
+
+pytestmark = needs_compiler
+FUSED, EAGER = select("fused"), select("eager")
+
+
+@pytest.fixture(params=[(128, 512), (3, 32)], ids=["one tile", "tiles"])
+def room(request, monkeypatch):
+    """Few queries and keys in a tile, so that even short calls have several."""
+    for names in (("ROWS", "COLUMNS"), ("GATED_ROWS", "GATED_COLUMNS")):
+        for name, size in zip(names, request.param):
+            monkeypatch.setattr(fused, name, size)
+
+
+def wide(case, tgt_len=40, src_len=70, learned=True):
+    """Terms of a form with several tiles of keys, in float32, the values, and all tensors."""
+    tables = {name: x.float().clone() if torch.is_tensor(x) else x for name, x in CASES[case].items()}
+    q, k, v = (torch.randn(B, H, n, D) for n in (tgt_len, src_len, src_len))
+    tensors = [q, k, v, *(x for x in tables.values() if torch.is_tensor(x))]
+    for x in tensors:
+        x.requires_grad_(learned)
+    return Terms(q, k, 0.3, rows=ROWS, **tables), v, tensors
+
+
+def results(out, tensors):
+    torch.manual_seed(3)
+    weights = torch.randn(out.shape)
+    return [out, *torch.autograd.grad((weights * out).sum(), tensors)]
+
+
+def exact(terms, v, tensors, mask, kept=None):
+    """The definition in float64."""
+    copies = {id(x): x.detach().double().requires_grad_() for x in (*tensors, mask.extra) if x is not None}
+    copy = Terms(**{name: copies.get(id(x), x) for name, x in vars(terms).items()})
+    inside = Mask(mask.padding_BS, mask.causal, copies.get(id(mask.extra)), mask.documents_BS)
+    e = evaluate(copy)
+    hidden = inside.additive(copy, torch.float64)
+    weights = (e if hidden is None else e + hidden.clamp(min=torch.finfo(torch.float32).min / 2)).softmax(-1)
+    if kept is not None:
+        weights = weights * kept
+    return results((weights @ copies[id(v)]).float(), [copies[id(x)] for x in tensors])
+
+
+def check(found, expected, tolerance=2e-5):
+    for x, y in zip(found, expected, strict=True):
+        assert (x - y).abs().max() <= tolerance * max(1, y.abs().max())
+
+
+MASKS = {
+    "all seen": lambda S: Mask(),
+    "causal": lambda S: Mask(causal=True),
+    "padding": lambda S: Mask(pads(S)),
+    "rows without a key": lambda S: Mask(pads(S).flip(1), causal=True),
+    "documents": lambda S: Mask(documents_BS=torch.arange(S).div(9, rounding_mode="floor").expand(B, -1)),
+}
+
+
+def pads(src_len):
+    padding_BS = torch.zeros(B, src_len, dtype=torch.bool)
+    padding_BS[1, src_len // 2 :] = True
+    return padding_BS
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_form_of_terms_has_eagers_gradients(case, mask, room):
+    for lengths in ((40, 70), (37, 37)):
+        terms, v, tensors = wide(case, *lengths)
+        hidden = MASKS[mask](lengths[1])
+        check(results(FUSED(terms, v, hidden, 0.0, False)[0], tensors), exact(terms, v, tensors, hidden))
+
+
+@pytest.mark.parametrize("cls", [False, True])
+@pytest.mark.parametrize("shape", [(1, H), (B, H), (1, 1), (B, 1)])
+def test_a_bias_may_be_one_for_all_sentences_or_heads(shape, cls, room):
+    terms, v, tensors = wide("bias_row reset", 37, 37)
+    terms.bias = torch.randn(*shape, 37, 37, requires_grad=True)
+    if cls:
+        terms.cls_BS = torch.eye(B, 37).bool()
+    tensors.append(terms.bias)
+    check(results(FUSED(terms, v, Mask(), 0.0, False)[0], tensors), exact(terms, v, tensors, Mask()))
+
+
+@pytest.mark.parametrize("shape", [(40, 70), (B * H, 40, 70)])
+def test_a_callers_own_mask_may_be_learned(shape, room):
+    terms, v, tensors = wide("A")
+    mask = Mask(pads(70), extra=torch.randn(shape, requires_grad=True))
+    tensors.append(mask.extra)
+    check(results(FUSED(terms, v, mask, 0.0, False)[0], tensors), exact(terms, v, tensors, mask))
+
+
+@pytest.mark.parametrize("learned", ["q_BHTD", "A", "bias_row", "v"])
+def test_a_frozen_input_is_left_alone(learned, room):
+    terms, v, tensors = wide("everything", learned=False)
+    x = v if learned == "v" else getattr(terms, learned)
+    x.requires_grad_()
+    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], [x]) for b in (FUSED, EAGER))
+    check(found, expected)
+
+
+@pytest.mark.parametrize("dropout_p", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("case", ["content", "bias_row reset", "everything"])
+def test_dropout_is_eager_with_the_same_mask(case, dropout_p, room):
+    terms, v, tensors = wide(case)
+    mask = Mask(pads(70))
+    torch.manual_seed(5)
+    found = results(FUSED(terms, v, mask, dropout_p, False)[0], tensors)
+    torch.manual_seed(5)
+    seed = int(torch.randint(2**62, ()))
+    keep = 1 - round(dropout_p * 2**16) / 2**16
+    kept = fused.keep_mask(seed, (B, H, 40, 70), dropout_p) / keep if keep else 0.0
+    check(found, exact(terms, v, tensors, mask, kept))
+
+
+def test_the_dropout_mask_keeps_what_it_promises():
+    shape = (8, 8, 256, 512)
+    n = 2**23
+    for dropout_p in (0.1, 0.5, 2**-16):
+        kept = fused.keep_mask(11, shape, dropout_p)
+        assert set(kept.unique().tolist()) == {0.0, 1.0}
+        dropped = round(dropout_p * 2**16) / 2**16
+        assert abs(1 - kept.double().mean().item() - dropped) < 5 * (dropped * (1 - dropped) / n) ** 0.5
+    for seed in (0, 12):
+        signs = 2 * fused.keep_mask(seed, shape, 0.5) - 1
+        for dim in range(4):  # no sentence, head, query or key is worse than the others
+            others = [d for d in range(4) if d != dim]
+            assert signs.mean(others).abs().max() < 5.5 / (n / signs.size(dim)) ** 0.5
+        for step in (1, 2, 15, 16, 17, 32, 64):  # neighbours along rows and columns, halves of a word
+            for near in (signs[..., step:] * signs[..., :-step], signs[..., step:, :] * signs[..., :-step, :]):
+                assert abs(near.mean().item()) < 5 / n**0.5
+        for rows in (signs.flatten(0, 1).flatten(1), signs.flatten(0, 2)[:4096], signs.flatten(0, 2).mT[:, :4096]):
+            correlation = (rows @ rows.mT / rows.size(1)).fill_diagonal_(0)
+            assert correlation.abs().max() < 6.5 / rows.size(1) ** 0.5
+    assert not torch.equal(fused.keep_mask(1, shape, 0.5), fused.keep_mask(2, shape, 0.5))
+
+
+def test_the_dropout_mask_does_not_depend_on_lengths():
+    long, short = fused.keep_mask(3, (1, 4, 90, 200), 0.3), fused.keep_mask(3, (1, 4, 50, 70), 0.3)
+    assert torch.equal(long[..., :50, :70], short)
+
+
+def test_a_seed_decides_everything_and_each_call_draws_its_own():
+    terms, v, tensors = wide("A + C")
+    runs = []
+    for seed in (7, 7, 8):
+        torch.manual_seed(seed)
+        both = [FUSED(terms, v, Mask(), 0.2, False)[0] for _ in range(2)]
+        runs.append([results(out, tensors) for out in both])
+    for x, y in zip(sum(runs[0], []), sum(runs[1], [])):
+        assert torch.equal(x, y)
+    assert not torch.equal(runs[0][0][0], runs[0][1][0])
+    assert not torch.equal(runs[0][0][0], runs[2][0][0])
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", ["everything", "A x C", "bias_row reset", "gate"])
+def test_ten_runs_have_the_same_bits_and_threads_the_same_result(case, threads, room):
+    terms, v, tensors = wide(case)
+
+    def run():
+        torch.manual_seed(2)
+        return results(FUSED(terms, v, Mask(), 0.1, False)[0], tensors)
+
+    one = run()
+    for number in (1, 2, 5, 16):
+        threads(number)
+        first = run()
+        check(first, one, 1e-5)
+        assert torch.equal(first[0], one[0])
+        for _ in range(9):
+            assert all(map(torch.equal, run(), first))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_earlier_call_left_never_shows(case, monkeypatch, room):
+    terms, v, tensors = wide(case)
+    expected = results(FUSED(terms, v, Mask(pads(70)), 0.0, False)[0], tensors)
+    for other in CASES:
+        missing, v_missing, learned = wide(other, 90, 110)
+        with torch.no_grad():
+            for x in learned:
+                x.fill_(float("nan"))
+        results(FUSED(missing, v_missing, Mask(), 0.0, False)[0], learned)
+
+    def poisoned(make):
+        def made(*args, **kwargs):
+            x = make(*args, **kwargs)
+            return x.fill_(float("nan") if x.is_floating_point() else 77)
+
+        return made
+
+    monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+    found = results(FUSED(terms, v, Mask(pads(70)), 0.0, False)[0], tensors)
+    assert all(map(torch.equal, found, expected))
+
+
+def test_missing_numbers_stay_in_their_own_row():
+    terms, v, _ = wide("content", learned=False)
+    terms.q_BHTD[0, 1, 3] = float("nan")
+    out = FUSED(terms, v, Mask(), 0.0, False)[0]
+    bad = ~out.isfinite()
+    assert bad[0, 1, 3].all() and bad.sum() == D
+
+
+def test_no_tensor_of_the_size_of_the_logits_is_made():
+    length, heads = 300, 4
+    for name in ("t5", "m1", "m3", "m4m", "deberta"):
+        encoding = build(name, Dims(16, heads, length))
+        q, k, v = (torch.randn(4, heads, length, 4, requires_grad=True) for _ in range(3))
+        with LargestTensor() as largest:
+            out, _ = FUSED(encoding.terms(q, k, Positions.of(length, length)), v, Mask(causal=True), 0.1, False)
+            out.sum().backward()
+        assert largest.elements < length**2
+
+
+def test_operands_may_lie_anywhere_in_memory():
+    terms, v, tensors = wide("A + C")
+    expected = results(FUSED(terms, v, Mask(), 0.0, False)[0], tensors)
+    with torch.no_grad():
+        moved = [x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3) for x in tensors[:2]]
+        values = torch.stack([v, v], -1)[..., 0]
+    copy = Terms(**{**vars(terms), "q_BHTD": moved[0].requires_grad_(), "k_BHSD": moved[1].requires_grad_()})
+    values.requires_grad_()
+    found = results(FUSED(copy, values, Mask(), 0.0, False)[0], [*moved, values, *tensors[3:]])
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype):
+    terms, v, tensors = wide("A + C", learned=False)
+    terms.q_BHTD, terms.k_BHSD, v = (x.to(dtype) for x in (terms.q_BHTD, terms.k_BHSD, v))
+    out = FUSED(terms, v, Mask(), 0.0, False)[0]
+    assert out.dtype == dtype
+    whole = Terms(**{**vars(terms), "q_BHTD": terms.q_BHTD.float(), "k_BHSD": terms.k_BHSD.float()})
+    assert torch.equal(out, FUSED(whole, v.float(), Mask(), 0.0, False)[0].to(dtype))
+
+
+def test_weights_below_the_smallest_normal_number_are_zero():
+    """CPUs are slow with denormal numbers. Nothing changes beyond 1e-38 of the values."""
+    q, k = torch.zeros(1, 1, 40, 4), torch.zeros(1, 1, 40, 4)
+    bias = -3.0 * torch.arange(40.0).expand(1, 1, 40, 40)
+    v = torch.eye(40)[None, None].clone()
+    weights = FUSED(Terms(q, k, 1.0, bias=bias), v, Mask(), 0.0, False)[0][0, 0, 0]
+    exactly = (bias[0, 0, 0].double()).softmax(-1)
+    tiny = torch.finfo(torch.float32).tiny
+    assert ((weights == 0) | (weights >= tiny)).all() and (weights == 0).any()
+    assert (weights - exactly).abs().max() < 2e-7 and (weights - exactly)[weights == 0].abs().max() < 2e-38
+
+
+def test_float64_and_other_devices_are_refused_in_one_line():
+    terms, v, _ = wide("A")
+    terms.q_BHTD = terms.q_BHTD.double()
+    with pytest.raises(ValueError, match="attention backend fused: .*float64"):
+        FUSED(terms, v, Mask(), 0.0, False)
+    assert "CPU" in fused.Fused().refuses(terms, False, torch.device("cuda"))
