@@ -9,7 +9,7 @@ from ..positions import Positions
 from ..terms import Bias, Terms
 from .base import Backend, Mask
 from .eager import Eager
-from .fused import Fused
+from .fused import Fused, compilable, unavailable
 from .lean import Lean
 from .sdpa import SDPA
 from .self_check import difference, kind_of
@@ -43,6 +43,8 @@ class Strict(Backend):
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
 
+#: pairs T S of one head from which compiled code is faster than tensor operations
+COMPILED_FROM = 64 * 64
 #: pairs T S of one head beyond which computing the logits again costs no more than keeping them
 LONG = 256 * 256
 
@@ -51,7 +53,8 @@ class Auto(Backend):
     """Picks a backend for each call, and logs each kind of choice once.
 
     On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
-    back to code that is slower than eager. From T about 256 lean is as fast as eager or faster and needs a
+    back to code that is slower than eager. ``fused`` serves all that has positions, from T about 64 on, and computes
+    in float32. Where it is not compiled, lean is as fast as eager or faster from T about 256, and needs a
     third of its memory. On a GPU triton serves what is learned, where its kernels run, and a
     fixed bias of a padded batch in training; any other fixed bias is torch's own
     (benchmarks/RESULTS.md). Before triton
@@ -66,8 +69,11 @@ class Auto(Backend):
         self.distrusted = None
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
-        """One dense tensor for all layers; one value per offset where the bias is learned and the sequences are
-        long."""
+        """One dense tensor for all layers, but as it is where ``fused`` serves them, and one value per offset where
+        the bias is learned and the sequences are long."""
+        tensors = [x for x in vars(bias).values() if torch.is_tensor(x)]
+        if all(compilable(x) for x in tensors) and serves_pairs(pos.tgt_len, pos.src_len) and unavailable() is None:
+            return bias
         kept = Lean().prepare_bias(bias, pos)
         if kept is not bias or pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
             return kept
@@ -121,6 +127,8 @@ class Auto(Backend):
         if tgt_len == 1:
             return SDPA() if terms.is_additive_bias else Eager(), f"one query, {kind}"
         device = terms.q_BHTD.device.type
+        if device == "cpu" and serves_pairs(tgt_len, src_len) and Fused().refuses(terms, need_weights) is None:
+            return Fused(), f"{kind}, dropout" if dropout_p else kind
         if kind == "a fixed bias":
             # bias and pads together are one tensor [B, H, T, S], kept for backward in each layer
             per_sentence = mask.padding_BS is not None or mask.documents_BS is not None
@@ -142,6 +150,11 @@ class Auto(Backend):
         if tgt_len * src_len > LONG:
             return Lean(), f"{kind}, long"
         return Eager(), f"{kind}, short"
+
+
+def serves_pairs(tgt_len: int, src_len: int) -> bool:
+    """Whether ``fused`` is faster at these lengths. One query is a row of numbers, which is made faster as tensors."""
+    return tgt_len > 1 and tgt_len * src_len >= COMPILED_FROM
 
 
 def learned(*tensors: torch.Tensor | None) -> bool:

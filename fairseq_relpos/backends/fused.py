@@ -77,6 +77,11 @@ def unavailable() -> str | None:
     return None
 
 
+def compilable(x: torch.Tensor) -> bool:
+    """Whether a tensor lies where this backend computes, in a type that float32 holds."""
+    return x.device.type == "cpu" and x.dtype != torch.float64
+
+
 class Fused(Backend):
     name = "fused"
 
@@ -84,8 +89,8 @@ class Fused(Backend):
         where = (device or terms.q_BHTD.device).type
         if where != "cpu":
             return f"it serves CPUs, and this call is on {where}"
-        if any(x.dtype == torch.float64 for x in terms.tensors().values()):
-            return "it computes in float32, which float64 exceeds"
+        if not all(compilable(x) for x in terms.tensors().values()):
+            return "it computes in float32, which is less than float64"
         return unavailable()
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:

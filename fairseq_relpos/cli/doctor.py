@@ -376,17 +376,39 @@ def check_compiler() -> Check:
 
 def check_gates() -> Check:
     """Says which form of m3's product a CPU uses. The check compiles it if that has not been done before."""
-    name = "gates"
-    compiled, error = attempt_import("fairseq_relpos.gated.compiled")
+    return check_compiled(
+        "gates",
+        "fairseq_relpos.gated.compiled",
+        "GATED",
+        "those of m3 are compiled",
+        "those of m3 are computed in Python, several times slower",
+        "mend the compiler, if you train m3 on a CPU",
+    )
+
+
+def check_attention() -> Check:
+    """Says whether a CPU computes attention with positions in compiled code, which is compiled if that has not been
+    done before."""
+    return check_compiled(
+        "attention",
+        "fairseq_relpos.backends.fused",
+        "SOURCE",
+        "on a CPU the backend fused is compiled",
+        "on a CPU the backend lean takes the place of fused, which is faster",
+        "mend the compiler, if you train or evaluate on a CPU",
+    )
+
+
+def check_compiled(name: str, module: str, source: str, found: str, otherwise: str, advice: str) -> Check:
+    part, error = attempt_import(module)
+    compiled, _ = attempt_import("fairseq_relpos.gated.compiled")
     if error:
         return Check(name, "warn", "not looked for: the plugin does not import")
-    library, found = compiled.attempt()
+    library, where = compiled.attempt(getattr(part, source))
     if library is not None:
-        return Check(name, "ok", f"those of m3 are compiled: {found}")
-    found = f"those of m3 are computed in Python, several times slower: {found}"
+        return Check(name, "ok", f"{found}: {where}")
     switched_off = os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0"
-    advice = "" if switched_off else "mend the compiler, if you train m3 on a CPU"
-    return Check(name, "ok" if switched_off else "warn", found, advice)
+    return Check(name, "ok" if switched_off else "warn", f"{otherwise}: {where}", "" if switched_off else advice)
 
 
 # --- more than one process ---
@@ -474,6 +496,7 @@ CHECKS = (
     check_sacremoses,
     check_tensorboard,
     check_compiler,
+    check_attention,
     check_gates,
     check_gpu,
     check_apex,

@@ -4,9 +4,10 @@ import logging
 
 import pytest
 import torch
+from compilers import needs_compiler
 from loops import random_qk
 
-from fairseq_relpos.backends import Auto, Mask, select
+from fairseq_relpos.backends import Auto, Mask, fused, select
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.gated import compiled
@@ -24,6 +25,53 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
     out, weights = auto(terms, k.clone(), Mask(), dropout_p, need_weights)
     assert (weights is not None) == need_weights
     return auto.choose(terms, Mask(), dropout_p, need_weights)[0].name
+
+
+@pytest.fixture
+def not_compiled(monkeypatch):
+    """A machine without a compiler."""
+    monkeypatch.setenv("FAIRSEQ_RELPOS_COMPILE", "0")
+    for cached in (compiled.library, fused.unavailable):
+        cached.cache_clear()
+    yield
+    for cached in (compiled.library, fused.unavailable):
+        cached.cache_clear()
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "name, tgt_len, src_len, dropout_p, expected",
+    [
+        ("none", 300, 300, 0.0, "sdpa"),
+        ("none", 300, 300, 0.1, "sdpa"),
+        ("alibi", 300, 300, 0.0, "fused"),
+        ("alibi", 300, 300, 0.1, "fused"),
+        ("alibi", 30, 30, 0.1, "eager"),
+        ("t5", 30, 30, 0.0, "eager"),
+        ("t5", 64, 64, 0.0, "fused"),
+        ("t5", 1, 5000, 0.1, "sdpa"),
+        ("shaw", 1, 5000, 0.1, "eager"),
+        ("shaw", 300, 300, 0.1, "fused"),
+        ("shaw", 100, 900, 0.1, "fused"),
+        ("tupe_r", 128, 128, 0.1, "fused"),
+        ("m3", 300, 300, 0.0, "fused"),
+    ],
+)
+def test_a_cpu_computes_in_compiled_code(name, tgt_len, src_len, dropout_p, expected):
+    assert call(name, tgt_len, src_len, dropout_p) == expected
+
+
+def test_float64_is_left_to_the_others():
+    q = torch.randn(1, 2, 300, 4, dtype=torch.float64)
+    terms = build("shaw", Dims(8, 2, 300)).double().terms(q, q, Positions.of(300, 300))
+    assert Auto().choose(terms, Mask(), 0.0, False)[0].name == "lean"
+
+
+def test_without_a_compiler_one_line_says_so_and_results_are_right(not_compiled, caplog):
+    for _ in range(2):
+        assert call("t5", 300, 300) == call("shaw", 300, 300) == "lean"
+    lines = [x.getMessage() for x in caplog.records if x.levelno == logging.WARNING]
+    assert lines == ["attention on the CPU is computed in Python (lean), slower: FAIRSEQ_RELPOS_COMPILE=0"]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +92,12 @@ def call(name, tgt_len, src_len, dropout_p=0.0, need_weights=False, auto=None):
         ("m3", 30, 30, 0.1, "eager"),
     ],
 )
-def test_training_on_a_cpu(name, tgt_len, src_len, dropout_p, expected):
+def test_training_on_a_cpu_without_a_compiler(not_compiled, name, tgt_len, src_len, dropout_p, expected):
     assert call(name, tgt_len, src_len, dropout_p) == expected
 
 
 def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):
+    monkeypatch.setattr(fused, "unavailable", lambda: "another reason")
     assert call("m3", 300, 300) == ("eager" if compiled.library() is None else "lean")
     monkeypatch.setattr(compiled, "library", lambda: None)
     assert call("m3", 300, 300) == "eager"
@@ -57,7 +106,7 @@ def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):
 @pytest.mark.parametrize(
     "name, length, expected", [("t5", 300, "sdpa"), ("tupe_r", 30, "sdpa"), ("m4m", 300, "lean"), ("m4m", 30, "eager")]
 )
-def test_without_gradients(name, length, expected):
+def test_without_gradients(not_compiled, name, length, expected):
     with torch.no_grad():
         assert call(name, length, length) == expected
 
@@ -81,18 +130,30 @@ def test_weights_come_from_eager():
     assert call("t5", 300, 300, need_weights=True) == "eager"
 
 
-def test_each_kind_of_choice_is_logged_once_with_its_reason(caplog):
+def test_each_kind_of_choice_is_logged_once_with_its_reason(not_compiled, caplog):
     auto = select("auto")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "fairseq_relpos.backends"):
         for length in (300, 310, 30, 40):
             call("t5", length, length, auto=auto)
-    assert [record.getMessage() for record in caplog.records] == [
+    chosen = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert chosen == [
         "attention backend: lean (a learned bias in training, long)",
         "attention backend: eager (a learned bias in training, short)",
     ]
 
 
-def test_a_long_learned_bias_stays_one_value_an_offset():
+@needs_compiler
+def test_a_bias_that_compiled_code_reads_stays_as_it_is():
+    rows = build("t5", Dims(8, 2, 300)).rows
+    bias = Bias(rows, torch.randn(2, rows.count), torch.randn(1, 2, 300, 300), torch.randn(2, 2))
+    auto = select("auto")
+    assert auto.prepare_bias(bias, Positions.of(300, 300)) is bias
+    wide = Bias(rows, bias.bias_row.double())
+    assert auto.prepare_bias(wide, Positions.of(300, 300)).bias is not None
+    assert auto.prepare_bias(Bias(rows, bias.bias_row), Positions.of(1, 5000)).bias is not None
+
+
+def test_a_long_learned_bias_stays_one_value_an_offset(not_compiled):
     rows = build("t5", Dims(8, 2, 300)).rows
     bias = Bias(rows=rows, bias_row=torch.randn(2, rows.count, requires_grad=True))
     auto = select("auto")

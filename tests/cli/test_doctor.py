@@ -237,17 +237,20 @@ def test_doctor_says_whose_adam_a_training_gets():
     assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
 
 
-def test_doctor_says_whether_gates_are_compiled(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "check_of, otherwise", [("check_gates", "computed in Python"), ("check_attention", "lean takes the place of fused")]
+)
+def test_doctor_says_what_is_compiled(check_of, otherwise, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if doctor.shutil.which("c++"):
         monkeypatch.delenv("CXX", raising=False)
-        check = doctor.check_gates()
+        check = getattr(doctor, check_of)()
         assert check.status == "ok" and str(tmp_path) in check.found
 
     monkeypatch.setenv("CXX", "no-such-compiler")
-    check = doctor.check_gates()
+    check = getattr(doctor, check_of)()
     assert check.status == "warn" and "no C++ compiler 'no-such-compiler'" in check.found
 
     monkeypatch.setenv("FAIRSEQ_RELPOS_COMPILE", "0")
-    check = doctor.check_gates()
-    assert check.status == "ok" and "computed in Python" in check.found and not check.advice
+    check = getattr(doctor, check_of)()
+    assert check.status == "ok" and otherwise in check.found and not check.advice
