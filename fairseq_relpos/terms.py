@@ -54,8 +54,8 @@ class Bias:
     reset: torch.Tensor | None = None
     cls_BS: torch.Tensor | None = None
 
-    def dense(self, tgt_len: int, src_len: int) -> "Bias":
-        """The same bias as one tensor [1|B, H, T, S]."""
+    def dense(self, tgt_len: int, src_len: int, first: int | None = None) -> "Bias":
+        """The same bias as one tensor [1|B, H, T, S]. first: see ``Terms``."""
         total = self.bias
         if self.bias_row is not None:
             row_HTS = toeplitz(over_offsets(self.bias_row, self.rows, tgt_len, src_len), tgt_len)
@@ -63,7 +63,7 @@ class Bias:
         if self.reset is not None:
             if total is None:
                 total = self.reset.new_zeros(1, self.reset.size(1), tgt_len, src_len)
-            total = reset_at_cls(total, self.reset, self.cls_BS)
+            total = reset_at_cls(total, self.reset, self.cls_BS, first)
         return Bias(bias=total)
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Bias":
@@ -85,7 +85,8 @@ class Terms:
     order of the offsets -(S-1) .. T-1 (R = L). gate [1|H, R, D], gain [1|H, R],
     A, C [1|H, R, D]; product: the three dot products are multiplied, not added.
     bias_row, bias, reset, cls_BS: as in Bias, except that reset replaces everything but
-    s q.k, content-dependent terms too.
+    s q.k, content-dependent terms too. first: the slot of the first query, where the queries are not the
+    last T of the S keys.
     """
 
     q_BHTD: torch.Tensor
@@ -102,6 +103,7 @@ class Terms:
     bias: torch.Tensor | None = None
     reset: torch.Tensor | None = None
     cls_BS: torch.Tensor | None = None
+    first: int | None = None
 
     @classmethod
     def with_bias(cls, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, scale: float, bias: Bias | None) -> "Terms":
@@ -123,11 +125,17 @@ class Terms:
         parts: dict[str, Any] = {name: part(name, x, sentences, heads) for name, x in self.tensors().items()}
         return replace(self, **parts)
 
+    def of_queries(self, queries: slice) -> "Terms":
+        """The terms of these queries, and every key. Takes the result of ``by_offset``."""
+        lengths = self.q_BHTD.size(2), self.k_BHSD.size(2)
+        parts: dict[str, Any] = {name: of_queries(name, x, queries, *lengths) for name, x in self.tensors().items()}
+        return replace(self, first=lengths[1] - lengths[0] + queries.start, **parts)
+
     def dense_bias(self) -> torch.Tensor | None:
         """The whole additive bias as one [1|B, H, T, S] tensor."""
         tgt_len, src_len = self.q_BHTD.size(2), self.k_BHSD.size(2)
         part = Bias(self.rows, self.bias_row, self.bias, self.reset, self.cls_BS)
-        return part.dense(tgt_len, src_len).bias
+        return part.dense(tgt_len, src_len, self.first).bias
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Terms":
         """The same logits with every table read at these offsets instead of j - i. Positions then are a bias
@@ -223,12 +231,12 @@ def logits(t: Terms) -> torch.Tensor:
         out = out.add_(t.bias)
     if t.reset is not None and t.cls_BS is not None:
         content = scaled_q @ k.mT
-        out = content + reset_at_cls(out - content, t.reset, t.cls_BS)
+        out = content + reset_at_cls(out - content, t.reset, t.cls_BS, t.first)
     elif t.reset is not None:
         # [CLS] in slot 0: one column and one row are all that changes
         from_cls_H, to_cls_H = t.reset
         out[..., :1] = scaled_q @ k[:, :, :1].mT + to_cls_H[:, None, None]
-        if tgt_len == src_len:
+        if first_slot(t.first, tgt_len, src_len) == 0:
             out[:, :, :1] = scaled_q[:, :, :1] @ k.mT + from_cls_H[:, None, None]
     return out
 
@@ -239,6 +247,20 @@ def part(name: str, x: torch.Tensor, sentences: slice = EVERY, heads: slice = EV
         if axis is not None and chosen != EVERY and x.size(axis) > 1:
             x = x.narrow(axis, chosen.start, chosen.stop - chosen.start)
     return x
+
+
+def of_queries(name: str, x: torch.Tensor, queries: slice, tgt_len: int, src_len: int) -> torch.Tensor:
+    """Slice one term tensor, with its tables in the order of the offsets, to these of T queries; a view."""
+    if name in ("q_BHTD", "bias", "hidden"):
+        return x[:, :, queries] if x.size(2) > 1 else x
+    if name in ("gate", "gain", "A", "C", "bias_row"):
+        return x[:, tgt_len - queries.stop : tgt_len - queries.start + src_len - 1]
+    return x
+
+
+def first_slot(first: int | None, tgt_len: int, src_len: int) -> int:
+    """The slot of the first query."""
+    return src_len - tgt_len if first is None else first
 
 
 def full_precision(x: torch.Tensor, *others: torch.Tensor) -> Any:
@@ -346,16 +368,17 @@ def skewed(wide: torch.Tensor, src_len: int) -> torch.Tensor:
 
 
 def reset_at_cls(
-    position_BHTS: torch.Tensor, reset_2H: torch.Tensor, cls_BS: torch.Tensor | None = None
+    position_BHTS: torch.Tensor, reset_2H: torch.Tensor, cls_BS: torch.Tensor | None = None, first: int | None = None
 ) -> torch.Tensor:
     """Puts reset[1] into the columns whose key is [CLS], then reset[0] into the rows whose query is (TUPE Eq.
     10; the corner takes the query's value)."""
     tgt_len, src_len = position_BHTS.shape[-2:]
     from_cls_H, to_cls_H = reset_2H
+    first = first_slot(first, tgt_len, src_len)
     if cls_BS is None:
-        return _ResetFirst.apply(position_BHTS, reset_2H)
+        return _ResetFirst.apply(position_BHTS, reset_2H, first == 0)
     key_is_cls = cls_BS[:, None, None, :]
-    query_is_cls = cls_BS[:, None, src_len - tgt_len :, None]
+    query_is_cls = cls_BS[:, None, first : first + tgt_len, None]
     position_BHTS = torch.where(key_is_cls, to_cls_H[:, None, None], position_BHTS)
     return torch.where(query_is_cls, from_cls_H[:, None, None], position_BHTS)
 
@@ -365,27 +388,26 @@ class _ResetFirst(torch.autograd.Function):
     masks over the whole tensor would copy several times."""
 
     @staticmethod
-    def forward(ctx, position_BHTS, reset_2H):
-        tgt_len, src_len = position_BHTS.shape[-2:]
+    def forward(ctx, position_BHTS, reset_2H, query_too):
+        ctx.query_too = query_too
         from_cls_H, to_cls_H = reset_2H
         out = position_BHTS.clone()
         out[..., 0] = to_cls_H[:, None]
-        if tgt_len == src_len:
+        if query_too:
             out[..., 0, :] = from_cls_H[:, None]
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_BHTS):
-        tgt_len, src_len = grad_BHTS.shape[-2:]
         grad = grad_BHTS.clone()
         from_cls_H = grad.new_zeros(grad.size(1))
-        if tgt_len == src_len:
+        if ctx.query_too:
             from_cls_H = grad[..., 0, :].sum((0, 2))
             grad[..., 0, :] = 0
         to_cls_H = grad[..., 0].sum((0, 2))
         grad[..., 0] = 0
-        return grad, torch.stack([from_cls_H, to_cls_H])
+        return grad, torch.stack([from_cls_H, to_cls_H]), None
 
 
 def _query_rows(q_BHTD, A_HLD, src_len):

@@ -1,4 +1,4 @@
-"""softmax(e + mask) V of a few sentences and heads at a time, recomputed in backward.
+"""softmax(e + mask) V of a few sentences and heads at a time, or of some queries, recomputed in backward.
 
 Autograd keeps several [B, H, T, S] tensors from forward to backward. Here only inputs and
 output are kept, with the seed of the dropout mask. Backward evaluates the logits of a slice
@@ -16,11 +16,13 @@ from dataclasses import replace
 import torch
 
 from ..positions import Positions
-from ..terms import EVERY, Bias, Terms, by_offset, by_pair, logits, part
+from ..terms import EVERY, Bias, Terms, by_offset, by_pair, logits, of_queries, part
 from .base import Backend
 
 #: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
 SLICE_ON_CPU, SLICE = 2**19, 2**25
+#: queries of a slice at least: products with fewer are slow
+LEAST_ROWS = 16
 #: a dropout probability is rounded to a multiple of 1 / LEVELS
 LEVELS = 2**16
 
@@ -64,16 +66,31 @@ class _Call:
         v_BHSD, hidden = at.pop("v_BHSD"), at.pop("hidden", None)
         return replace(self.terms, **at), v_BHSD, hidden
 
+    def hidden(self, hidden, sentences, heads, queries):
+        """That slice of the mask."""
+        if hidden is None:
+            return None
+        mine = part("hidden", hidden, sentences, heads)
+        return mine[:, :, queries] if mine.size(2) > 1 else mine
+
     def dropout_mask(self, device):
         return _DropoutMask(self.seed, self.dropped, device) if self.dropped else None
 
 
-def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, list[slice]]]:
-    """The slices of a call, (heads, [sentences, ..]): a few heads of all sentences, or one head of a few."""
+def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, slice, list[slice]]]:
+    """The slices of a call, (heads, queries, [sentences, ..]): a few heads of all sentences, or one head of a few,
+    or some queries of one head and sentence. On other devices a slice has whole heads."""
     batch, heads, tgt_len, _ = q_BHTD.shape
-    room = SLICE_ON_CPU if q_BHTD.device.type == "cpu" else SLICE
-    pairs = max(1, room // (tgt_len * src_len))
-    return [(chosen, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))]
+    on_cpu = q_BHTD.device.type == "cpu"
+    pairs = (SLICE_ON_CPU if on_cpu else SLICE) // (tgt_len * src_len)
+    if pairs or not on_cpu:
+        pairs = max(1, pairs)
+        every = slice(0, tgt_len)
+        return [(chosen, every, groups(batch, pairs)) for chosen in groups(heads, max(1, pairs // batch))]
+    # a multiple of 4, for the dropout mask
+    rows = max(LEAST_ROWS, SLICE_ON_CPU // src_len // 4 * 4)
+    queries = [slice(first, min(first + rows, tgt_len)) for first in range(0, tgt_len, rows)]
+    return [(head, some, [sentence]) for head in groups(heads, 1) for sentence in groups(batch, 1) for some in queries]
 
 
 def groups(count: int, size: int) -> list[slice]:
@@ -120,16 +137,16 @@ class _Attention(torch.autograd.Function):
         q, mask = terms.q_BHTD, call.dropout_mask(v.device)
         # as the output projection reads it: [T, B, H, D] in memory
         out = v.new_empty(q.size(2), *q.shape[:2], v.size(3)).permute(1, 2, 0, 3)
-        for heads, sentence_groups in slices(q, v.size(2)):
-            shared = by_pair(terms.part(heads=heads))
+        for heads, queries, sentence_groups in slices(q, v.size(2)):
+            shared = by_pair(terms.part(heads=heads).of_queries(queries))
             for sentences in sentence_groups:
                 e = logits(shared.part(sentences))
-                weights = softmax(e, hidden, sentences, heads)
+                weights = softmax(e, call.hidden(hidden, sentences, heads, queries))
                 values = v[sentences, heads]
                 if mask is not None:
                     weights.mul_(mask.next(weights))
                     values = values / call.keep
-                out[sentences, heads] = weights.to(v.dtype) @ values
+                out[sentences, heads, queries] = weights.to(v.dtype) @ values
         ctx.save_for_backward(out, *tensors)
         return out
 
@@ -143,11 +160,12 @@ class _Attention(torch.autograd.Function):
     def gradients(ctx, grad_BHTD):
         call, (out, *tensors) = ctx.call, ctx.saved_tensors
         needed = dict(zip(call.names, ctx.needs_input_grad[1:]))
-        grads = _Gradients(dict(zip(call.names, tensors)))
         terms, v, hidden = call.arranged(tensors)
+        lengths = terms.q_BHTD.size(2), v.size(2)
+        grads = _Gradients(dict(zip(call.names, tensors)), lengths)
         mask = call.dropout_mask(v.device)
-        for heads, sentence_groups in slices(terms.q_BHTD, v.size(2)):
-            mine = leaves(terms.part(heads=heads), needed)
+        for heads, queries, sentence_groups in slices(terms.q_BHTD, v.size(2)):
+            mine = leaves(terms.part(heads=heads).of_queries(queries), needed)
             with torch.enable_grad():
                 shared = by_pair(mine)
             learned = [name for name, x in shared.tensors().items() if x.requires_grad]
@@ -158,8 +176,8 @@ class _Attention(torch.autograd.Function):
                 piece = leaves(shared.part(sentences), dict.fromkeys(learned, True))
                 with torch.enable_grad():
                     e = logits(piece)
-                weights = softmax(e.detach(), hidden, sentences, heads)
-                grad, o = grad_BHTD[sentences, heads], out[sentences, heads]
+                weights = softmax(e.detach(), call.hidden(hidden, sentences, heads, queries))
+                grad, o = grad_BHTD[sentences, heads, queries], out[sentences, heads, queries]
                 delta = (grad.to(weights.dtype) * o).sum(-1, keepdim=True)
                 if mask is None:
                     kept = weights
@@ -173,14 +191,14 @@ class _Attention(torch.autograd.Function):
                 else:
                     de.mul_(kept).sub_(weights.mul_(delta))
                 if needed.get("hidden"):
-                    grads.add("hidden", de, sentences, heads)
+                    grads.add("hidden", de, sentences, heads, queries)
                 if e.requires_grad:
                     found = torch.autograd.grad(e, [getattr(piece, x) for x in learned], de)
                     for name, gradient in zip(learned, found):
                         if name in spread:
                             sums.add(name, gradient, sentences)
                         else:
-                            grads.add(name, gradient, sentences, heads)
+                            grads.add(name, gradient, sentences, heads, queries)
             if spread:
                 below = {
                     name: x
@@ -189,18 +207,19 @@ class _Attention(torch.autograd.Function):
                 }
                 found = torch.autograd.grad(list(spread.values()), list(below.values()), [sums.of[x] for x in spread])
                 for name, gradient in zip(below, found):
-                    grads.add(name, gradient, heads=heads)
+                    grads.add(name, gradient, heads=heads, queries=queries)
         return None, *(grads.of.get(name) for name in call.names)
 
 
 class _Gradients:
     """Gradients of whole tensors, summed from those of their slices."""
 
-    def __init__(self, tensors):
+    def __init__(self, tensors, lengths=None):
         self.tensors = tensors
+        self.lengths = lengths
         self.of = {}
 
-    def add(self, name, gradient, sentences=EVERY, heads=EVERY):
+    def add(self, name, gradient, sentences=EVERY, heads=EVERY, queries=EVERY):
         whole = self.tensors[name]
         if name not in self.of:
             if gradient.shape == whole.shape:
@@ -208,6 +227,8 @@ class _Gradients:
                 return
             self.of[name] = torch.zeros_like(whole)
         mine = part(name, self.of[name], sentences, heads)
+        if queries != EVERY:
+            mine = of_queries(name, mine, queries, *self.lengths)
         mine += gradient.sum_to_size(mine.shape)
 
 
@@ -218,8 +239,8 @@ def leaves(terms: Terms, needed: dict[str, bool]) -> Terms:
     )
 
 
-def softmax(e_BHTS: torch.Tensor, hidden: torch.Tensor | None, sentences: slice, heads: slice) -> torch.Tensor:
+def softmax(e_BHTS: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
     """Softmax of one slice's logits, in place, after adding that slice of the mask."""
     if hidden is not None:
-        e_BHTS += part("hidden", hidden, sentences, heads)
+        e_BHTS += hidden
     return e_BHTS.softmax(-1)

@@ -15,9 +15,10 @@ B, H, T, D = 3, 3, 7, 4
 LEAN, EAGER = select("lean"), select("eager")
 
 
-@pytest.fixture(params=[10**9, 100, 1], ids=["one slice", "sentences", "pairs"])
+@pytest.fixture(params=[10**9, 100, 1], ids=["one slice", "sentences", "queries"])
 def room(request, monkeypatch):
     monkeypatch.setattr(lean, "SLICE_ON_CPU", request.param)
+    monkeypatch.setattr(lean, "LEAST_ROWS", 4)
 
 
 def random_terms(case, dtype=torch.float64, learned=True):
@@ -178,6 +179,17 @@ def test_nothing_of_the_size_of_the_logits_is_kept_or_made(name, monkeypatch):
         out.sum().backward()
     assert max(saved) <= heads * length**2
     assert largest.elements <= heads * length**2
+
+
+@pytest.mark.parametrize("name", ["t5", "shaw", "m1", "m4m"])
+def test_a_long_sequence_is_cut_into_slices_of_queries(name, monkeypatch):
+    length = 256
+    monkeypatch.setattr(lean, "SLICE_ON_CPU", 2**13)
+    encoding = build(name, Dims(4, 1, length))
+    q, k, v = (torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3))
+    with LargestTensor() as largest:
+        LEAN(encoding.terms(q, k, Positions.of(length, length)), v, Mask(), 0.1, False)[0].sum().backward()
+    assert largest.elements <= 3 * 2**13  # of a slice with what its band adds
 
 
 @pytest.mark.parametrize("case", CASES)
