@@ -336,6 +336,9 @@ class _Toeplitz(torch.autograd.Function):
     @staticmethod
     def spread(values_L, tgt_len):
         src_len = values_L.size(-1) - tgt_len + 1
+        if tgt_len * 4 <= src_len:  # flip would put queries side by side in memory
+            wide = values_L.unsqueeze(-2).expand(*values_L.shape[:-1], tgt_len, -1).contiguous()
+            return skewed(wide, src_len)
         return values_L.unfold(-1, src_len, 1).flip(-2)
 
     @staticmethod
