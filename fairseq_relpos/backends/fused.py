@@ -143,9 +143,12 @@ def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.
             at["cls"] = terms.cls_BS
     if simply_causal(mask) or mask.extra is None and mask.documents_BS is None:
         if mask.padding_BS is not None:
-            at["keys"] = Mask(mask.padding_BS).additive(terms, torch.float32)[:, 0, 0]
+            keys = Mask(mask.padding_BS).additive(terms, torch.float32)
+            assert keys is not None  # there are pads
+            at["keys"] = keys[:, 0, 0]
     else:
         extra = mask.additive(terms, torch.float32)
+        assert extra is not None  # documents, or a mask of the caller
         at["extra"] = extra[(None,) * (4 - extra.dim())]
     for name in ("bias", "extra"):
         # gradients are summed over sentences alone
