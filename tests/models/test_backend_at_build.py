@@ -47,7 +47,7 @@ def test_what_only_some_layers_have_is_refused_too():
     assert line == (
         "--attention-backend: attention backend sdpa: positions depend on the content, "
         "which scaled_dot_product_attention "
-        "cannot add; use auto or eager or lean"
+        "cannot add; use auto or eager or lean or fused"
     )
     encoder_only = {"position_stacks": "encoder", "attention_backend": "sdpa"}
     assert error_of(transformer, "transformer_m4", **encoder_only) == line
