@@ -1,5 +1,6 @@
 """Fused kernels for NVIDIA GPUs from sm80 on: see triton_kernels.py."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import torch
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset
 from .base import Backend, Mask
+from .lean import groups
 
 #: entries of a head that a program can hold
 WIDEST = 128
@@ -19,9 +21,13 @@ WIDEST = 128
 OLDEST = (3, 3)
 #: the terms that have a gradient, after q, k and v
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
+#: those of them that are rows of a table
+TABLES = ("A", "C", "gate")
 WARPS, STAGES = 4, 2
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
+#: bytes for the gradients of the logits by offset, of some sentences and heads at a time; of one at least
+ROOM = 2**27
 
 
 class Triton(Backend):
@@ -198,6 +204,7 @@ class Launch:
             C=self.table("C"),
             dropout=settings.dropout if settings.dropout > 0 else None,
             seed=settings.seed,
+            even=kernels.tl.constexpr(self.is_even(min(tile, padded(self.src_len)))),
         )
         self.constants = {
             "M": min(tile, padded(self.src_len)),
@@ -206,6 +213,11 @@ class Launch:
             "num_warps": WARPS,
             "num_stages": STAGES,
         }
+
+    def is_even(self, tile: int) -> bool:
+        """Whether every tile is full."""
+        lengths = self.tgt_len % tile == 0 == self.src_len % tile
+        return lengths and self.width == padded(self.width) and self.values == padded(self.values)
 
     def table(self, name: str) -> Any:
         """[1|H, L] or [1|H, L, D] as Rows."""
@@ -232,14 +244,10 @@ class Launch:
         shape = self.batch, self.heads, self.tgt_len, self.src_len
         return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
 
-    def launch(self, kernel: Any, programs: Sequence[int], *arguments: Any) -> None:
-        """Launches a kernel on the grid (programs[0], heads, programs[1]). Without programs[1], that is the
-        number of sentences."""
-        if len(programs) == 1:
-            programs = *programs, self.batch
-        grid = programs[0], self.heads, programs[1]
+    def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
+        """Launches a kernel on the grid: blocks, heads, and sentences or parts of the batch."""
         with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
-            kernel[grid](*arguments, self.call, **self.constants)
+            kernel[tuple(grid)](*arguments, self.call, **self.constants, **constants)
 
     def blocks(self, length: int) -> int:
         return -(-length // self.constants["M"])
@@ -260,7 +268,8 @@ class Launch:
         out = self.empty(self.tgt_len, self.batch, self.heads, self.values, like=v)
         out = out.permute(1, 2, 0, 3)
         peak, total = (self.empty(self.batch, self.heads, self.tgt_len) for _ in range(2))
-        self.launch(self.kernels.forward, [self.blocks(self.tgt_len)], *map(self.rows, (q, k, v, out)), peak, total)
+        grid = self.blocks(self.tgt_len), self.heads, self.batch
+        self.launch(self.kernels.forward, grid, *map(self.rows, (q, k, v, out)), peak, total)
         return out, peak, total
 
     def backward(
@@ -275,71 +284,104 @@ class Launch:
         needs = {name for name, flag in zip(self.inputs, needed) if flag}
         q, k, v = (self.inputs[name] for name in "qkv")
         common = *map(self.rows, (q, k, v, grad_out)), peak, total, delta
-        grads = {
-            **self.backward_queries(common, needs),
-            **self.backward_keys(common, needs),
-            **self.backward_bias(common, needs),
-            **self.backward_tables(common, needs),
-        }
+        grads: dict[str, Any] = {name: self.empty_like(name) for name in "qkv"}
+        sums = self.sums_of_queries(needs)
+        tables = [name for name in TABLES if name in needs]
+        groups = self.groups(tables)
+        blocks = {name: self.blocks_of(name, groups) if name in needs else None for name in TABLES}
+        parts = self.parts(groups)
+        for name in tables:
+            grads[name] = self.empty(sum(parts), self.heads, self.length, self.width)
+        for heads, sentence_groups in groups:
+            for number, sentences in enumerate(sentence_groups):
+                group = heads.stop - heads.start, sentences.stop - sentences.start
+                start = heads.start, sentences.start
+                if needs & {"q", *sums, "A", "gate"}:
+                    results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"]
+                    self.launch(
+                        self.kernels.backward_queries,
+                        (self.blocks(self.tgt_len), *group),
+                        *common,
+                        *results,
+                        *start,
+                        self.batch,
+                    )
+                if needs & {"k", "v", "C"}:
+                    results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"]
+                    self.launch(
+                        self.kernels.backward_keys, (self.blocks(self.src_len), *group), *common, *results, *start
+                    )
+                for name in tables:
+                    self.launch(
+                        self.kernels.backward_tables,
+                        (self.blocks(self.length) + 1, group[0], parts[number]),
+                        *(self.rows(k if name == "C" else q), self.rows(k)),
+                        *(blocks[name]._replace(batch=group[1]), self.rows(grads[name])),
+                        *(*start, sum(parts[:number]), -(-group[1] // parts[number])),
+                        OF=name,
+                    )
+        if "bias" in needs:
+            grads["bias"] = self.backward_bias(common)
+        grads.update({name: grads[name].sum(0) for name in tables})
+        grads.update({name: x.sum((1, 2) if name == "reset" else (0, 1)) for name, x in sums.items() if x is not None})
         return [
             # heads may share a table, and it may be in half precision
             grads[name].sum_to_size(x.shape).to(x.dtype) if name in needs else None
             for name, x in self.inputs.items()
         ]
 
-    def backward_queries(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
-        """The gradient of q, and those of bias_row, gain and reset, which the same kernel sums."""
-        if not needs & {"q", "bias_row", "gain", "reset"}:
-            return {}
+    def sums_of_queries(self, needs: set[str]) -> dict[str, torch.Tensor | None]:
+        """Room for what ``backward_queries`` sums beside the gradient of q: bias_row, gain and reset, of each of
+        its programs."""
         blocks = self.blocks(self.tgt_len)
-        grads: dict[str, Any] = dict.fromkeys(("bias_row", "gain", "reset"))
+        sums: dict[str, torch.Tensor | None] = dict.fromkeys(("bias_row", "gain", "reset"))
         for name in needs & {"bias_row", "gain"}:
-            grads[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
+            sums[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
         if "reset" in needs:
-            grads["reset"] = self.empty(2, self.batch, blocks, self.heads)
-        dq = self.empty_like("q")
-        self.launch(self.kernels.backward_queries, [blocks], *common, self.rows(dq), *grads.values())
-        for name in needs & {"bias_row", "gain"}:
-            grads[name] = grads[name].sum((0, 1))
-        if "reset" in needs:
-            grads["reset"] = grads["reset"].sum((1, 2))
-        return {"q": dq, **grads}
+            sums["reset"] = self.empty(2, self.batch, blocks, self.heads)
+        return sums
 
-    def backward_keys(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
-        if not needs & {"k", "v"}:
-            return {}
-        grads = {name: self.empty_like(name) for name in "kv"}
-        self.launch(self.kernels.backward_keys, [self.blocks(self.src_len)], *common, *map(self.rows, grads.values()))
-        return grads
+    def block_shape(self, name: str) -> tuple[int, ...]:
+        """The blocks of a head and a sentence by offset: of the queries for A and the gate, of the keys for C."""
+        rows, others = self.blocks(self.tgt_len), self.blocks(self.src_len)
+        if name == "C":
+            rows, others = others, rows
+        return rows, others + 1, self.constants["M"], self.constants["M"]
 
-    def backward_bias(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
-        if "bias" not in needs:
-            return {}
+    def block_dtype(self, name: str) -> torch.dtype:
+        """What the gradient has in a product (``dot_gradient``)."""
+        return torch.float32 if name == "gate" or self.call.product else self.inputs["q"].dtype
+
+    def groups(self, tables: Sequence[str]) -> list[tuple[slice, list[slice]]]:
+        """Heads and sentences whose blocks fit into ``ROOM``, (heads, [sentences, ..]): a few heads of all
+        sentences, or one head of a few."""
+        needed = sum(math.prod(self.block_shape(name)) * self.block_dtype(name).itemsize for name in tables)
+        pairs = max(1, ROOM // needed) if needed else self.batch * self.heads
+        return [(chosen, groups(self.batch, pairs)) for chosen in groups(self.heads, max(1, pairs // self.batch))]
+
+    def blocks_of(self, name: str, groups: list[tuple[slice, list[slice]]]) -> Any:
+        """Room for the largest group."""
+        heads = max(chosen.stop - chosen.start for chosen, _ in groups)
+        batch = max(chosen.stop - chosen.start for chosen in groups[0][1])
+        shape = self.block_shape(name)
+        room = torch.empty((heads, batch, *shape), dtype=self.block_dtype(name), device=self.inputs["q"].device)
+        return self.kernels.Blocks(room, batch, *shape[:2])
+
+    def parts(self, groups: list[tuple[slice, list[slice]]]) -> list[int]:
+        """Into how many parts ``backward_tables`` cuts each group of sentences, so that the GPU is busy."""
+        heads = max(chosen.stop - chosen.start for chosen, _ in groups)
+        wanted = -(-PROGRAMS // ((self.blocks(self.length) + 1) * heads))
+        return [min(chosen.stop - chosen.start, wanted) for chosen in groups[0][1]]
+
+    def backward_bias(self, common: tuple[Any, ...]) -> torch.Tensor:
         bias = self.inputs["bias"]
         owners = bias.size(0)
         # heads may share the bias: then these are summed
         grad = self.empty(owners, self.heads, self.tgt_len, self.src_len, like=bias)
         tiles = self.blocks(self.tgt_len) * self.blocks(self.src_len)
-        self.launch(self.kernels.backward_bias, [tiles, owners], *common, self.plane(grad), self.batch // owners)
-        return {"bias": grad}
-
-    def backward_tables(self, common: tuple[Any, ...], needs: set[str]) -> dict[str, torch.Tensor]:
-        tables = dict.fromkeys(("A", "C", "gate"))
-        if not needs & tables.keys():
-            return {}
-        blocks = self.blocks(self.length)
-        parts = min(self.batch, -(-PROGRAMS // (blocks * self.heads)))
-        for name in needs & tables.keys():
-            tables[name] = self.empty(parts, self.heads, self.length, self.width)
-        self.launch(
-            self.kernels.backward_tables,
-            [blocks, parts],
-            *common,
-            *(x if x is None else self.rows(x) for x in tables.values()),
-            self.batch,
-            -(-self.batch // parts),
-        )
-        return {name: x.sum(0) for name, x in tables.items() if x is not None}
+        grid = tiles, self.heads, owners
+        self.launch(self.kernels.backward_bias, grid, *common, self.plane(grad), self.batch // owners)
+        return grad
 
 
 def tile_sizes(terms: Terms) -> tuple[int, int]:

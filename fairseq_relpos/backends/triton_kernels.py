@@ -4,16 +4,20 @@
            + bias_l + bias_ij,
     out_i = sum_j softmax(e_i)_j keep_ij v_j,       l = j - i + S - 1 the place of the offset
 
-A tile of M queries and as many keys meets 2M - 1 offsets: ``q A^T`` over that band of rows is
-a matrix product, of which query m needs the columns M - 1 - m onwards (``skewed``). A
-gated q.k is no such product, and is summed dimension by dimension. Forward runs over the keys
-of a tile of queries with the online softmax. Backward computes the tiles again from the rows'
-maxima and sums:
+A tile of M queries and as many keys meets 2M - 1 offsets: ``q A^T`` over two blocks of M
+offsets is two matrix products, and the logits are one of them or the other, each row turned by
+its number (``turned``). The next tile of keys meets the second block and one more, so where a
+program stays with its queries each block is multiplied once; so it is with C where a program
+stays with its keys. A gated q.k is no such product, and is summed dimension by dimension. Forward
+runs over the keys of a tile of queries with the online softmax. Backward computes the tiles again
+from the rows' maxima and sums:
 
 - ``backward_queries``: dq, and d bias_l, d gain_l, d reset as one partial sum a program;
 - ``backward_keys``: dk and dv;
 - ``backward_bias``: d bias_ij, a tile of it a program, over all sentences;
-- ``backward_tables``: dA, dC and d gate, a block of offsets a program, over sentences and queries.
+- ``backward_tables``: dA, dC and d gate, a block of offsets a program, over sentences and queries,
+  or keys. The gradients of the logits by offset are those that ``backward_queries`` (for A and the
+  gate) and ``backward_keys`` (for C) have left in memory, for some sentences and heads at a time.
 
 Each result is written by one program, so equal inputs give equal bits.
 
@@ -35,14 +39,18 @@ Rows = namedtuple("Rows", "pointer batch head row width")
 #: the same for a matrix [B, H, T, S] that is added to the logits
 Plane = namedtuple("Plane", "pointer batch head row")
 
+#: blocks [H, B, rows, columns, M, M] of some heads and sentences, one after the other in memory
+Blocks = namedtuple("Blocks", "pointer batch rows columns")
+
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain [1|H, L] are
 #: Rows of width 1; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and
-#: precision (of a product in float32) are known to the compiler; dropout is the probability.
+#: precision (of a product in float32) are known to the compiler, as is whether lengths and widths are even:
+#: those of whole tiles, without a place that is not there; dropout is the probability.
 Call = namedtuple(
     "Call",
     "tgt_len src_len heads scale product causal precision bias_row gain bias extra padding_BS "
-    "reset cls_BS cls_batch gate A C dropout seed",
+    "reset cls_BS cls_batch gate A C dropout seed even",
 )
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
@@ -59,29 +67,47 @@ def load_rows(x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.te
 
 
 @triton.jit
+def load_tile(
+    call: "Call", x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.tensor, WIDTH: tl.constexpr
+) -> tl.tensor:
+    """``load_rows`` of q, k, v or a gradient, which have every row and column where lengths are even."""
+    if call.even:
+        at = b * x.batch + h * x.head + n[:, None] * x.row + tl.arange(0, WIDTH)[None, :]
+        return tl.load(x.pointer + at)
+    else:
+        return load_rows(x, b, h, n, length, WIDTH)
+
+
+@triton.jit
 def store_rows(
     x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.tensor, value: tl.tensor, WIDTH: tl.constexpr
 ) -> None:
     """Writes x[b, h, n, :], where n and the column are in x."""
     d = tl.arange(0, WIDTH)
-    inside = (n < length)[:, None] & (d < x.width)[None, :]
+    inside = ((n >= 0) & (n < length))[:, None] & (d < x.width)[None, :]
     at = b * x.batch + h * x.head + n[:, None] * x.row + d[None, :]
     tl.store(x.pointer + at, value.to(x.pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def skewed(wide: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """out[m, n] = wide[m, n - m + M - 1]: [M, 2M] -> [M, M]."""
-    m, n = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
-    return tl.gather(wide, n - m + M - 1, 1)
+def is_first(M: tl.constexpr) -> tl.tensor:
+    """Of two neighbouring blocks of M offsets, whether row m of a tile meets column c of the first."""
+    return tl.arange(0, M)[None, :] + tl.arange(0, M)[:, None] >= M - 1
 
 
 @triton.jit
-def unskewed(tile: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """wide[m, r] = tile[m, r + m - M + 1] or 0, the transpose of ``skewed``."""
-    n = tl.arange(0, 2 * M)[None, :] + tl.arange(0, M)[:, None] - M + 1
-    wide = tl.gather(tile, tl.minimum(tl.maximum(n, 0), M - 1), 1)
-    return tl.where((n >= 0) & (n < M), wide, 0.0)
+def turned(first: tl.tensor, second: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """out[m, n] = [first, second][m, n - m + M - 1], [M, M] each."""
+    m, n = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
+    return tl.gather(tl.where(is_first(M), first, second), (n - m + M - 1) & (M - 1), 1)
+
+
+@triton.jit
+def turned_back(tile: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """The transpose of ``turned``: what a tile adds to each of the two blocks."""
+    m, c = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
+    back = tl.gather(tile, (c + m + 1) & (M - 1), 1)
+    return tl.where(is_first(M), back, 0.0), tl.where(is_first(M), 0.0, back)
 
 
 @triton.jit
@@ -100,30 +126,21 @@ def dot_gradient(call: "Call", gradient: tl.tensor, y: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def band_of(call: "Call", t0: tl.tensor, s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """The offsets that queries t0 .. t0 + M - 1 and keys s0 .. s0 + M - 1 meet, in the order
-    of the keys; one more at the end."""
-    return s0 - t0 + call.tgt_len - M + tl.arange(0, 2 * M)
+def by_query(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, q: tl.tensor, D: tl.constexpr
+) -> tl.tensor:
+    """The first block of A that queries t0 .. and keys s0 .. meet; of keys s0 + M .. it is the second."""
+    l = s0 - t0 + call.tgt_len - M + tl.arange(0, M)  # noqa: E741
+    return load_rows(call.A, 0, h, l, call.tgt_len + call.src_len - 1, D).to(q.dtype)
 
 
 @triton.jit
-def table_for_queries(
-    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, q: tl.tensor, M: tl.constexpr, D: tl.constexpr
+def by_key(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, k: tl.tensor, D: tl.constexpr
 ) -> tl.tensor:
-    """A over ``band_of``."""
-    band = band_of(call, t0, s0, M)
-    length = call.tgt_len + call.src_len - 1
-    return load_rows(call.A, 0, h, band, length, D).to(q.dtype)
-
-
-@triton.jit
-def table_for_keys(
-    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, k: tl.tensor, M: tl.constexpr, D: tl.constexpr
-) -> tl.tensor:
-    """C over the same offsets in the order of the queries, which is the reverse order."""
-    band = 2 * (s0 - t0 + call.tgt_len - 1) - band_of(call, t0, s0, M)
-    length = call.tgt_len + call.src_len - 1
-    return load_rows(call.C, 0, h, band, length, D).to(k.dtype)
+    """The same of C, whose offsets run backwards; the second block is that of queries t0 + M .."""
+    l = s0 - t0 + call.tgt_len + M - 2 - tl.arange(0, M)  # noqa: E741
+    return load_rows(call.C, 0, h, l, call.tgt_len + call.src_len - 1, D).to(k.dtype)
 
 
 @triton.jit
@@ -190,7 +207,7 @@ def gated_gradient(
 
 
 @triton.jit
-def products(
+def content(
     call: "Call",
     q: "Rows",
     k: "Rows",
@@ -201,38 +218,105 @@ def products(
     q_MD: tl.tensor,
     k_MD: tl.tensor,
     M: tl.constexpr,
-    D: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """q.k, q.A and k.C, [M, M] each, of the tile whose q and k are q_MD and k_MD. An absent one is q.k, which
-    is never read."""
+) -> tl.tensor:
+    """q.k, [M, M], of the tile whose q and k are q_MD and k_MD."""
     if call.gate is None:
-        qk = dot(call, q_MD, tl.trans(k_MD))
+        return dot(call, q_MD, tl.trans(k_MD))
     else:
         t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
-        qk = gated(call, q, k, b, h, t, s, M)
-    qa = qk
-    kc = qk
-    if call.A is not None:
-        A_band = table_for_queries(call, h, t0, s0, q_MD, M, D)
-        qa = skewed(dot(call, q_MD, tl.trans(A_band)), M)
-    if call.C is not None:
-        C_band = table_for_keys(call, h, t0, s0, k_MD, M, D)
-        kc = tl.trans(skewed(dot(call, k_MD, tl.trans(C_band)), M))
-    return qk, qa, kc
+        return gated(call, q, k, b, h, t, s, M)
+
+
+@triton.jit
+def times_query_rows(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, q_MD: tl.tensor, M: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
+    """q times the block ``by_query``, [M, M]; nothing of use without A."""
+    if call.A is None:
+        return q_MD
+    else:
+        return dot(call, q_MD, tl.trans(by_query(call, h, t0, s0, M, q_MD, D)))
+
+
+@triton.jit
+def times_key_rows(
+    call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, k_MD: tl.tensor, M: tl.constexpr, D: tl.constexpr
+) -> tl.tensor:
+    """k times the block ``by_key``, [M, M]; nothing of use without C."""
+    if call.C is None:
+        return k_MD
+    else:
+        return dot(call, k_MD, tl.trans(by_key(call, h, t0, s0, M, k_MD, D)))
+
+
+@triton.jit
+def query_part(call: "Call", first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """q.A, [M, M], from the products with the two blocks that the tile meets; without A something of its shape."""
+    if call.A is None:
+        return qk
+    else:
+        return turned(first, second, M)
+
+
+@triton.jit
+def key_part(call: "Call", first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """The same of k.C."""
+    if call.C is None:
+        return qk
+    else:
+        return tl.trans(turned(first, second, M))
+
+
+@triton.jit
+def both_key_rows(
+    call: "Call",
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    k_MD: tl.tensor,
+    qk: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """k.C where a program stays with its queries, and no product serves two tiles."""
+    first = times_key_rows(call, h, t0, s0, k_MD, M, D)
+    return key_part(call, first, times_key_rows(call, h, t0 + M, s0, k_MD, M, D), qk, M)
+
+
+@triton.jit
+def both_query_rows(
+    call: "Call",
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    q_MD: tl.tensor,
+    qk: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """q.A where a program stays with its keys."""
+    first = times_query_rows(call, h, t0, s0, q_MD, M, D)
+    return query_part(call, first, times_query_rows(call, h, t0, s0 + M, q_MD, M, D), qk, M)
 
 
 @triton.jit
 def at_offset(call: "Call", values_L: "Rows", h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """values_L[h, l], [M, N]."""
-    at = h * values_L.head + (s - t + call.tgt_len - 1) * values_L.row
-    return tl.load(values_L.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
+    at = values_L.pointer + h * values_L.head + (s - t + call.tgt_len - 1) * values_L.row
+    if call.even:
+        return tl.load(at).to(tl.float32)
+    else:
+        return tl.load(at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
 @triton.jit
 def at_pair(call: "Call", plane: "Plane", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """plane[b, h, t, s], [M, N]."""
-    at = b * plane.batch + tl.cast(h, tl.int64) * plane.head + t * plane.row + s
-    return tl.load(plane.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
+    at = plane.pointer + b * plane.batch + tl.cast(h, tl.int64) * plane.head + t * plane.row + s
+    if call.even:
+        return tl.load(at).to(tl.float32)
+    else:
+        return tl.load(at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -277,7 +361,9 @@ def logits(
         e = tl.where(padding != 0, HIDDEN, e)
     if call.causal:
         e = tl.where(s > t + call.src_len - call.tgt_len, HIDDEN, e)
-    return tl.where(inside, e, float("-inf"))
+    if not call.even:
+        e = tl.where(inside, e, float("-inf"))
+    return e
 
 
 @triton.jit
@@ -293,13 +379,13 @@ def kept(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -
 def row_statistics(
     call: "Call", peak: tl.tensor, total: tl.tensor, delta: tl.tensor, b: tl.tensor, h: tl.tensor, t: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Of queries t [M]: the maximum and the sum of exponentials of the logits, and
-    delta = dout.out, [M, 1] each."""
+    """Of queries t [M]: the maximum of the logits, one over the sum of their exponentials,
+    and delta = dout.out, [M, 1] each."""
     at = (b * call.heads + h) * call.tgt_len + t
     inside = t < call.tgt_len
     return (
         tl.load(peak + at, mask=inside, other=0.0)[:, None],
-        tl.load(total + at, mask=inside, other=1.0)[:, None],
+        1 / tl.load(total + at, mask=inside, other=1.0)[:, None],
         tl.load(delta + at, mask=inside, other=0.0)[:, None],
     )
 
@@ -319,9 +405,11 @@ def gradients(
 ) -> tuple:
     """From dout_i.v_j and the ``row_statistics``: the weights after dropout, d e, and the
     gradients of bias, gain, q.k, q.A and k.C, [M, N] in float32 each."""
-    peak, total, delta = rows
+    peak, share, delta = rows
     e = logits(call, b, h, t, s, qk, qa, kc)
-    weight = tl.where(is_inside(call, t, s), tl.exp(e - peak) / total, 0.0)
+    weight = tl.exp(e - peak) * share
+    if not call.even:
+        weight = tl.where(is_inside(call, t, s), weight, 0.0)
     dropped = weight
     if call.dropout is not None:
         keep = kept(call, b, h, t, s)
@@ -393,15 +481,20 @@ def forward(
     """Program (block of queries, head, sentence): out, and the rows' maxima and sums."""
     t0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = t0 + tl.arange(0, M)
-    q_MD = load_rows(q, b, h, t, call.tgt_len, D)
+    q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
     peak_M = tl.full([M], float("-inf"), tl.float32)
     total_M = tl.zeros([M], tl.float32)
     out_MD = tl.zeros([M, DV], tl.float32)
+    first = times_query_rows(call, h, t0, 0, q_MD, M, D)
     for s0 in range(0, end_of_keys(call, t0, M), M):
         s = s0 + tl.arange(0, M)
-        k_MD = load_rows(k, b, h, s, call.src_len, D)
-        v_MD = load_rows(v, b, h, s, call.src_len, DV)
-        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
+        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
+        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+        qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+        second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
+        qa = query_part(call, first, second, qk, M)
+        first = second
+        kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         e = logits(call, b, h, t[:, None], s[None, :], qk, qa, kc)
         new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
         weight = tl.exp(e - new_peak_M[:, None])
@@ -417,7 +510,7 @@ def forward(
     tl.store(total + at, total_M, mask=t < call.tgt_len)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["h0", "b0"])
 def backward_queries(
     q: "Rows",
     k: "Rows",
@@ -430,31 +523,44 @@ def backward_queries(
     dbias: tl.tensor,
     dgain: tl.tensor,
     dreset: tl.tensor,
+    by_A: "Blocks",
+    by_gate: "Blocks",
+    h0: tl.tensor,
+    b0: tl.tensor,
+    batch: tl.tensor,
     call: "Call",
     M: tl.constexpr,
     D: tl.constexpr,
     DV: tl.constexpr,
 ) -> None:
-    """Program (block of queries, head, sentence): dq; where asked for, its share of d bias_l and
-    d gain_l, a row of [B, blocks, H, L], and of d reset, a place of [2, B, blocks, H]."""
-    block, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    """Program (block of queries, head - h0, sentence - b0): dq; where asked for, its share of d bias_l and
+    d gain_l, a row of [B, blocks, H, L], and of d reset, a place of [2, B, blocks, H]; and the gradients
+    of q.A and of the gated q.k by offset."""
+    block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     t0 = block * M
     t = t0 + tl.arange(0, M)
-    q_MD = load_rows(q, b, h, t, call.tgt_len, D)
-    dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
+    q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
+    dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
     rows = row_statistics(call, peak, total, delta, b, h, t)
-    share = (b * tl.num_programs(0) + block) * call.heads + h
+    share = (b * tl.num_programs(0) + block) * call.heads + h  # where the program's sums are
     dq_MD = tl.zeros([M, D], tl.float32)
     dbias_M = tl.zeros([M], tl.float32)
     dgain_M = tl.zeros([M], tl.float32)
     from_cls_M = tl.zeros([M], tl.float32)
     to_cls_M = tl.zeros([M], tl.float32)
+    dqa_first = tl.zeros([M, M], tl.float32)
+    dqk_first = tl.zeros([M, M], tl.float32)
+    qa_first = times_query_rows(call, h, t0, 0, q_MD, M, D)
     end = end_of_keys(call, t0, M)
     for s0 in range(0, end, M):
         s = s0 + tl.arange(0, M)
-        k_MD = load_rows(k, b, h, s, call.src_len, D)
-        v_MD = load_rows(v, b, h, s, call.src_len, DV)
-        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
+        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
+        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+        qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+        qa_second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
+        qa = query_part(call, qa_first, qa_second, qk, M)
+        qa_first = qa_second
+        kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
             call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
         )
@@ -463,27 +569,44 @@ def backward_queries(
         else:
             dq_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "q", M, D)
         if call.A is not None:
-            A_band = table_for_queries(call, h, t0, s0, q_MD, M, D)
-            dq_MD += dot_gradient(call, unskewed(dqa, M), A_band)
+            mine, next_ = turned_back(dqa, M)
+            mine += dqa_first
+            dq_MD += dot_gradient(call, mine, by_query(call, h, t0, s0, M, q_MD, D))
+            store_block(by_A, block, s0 // M, mine, M)
+            dqa_first = next_
+        if by_gate is not None:
+            mine, next_ = turned_back(dqk, M)
+            store_block(by_gate, block, s0 // M, dqk_first + mine, M)
+            dqk_first = next_
         first = s0 - t0 + call.tgt_len - M
         if dbias is not None:
-            dbias_M = store_offset_sums(call, dbias, share, first, dbias_M, dbias_, M)
+            mine, next_ = turned_back(dbias_, M)
+            store_offsets(call, dbias, share, first, dbias_M + tl.sum(mine, 0), M)
+            dbias_M = tl.sum(next_, 0)
         if dgain is not None:
-            dgain_M = store_offset_sums(call, dgain, share, first, dgain_M, dgain_, M)
+            mine, next_ = turned_back(dgain_, M)
+            store_offsets(call, dgain, share, first, dgain_M + tl.sum(mine, 0), M)
+            dgain_M = tl.sum(next_, 0)
         if dreset is not None:
             query, key = meets_cls(call, b, t[:, None], s[None, :])
             from_cls_M += tl.sum(tl.where(query, de_, 0.0), 1)
             to_cls_M += tl.sum(tl.where(key & (query == 0), de_, 0.0), 1)
+    # the second block of the last tile
+    last = tl.cdiv(tl.maximum(end, 0), M)
+    if call.A is not None:
+        dq_MD += dot_gradient(call, dqa_first, by_query(call, h, t0, last * M, M, q_MD, D))
+        store_block(by_A, block, last, dqa_first, M)
+    if by_gate is not None:
+        store_block(by_gate, block, last, dqk_first, M)
     store_rows(dq, b, h, t, call.tgt_len, dq_MD, D)
-    # the offsets to the right of the last tile's middle
-    first = tl.cdiv(end, M) * M - t0 + call.tgt_len - M
+    first = last * M - t0 + call.tgt_len - M
     if dbias is not None:
         store_offsets(call, dbias, share, first, dbias_M, M)
     if dgain is not None:
         store_offsets(call, dgain, share, first, dgain_M, M)
     if dreset is not None:
         tl.store(dreset + share, tl.sum(from_cls_M, 0))
-        programs = tl.num_programs(0) * call.heads * tl.num_programs(2)
+        programs = tl.num_programs(0) * call.heads * batch
         tl.store(dreset + programs + share, tl.sum(to_cls_M, 0))
 
 
@@ -498,24 +621,25 @@ def store_offsets(
 
 
 @triton.jit
-def store_offset_sums(
-    call: "Call",
-    sums: tl.tensor,
-    share: tl.tensor,
-    first: tl.tensor,
-    carry: tl.tensor,
-    tile: tl.tensor,
-    M: tl.constexpr,
-) -> tl.tensor:
-    """Sum a tile along its diagonals. The left half of its 2M offsets is complete with what the
-    tile before has carried over, and is stored; the right half is carried on."""
-    half = tl.reshape(tl.sum(unskewed(tile, M), 0), [2, M])
-    is_left = tl.arange(0, 2)[:, None] == 0
-    store_offsets(call, sums, share, first, carry + tl.sum(tl.where(is_left, half, 0.0), 0), M)
-    return tl.sum(tl.where(is_left, 0.0, half), 0)
+def store_block(blocks: "Blocks", row: tl.tensor, column: tl.tensor, value: tl.tensor, M: tl.constexpr) -> None:
+    """Writes [M, M] as the block of this program's sentence and head, if there is a place for it."""
+    if blocks is not None:
+        tl.store(
+            at_block(blocks, tl.program_id(1), tl.program_id(2), row, column, M),
+            value.to(blocks.pointer.dtype.element_ty),
+        )
 
 
 @triton.jit
+def at_block(
+    blocks: "Blocks", h: tl.tensor, b: tl.tensor, row: tl.tensor, column: tl.tensor, M: tl.constexpr
+) -> tl.tensor:
+    """Pointers to a block of the h-th head and b-th sentence that there is room for, [M, M]."""
+    place = ((h * blocks.batch + b).to(tl.int64) * blocks.rows + row) * blocks.columns + column
+    return blocks.pointer + place * (M * M) + tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
+
+
+@triton.jit(do_not_specialize=["h0", "b0"])
 def backward_keys(
     q: "Rows",
     k: "Rows",
@@ -526,24 +650,34 @@ def backward_keys(
     delta: tl.tensor,
     dk: "Rows",
     dv: "Rows",
+    by_C: "Blocks",
+    h0: tl.tensor,
+    b0: tl.tensor,
     call: "Call",
     M: tl.constexpr,
     D: tl.constexpr,
     DV: tl.constexpr,
 ) -> None:
-    """Program (block of keys, head, sentence): dk and dv."""
-    s0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
+    """Program (block of keys, head - h0, sentence - b0): dk and dv, and the gradient of k.C by offset."""
+    block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
+    s0 = block * M
     s = s0 + tl.arange(0, M)
-    k_MD = load_rows(k, b, h, s, call.src_len, D)
-    v_MD = load_rows(v, b, h, s, call.src_len, DV)
+    k_MD = load_tile(call, k, b, h, s, call.src_len, D)
+    v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
     dk_MD = tl.zeros([M, D], tl.float32)
     dv_MD = tl.zeros([M, DV], tl.float32)
+    dkc_first = tl.zeros([M, M], tl.float32)
+    kc_first = times_key_rows(call, h, first_query(call, s0, M), s0, k_MD, M, D)
     for t0 in range(first_query(call, s0, M), call.tgt_len, M):
         t = t0 + tl.arange(0, M)
-        q_MD = load_rows(q, b, h, t, call.tgt_len, D)
-        dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
+        q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
+        dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
         rows = row_statistics(call, peak, total, delta, b, h, t)
-        qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
+        qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+        qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
+        kc_second = times_key_rows(call, h, t0 + M, s0, k_MD, M, D)
+        kc = key_part(call, kc_first, kc_second, qk, M)
+        kc_first = kc_second
         dropped, _, _, _, dqk, _, dkc = gradients(
             call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
         )
@@ -553,8 +687,16 @@ def backward_keys(
         else:
             dk_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "k", M, D)
         if call.C is not None:
-            C_band = table_for_keys(call, h, t0, s0, k_MD, M, D)
-            dk_MD += dot_gradient(call, unskewed(tl.trans(dkc), M), C_band)
+            mine, next_ = turned_back(tl.trans(dkc), M)
+            mine += dkc_first
+            dk_MD += dot_gradient(call, mine, by_key(call, h, t0, s0, M, k_MD, D))
+            store_block(by_C, block, t0 // M, mine, M)
+            dkc_first = next_
+    if call.C is not None:
+        # the second block of the last tile
+        last = tl.cdiv(call.tgt_len, M)
+        dk_MD += dot_gradient(call, dkc_first, by_key(call, h, last * M, s0, M, k_MD, D))
+        store_block(by_C, block, last, dkc_first, M)
     store_rows(dk, b, h, s, call.src_len, dk_MD, D)
     store_rows(dv, b, h, s, call.src_len, dv_MD, DV)
 
@@ -585,12 +727,14 @@ def backward_bias(
     if s0 < end_of_keys(call, t0, M):
         for sentence in range(own * batch, own * batch + batch):
             b = tl.cast(sentence, tl.int64)
-            q_MD = load_rows(q, b, h, t, call.tgt_len, D)
-            k_MD = load_rows(k, b, h, s, call.src_len, D)
-            v_MD = load_rows(v, b, h, s, call.src_len, DV)
-            dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
+            q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
+            k_MD = load_tile(call, k, b, h, s, call.src_len, D)
+            v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+            dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
             rows = row_statistics(call, peak, total, delta, b, h, t)
-            qk, qa, kc = products(call, q, k, b, h, t0, s0, q_MD, k_MD, M, D)
+            qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+            qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
+            kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
             _, _, dbias_, _, _, _, _ = gradients(
                 call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
             )
@@ -600,78 +744,55 @@ def backward_bias(
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["h0", "b0", "part0"])
 def backward_tables(
-    q: "Rows",
+    x: "Rows",
     k: "Rows",
-    v: "Rows",
-    dout: "Rows",
-    peak: tl.tensor,
-    total: tl.tensor,
-    delta: tl.tensor,
-    dA: "Rows",
-    dC: "Rows",
-    dgate: "Rows",
-    batch: tl.tensor,
+    blocks: "Blocks",
+    out: "Rows",
+    h0: tl.tensor,
+    b0: tl.tensor,
+    part0: tl.tensor,
     chunk: tl.tensor,
     call: "Call",
     M: tl.constexpr,
     D: tl.constexpr,
     DV: tl.constexpr,
+    OF: tl.constexpr,
 ) -> None:
-    """Program (block of offsets, head, chunk of sentences): their rows of dA, dC and d gate.
-
-    The tile's columns are offsets here, not keys. Its queries run backwards, from t0 + M - 1,
-    so that the keys which one of them meets are again a skewed row of a band of 2M keys.
-    """
-    l0, h, part = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
+    """Program (block of offsets, head - h0, chunk of sentences): their rows of the gradient of A, C or the
+    gate (OF), from ``blocks`` and x: q for A and the gate, k for C."""
+    h, part = h0 + tl.program_id(1), tl.program_id(2)
     length = call.tgt_len + call.src_len - 1
-    l = l0 + tl.arange(0, M)  # noqa: E741
-    dA_MD = tl.zeros([M, D], tl.float32)
-    dC_MD = tl.zeros([M, D], tl.float32)
-    dgate_MD = tl.zeros([M, D], tl.float32)
-    # queries that meet a key at one of these offsets
-    start = tl.maximum(call.tgt_len - l0 - M, 0) // M * M
-    end = tl.minimum(call.tgt_len, length - l0)
+    # which blocks these offsets are: of query rows, column (l0 - T + M + t0) / M; of key rows, (s0 + T - 1 - l0) / M
+    if OF == "C":
+        l0 = (call.tgt_len - 1) % M - M + tl.program_id(0) * M
+        l = l0 + M - 1 - tl.arange(0, M)  # noqa: E741
+        rows, others = call.src_len, call.tgt_len
+        start = tl.maximum(l0 - call.tgt_len + 1, 0)
+        end = tl.minimum(rows, tl.cdiv(others, M) * M - call.tgt_len + 2 + l0)
+    else:
+        l0 = call.tgt_len % M - M + tl.program_id(0) * M
+        l = l0 + tl.arange(0, M)  # noqa: E741
+        rows, others = call.tgt_len, call.src_len
+        start = tl.maximum(call.tgt_len - M - l0, 0)
+        end = tl.minimum(rows, tl.cdiv(others, M) * M + call.tgt_len - M - l0 + 1)
     if call.causal:
         if call.padding_BS is None:
             end = tl.where(l0 < call.src_len, end, 0)
-    for sentence in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
-        b = tl.cast(sentence, tl.int64)
-        for t0 in range(start, end, M):
-            t = t0 + M - 1 - tl.arange(0, M)
-            s0 = l0 + t0 - call.tgt_len + 1
-            s = (l - call.tgt_len + 1)[None, :] + t[:, None]
-            s_band = s0 + tl.arange(0, 2 * M)
-            q_MD = load_rows(q, b, h, t, call.tgt_len, D)
-            k_band = load_rows(k, b, h, s_band, call.src_len, D)
-            if call.gate is None:
-                qk = skewed(dot(call, q_MD, tl.trans(k_band)), M)
+    sum_MD = tl.zeros([M, D], tl.float32)
+    for local in range(part * chunk, tl.minimum(part * chunk + chunk, blocks.batch)):
+        b = b0 + tl.cast(local, tl.int64)
+        for n0 in range(start, end, M):
+            n = n0 + tl.arange(0, M)
+            if OF == "C":
+                column = (n0 + call.tgt_len - 1 - l0) // M
             else:
-                qk = gated(call, q, k, b, h, t[:, None], s, M)
-            qa = qk
-            kc = qk
-            if call.A is not None:
-                A_MD = load_rows(call.A, 0, h, l, length, D).to(q_MD.dtype)
-                qa = dot(call, q_MD, tl.trans(A_MD))
-            if call.C is not None:
-                C_MD = load_rows(call.C, 0, h, l, length, D).to(q_MD.dtype)
-                k_back = load_rows(k, b, h, 2 * (s0 + M - 1) - s_band, call.src_len, D)
-                kc = tl.trans(skewed(dot(call, C_MD, tl.trans(k_back)), M))
-            v_band = load_rows(v, b, h, s_band, call.src_len, DV)
-            dout_MD = load_rows(dout, b, h, t, call.tgt_len, DV)
-            dout_v = skewed(dot(call, dout_MD, tl.trans(v_band)), M)
-            rows = row_statistics(call, peak, total, delta, b, h, t)
-            _, _, _, _, dqk, dqa, dkc = gradients(call, b, h, t[:, None], s, qk, qa, kc, dout_v, rows)
-            if dA is not None:
-                dA_MD += dot_gradient(call, tl.trans(dqa), q_MD)
-            if dC is not None:
-                dC_MD += dot_gradient(call, unskewed(tl.trans(dkc), M), k_back)
-            if dgate is not None:
-                dgate_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s, "gate", M, D)
-    if dA is not None:
-        store_rows(dA, part, h, l, length, dA_MD, D)
-    if dC is not None:
-        store_rows(dC, part, h, l, length, dC_MD, D)
-    if dgate is not None:
-        store_rows(dgate, part, h, l, length, dgate_MD, D)
+                column = (n0 + l0 - call.tgt_len + M) // M
+            tile = tl.load(at_block(blocks, tl.program_id(1), local, n0 // M, column, M))
+            if OF == "gate":
+                s = (l - call.tgt_len + 1)[None, :] + n[:, None]
+                sum_MD += gated_gradient(call, tile, x, k, b, h, n[:, None], s, "gate", M, D)
+            else:
+                sum_MD += dot_gradient(call, tl.trans(tile), load_tile(call, x, b, h, n, rows, D))
+    store_rows(out, part0 + part, h, l, length, sum_MD, D)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_relpos.backends import Mask
 from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
+from fairseq_relpos.backends.lean import groups
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import ENCODINGS, build
 from fairseq_relpos.rows import Clipped, LogBuckets
@@ -276,6 +277,27 @@ def test_products_of_three_do_not_overflow_half_precision():
     assert (found - expected).abs().max() <= 1e-2 * expected.abs().max()
 
 
+@pytest.mark.parametrize("form", ["gate of each head, all but a reset", "product"])
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, pairs, monkeypatch):
+    """Of three sentences and two heads: each alone, two and one, and all of one head."""
+    terms, v = make(form, 20, 17, batch=3)
+    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    monkeypatch.setattr(backend.Launch, "groups", lambda self, tables: [(h, groups(3, pairs)) for h in groups(H, 1)])
+    assert_equals_eager(terms, v)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [(32, 32), (16, 48)])
+def test_whole_tiles(lengths, causal, monkeypatch):
+    """Lengths and widths without a rest are computed without asking what is inside."""
+    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    q, k, v = (table(2, H, length, 16) for length in (lengths[0], lengths[1], lengths[1]))
+    rows = {name: table(H, ROWS.count, 16) for name in ("A", "C")}
+    terms = Terms(q, k, 0.3, rows=ROWS, bias_row=table(H, ROWS.count), reset=table(2, H), **rows)
+    assert_equals_eager(terms, v, Mask(causal=causal))
+
+
 # --- dropout ---
 
 
@@ -349,8 +371,11 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("form", ["bias of an offset", "query rows", "bias of a pair, reset"])
-def test_no_tensor_has_an_element_for_each_pair_and_sentence(form):
+def test_no_tensor_has_an_element_for_each_pair_and_sentence(form, monkeypatch):
     length, batch = 33, 2
+    # of the gradients by offset, which are kept for as many heads and sentences as there is room for
+    monkeypatch.setattr(backend, "ROOM", 1)
+    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
     terms, v = make(form, length, length, batch)
     with Largest() as largest:
         outcome(Triton(), terms, v, Mask(padding(length)), dropout_p=0.1)

@@ -33,8 +33,8 @@ class Driver:
 driver.set_active(Driver())
 
 class Compile(triton.Launch):
-    def launch(self, kernel, programs, *arguments):
-        compiled = kernel.warmup(*arguments, self.call, grid=(1, 1, 1), **self.constants)
+    def launch(self, kernel, grid, *arguments, **constants):
+        compiled = kernel.warmup(*arguments, self.call, grid=(1, 1, 1), **self.constants, **constants)
         print(kernel.fn.__name__, compiled.metadata.shared)
 
 H, S, ROWS = 12, 512, Clipped(511)
