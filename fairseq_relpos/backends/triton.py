@@ -51,6 +51,8 @@ class Triton(Backend):
         return bias  # the kernels read one value an offset
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        if dropout_p == 1:
+            v_BHSD, dropout_p = 0 * v_BHSD, 0.0
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
         terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype)))
         out_BHTD = _Attention.apply(

@@ -24,8 +24,8 @@ Each result is written by one program, so equal inputs give equal bits.
 Everything is accumulated in float32. The operands of a product keep the dtype of q and k
 (of v for the values): a float32 table is cast to it for the product alone, and so is the
 gradient that meets it; with product=True, where the gradient holds a product of the two
-others, both are float32 instead. Dropout keeps (b, h, i, j) or not by Philox, from the seed
-and these four numbers.
+others, both are float32 instead. Whether dropout keeps (b, h, i, j) is a hash of the seed and these
+four numbers (``keeps``).
 """
 
 from collections import namedtuple
@@ -367,25 +367,44 @@ def logits(
 
 
 @triton.jit
-def kept(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
-    """What dropout multiplies the weights by, 0 or 1 / (1 - p), [M, N]."""
-    zero = (t + s) * 0
-    bits, _, _, _ = tl.philox(call.seed, zero + t, zero + s, zero + h, zero + b.to(tl.int32))
-    keep = tl.uint_to_uniform_float(bits) >= call.dropout
-    return tl.where(keep, 1 / (1 - call.dropout), 0.0)
+def mixed(x: tl.tensor, first: tl.tensor, second: tl.tensor) -> tl.tensor:
+    """A hash of x (uint32) under two keys. Under the same keys no two x have the same hash."""
+    x = x * 0x9E3779B1 + first
+    x = (x ^ (x >> 16)) * 0x85EBCA6B
+    return x ^ (x >> 15) ^ second
+
+
+@triton.jit
+def keeps(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
+    """Whether dropout keeps the weights, [M, N], of queries t [M, 1] and keys s [1|M, N].
+
+    Philox makes random words of the seed, sentence and head, once a program. Under these a hash makes a word of two
+    queries, t and t + 8, and under that a word of these and two neighbouring keys. For each of the four pairs this
+    is multiplied by a number of its own; the upper bits of the product decide. The four lie in one thread where a
+    tile is a result of tensor cores, and the compiler sees that they share the word.
+    """
+    zero = b.to(tl.uint32) * 0
+    k0, k1, k2, _ = tl.philox(call.seed, zero + b.to(tl.uint32), zero + h.to(tl.uint32), zero, zero)
+    t, s = t.to(tl.uint32), s.to(tl.uint32)
+    row = mixed(t & 0xFFFFFFF7, k0, k1) * 0xC2B2AE35
+    row ^= row >> 16
+    word = mixed(s & 0xFFFFFFFE, row, row * 0x27D4EB2F + k2)
+    near = tl.where(s % 2 == 0, 0xC2B2AE35, 0x27D4EB2F)
+    far = tl.where(s % 2 == 0, 0x165667B1, 0xD3A2646D)
+    return word * tl.where(t & 8 == 0, near, far) >= tl.cast(call.dropout * 4294967296.0, tl.uint32)
 
 
 @triton.jit
 def row_statistics(
     call: "Call", peak: tl.tensor, total: tl.tensor, delta: tl.tensor, b: tl.tensor, h: tl.tensor, t: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Of queries t [M]: the maximum of the logits, one over the sum of their exponentials,
-    and delta = dout.out, [M, 1] each."""
+    """Of queries t [M]: the maximum of the logits, one over the sum of their exponentials, and
+    delta = dout.out, [M, 1] each."""
     at = (b * call.heads + h) * call.tgt_len + t
     inside = t < call.tgt_len
     return (
         tl.load(peak + at, mask=inside, other=0.0)[:, None],
-        1 / tl.load(total + at, mask=inside, other=1.0)[:, None],
+        (1 / tl.load(total + at, mask=inside, other=1.0))[:, None],
         tl.load(delta + at, mask=inside, other=0.0)[:, None],
     )
 
@@ -412,7 +431,7 @@ def gradients(
         weight = tl.where(is_inside(call, t, s), weight, 0.0)
     dropped = weight
     if call.dropout is not None:
-        keep = kept(call, b, h, t, s)
+        keep = tl.where(keeps(call, b, h, t, s), 1 / (1 - call.dropout), 0.0)
         dropped = weight * keep
         dout_v = dout_v * keep
     de = weight * (dout_v - delta)
@@ -501,13 +520,16 @@ def forward(
         shrink_M = tl.exp(peak_M - new_peak_M)
         total_M = total_M * shrink_M + tl.sum(weight, 1)
         if call.dropout is not None:
-            weight *= kept(call, b, h, t[:, None], s[None, :])
+            # not the constant 0: LLVM would then round each weight by itself, and choose among the results
+            weight = tl.where(keeps(call, b, h, t[:, None], s[None, :]), weight, 0 * call.dropout)
         out_MD = out_MD * shrink_M[:, None] + dot(call, weight.to(v_MD.dtype), v_MD)
         peak_M = new_peak_M
-    store_rows(out, b, h, t, call.tgt_len, out_MD / total_M[:, None], DV)
     at = (b * call.heads + h) * call.tgt_len + t
     tl.store(peak + at, peak_M, mask=t < call.tgt_len)
     tl.store(total + at, total_M, mask=t < call.tgt_len)
+    if call.dropout is not None:
+        total_M *= 1 - call.dropout
+    store_rows(out, b, h, t, call.tgt_len, out_MD / total_M[:, None], DV)
 
 
 @triton.jit(do_not_specialize=["h0", "b0"])

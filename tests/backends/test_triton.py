@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,6 +36,10 @@ with interpreter():
     triton = pytest.importorskip("triton", reason="Triton is not installed (pip install triton)")
     import triton.language as tl
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+        import dropout_statistics
+
     from fairseq_relpos.backends import triton_kernels as kernels
 
     @triton.jit
@@ -42,7 +48,8 @@ with interpreter():
         t, s = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
         at = ((b * call.heads + h) * call.tgt_len + t) * call.src_len + s
         inside = (t < call.tgt_len) & (s < call.src_len)
-        tl.store(out + at, kernels.kept(call, b.to(tl.int64), h, t, s), mask=inside)
+        keep = kernels.keeps(call, b.to(tl.int64), h, t, s)
+        tl.store(out + at, tl.where(keep, 1 / (1 - call.dropout), 0.0), mask=inside)
 
 
 @pytest.fixture(autouse=True)
@@ -330,6 +337,29 @@ def test_dropout_keeps_independently_and_as_often_as_asked():
         assert abs(kept_again - 0.49) < 0.02
     torch.manual_seed(1)
     assert (what_dropout_keeps(terms, v, 0.3) > 0).ne(keep).any()
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_no_two_places_of_a_dropout_mask_are_correlated(p):
+    size = SimpleNamespace(seeds=2, sentences=2, heads=2, length=256)
+    for row in dropout_statistics.measure(p, size):
+        assert row["z"] < 1.1 * row["bound"], row
+        assert row["scores"] < 1000 or abs(row["spread"] - 1) < 0.01, row
+
+
+def test_the_mask_of_a_weak_hash_is_found():
+    """One in which every 16th row is a shifted copy of the row before it."""
+    coins = torch.rand(256, 256, generator=torch.Generator().manual_seed(0)) >= 0.1
+    coins[1::16] = coins[::16].roll(3, 1)
+    sums = dropout_statistics.Sums(0.1, 256)
+    sums.add(coins.to(torch.int8).numpy())
+    assert any(row["z"] > 1.1 * row["bound"] for row in sums.rows())
+
+
+def test_all_weights_may_be_dropped():
+    terms, v = make("bias of an offset", 7, 9)
+    found = outcome(Triton(), terms, v, dropout_p=1.0)
+    assert all((x == 0).all() for x in found.values())
 
 
 def test_the_same_seed_gives_the_same_bits():
