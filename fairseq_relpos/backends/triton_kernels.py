@@ -746,21 +746,23 @@ def backward_bias(
     h, own = tl.program_id(1), tl.program_id(2)
     t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
     sum_MM = tl.zeros([M, M], tl.float32)
-    if s0 < end_of_keys(call, t0, M):
-        for sentence in range(own * batch, own * batch + batch):
-            b = tl.cast(sentence, tl.int64)
-            q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
-            k_MD = load_tile(call, k, b, h, s, call.src_len, D)
-            v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
-            dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
-            rows = row_statistics(call, peak, total, delta, b, h, t)
-            qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
-            qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
-            kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
-            _, _, dbias_, _, _, _, _ = gradients(
-                call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
-            )
-            sum_MM += dbias_
+    # keys that no query of the tile sees have no sentence: an empty range and not a branch around the loop, because
+    # jump threading around barriers goes wrong (triton-lang/triton#11153)
+    count = tl.where(s0 < end_of_keys(call, t0, M), batch, 0)
+    for sentence in range(own * batch, own * batch + count):
+        b = tl.cast(sentence, tl.int64)
+        q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
+        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
+        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+        dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
+        rows = row_statistics(call, peak, total, delta, b, h, t)
+        qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+        qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
+        kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
+        _, _, dbias_, _, _, _, _ = gradients(
+            call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
+        )
+        sum_MM += dbias_
     at = own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head + t[:, None] * dbias.row + s[None, :]
     inside = is_inside(call, t[:, None], s[None, :])
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)

@@ -206,6 +206,11 @@ def test_a_causal_stack_leaves_out_tiles(form, monkeypatch):
     assert_equals_eager(*make(form, 130, 130), Mask(causal=True))
 
 
+def test_a_causal_bias_of_each_pair_leaves_out_tiles(monkeypatch):
+    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    assert_equals_eager(*make("bias of a pair, reset", 20, 36, batch=2), Mask(causal=True))
+
+
 @pytest.mark.parametrize("tiles", [(16, 16), (64, 32), (64, 64)])
 def test_any_tile_size(tiles, monkeypatch):
     if tiles == (64, 64) and DEVICE == "cuda":
