@@ -38,13 +38,28 @@ def difference(
 
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
-    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys."""
+    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, and
+    Triton compiles once more for numbers that are 1 or multiples of 16."""
     wanted = torch.is_grad_enabled()
-    present = frozenset((name, wanted and x.requires_grad, x.dtype) for name, x in terms.tensors().items())
+    present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
-    tile = min(64, max(16, 1 << (v_BHSD.size(2) - 1).bit_length()))
-    widths = terms.q_BHTD.size(3), v_BHSD.size(3)
-    return present, terms.product, v_BHSD.dtype, v_BHSD.device, hidden, tile, widths, dropout_p > 0
+    batch, heads, tgt_len, width = terms.q_BHTD.shape
+    src_len, values = v_BHSD.shape[2:]
+    tile = min(64, max(16, 1 << (src_len - 1).bit_length()))
+    numbers = tuple(map(as_compiled, (batch, heads, tgt_len, src_len, tgt_len + src_len - 1)))
+    call = terms.product, hidden, tile, numbers, width, values, dropout_p > 0
+    return present, v_BHSD.dtype, v_BHSD.device, layout(v_BHSD), call
+
+
+def as_compiled(number: int) -> int:
+    """1, 16 for a multiple of 16, or 0: Triton's kernels differ in nothing else that a number is."""
+    return 1 if number == 1 else 16 if number % 16 == 0 else 0
+
+
+def layout(x: torch.Tensor) -> tuple:
+    """What Triton compiles of a tensor's address, sizes and strides."""
+    sizes = tuple(size == 1 for size in x.shape)
+    return x.data_ptr() % 16 == 0, sizes, tuple(map(as_compiled, x.stride()))
 
 
 def outcome(

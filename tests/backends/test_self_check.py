@@ -9,10 +9,11 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_relpos.backends import Auto, Mask
 from fairseq_relpos.backends.lean import Lean
-from fairseq_relpos.backends.self_check import difference
+from fairseq_relpos.backends.self_check import difference, kind_of
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
+from fairseq_relpos.terms import Terms
 
 
 class Kernels(Triton):
@@ -134,6 +135,28 @@ def test_each_kind_of_call_is_tried_once():
         auto(*other, False)
         auto(*other, False)
         assert kernels.calls == before + 3
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ({"length": 31}, {"length": 32}),
+        ({"length": 33}, {"length": 48}),
+        ({"queries": 1}, {"queries": 2}),
+        ({"queries": 16}, {"queries": 17}),
+        ({"batch": 16}, {"batch": 17}),
+        ({"lay_out": lambda x: x}, {"lay_out": lambda x: x.mT.contiguous().mT}),
+        ({"lay_out": lambda x: x}, {"lay_out": lambda x: torch.cat([x[..., :1], x], -1)[..., 1:]}),
+    ],
+    ids=["multiple of 16", "another multiple", "one query", "16 queries", "16 sentences", "transposed", "unaligned"],
+)
+def test_what_triton_compiles_once_more_for_is_another_kind(one, other):
+    def kind(length=33, queries=20, batch=3, lay_out=lambda x: x):
+        q, k, v = (lay_out(torch.zeros(batch, 2, n, 4)) for n in (queries, length, length))
+        return kind_of(Terms(q, k, 1.0), v, Mask(), 0.0)
+
+    assert kind(**one) != kind(**other)
+    assert kind(length=35, queries=21, batch=5) == kind(length=37, queries=23, batch=6)
 
 
 def test_kernels_are_tried_with_dropout_where_there_is_some():
