@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset
@@ -23,7 +24,8 @@ OLDEST = (3, 3)
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 #: those of them that are rows of a table
 TABLES = ("A", "C", "gate")
-WARPS, STAGES = 4, 2
+#: copies of a value for each offset (triton_kernels.py)
+SHIFTS = 4
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
 #: bytes for the gradients of the logits by offset, of some sentences and heads at a time; of one at least
@@ -56,7 +58,7 @@ class Triton(Backend):
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
         terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype)))
         out_BHTD = _Attention.apply(
-            Settings.of(terms, mask, dropout_p),
+            Settings.of(terms, v_BHSD, mask, dropout_p),
             terms.q_BHTD,
             terms.k_BHSD,
             v_BHSD,
@@ -112,8 +114,8 @@ def why_not_these(terms: Terms) -> str | None:
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of one call that have no gradient. padding_BS and cls_BS [1|B, S] int8; tiles as in
-    ``tile_sizes``."""
+    """The arguments of one call that have no gradient. padding_BS and cls_BS [1|B, S] int8; tiles: those of each
+    kernel."""
 
     scale: float
     product: bool
@@ -123,10 +125,10 @@ class Settings:
     cls_BS: torch.Tensor | None
     dropout: float
     seed: int | None
-    tiles: tuple[int, int]
+    tiles: dict[str, "Tile"]
 
     @classmethod
-    def of(cls, terms: Terms, mask: Mask, dropout_p: float) -> "Settings":
+    def of(cls, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> "Settings":
         padding_BS, cls_BS = mask.padding_BS, terms.cls_BS
         if terms.reset is None:
             cls_BS = None
@@ -145,7 +147,7 @@ class Settings:
             # from torch's CPU generator: manual_seed and checkpointing govern it. Odd, because
             # Triton compiles once more for a multiple of 16
             2 * int(torch.randint(2**61, ())) + 1 if dropout_p > 0 else None,
-            tile_sizes(terms),
+            tiles(terms, v_BHSD, shared_memory(v_BHSD.device)),
         )
 
 
@@ -155,7 +157,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, settings, *inputs):
-        out, peak, total = Launch(settings, settings.tiles[0], *inputs).forward()
+        out, peak, total = Launch(settings, *inputs).forward()
         ctx.settings = settings
         ctx.save_for_backward(*inputs, out, peak, total)
         return out
@@ -165,7 +167,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
         delta = (grad_out.float() * out.float()).sum(-1)
-        launch = Launch(ctx.settings, ctx.settings.tiles[1], *inputs)
+        launch = Launch(ctx.settings, *inputs)
         return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
 
 
@@ -173,7 +175,7 @@ class Launch:
     """The kernels' arguments for one call, and their launches. Tables and bias_row are in the
     order of the offsets."""
 
-    def __init__(self, settings, tile, q, k, v, *positions):
+    def __init__(self, settings, q, k, v, *positions):
         # Triton itself is imported with the first call
         from . import triton_kernels as kernels
 
@@ -193,8 +195,8 @@ class Launch:
             product=kernels.tl.constexpr(settings.product),
             causal=kernels.tl.constexpr(settings.causal),
             precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
-            bias_row=self.table("bias_row"),
-            gain=self.table("gain"),
+            bias_row=self.shifted("bias_row"),
+            gain=self.shifted("gain"),
             bias=self.plane(self.inputs["bias"]),
             extra=self.plane(settings.extra),
             padding_BS=padding_BS,
@@ -206,14 +208,10 @@ class Launch:
             C=self.table("C"),
             dropout=settings.dropout if settings.dropout > 0 else None,
             seed=settings.seed,
-            even=kernels.tl.constexpr(self.is_even(min(tile, padded(self.src_len)))),
+            even=None,  # depends on the tile
         )
-        self.constants = {
-            "M": min(tile, padded(self.src_len)),
-            "D": padded(self.width),
-            "DV": padded(self.values),
-            "num_warps": WARPS,
-            "num_stages": STAGES,
+        self.tiles = {
+            name: tile._replace(size=min(tile.size, padded(self.src_len))) for name, tile in settings.tiles.items()
         }
 
     def is_even(self, tile: int) -> bool:
@@ -222,11 +220,18 @@ class Launch:
         return lengths and self.width == padded(self.width) and self.values == padded(self.values)
 
     def table(self, name: str) -> Any:
-        """[1|H, L] or [1|H, L, D] as Rows."""
+        """[1|H, L, D] as Rows."""
+        x = self.inputs[name]
+        return None if x is None else self.rows(x[None])
+
+    def shifted(self, name: str) -> Any:
+        """[1|H, L] as Shifted, in float32."""
         x = self.inputs[name]
         if x is None:
             return None
-        return self.rows(x[None] if x.dim() == 3 else x[None, ..., None])
+        pitch = -(-self.length // 16) * 16
+        copies = F.pad(x.float(), (0, pitch + SHIFTS - 1 - self.length)).unfold(1, pitch, 1).contiguous()
+        return self.kernels.Shifted(copies, copies.stride(0) if len(copies) > 1 else 0, pitch)
 
     def rows(self, x_BHND: torch.Tensor) -> Any:
         """A tensor [1|B, 1|H, N, D] as the kernels read it."""
@@ -246,13 +251,16 @@ class Launch:
         shape = self.batch, self.heads, self.tgt_len, self.src_len
         return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
 
-    def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
+    def launch(self, name: str, tile: "Tile", grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """Launches a kernel on the grid: blocks, heads, and sentences or parts of the batch."""
-        with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
-            kernel[tuple(grid)](*arguments, self.call, **self.constants, **constants)
+        call = self.call._replace(even=self.kernels.tl.constexpr(self.is_even(tile.size)))
+        constants.update(M=tile.size, D=padded(self.width), DV=padded(self.values))
+        constants.update(num_warps=tile.warps, num_stages=tile.stages)
+        self.start(getattr(self.kernels, name), tuple(grid), (*arguments, call), constants)
 
-    def blocks(self, length: int) -> int:
-        return -(-length // self.constants["M"])
+    def start(self, kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
+            kernel[grid](*arguments, **constants)
 
     def empty(self, *shape: int, like: torch.Tensor | None = None, zeros: bool = False) -> torch.Tensor:
         dtype = torch.float32 if like is None else like.dtype
@@ -270,8 +278,9 @@ class Launch:
         out = self.empty(self.tgt_len, self.batch, self.heads, self.values, like=v)
         out = out.permute(1, 2, 0, 3)
         peak, total = (self.empty(self.batch, self.heads, self.tgt_len) for _ in range(2))
-        grid = self.blocks(self.tgt_len), self.heads, self.batch
-        self.launch(self.kernels.forward, grid, *map(self.rows, (q, k, v, out)), peak, total)
+        tile = self.tiles["forward"]
+        grid = tile.count(self.tgt_len), self.heads, self.batch
+        self.launch("forward", tile, grid, *map(self.rows, (q, k, v, out)), peak, total)
         return out, peak, total
 
     def backward(
@@ -294,34 +303,28 @@ class Launch:
         parts = self.parts(groups)
         for name in tables:
             grads[name] = self.empty(sum(parts), self.heads, self.length, self.width)
+        queries, keys = self.tiles["backward_queries"], self.tiles["backward_keys"]
         for heads, sentence_groups in groups:
             for number, sentences in enumerate(sentence_groups):
                 group = heads.stop - heads.start, sentences.stop - sentences.start
                 start = heads.start, sentences.start
                 if needs & {"q", *sums, "A", "gate"}:
                     results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"]
-                    self.launch(
-                        self.kernels.backward_queries,
-                        (self.blocks(self.tgt_len), *group),
-                        *common,
-                        *results,
-                        *start,
-                        self.batch,
-                    )
+                    grid = queries.count(self.tgt_len), *group
+                    self.launch("backward_queries", queries, grid, *common, *results, *start, self.batch)
                 if needs & {"k", "v", "C"}:
                     results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"]
-                    self.launch(
-                        self.kernels.backward_keys, (self.blocks(self.src_len), *group), *common, *results, *start
-                    )
+                    grid = keys.count(self.src_len), *group
+                    self.launch("backward_keys", keys, grid, *common, *results, *start)
                 for name in tables:
-                    self.launch(
-                        self.kernels.backward_tables,
-                        (self.blocks(self.length) + 1, group[0], parts[number]),
+                    tile = self.tile_of(name)
+                    arguments = (
                         *(self.rows(k if name == "C" else q), self.rows(k)),
                         *(blocks[name]._replace(batch=group[1]), self.rows(grads[name])),
                         *(*start, sum(parts[:number]), -(-group[1] // parts[number])),
-                        OF=name,
                     )
+                    grid = tile.count(self.length) + 1, group[0], parts[number]
+                    self.launch("backward_tables", tile, grid, *arguments, OF=name)
         if "bias" in needs:
             grads["bias"] = self.backward_bias(common)
         grads.update({name: grads[name].sum(0) for name in tables})
@@ -335,7 +338,7 @@ class Launch:
     def sums_of_queries(self, needs: set[str]) -> dict[str, torch.Tensor | None]:
         """Room for what ``backward_queries`` sums beside the gradient of q: bias_row, gain and reset, of each of
         its programs."""
-        blocks = self.blocks(self.tgt_len)
+        blocks = self.tiles["backward_queries"].count(self.tgt_len)
         sums: dict[str, torch.Tensor | None] = dict.fromkeys(("bias_row", "gain", "reset"))
         for name in needs & {"bias_row", "gain"}:
             sums[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
@@ -343,12 +346,17 @@ class Launch:
             sums["reset"] = self.empty(2, self.batch, blocks, self.heads)
         return sums
 
+    def tile_of(self, name: str) -> "Tile":
+        """The tile of the kernel that leaves blocks for this table."""
+        return self.tiles["backward_keys" if name == "C" else "backward_queries"]
+
     def block_shape(self, name: str) -> tuple[int, ...]:
         """The blocks of a head and a sentence by offset: of the queries for A and the gate, of the keys for C."""
-        rows, others = self.blocks(self.tgt_len), self.blocks(self.src_len)
+        tile = self.tile_of(name)
+        rows, others = tile.count(self.tgt_len), tile.count(self.src_len)
         if name == "C":
             rows, others = others, rows
-        return rows, others + 1, self.constants["M"], self.constants["M"]
+        return rows, others + 1, tile.size, tile.size
 
     def block_dtype(self, name: str) -> torch.dtype:
         """What the gradient has in a product (``dot_gradient``)."""
@@ -372,7 +380,7 @@ class Launch:
     def parts(self, groups: list[tuple[slice, list[slice]]]) -> list[int]:
         """Into how many parts ``backward_tables`` cuts each group of sentences, so that the GPU is busy."""
         heads = max(chosen.stop - chosen.start for chosen, _ in groups)
-        wanted = -(-PROGRAMS // ((self.blocks(self.length) + 1) * heads))
+        wanted = -(-PROGRAMS // ((self.tiles["backward_queries"].count(self.length) + 1) * heads))
         return [min(chosen.stop - chosen.start, wanted) for chosen in groups[0][1]]
 
     def backward_bias(self, common: tuple[Any, ...]) -> torch.Tensor:
@@ -380,20 +388,67 @@ class Launch:
         owners = bias.size(0)
         # heads may share the bias: then these are summed
         grad = self.empty(owners, self.heads, self.tgt_len, self.src_len, like=bias)
-        tiles = self.blocks(self.tgt_len) * self.blocks(self.src_len)
-        grid = tiles, self.heads, owners
-        self.launch(self.kernels.backward_bias, grid, *common, self.plane(grad), self.batch // owners)
+        tile = self.tiles["backward_bias"]
+        grid = tile.count(self.tgt_len) * tile.count(self.src_len), self.heads, owners
+        self.launch("backward_bias", tile, grid, *common, self.plane(grad), self.batch // owners)
         return grad
 
 
-def tile_sizes(terms: Terms) -> tuple[int, int]:
-    """The queries, and keys, of a tile in forward and in backward, as many as the compiler keeps in registers
-    for sm80."""
+class Tile(NamedTuple):
+    """The queries, and keys, of a tile, and what its kernel is compiled for."""
+
+    size: int
+    warps: int = 4
+    stages: int = 2
+
+    def count(self, length: int) -> int:
+        """How many tiles that is."""
+        return -(-length // self.size)
+
+
+KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
+
+#: shared memory of a program in KiB, and the tiles for GPUs with so much: for half precision of at most 64 entries, the
+#: fastest on an H100 of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages (benchmarks/tiles.py)
+LARGE = {
+    160: {
+        "bias_row": (Tile(128, 8, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(64, 4, 3)),
+        "no row": (Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
+        "A": (Tile(64, 4, 3), Tile(32, 4, 3), Tile(64, 4, 2), Tile(32, 4, 3)),
+        "C": (Tile(32, 4, 3),) * 4,
+    }
+}
+
+
+def tiles(terms: Terms, v_BHSD: torch.Tensor, shared_kib: float) -> dict[str, Tile]:
+    """The tiles of each kernel."""
     half = terms.q_BHTD.dtype.itemsize == 2
-    if terms.A is not None or terms.C is not None:
-        tile = 32 if half and terms.q_BHTD.size(3) <= 64 else 16
-        return tile, tile
-    return (64 if half and terms.gate is None else 32), (32 if half or terms.q_BHTD.size(3) <= 64 else 16)
+    narrow = max(terms.q_BHTD.size(3), v_BHSD.size(3)) <= 64
+    rows = terms.A is not None or terms.C is not None
+    if half and narrow and terms.gate is None and shared_kib >= 160:
+        kind = (
+            "C"
+            if terms.C is not None or terms.product
+            else "A"
+            if rows
+            else "bias_row"
+            if terms.bias is None
+            else "no row"
+        )
+        return dict(zip(KERNELS, LARGE[160][kind]))
+    if rows:
+        tile = Tile(32 if half and narrow else 16)
+        return dict.fromkeys(KERNELS, tile)
+    forward, backward = Tile(64 if half and terms.gate is None else 32), Tile(32 if half or narrow else 16)
+    return {**dict.fromkeys(KERNELS, backward), "forward": forward}
+
+
+@cache
+def shared_memory(device: torch.device) -> float:
+    """KiB of shared memory that a program can have."""
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin / 1024
 
 
 def padded(size: int) -> int:

@@ -36,14 +36,17 @@ import triton.language as tl
 #: a tensor [B, H, N, D] by its strides; a stride of 0 repeats it
 Rows = namedtuple("Rows", "pointer batch head row width")
 
-#: the same for a matrix [B, H, T, S] that is added to the logits
+#: values [1|H, L], of each head SHIFTS times, one further to the left each time, in rows of a pitch
+Shifted = namedtuple("Shifted", "pointer head pitch")
+
+#: a matrix [B, H, T, S] by its strides, that is added to the logits
 Plane = namedtuple("Plane", "pointer batch head row")
 
 #: blocks [H, B, rows, columns, M, M] of some heads and sentences, one after the other in memory
 Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
-#: one attention call but for q, k and v; absent terms are None. bias_row and gain [1|H, L] are
-#: Rows of width 1; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
+#: one attention call but for q, k and v; absent terms are None. bias_row and gain are
+#: Shifted; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and
 #: precision (of a product in float32) are known to the compiler, as is whether lengths and widths are even:
 #: those of whole tiles, without a place that is not there; dropout is the probability.
@@ -55,6 +58,8 @@ Call = namedtuple(
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
 HIDDEN = tl.constexpr(-1.7014117331926443e38)
+# float32 numbers that a thread loads at once
+SHIFTS = tl.constexpr(4)
 
 
 @triton.jit
@@ -300,13 +305,20 @@ def both_query_rows(
 
 
 @triton.jit
-def at_offset(call: "Call", values_L: "Rows", h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
-    """values_L[h, l], [M, N]."""
-    at = values_L.pointer + h * values_L.head + (s - t + call.tgt_len - 1) * values_L.row
+def at_offset(
+    call: "Call", values_L: "Shifted", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr
+) -> tl.tensor:
+    """values_L[h, l], [M, M], of queries t0 .. and keys s0 .. A row begins at any offset. In one of the copies
+    that is a multiple of SHIFTS, so that several values are loaded at once."""
+    t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
+    first = s0 - t + call.tgt_len - 1
+    copy = first & (SHIFTS - 1)
+    row = tl.multiple_of(copy * values_L.pitch + (first - copy), SHIFTS)
+    at = values_L.pointer + h * values_L.head + row[:, None] + tl.arange(0, M)[None, :]
     if call.even:
-        return tl.load(at).to(tl.float32)
+        return tl.load(at)
     else:
-        return tl.load(at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
+        return tl.load(at, mask=is_inside(call, t[:, None], s[None, :]), other=0.0)
 
 
 @triton.jit
@@ -331,20 +343,29 @@ def meets_cls(call: "Call", b: tl.tensor, t: tl.tensor, s: tl.tensor) -> tuple[t
 
 @triton.jit
 def logits(
-    call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor, qk: tl.tensor, qa: tl.tensor, kc: tl.tensor
+    call: "Call",
+    b: tl.tensor,
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    qk: tl.tensor,
+    qa: tl.tensor,
+    kc: tl.tensor,
+    M: tl.constexpr,
 ) -> tl.tensor:
-    """e, [M, N] in float32, of queries t [M, 1] and keys s [1|M, N], from their three products.
+    """e, [M, M] in float32, of queries t0 .. and keys s0 .., from their three products.
     Hidden keys are HIDDEN, places beyond the keys -inf."""
+    t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
     x = qk
     if call.gain is not None:
-        x = x * at_offset(call, call.gain, h, t, s)
+        x = x * at_offset(call, call.gain, h, t0, s0, M)
     if call.A is not None:
         x = x * qa if call.product else x + qa
     if call.C is not None:
         x = x * kc if call.product else x + kc
     e = call.scale * x
     if call.bias_row is not None:
-        e += at_offset(call, call.bias_row, h, t, s)
+        e += at_offset(call, call.bias_row, h, t0, s0, M)
     if call.bias is not None:
         e += at_pair(call, call.bias, b, h, t, s)
     if call.reset is not None:
@@ -414,18 +435,20 @@ def gradients(
     call: "Call",
     b: tl.tensor,
     h: tl.tensor,
-    t: tl.tensor,
-    s: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
     qk: tl.tensor,
     qa: tl.tensor,
     kc: tl.tensor,
     dout_v: tl.tensor,
     rows: "tuple",
+    M: tl.constexpr,
 ) -> tuple:
     """From dout_i.v_j and the ``row_statistics``: the weights after dropout, d e, and the
-    gradients of bias, gain, q.k, q.A and k.C, [M, N] in float32 each."""
+    gradients of bias, gain, q.k, q.A and k.C, [M, M] in float32 each."""
     peak, share, delta = rows
-    e = logits(call, b, h, t, s, qk, qa, kc)
+    t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
+    e = logits(call, b, h, t0, s0, qk, qa, kc, M)
     weight = tl.exp(e - peak) * share
     if not call.even:
         weight = tl.where(is_inside(call, t, s), weight, 0.0)
@@ -446,7 +469,7 @@ def gradients(
     dqa = dx
     dkc = dx
     if call.gain is not None:
-        dqk = dx * at_offset(call, call.gain, h, t, s)
+        dqk = dx * at_offset(call, call.gain, h, t0, s0, M)
     if call.product:
         dqa = dqk * qk
         dkc = dqk * qk
@@ -514,7 +537,7 @@ def forward(
         qa = query_part(call, first, second, qk, M)
         first = second
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
-        e = logits(call, b, h, t[:, None], s[None, :], qk, qa, kc)
+        e = logits(call, b, h, t0, s0, qk, qa, kc, M)
         new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
         weight = tl.exp(e - new_peak_M[:, None])
         shrink_M = tl.exp(peak_M - new_peak_M)
@@ -566,12 +589,12 @@ def backward_queries(
     rows = row_statistics(call, peak, total, delta, b, h, t)
     share = (b * tl.num_programs(0) + block) * call.heads + h  # where the program's sums are
     dq_MD = tl.zeros([M, D], tl.float32)
-    dbias_M = tl.zeros([M], tl.float32)
-    dgain_M = tl.zeros([M], tl.float32)
     from_cls_M = tl.zeros([M], tl.float32)
     to_cls_M = tl.zeros([M], tl.float32)
     dqa_first = tl.zeros([M, M], tl.float32)
     dqk_first = tl.zeros([M, M], tl.float32)
+    dbias_first = tl.zeros([M, M], tl.float32)
+    dgain_first = tl.zeros([M, M], tl.float32)
     qa_first = times_query_rows(call, h, t0, 0, q_MD, M, D)
     end = end_of_keys(call, t0, M)
     for s0 in range(0, end, M):
@@ -584,7 +607,7 @@ def backward_queries(
         qa_first = qa_second
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
-            call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
         )
         if call.gate is None:
             dq_MD += dot_gradient(call, dqk, k_MD)
@@ -603,12 +626,12 @@ def backward_queries(
         first = s0 - t0 + call.tgt_len - M
         if dbias is not None:
             mine, next_ = turned_back(dbias_, M)
-            store_offsets(call, dbias, share, first, dbias_M + tl.sum(mine, 0), M)
-            dbias_M = tl.sum(next_, 0)
+            store_offsets(call, dbias, share, first, tl.sum(dbias_first + mine, 0), M)
+            dbias_first = next_
         if dgain is not None:
             mine, next_ = turned_back(dgain_, M)
-            store_offsets(call, dgain, share, first, dgain_M + tl.sum(mine, 0), M)
-            dgain_M = tl.sum(next_, 0)
+            store_offsets(call, dgain, share, first, tl.sum(dgain_first + mine, 0), M)
+            dgain_first = next_
         if dreset is not None:
             query, key = meets_cls(call, b, t[:, None], s[None, :])
             from_cls_M += tl.sum(tl.where(query, de_, 0.0), 1)
@@ -623,9 +646,9 @@ def backward_queries(
     store_rows(dq, b, h, t, call.tgt_len, dq_MD, D)
     first = last * M - t0 + call.tgt_len - M
     if dbias is not None:
-        store_offsets(call, dbias, share, first, dbias_M, M)
+        store_offsets(call, dbias, share, first, tl.sum(dbias_first, 0), M)
     if dgain is not None:
-        store_offsets(call, dgain, share, first, dgain_M, M)
+        store_offsets(call, dgain, share, first, tl.sum(dgain_first, 0), M)
     if dreset is not None:
         tl.store(dreset + share, tl.sum(from_cls_M, 0))
         programs = tl.num_programs(0) * call.heads * batch
@@ -701,7 +724,7 @@ def backward_keys(
         kc = key_part(call, kc_first, kc_second, qk, M)
         kc_first = kc_second
         dropped, _, _, _, dqk, _, dkc = gradients(
-            call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
         )
         dv_MD += dot(call, tl.trans(dropped).to(dout_MD.dtype), dout_MD)
         if call.gate is None:
@@ -760,7 +783,7 @@ def backward_bias(
         qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, _, dbias_, _, _, _, _ = gradients(
-            call, b, h, t[:, None], s[None, :], qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
         )
         sum_MM += dbias_
     at = own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head + t[:, None] * dbias.row + s[None, :]

@@ -52,10 +52,17 @@ with interpreter():
         tl.store(out + at, tl.where(keep, 1 / (1 - call.dropout), 0.0), mask=inside)
 
 
+def set_tiles(monkeypatch, forward, backward=None):
+    """Of so many queries in forward and in backward."""
+    sizes = [forward, *[backward or forward] * 3]
+    tiles = dict(zip(backend.KERNELS, map(backend.Tile, sizes)))
+    monkeypatch.setattr(backend, "tiles", lambda *arguments: tiles)
+
+
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch):
     if DEVICE == "cpu":  # where time goes by the number of tiles
-        monkeypatch.setattr(backend, "tile_sizes", lambda terms: (32, 32))
+        set_tiles(monkeypatch, 32)
     with interpreter():
         yield
 
@@ -202,12 +209,12 @@ def test_odd_lengths(form, lengths):
 @pytest.mark.parametrize("form", ["bias of an offset", "query rows"])
 def test_a_causal_stack_leaves_out_tiles(form, monkeypatch):
     if DEVICE == "cpu":
-        monkeypatch.setattr(backend, "tile_sizes", lambda terms: (64, 64))
+        set_tiles(monkeypatch, 64)
     assert_equals_eager(*make(form, 130, 130), Mask(causal=True))
 
 
 def test_a_causal_bias_of_each_pair_leaves_out_tiles(monkeypatch):
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    set_tiles(monkeypatch, 16)
     assert_equals_eager(*make("bias of a pair, reset", 20, 36, batch=2), Mask(causal=True))
 
 
@@ -217,7 +224,7 @@ def test_any_tile_size(tiles, monkeypatch):
         room = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
         if room < 160 * 1024:
             pytest.skip(f"backward tiles of 64 need 149 KiB of shared memory, this GPU has {room // 1024}")
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: tiles)
+    set_tiles(monkeypatch, *tiles)
     assert_equals_eager(*make("sum of all", 7, 40))
 
 
@@ -294,7 +301,7 @@ def test_products_of_three_do_not_overflow_half_precision():
 def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, pairs, monkeypatch):
     """Of three sentences and two heads: each alone, two and one, and all of one head."""
     terms, v = make(form, 20, 17, batch=3)
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend.Launch, "groups", lambda self, tables: [(h, groups(3, pairs)) for h in groups(H, 1)])
     assert_equals_eager(terms, v)
 
@@ -303,7 +310,7 @@ def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, p
 @pytest.mark.parametrize("lengths", [(32, 32), (16, 48)])
 def test_whole_tiles(lengths, causal, monkeypatch):
     """Lengths and widths without a rest are computed without asking what is inside."""
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    set_tiles(monkeypatch, 16)
     q, k, v = (table(2, H, length, 16) for length in (lengths[0], lengths[1], lengths[1]))
     rows = {name: table(H, ROWS.count, 16) for name in ("A", "C")}
     terms = Terms(q, k, 0.3, rows=ROWS, bias_row=table(H, ROWS.count), reset=table(2, H), **rows)
@@ -316,9 +323,9 @@ def test_whole_tiles(lengths, causal, monkeypatch):
 def what_dropout_keeps(terms, v, dropout_p):
     """[B, H, T, S] of 0 and 1 / (1 - p), for the seed that the next call will draw."""
     state = torch.get_rng_state()
-    settings = backend.Settings.of(terms, Mask(), dropout_p)
+    settings = backend.Settings.of(terms, v, Mask(), dropout_p)
     torch.set_rng_state(state)
-    launch = backend.Launch(settings, 32, terms.q_BHTD, terms.k_BHSD, v, *[None] * 7)
+    launch = backend.Launch(settings, terms.q_BHTD, terms.k_BHSD, v, *[None] * 7)
     out = torch.full((*terms.q_BHTD.shape[:3], terms.k_BHSD.size(2)), -1.0, device=DEVICE)
     write_kept[out.shape[:2]](out, launch.call, M=backend.padded(max(out.shape[2:])))
     return out
@@ -384,7 +391,7 @@ def test_nothing_is_left_of_what_was_in_memory_before(monkeypatch):
         return lambda *args, **kwargs: make(*args, **kwargs).fill_(float("nan"))
 
     # two tiles of queries, which do not meet the same offsets
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    set_tiles(monkeypatch, 16)
     terms, v = make("sum of all", 20, 20)
     expected = outcome(Eager(), terms, v)
     for name in ("empty", "empty_like"):
@@ -410,7 +417,7 @@ def test_no_tensor_has_an_element_for_each_pair_and_sentence(form, monkeypatch):
     length, batch = 33, 2
     # of the gradients by offset, which are kept for as many heads and sentences as there is room for
     monkeypatch.setattr(backend, "ROOM", 1)
-    monkeypatch.setattr(backend, "tile_sizes", lambda terms: (16, 16))
+    set_tiles(monkeypatch, 16)
     terms, v = make(form, length, length, batch)
     with Largest() as largest:
         outcome(Triton(), terms, v, Mask(padding(length)), dropout_p=0.1)
