@@ -190,6 +190,21 @@ def gpu(settings, rows):
     return title, times_and_memory(rows, settings["lengths"])
 
 
+def dropout_statistics(settings, rows):
+    title = (
+        f"Correlations in the dropout masks of `triton`: {settings['seeds']} seeds x {settings['sentences']} sentences "
+        f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each. The numbers "
+        "are z-scores: of independent draws the largest exceeds the bound once in a hundred times, and the spread is 1."
+    )
+    table = ["| p | what | scores | largest | bound | spread |", "|---:|---|---:|---:|---:|---:|"]
+    for row in rows:
+        table.append(
+            f"| {row['dropout']} | {row['what']} | {row['scores']:,} | {row['z']:.2f} | {row['bound']:.2f} | "
+            f"{row['spread']:.3f} |"
+        )
+    return title, table
+
+
 def prepare(settings, rows):
     text = ", ".join(settings.get("text", [])) or "generated text"
     title = (
@@ -300,6 +315,7 @@ SECTIONS = {
     "decode": decode,
     "attention": attention,
     "gpu": gpu,
+    "dropout_statistics": dropout_statistics,
     "public_code": public_code,
     "prepare": prepare,
     "kill_storm": kill_storm,
@@ -322,7 +338,8 @@ def command(path, result):
         values = value if isinstance(value, list) else [value]
         flags += [f"--{name.replace('_', '-')}", *(shlex.quote(str(v)) for v in values)]
     script = f"benchmarks/{result['benchmark']}.py"
-    return f"python {script} {' '.join(flags)} --json benchmarks/results/{path.name}"
+    start = "TRITON_INTERPRET=1 " if result["benchmark"] == "dropout_statistics" else ""
+    return f"{start}python {script} {' '.join(flags)} --json benchmarks/results/{path.name}"
 
 
 def main():
