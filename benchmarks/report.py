@@ -183,11 +183,30 @@ def public_code(settings, rows):
 def gpu(settings, rows):
     title = (
         f"One attention, forward and backward, {settings['dtype']}: {settings['tokens']:,} tokens, "
-        f"H={settings['heads']}, d={settings['head_dim']}, dropout {settings['dropout']}, "
-        f"{settings['rounds']} rounds. Time and peak memory as multiples of torch's "
-        "scaled_dot_product_attention without positions."
+        f"H={settings['heads']}, d={settings['head_dim']}, {settings['rounds']} rounds. Time and peak memory as "
+        "multiples of torch's scaled_dot_product_attention without positions and with the same dropout (whose "
+        "milliseconds are in the first row)."
     )
-    return title, times_and_memory(rows, settings["lengths"])
+    columns = [(p, t) for p in settings["dropout"] for t in settings["lengths"]]
+    table = [
+        "| encoding | backend | " + " | ".join(f"p={p}, T={t}: time | memory" for p, t in columns) + " |",
+        "|---|---|" + "---:|---:|" * len(columns),
+    ]
+    for name, backend in dict.fromkeys((row["encoding"], row["backend"]) for row in rows):
+        cells = {
+            (row["dropout"], row["length"]): row for row in rows if (row["encoding"], row["backend"]) == (name, backend)
+        }
+        table.append(f"| {name} | {backend} | " + " | ".join(gpu_cell(cells.get(key)) for key in columns) + " |")
+    return title, table
+
+
+def gpu_cell(row):
+    if row is None:
+        return "- | -"
+    if row["seconds"] == float("inf"):
+        return "does not fit | "
+    time = f"{1000 * row['seconds']:.2f} ms" if row["backend"] == "-" else f"{row['ratio']:.2f}"
+    return f"{time} | {row['memory']:.2f}"
 
 
 def dropout_statistics(settings, rows):
