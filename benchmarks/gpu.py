@@ -101,8 +101,8 @@ def tiles(text):
 def with_tiles(text):
     """The kernels with these sizes of tiles, warps and stages of the pipeline, for which they have others."""
     forward, backward, warps, stages = map(int, text.split(","))
-    sizes = {"tile_sizes": lambda terms: (forward, backward), "WARPS": warps, "STAGES": stages}
-    with mock.patch.multiple(triton, **sizes):
+    sizes = [triton.Tile(size, warps, stages) for size in (forward, *[backward] * 3)]
+    with mock.patch.object(triton, "tiles", lambda *arguments: dict(zip(triton.KERNELS, sizes))):
         yield
 
 

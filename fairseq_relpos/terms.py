@@ -13,8 +13,10 @@ in use, ``by_pair`` spreads the terms without query or key over [T, S], ``logits
 rest for each sentence. ``Terms.part`` slices sentences and heads at any of these steps.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .gated.product import gated
+
+logger = logging.getLogger(__name__)
 
 Rows = Callable[[torch.Tensor], torch.Tensor]
 
@@ -208,36 +212,40 @@ def logits(t: Terms) -> torch.Tensor:
     """The logits e_BHTS in float32 at least. Takes the result of ``by_pair``."""
     q, k = full_precision(t.q_BHTD), full_precision(t.k_BHSD)
     tgt_len, src_len = q.size(2), k.size(2)
-    scaled_q = t.scale * q
+    half = Half.of(t.q_BHTD, t.k_BHSD, scale=t.scale, wide_gradient=t.product)
+    # a product of half precision is scaled afterwards: numbers that are made smaller before lose bits
+    scaled = 1.0 if half is not None else t.scale
+    scaled_q = scaled * q
     # in place wherever a new [B, H, T, S] tensor would be a pass over memory for nothing
     if t.gate is not None:
         # a gain is a gate that is the same in every dimension
-        out = gated(scaled_q, k, t.gate if t.gain is None else t.gate * t.gain[..., None])
+        out = gated(t.scale * q, k, t.gate if t.gain is None else t.gate * t.gain[..., None])
     else:
-        out = scaled_q @ k.mT
+        out = dot(scaled_q, k, half)
         if t.gain is not None:
             out = out * t.gain
     if t.product:
+        unscaled = replace(half, scale=1.0) if half is not None else None
         if t.A is not None:
-            out = out * _query_rows(q, t.A, src_len)
+            out = out * _query_rows(q, t.A, src_len, unscaled)
         if t.C is not None:
-            out = out * _key_rows(k, t.C, tgt_len)
+            out = out * _key_rows(k, t.C, tgt_len, unscaled)
     else:
         if t.A is not None:
-            out = out.add_(_query_rows(scaled_q, t.A, src_len))
+            out = out.add_(_query_rows(scaled_q, t.A, src_len, half))
         if t.C is not None:
-            out = out.add_(_key_rows(k, t.scale * t.C, tgt_len))
+            out = out.add_(_key_rows(k, scaled * t.C, tgt_len, half))
     if t.bias is not None:
         out = out.add_(t.bias)
     if t.reset is not None and t.cls_BS is not None:
-        content = scaled_q @ k.mT
+        content = dot(scaled_q, k, half)
         out = content + reset_at_cls(out - content, t.reset, t.cls_BS, t.first)
     elif t.reset is not None:
         # [CLS] in slot 0: one column and one row are all that changes
         from_cls_H, to_cls_H = t.reset
-        out[..., :1] = scaled_q @ k[:, :, :1].mT + to_cls_H[:, None, None]
+        out[..., :1] = dot(scaled_q, k[:, :, :1], half) + to_cls_H[:, None, None]
         if first_slot(t.first, tgt_len, src_len) == 0:
-            out[:, :, :1] = scaled_q[:, :, :1] @ k.mT + from_cls_H[:, None, None]
+            out[:, :, :1] = dot(scaled_q[:, :, :1], k, half) + from_cls_H[:, None, None]
     return out
 
 
@@ -273,6 +281,86 @@ def full_precision(x: torch.Tensor, *others: torch.Tensor) -> Any:
             dtype = torch.promote_types(dtype, tensor.dtype)
     wide = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors)
     return wide if others else wide[0]
+
+
+@dataclass(frozen=True)
+class Half:
+    """Matrix products of float32 tensors whose operands are rounded to half precision, which tensor cores multiply.
+    Sums and results are float32, multiplied by ``scale``. wide_gradient: the gradient of a result, which may be
+    too large for half precision, is not rounded, and multiplied in float32."""
+
+    dtype: torch.dtype
+    scale: float = 1.0
+    wide_gradient: bool = False
+
+    @classmethod
+    def of(cls, *operands: torch.Tensor, **settings: Any) -> "Half | None":
+        """For operands that are given in one half precision; None where they are not, or torch cannot do this here
+        (on a CPU, before torch 2.8)."""
+        dtype, device = operands[0].dtype, operands[0].device
+        if dtype not in (torch.float16, torch.bfloat16) or any(x.dtype != dtype for x in operands):
+            return None
+        return cls(dtype, **settings) if sums_in_float32(dtype, device) else None
+
+    def product(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """scale x @ y, [.., N, P]."""
+        out = x.new_empty(*x.shape[:-1], y.size(-1), dtype=torch.float32)
+        x, y = x.to(self.dtype), y.to(self.dtype)
+        multiply_half(out.flatten(0, -3), x.flatten(0, -3), y.flatten(0, -3), self.scale)
+        return out
+
+    def gradient(self, gradient: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """scale gradient @ y, of the gradient of a result and an operand."""
+        if self.wide_gradient:
+            return self.scale * (gradient @ full_precision(y))
+        return self.product(gradient, y)
+
+    def rounded(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient of a result in the precision in which it is multiplied."""
+        return gradient if self.wide_gradient else gradient.to(self.dtype)
+
+
+@cache
+def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether torch multiplies matrices of this half precision into float32 on this device."""
+    if device.type != "cuda":
+        return False
+    x = torch.ones(1, 8, 8, dtype=dtype, device=device)
+    out = x.new_empty(x.shape, dtype=torch.float32)
+    try:
+        multiply_half(out, x, x, 1.0)
+    except torch.cuda.OutOfMemoryError:  # says nothing of the product
+        raise
+    except (TypeError, RuntimeError):  # an older torch or GPU
+        logger.info("products of %s are computed in float32: torch %s has no others here", dtype, torch.__version__)
+        return False
+    return True
+
+
+def multiply_half(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, scale: float) -> None:
+    """out = scale x @ y, [N, .., ..] each: x and y in half precision, out in float32."""
+    torch.baddbmm(out, x, y, out_dtype=torch.float32, beta=0, alpha=scale, out=out)
+
+
+def dot(x: torch.Tensor, y: torch.Tensor, half: Half | None) -> torch.Tensor:
+    """x @ y.mT; with ``half``, rounded and scaled as it says."""
+    return x @ y.mT if half is None else _HalfProduct.apply(x, y, half)
+
+
+class _HalfProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, half):
+        x, y = x.to(half.dtype), y.to(half.dtype)
+        ctx.save_for_backward(x, y)
+        ctx.half = half
+        return half.product(x, y.mT)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x, y), half = ctx.saved_tensors, ctx.half
+        grad = half.rounded(grad)
+        return half.gradient(grad, y), half.gradient(grad.mT, x), None
 
 
 def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_len: int) -> torch.Tensor:
@@ -413,25 +501,29 @@ class _ResetFirst(torch.autograd.Function):
         return grad, torch.stack([from_cls_H, to_cls_H]), None
 
 
-def _query_rows(q_BHTD, A_HLD, src_len):
-    """q_i . A_row(j-i), [B, H, T, S]."""
+def _query_rows(q_BHTD, A_HLD, src_len, half):
+    """q_i . A_row(j-i), [B, H, T, S]; half: as in ``dot``."""
     if q_BHTD.size(2) == 1:  # a decoding step: offsets and keys are in the same order
-        return by_table(q_BHTD, A_HLD.mT)
-    return _RelativeProduct.apply(q_BHTD, A_HLD)
+        return by_table(q_BHTD if half is None else half.scale * q_BHTD, A_HLD.mT)
+    return _RelativeProduct.apply(q_BHTD, A_HLD, half)
 
 
-def _key_rows(k_BHSD, C_HLD, tgt_len):
+def _key_rows(k_BHSD, C_HLD, tgt_len, half):
     """k_j . C_row(j-i): ``_query_rows`` with queries and keys, left and right exchanged."""
     if tgt_len == 1:
-        return (k_BHSD * C_HLD).sum(-1)[:, :, None]
-    return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1)).mT
+        return (k_BHSD * (C_HLD if half is None else half.scale * C_HLD)).sum(-1)[:, :, None]
+    return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1), half).mT
 
 
-def by_table(x_BHTD: torch.Tensor, table_HDR: torch.Tensor) -> torch.Tensor:
+def by_table(
+    x_BHTD: torch.Tensor,
+    table_HDR: torch.Tensor,
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.matmul,
+) -> torch.Tensor:
     """x @ table, for one table or one per head. torch.matmul would copy the table for each sentence of the
     batch."""
     batch, heads, length, _ = x_BHTD.shape
-    out = stacked(x_BHTD, table_HDR.size(0)) @ table_HDR
+    out = product(stacked(x_BHTD, table_HDR.size(0)), table_HDR)
     if table_HDR.size(0) == 1:
         return out.view(batch, heads, length, -1)
     return out.view(heads, batch, length, -1).transpose(0, 1)
@@ -453,30 +545,40 @@ class _RelativeProduct(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x_BHTD, table_HLD):
-        ctx.save_for_backward(x_BHTD, table_HLD)
+    def forward(ctx, x_BHTD, table_HLD, half):
         tgt_len = x_BHTD.size(2)
         src_len = table_HLD.size(1) - tgt_len + 1
         out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
+        product = torch.matmul
+        if half is not None:
+            x_BHTD, table_HLD, product = x_BHTD.to(half.dtype), table_HLD.to(half.dtype), half.product
+        ctx.save_for_backward(x_BHTD, table_HLD)
+        ctx.half = half
         for rows, columns in row_blocks(tgt_len, src_len):
-            wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT)
+            wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT, product)
             out[:, :, rows] = skewed(wide, src_len)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_BHTS):
-        x_BHTD, table_HLD = ctx.saved_tensors
+        (x_BHTD, table_HLD), half = ctx.saved_tensors, ctx.half
         tgt_len, src_len = grad_BHTS.shape[2:]
-        grad_x, grad_table = torch.empty_like(x_BHTD), torch.zeros_like(table_HLD)
-        wide = x_BHTD.new_zeros(0)
+        grad_x, grad_table = torch.empty_like(x_BHTD, dtype=grad_BHTS.dtype), grad_BHTS.new_zeros(table_HLD.shape)
+        product = torch.matmul
+        if half is not None:
+            grad_BHTS, product = half.rounded(grad_BHTS), half.gradient
+        wide = grad_BHTS.new_zeros(0)
         for rows, columns in row_blocks(tgt_len, src_len):
             x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
             shape = (*x.shape[:3], table.size(1))
             if wide.shape != shape:  # what is not on the diagonals stays 0 in the next block
-                wide = x.new_zeros(shape)
+                wide = grad_BHTS.new_zeros(shape)
             skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
-            grad_x[:, :, rows] = by_table(wide, table)
-            tables = table.size(0)
-            grad_table[:, columns].baddbmm_(stacked(wide, tables).mT, stacked(x, tables))
-        return grad_x, grad_table
+            grad_x[:, :, rows] = by_table(wide, table, product)
+            of_table, of_x = stacked(wide, table.size(0)).mT, stacked(x, table.size(0))
+            if half is None:
+                grad_table[:, columns].baddbmm_(of_table, of_x)
+            else:
+                grad_table[:, columns] += half.gradient(of_table, of_x)
+        return grad_x, grad_table, None

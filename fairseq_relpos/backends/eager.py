@@ -2,7 +2,7 @@
 
 import torch.nn.functional as F
 
-from ..terms import evaluate
+from ..terms import Half, dot, evaluate
 from .base import Backend
 
 
@@ -15,5 +15,10 @@ class Eager(Backend):
         if hidden is not None:
             logits = logits + hidden
         weights = logits.softmax(-1)
-        kept = F.dropout(weights, dropout_p).to(v_BHSD.dtype)
-        return kept @ v_BHSD, weights if need_weights else None
+        kept = F.dropout(weights, dropout_p)
+        half = Half.of(v_BHSD)
+        if half is None:
+            out_BHTD = kept.to(v_BHSD.dtype) @ v_BHSD
+        else:
+            out_BHTD = dot(kept, v_BHSD.mT, half).to(v_BHSD.dtype)
+        return out_BHTD, weights if need_weights else None

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from ..positions import Positions
-from ..terms import EVERY, Bias, Terms, by_offset, by_pair, logits, of_queries, part
+from ..terms import EVERY, Bias, Half, Terms, by_offset, by_pair, logits, of_queries, part
 from .base import Backend
 
 #: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
@@ -164,6 +164,7 @@ class _Attention(torch.autograd.Function):
         lengths = terms.q_BHTD.size(2), v.size(2)
         grads = _Gradients(dict(zip(call.names, tensors)), lengths)
         mask = call.dropout_mask(v.device)
+        half = Half.of(grad_BHTD, v)
         for heads, queries, sentence_groups in slices(terms.q_BHTD, v.size(2)):
             mine = leaves(terms.part(heads=heads).of_queries(queries), needed)
             with torch.enable_grad():
@@ -185,7 +186,8 @@ class _Attention(torch.autograd.Function):
                     grad, kept = grad / call.keep, weights * mask.next(weights)
                 if needed["v_BHSD"]:
                     grads.add("v_BHSD", kept.to(v.dtype).mT @ grad, sentences, heads)
-                de = (grad @ v[sentences, heads].mT).to(weights.dtype)
+                values = v[sentences, heads]
+                de = (grad @ values.mT).to(weights.dtype) if half is None else half.product(grad, values.mT)
                 if mask is None:
                     de.sub_(delta).mul_(weights)
                 else:

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from half_products import count_half_products
 from loops import dims_for, positions_of, random_qk, scale_up
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_relpos.backends import Mask
 from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
-from fairseq_relpos.backends.lean import groups
+from fairseq_relpos.backends.lean import Lean, groups
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import ENCODINGS, build
 from fairseq_relpos.rows import Clipped, LogBuckets
@@ -273,6 +274,15 @@ def test_half_precision_is_accumulated_in_float32(form):
     terms, v = make(form, 7, 40, dtype=torch.float16)
     reference = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
     assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 1e-2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lean_multiplies_the_same_numbers_of_half_precision(form, monkeypatch):
+    """Both round the same operands and gradients to float16, and sum in float32."""
+    products = count_half_products(monkeypatch)
+    terms, v = make(form, 7, 40, dtype=torch.float16)
+    assert_equal(outcome(Triton(), terms, v), outcome(Lean(), terms, v), 1e-2 if terms.product else 3e-3)
+    assert products and set(products) == {torch.float16}
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="Triton's interpreter cannot multiply bfloat16")
