@@ -271,3 +271,38 @@ def test_slices_draw_the_mask_of_the_whole():
         for first in (0, 2):
             part = mask.next(torch.empty(2, 1, 5, 7))
             assert torch.equal(part, whole[first : first + 2, head : head + 1])
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.1])
+def test_numbers_below_the_smallest_normal_one_are_zero_and_nothing_else_changes(dropout_p, monkeypatch):
+    """alibi, whose far keys have such weights."""
+    monkeypatch.setattr(lean, "SLICE_ON_CPU", 10**9)
+    length, tiny = 420, torch.finfo(torch.float32).tiny
+    q, k, v = (torch.randn(1, 4, length, 8, requires_grad=True) for _ in range(3))
+    encoding = build("alibi", Dims(32, 4, length))
+    cleared = []
+
+    def attention(clear):
+        monkeypatch.setattr(lean, "without_denormals", clear)
+        torch.manual_seed(5)  # of dropout
+        out, _ = LEAN(encoding.terms(q, k, Positions.of(length, length)), v, Mask(), dropout_p, False)
+        return results(out, [q, k, v])
+
+    def clear(x, real=lean.without_denormals):
+        before = x.clone()
+        assert real(x) is x
+        small = before.abs() <= tiny
+        cleared.append(int((small & (before != 0)).sum()))
+        assert not x[small].any() and torch.equal(x[~small], before[~small])
+        return x
+
+    found, expected = attention(clear), attention(lambda x: x)
+    assert min(cleared) > 0  # weights in both directions, and gradients of logits
+    largest = max(float(x.detach().abs().max()) for x in (q, k, v))
+    for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=10 * largest * length * tiny)
+
+
+def test_nan_is_not_cleared():
+    x = torch.tensor([float("nan"), 1e-40, -1e-40, 1.0])
+    assert str(lean.without_denormals(x).tolist()) == "[nan, 0.0, 0.0, 1.0]"
