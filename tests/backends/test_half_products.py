@@ -106,6 +106,18 @@ def test_heads_of_another_layout_are_multiplied_as_they_are(backend, products):
 
 
 @pytest.mark.parametrize("backend", ["lean", "eager"])
+def test_a_gradient_may_be_one_number_in_memory(backend, products):
+    """As that of a sum, with strides of 0."""
+    terms, v = make("A + C", 20, 20, torch.float16)
+    out, _ = select(backend)(terms, v, Mask(), 0.0, False)
+    one = torch.ones((), device=DEVICE, dtype=out.dtype)
+    inputs = [*terms.tensors().values(), v]
+    found = torch.autograd.grad(out, inputs, one.expand_as(out), retain_graph=True)
+    for x, y in zip(found, torch.autograd.grad(out, inputs, torch.ones_like(out)), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["lean", "eager"])
 def test_queries_and_keys_of_two_types_are_multiplied_in_float32(backend, products):
     """Some encodings add float32 to q."""
     terms, v = make("A + C", 20, 20, torch.float16)
