@@ -15,8 +15,10 @@ import json
 import os
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from unittest import mock
 
@@ -68,6 +70,8 @@ def main():
     rows, left_out = [], 0
     cases = [(length, p, name) for p in args.dropout for length in args.lengths for name in [SDPA, *args.encodings]]
     baselines = {}
+    if not args.tiles:
+        compile_kernels([case for case in cases if case[2] != SDPA], args)
     for length, p, name in tqdm(cases, unit="encoding"):
         if time.monotonic() > start + 60 * args.minutes:
             left_out += 1
@@ -88,6 +92,22 @@ def main():
         gpu = torch.cuda.get_device_name()
         result = {"benchmark": "gpu", "machine": {**machine(), "gpu": gpu}, "settings": settings, "rows": rows}
         args.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def compile_kernels(cases, args):
+    """Calls the kernels of every case once, in processes side by side, because compiling takes longer than all else.
+    Triton keeps on disk what they have compiled."""
+    workers = max(1, min(12, (os.cpu_count() or 1) - 1))
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        calls = [pool.submit(call_kernels, *case, args) for case in cases]
+        for call in tqdm(as_completed(calls), "compile", len(calls), unit="encoding"):
+            call.result()
+
+
+def call_kernels(length, dropout, name, args):
+    args.backends, args.rounds = ["triton"], 0
+    for _ in measure(name, length, dropout, args):
+        pass
 
 
 def tiles(text):
@@ -143,7 +163,10 @@ def timed(attention, rounds):
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
             start = time.perf_counter()
-            attention().float().sum().backward()
+            out = attention()
+            if not number:
+                gradient = torch.randn_like(out)
+            out.backward(gradient)
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
     except torch.cuda.OutOfMemoryError:
@@ -151,6 +174,8 @@ def timed(attention, rounds):
     except Exception as error:  # Triton's own class is only there with Triton
         if type(error).__name__ != "OutOfResources":
             raise
+        return NEVER
+    if not rounds:
         return NEVER
     return statistics.median(seconds[3:]), torch.cuda.max_memory_allocated() - before
 

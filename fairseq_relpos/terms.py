@@ -295,12 +295,12 @@ class Half:
 
     @classmethod
     def of(cls, *operands: torch.Tensor, **settings: Any) -> "Half | None":
-        """For operands that are given in one half precision; None where they are not, or torch cannot do this here
-        (on a CPU, before torch 2.8)."""
+        """For operands that are given in one half precision; None where they are not, where float32 is as fast, or
+        torch cannot do this (before torch 2.8)."""
         dtype, device = operands[0].dtype, operands[0].device
         if dtype not in (torch.float16, torch.bfloat16) or any(x.dtype != dtype for x in operands):
             return None
-        return cls(dtype, **settings) if sums_in_float32(dtype, device) else None
+        return cls(dtype, **settings) if pays(device) and sums_in_float32(dtype, device) else None
 
     def product(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """scale x @ y, [.., N, P]."""
@@ -321,10 +321,15 @@ class Half:
 
 
 @cache
+def pays(device: torch.device) -> bool:
+    """Whether products of half precision may be faster here than those of float32. On an H100, whose float32 is
+    several times faster than a V100's, attention with them took 0.74 to 1.69 times as long (docs/scaling.md)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) < (9, 0)
+
+
+@cache
 def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether torch multiplies matrices of this half precision into float32 on this device."""
-    if device.type != "cuda":
-        return False
+    """Whether torch multiplies matrices of this half precision into float32 on this GPU."""
     x = torch.ones(1, 8, 8, dtype=dtype, device=device)
     out = torch.full_like(x, torch.nan, dtype=torch.float32)
     try:

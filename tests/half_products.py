@@ -23,6 +23,7 @@ def count_half_products(monkeypatch):
         (multiply if x.device.type == "cuda" else stand_in)(out, x, y, scale)
 
     monkeypatch.setattr(terms, "multiply_half", counted)
+    monkeypatch.setattr(terms, "pays", lambda device: True)
     if not torch.cuda.is_available():
         monkeypatch.setattr(terms, "sums_in_float32", lambda dtype, device: True)
     return made
