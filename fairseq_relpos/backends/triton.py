@@ -412,7 +412,7 @@ KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
 #: fastest on an H100 of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages (benchmarks/tiles.py)
 LARGE = {
     160: {
-        "bias_row": (Tile(128, 8, 2), Tile(64, 4, 3), Tile(128, 8, 2), Tile(64, 4, 3)),
+        "bias_row": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
         "no row": (Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
         "A": (Tile(64, 4, 3), Tile(32, 4, 3), Tile(64, 4, 2), Tile(32, 4, 3)),
         "C": (Tile(32, 4, 3),) * 4,
