@@ -1,132 +1,227 @@
-"""Time and peak memory of one attention, forward and backward, for every encoding and backend.
+"""Time and memory of one attention, forward and backward, for every encoding and backend, against torch's fused
+attention without positions.
 
-    python benchmarks/attention.py --lengths 128 256 512 --json benchmarks/results/attention_cpu.json
+    python benchmarks/attention.py --lengths 128 512 --json benchmarks/results/attention_cpu.json
     python benchmarks/attention.py --backends eager lean sdpa --dropout 0.1 --lengths 512 \\
         --encodings none t5 shaw m4 m4m
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-From q, k, v to the gradients of q, k, v and of the encoding's parameters, float32. Everything
-takes its step in turn, round after round, in one process; the ratio to attention without
-positions and dropout (two matmuls and a softmax) is taken within a round. What layers share is
-computed anew in every step here; in a model once per forward pass. Seconds are CPU time with
-one thread, so that a busy machine counts for less. Linux only (peak memory from /proc).
+From q, k, v and the gradient of the output to the gradients of q, k, v and of the encoding's parameters,
+float32. Each allocator (machine.py) has one process, in which everything takes its step in turn, round after
+round, in another order each time; a ratio is taken within a round. `sdpa` is torch's scaled_dot_product_attention
+without positions, `plain` are two matrix products and a softmax; both have the same dropout as the encodings.
+What layers share is computed anew in every step here; in a model once per forward pass. Seconds are CPU time with
+one thread, so that a busy machine counts for less.
 
-The other rows without an encoding: `sdpa` is torch's fused attention without positions,
-`sdpa + mask` the same with a mask [1, H, T, S] that is learned, `naive` is Shaw's term written
-with one [T, S, D] tensor, `fairseq` is stock MultiheadAttention between its input and output
-projections, which count.
+The limit of a row is what its exact matrix products take at the speed of one large product in the same run, over
+the time of `sdpa`. Memory is the peak above inputs, output and gradients, in a process that returns all freed memory
+to the system. Linux with glibc only.
+
+The other rows without an encoding: `sdpa + mask` is `sdpa` with a mask [1, H, T, S] that is learned, `naive` is
+Shaw's term written with one [T, S, D] tensor, `flex` is torch's FlexAttention with the bias of t5_nob.
 """
 
 import argparse
 import json
 import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention
-from machine import in_turns, machine, peak_memory
+from machine import LargeProduct, Processes, add_allocators, clock_of, machine
+from torch.nn.attention.flex_attention import flex_attention
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for
 from fairseq_relpos.positions import Positions
 
-PLAIN = "none (plain)"
+#: attention without positions, with which everything is compared
+SDPA, PLAIN = ("sdpa", "-"), ("plain", "-")
+PRODUCT = "one large product"
 
 #: bytes of the naive form's tensor, of which it needs several
 MOST = 2**31
+
+#: matrix products [T, D] x [D, S] of attention, forward and backward, if backward computes the logits again: q k
+#: and P v; q k, dP, dv, dq, dk
+CONTENT = 7
+#: of a table that meets queries, or keys: its logits; these again, and the gradients of both factors
+TABLE = 4
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS))
-    parser.add_argument("--backends", nargs="+", default=["eager"])
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 256, 512], metavar="T")
+    parser.add_argument("--backends", nargs="+", default=["auto"])
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], metavar="T")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
+    add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1], help="several are compared with the first")
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    rows = [row for length in args.lengths for row in measure(length, args)]
+    missing = Flex.missing()
+    with Processes(args.allocators) as processes:
+        rows = [
+            row
+            for length in args.lengths
+            for dropout in args.dropout
+            for row in measure(processes, length, dropout, args)
+        ]
     print(
-        f"B={args.batch}, H={args.heads}, d={args.head_dim}, dropout {args.dropout}, "
-        f"{args.threads} thread(s): times plain attention, and its peak memory"
+        f"B={args.batch}, H={args.heads}, d={args.head_dim}: times sdpa without positions, times plain attention, "
+        "the limit of the products, MiB above inputs and outputs"
     )
     for row in rows:
-        print(f"T={row['length']:<5} {row['encoding']:16} {row['backend']:8} {row['ratio']:6.2f} {row['memory']:6.2f}")
+        limit = f"{row['limit']:6.2f}" if row["limit"] else "     -"
+        print(
+            f"{row['allocator']:8}T={row['length']:<5} dropout {row['dropout']:<4} {row['threads']} thread(s) "
+            f"{row['encoding']:16} {row['backend']:8} {row['ratio']:6.2f} {row['plain_ratio']:6.2f} {limit} "
+            f"{row['scratch_mib']:7.1f}"
+        )
+    print(missing)
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
-        result = {"benchmark": "attention", "machine": machine(), "settings": settings, "rows": rows}
+        result = {
+            "benchmark": "attention",
+            "machine": machine(),
+            "settings": settings,
+            "missing": missing,
+            "rows": rows,
+        }
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def measure(length, args):
+def measure(processes, length, dropout, args):
+    steps = steps_of(length, dropout, args)
+    pair = 2 * args.batch * args.heads * length * length * args.head_dim
+    work = {key: step.products * pair for key, step in steps.items() if key[0] != PRODUCT}
+    outside = {key: step.outside() for key, step in steps.items() if key[0] != PRODUCT}
+    del steps
+    what = f"T={length}, dropout {dropout}"
+    seconds = processes.in_turns(steps_of, (length, dropout, args), args.rounds, desc=what)
+    memory = processes.memory(steps_of, (length, dropout, args))
+    for allocator, times in seconds.items():
+        for key in work:
+            name, backend, threads = key
+            mine, sdpa, plain, first = (
+                times[x] for x in (key, (*SDPA, threads), (*PLAIN, threads), (name, backend, args.threads[0]))
+            )
+            speed = LargeProduct.flops() / min(times[PRODUCT, "-", threads])
+            yield {
+                "allocator": allocator,
+                "length": length,
+                "dropout": dropout,
+                "threads": threads,
+                "encoding": name,
+                "backend": backend,
+                "seconds": statistics.median(mine),
+                "ratio": ratio(mine, sdpa),
+                "plain_ratio": ratio(mine, plain),
+                "speedup": ratio(first, mine),
+                "limit": work[key] / speed / statistics.median(sdpa),
+                "gflops": speed / 1e9,
+                "scratch_mib": max(0, memory[key] - outside[key]) / 2**20,
+            }
+
+
+def ratio(mine, theirs):
+    return statistics.median(x / y for x, y in zip(mine, theirs))
+
+
+def steps_of(length, dropout, args):
+    """{(name, backend, threads): step}"""
     dims = Dims(args.heads * args.head_dim, args.heads, length)
-    steps = {
-        (PLAIN, "-"): plain,
-        ("sdpa", "-"): Fused(args.dropout),
-        ("sdpa + mask", "-"): Fused(args.dropout, torch.zeros(1, args.heads, length, length)),
-        ("fairseq", "-"): Stock(dims, args.dropout),
+    forms = {
+        PLAIN: Plain(dropout),
+        SDPA: Fused(dropout),
+        ("sdpa + mask", "-"): Fused(dropout, torch.zeros(1, args.heads, length, length)),
     }
     if 4 * length * length * args.head_dim < MOST:
-        steps["naive [T,S,D]", "-"] = Naive(dims)
-    else:
-        print(f"T={length}: no naive row, whose one tensor would be {4e-9 * length * length * args.head_dim:.0f} GB")
+        forms["naive [T,S,D]", "-"] = Naive(dims, dropout)
+    if not dropout and Flex(dims).serves():
+        forms["flex", "-"] = Flex(dims)
     for name in args.encodings:
         for backend in args.backends:
-            step = OneEncoding(name, dims, backend, args.dropout)
-            if step.served():
-                steps[name, backend] = step
-    seconds = in_turns(steps, args.rounds, lambda step: timed(step, dims, length, args), desc=f"T={length}")
-    memory = {key: peak_memory(timed, step, dims, length, args) for key, step in steps.items()}
-    baseline = PLAIN, "-"
-    for name, backend in steps:
-        mine = seconds[name, backend]
-        ratios = [x / y for x, y in zip(mine, seconds[baseline])]
-        peak = memory[name, backend]
-        yield {
-            "length": length,
-            "encoding": name,
-            "backend": backend,
-            "seconds": statistics.median(mine),
-            "ratio": statistics.median(ratios),
-            "peak_mib": peak / 2**20,
-            "memory": peak / memory[baseline],
-        }
+            form = OneEncoding(name, dims, backend, dropout)
+            if form.serves():
+                forms[name, backend] = form
+    clock = clock_of(max(args.threads))
+    steps = {
+        (*key, threads): Step(form, threads, clock, dims, args)
+        for threads in args.threads
+        for key, form in forms.items()
+    }
+    steps |= {(PRODUCT, "-", threads): LargeProduct(clock, threads=threads) for threads in args.threads}
+    return steps
 
 
-def timed(step, dims, length, args):
-    q, k, v = (torch.randn(args.batch, dims.num_heads, length, dims.head_dim, requires_grad=True) for _ in range(3))
-    clock = time.process_time if args.threads == 1 else time.perf_counter
-    start = clock()
-    step(q, k, v).sum().backward()
-    return clock() - start
+class Step:
+    """Forward and backward; returns its seconds."""
+
+    def __init__(self, form, threads, clock, dims, args):
+        self.form, self.threads, self.clock = form, threads, clock
+        self.shape = args.batch, dims.num_heads, dims.max_len, dims.head_dim
+        self.products = form.products()
+
+    def __call__(self):
+        torch.set_num_threads(self.threads)
+        q, k, v = (torch.randn(self.shape, requires_grad=True) for _ in range(3))
+        grad = torch.randn(self.shape)
+        for parameter in self.form.parameters():
+            parameter.grad = None
+        start = self.clock()
+        self.form(q, k, v).backward(grad)
+        return self.clock() - start
+
+    def outside(self):
+        """Bytes of q, k, v, the output and the gradients of these four, and of those of the parameters."""
+        return 4 * (8 * torch.Size(self.shape).numel() + sum(x.numel() for x in self.form.parameters()))
 
 
-def plain(q, k, v):
-    return ((q * q.size(-1) ** -0.5) @ k.mT).softmax(-1) @ v
+class Form:
+    """A way to compute attention."""
+
+    def parameters(self):
+        return []
+
+    def products(self):
+        return CONTENT
 
 
-class Naive:
-    def __init__(self, dims):
+class Plain(Form):
+    def __init__(self, dropout):
+        self.dropout = dropout
+
+    def __call__(self, q, k, v):
+        return F.dropout(((q * q.size(-1) ** -0.5) @ k.mT).softmax(-1), self.dropout) @ v
+
+
+class Naive(Form):
+    def __init__(self, dims, dropout):
         self.table = torch.randn(2 * dims.max_len - 1, dims.head_dim, requires_grad=True)
+        self.dropout = dropout
 
     def __call__(self, q, k, v):
         offset_TS = Positions.of(q.size(2), k.size(2)).offset_TS()
         a_TSD = self.table[offset_TS + q.size(2) - 1]
         q = q * q.size(-1) ** -0.5
         logits = q @ k.mT + torch.einsum("bhtd,tsd->bhts", q, a_TSD)
-        return logits.softmax(-1) @ v
+        return F.dropout(logits.softmax(-1), self.dropout) @ v
+
+    def parameters(self):
+        return [self.table]
+
+    def products(self):
+        return CONTENT + TABLE
 
 
-class Fused:
+class Fused(Form):
     def __init__(self, dropout, bias=None):
         self.dropout, self.bias = dropout, bias
         if bias is not None:
@@ -135,33 +230,68 @@ class Fused:
     def __call__(self, q, k, v):
         return F.scaled_dot_product_attention(q, k, v, self.bias, self.dropout)
 
+    def parameters(self):
+        return [] if self.bias is None else [self.bias]
 
-class Stock:
-    """fairseq's own, on the values as its input [T, B, E]."""
 
-    def __init__(self, dims, dropout):
-        self.attention = MultiheadAttention(dims.embed_dim, dims.num_heads, dropout=dropout, self_attention=True)
+class Flex(Form):
+    def __init__(self, dims):
+        self.table = torch.randn(dims.num_heads, 2 * dims.max_len - 1, requires_grad=True)
 
     def __call__(self, q, k, v):
-        x = v.permute(2, 0, 1, 3).flatten(2)
-        return self.attention(x, x, x, need_weights=False)[0]
+        return flex_attention(q, k, v, lambda e, b, h, i, j: e + self.table[h, j - i + q.size(2) - 1])
+
+    def parameters(self):
+        return [self.table]
+
+    def serves(self):
+        return not self.missing()
+
+    @classmethod
+    def missing(cls):
+        """Why torch's FlexAttention has no row, in one line."""
+        q, k, v = (torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3))
+        try:
+            cls(Dims(16, 2, 4))(q, k, v).sum().backward()
+        except NotImplementedError as error:
+            return f"No row for FlexAttention, of which torch {torch.__version__} says: {error}"
+        return ""
 
 
-class OneEncoding:
+class OneEncoding(Form):
     def __init__(self, name, dims, backend, dropout):
         dims = replace(dims, causal=name not in names_for(causal=False))
         self.encoding, self.backend, self.dropout = build(name, dims), select(backend), dropout
         self.dims, self.name = dims, backend
 
-    def served(self):
+    def serves(self):
         """Whether the backend takes this encoding at all."""
-        q = torch.zeros(1, self.dims.num_heads, 2, self.dims.head_dim)
-        terms = self.encoding.terms(q, q, Positions.of(2, 2))
-        return self.name == "auto" or BACKENDS[self.name]().refuses(terms, False) is None
+        return self.name == "auto" or BACKENDS[self.name]().refuses(self.terms(2), False) is None
+
+    def terms(self, length):
+        q = torch.zeros(1, self.dims.num_heads, length, self.dims.head_dim)
+        return self.encoding.terms(q, q, Positions.of(length, length))
+
+    def products(self):
+        """A table of few different rows needs fewer of them. A gate is no matrix product."""
+        length = self.dims.max_len
+        terms = self.terms(length)
+        if terms.gate is not None:
+            return 0
+        total = CONTENT
+        for table, rows in ((terms.A, terms.rows), (terms.C, terms.C_rows or terms.rows)):
+            if table is not None:
+                offsets = torch.arange(1 - length, length)
+                used = offsets.numel() if rows is None else rows(offsets).unique().numel()
+                total += TABLE * min(1, used / length)
+        return total
 
     def __call__(self, q, k, v):
         terms = self.encoding.terms(q, k, Positions.of(q.size(2), k.size(2)))
         return self.backend(terms, v, Mask(), self.dropout, False)[0]
+
+    def parameters(self):
+        return list(self.encoding.parameters())
 
 
 if __name__ == "__main__":

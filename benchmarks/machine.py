@@ -1,8 +1,16 @@
 """What a result was measured on, how long steps take beside one another, and how much memory one needs."""
 
+import logging
 import os
 import platform
+import random
+import resource
 import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import fairseq
@@ -10,6 +18,18 @@ import torch
 from tqdm import tqdm
 
 import fairseq_relpos
+
+ROOT = Path(__file__).resolve().parents[1]
+#: as glibc is, or with the settings of the recipes
+ALLOCATORS = ("tuned", "default")
+TUNED = dict(
+    line.split("=")
+    for line in (ROOT / "examples/common/allocator.env").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+#: memory of 16 KB and more comes from the system and goes back to it, so that the system can count it
+COUNTED = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_TOP_PAD_": "0"}
+SETTINGS = {"tuned": TUNED, "default": {}, "counted": COUNTED}
 
 
 def machine():
@@ -28,26 +48,169 @@ def machine():
     }
 
 
+def add_allocators(parser):
+    parser.add_argument(
+        "--allocators",
+        nargs="+",
+        choices=ALLOCATORS,
+        default=list(ALLOCATORS),
+        help=f"of glibc: as it is, or tuned, with {' '.join(f'{name}={value}' for name, value in TUNED.items())}",
+    )
+
+
+class Processes:
+    """A process for each allocator, in which steps take their turns; and one that counts memory. glibc reads its
+    settings when a process starts, so a new program is started for each, whatever the environment says of them."""
+
+    def __init__(self, allocators):
+        for name in allocators:
+            print(f"allocator {name}: {' '.join(f'{k}={v}' for k, v in SETTINGS[name].items()) or 'as glibc is'}")
+        self.pools = {name: started(name) for name in allocators}
+        self.counting = started("counted")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pool in (*self.pools.values(), self.counting):
+            pool.shutdown(cancel_futures=True)
+
+    def in_turns(self, make_steps, args, rounds, desc=None):
+        """{allocator: {name: its seconds in each round}}. make_steps(*args) returns {name: step}, and is called in each
+        process; a step returns its seconds. In a round every process has its turn, and in it every step: what slows the
+        machine down slows them all down. The order is another one in each round. One round before these warms up."""
+        names = {name: pool.submit(prepare, make_steps, args).result() for name, pool in self.pools.items()}
+        seconds = {name: {key: [] for key in keys} for name, keys in names.items()}
+        orders = random.Random(1)
+        for number in tqdm(range(rounds + 1), desc=desc, unit="round"):
+            for name in shuffled(self.pools, orders):
+                order = shuffled(names[name], orders)
+                for key, elapsed in zip(order, self.pools[name].submit(one_round, order).result()):
+                    if number:
+                        seconds[name][key].append(elapsed)
+        for pool in self.pools.values():
+            pool.submit(forget).result()
+        return seconds
+
+    def memory(self, make_steps, args, peak=None):
+        """{name: peak(step)}, by default the bytes that a step needs at most beyond what was there before, its outputs
+        included. The process returns what it frees to the system, so memory of earlier steps does not hide any."""
+        self.counting.submit(prepare, make_steps, args).result()
+        found = self.counting.submit(peaks, peak or peak_memory).result()
+        self.counting.submit(forget).result()
+        return found
+
+
+def started(allocator):
+    """A pool of one new process with this allocator."""
+    before = dict(os.environ)
+    for name in TUNED:
+        os.environ.pop(name, None)
+    os.environ.update(SETTINGS[allocator])
+    try:
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        pool.submit(begin, allocator).result()
+    except OSError as error:
+        pool.shutdown()
+        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return pool
+
+
+def begin(allocator):
+    """Ends the benchmark where the settings do nothing: with another C library, or glibc before 2.35."""
+    logging.disable(logging.INFO)
+    fewest = min(faults_of_a_tensor() for _ in range(20))  # the first ones take their memory from the system
+    if allocator == "tuned" and fewest > 1000:
+        raise OSError(f"64 MB cost {fewest} page faults with the tuned allocator, which needs glibc 2.35 or newer")
+
+
+def faults_of_a_tensor():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+#: the steps of this process
+steps = {}
+
+
+def prepare(make_steps, args):
+    steps.update(make_steps(*args))
+    return list(steps)
+
+
+def one_round(order):
+    return [steps[name]() for name in order]
+
+
+def peaks(peak):
+    return {name: peak(step) for name, step in steps.items()}
+
+
+def forget():
+    steps.clear()
+
+
+def shuffled(names, orders):
+    return orders.sample(list(names), len(names))
+
+
+class LargeProduct:
+    """A step that is one large matrix product: its speed is the most that this machine reaches."""
+
+    #: rows and columns
+    SIZES = {"cpu": 2048, "cuda": 8192}
+
+    def __init__(self, clock, device="cpu", dtype=torch.float32, threads=1):
+        size = self.SIZES[device]
+        self.a, self.b = torch.randn(2, size, size, device=device, dtype=dtype)
+        self.clock, self.threads = clock, threads
+
+    @classmethod
+    def flops(cls, device="cpu"):
+        return 2 * cls.SIZES[device] ** 3
+
+    def __call__(self):
+        torch.set_num_threads(self.threads)
+        start = self.clock()
+        self.a @ self.b
+        return self.clock() - start
+
+
+def clock_of(threads):
+    """CPU time with one thread, so that a busy machine counts for less."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
 def in_turns(steps, rounds, seconds_of, desc=None):
     """{name: its seconds in each round}. In a round every step has its turn, so that what slows the
-    machine down slows them all down; one round before these warms up."""
+    machine down slows them all down, in another order each time; one round before these warms up."""
     seconds = {name: [] for name in steps}
+    orders = random.Random(1)
     for number in tqdm(range(rounds + 1), desc=desc, unit="round"):
-        for name, step in steps.items():
-            elapsed = seconds_of(step)
+        for name in shuffled(steps, orders):
+            elapsed = seconds_of(steps[name])
             if number:
                 seconds[name].append(elapsed)
     return seconds
 
 
-def peak_memory(step, *args):
-    """Bytes that step(*args) needs beyond what was there before, in a process of its own."""
+def peak_memory(step):
+    """Bytes that step() needs beyond what was there before, in a process of its own. A first step loads code and makes
+    what is kept; its thread ends with the scratch memory that is kept for a thread."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
+        first = threading.Thread(target=step)
+        first.start()
+        first.join()
+        LargeProduct(time.perf_counter)()  # BLAS keeps buffers for each thread, which are no step's
         before = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # start a new peak
-        step(*args)
+        step()
         os.write(write_end, str(status("VmHWM") - before).encode())
         os._exit(0)
     os.close(write_end)

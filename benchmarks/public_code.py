@@ -5,10 +5,10 @@
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 From x [B, T, E] through the projections of q, k, v and the output to the gradients of x and of all
-parameters, float32, each module as its package makes it in training. Everything takes its turn, round
-after round, in one process; the ratio to stock fairseq's attention without positions is taken within
-a round. Seconds are CPU time with one thread, so that a busy machine counts for less. Linux only (peak
-memory from /proc).
+parameters, float32, each module as its package makes it in training. Each allocator (machine.py) has one process,
+in which everything takes its turn, round after round, in another order each time; the ratio to stock fairseq's
+attention without positions and with the same dropout is taken within a round. Seconds are CPU time with one thread,
+so that a busy machine counts for less. Linux with glibc only.
 
 Of Hugging Face's modules, `transformers: deberta_v2` has no output projection of its own and gets one here, and
 `transformers: wav2vec2_conformer` is Transformer-XL's attention.
@@ -19,12 +19,11 @@ import importlib.metadata
 import json
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import torch
 from fairseq.modules import MultiheadAttention
-from machine import in_turns, machine, peak_memory
+from machine import Processes, add_allocators, clock_of, machine
 from torch import nn
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -57,16 +56,25 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
+    add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    rows = [row for length in args.lengths for row in measure(length, args)]
+    with Processes(args.allocators) as processes:
+        rows = [
+            row
+            for length in args.lengths
+            for dropout in args.dropout
+            for row in measure(processes, length, dropout, args)
+        ]
     for row in rows:
-        print("T={length:<5} {encoding:40} {ratio:6.2f} x time {memory:6.2f} x memory".format(**row))
+        print(
+            "{allocator:8} T={length:<5} dropout {dropout:<4} {encoding:40} {ratio:6.2f} x time "
+            "{memory:6.2f} x memory".format(**row)
+        )
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json"}
         versions = {name: importlib.metadata.version(name) for name in ("transformers", "x-transformers")}
@@ -74,32 +82,46 @@ def main():
         args.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def measure(length, args):
+def measure(processes, length, dropout, args):
+    given = modules_of, (length, dropout, args)
+    seconds = processes.in_turns(*given, args.rounds, desc=f"T={length}, dropout {dropout}")
+    memory = processes.memory(*given)
+    for allocator, times in seconds.items():
+        for name, mine in times.items():
+            yield {
+                "allocator": allocator,
+                "length": length,
+                "dropout": dropout,
+                "encoding": name,
+                "seconds": statistics.median(mine),
+                "ratio": statistics.median(x / y for x, y in zip(mine, times[STOCK])),
+                "peak_mib": memory[name] / 2**20,
+                "memory": memory[name] / memory[STOCK],
+            }
+
+
+def modules_of(length, dropout, args):
+    """{name: step}"""
+    torch.set_num_threads(args.threads)
     dims = Dims(args.heads * args.head_dim, args.heads, length)
-    modules = {STOCK: Stock(dims, args.dropout)}
-    modules.update((f"fairseq_relpos: {name}", Ours(name, dims, args.dropout)) for name in args.encodings)
-    modules.update(public_modules(dims, args.dropout))
+    modules = {STOCK: Stock(dims, dropout)}
+    modules.update((f"fairseq_relpos: {name}", Ours(name, dims, dropout)) for name in args.encodings)
+    modules.update(public_modules(dims, dropout))
     x_BTE = torch.randn(args.batch, length, dims.embed_dim)
-    clock = time.process_time if args.threads == 1 else time.perf_counter
+    return {name: Step(module, x_BTE, clock_of(args.threads)) for name, module in modules.items()}
 
-    def seconds(module):
-        x = x_BTE.clone().requires_grad_()
-        start = clock()
-        module(x).sum().backward()
-        return clock() - start
 
-    taken = in_turns(modules, args.rounds, seconds, desc=f"T={length}")
-    memory = {name: peak_memory(seconds, module) for name, module in modules.items()}
-    for name in modules:
-        ratios = [x / y for x, y in zip(taken[name], taken[STOCK])]
-        yield {
-            "length": length,
-            "encoding": name,
-            "seconds": statistics.median(taken[name]),
-            "ratio": statistics.median(ratios),
-            "peak_mib": memory[name] / 2**20,
-            "memory": memory[name] / memory[STOCK],
-        }
+class Step:
+    """Forward and backward; returns its seconds."""
+
+    def __init__(self, module, x_BTE, clock):
+        self.module, self.x_BTE, self.clock = module, x_BTE, clock
+
+    def __call__(self):
+        x = self.x_BTE.clone().requires_grad_()
+        start = self.clock()
+        self.module(x).sum().backward()
+        return self.clock() - start
 
 
 class Stock(nn.Module):

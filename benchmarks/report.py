@@ -1,23 +1,28 @@
-"""Write benchmarks/RESULTS.md from the JSON files in benchmarks/results/.
+"""Write benchmarks/RESULTS.md from the JSON files in benchmarks/results/, and what README.md and docs/performance.md
+say of them between their marks.
 
-python benchmarks/report.py
+    python benchmarks/report.py            # writes
+    python benchmarks/report.py --check    # only says whether the pages are up to date
 """
 
 import json
+import logging
 import shlex
+import sys
 from pathlib import Path
 
 from fairseq_tests import table as fairseq_tests_table
+from goals import goals_table, overview
 
 from fairseq_relpos.reports import figures
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 #: lengths from which on a picture says more than the table
 PLOTTED = 4
-#: attention without positions as two products and a softmax, with which all is compared
-PLAIN = "none (plain)"
-#: beside it, what a picture has lines for; the table has every row
-DRAWN = ("naive [T,S,D]", "m4m", "m4", "tupe_r", "shaw", "t5")
+#: what a picture has lines for; the table has every row
+DRAWN = ("naive [T,S,D]", "plain", "m4m", "m4", "tupe_r", "shaw", "t5")
 
 
 def section(path):
@@ -26,8 +31,10 @@ def section(path):
     note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
-    if len(result["settings"].get("lengths", [])) >= PLOTTED:
-        table += ["", f"![time and memory against T]({plot(path.stem, result['rows']).name})"]
+    if has_picture(result):
+        table += ["", f"![time and memory against T]({path.stem}.png)"]
+    if result.get("missing"):
+        table += ["", result["missing"]]
     return "\n".join(
         [
             f"## {path.stem}",
@@ -45,40 +52,49 @@ def section(path):
     )
 
 
-def plot(stem, rows):
-    """Time and peak memory against T as a picture, a row of panels for each backend: lines for the
-    encodings in DRAWN alone, so that they can be told apart."""
-    plain, *_ = by_line(rows, [PLAIN])
-    # in each process memory has a floor, of which the cheapest row shows the height
-    floor = min(row["peak_mib"] for row in rows)
-    backends = list(dict.fromkeys(row["backend"] for row in rows if row["backend"] != "-"))
-    figure, panels = figures.new_figure(columns=2, rows=len(backends), width=5)
-    for backend, time, memory in zip(backends, panels[::2], panels[1::2]):
-        lines = by_line([row for row in rows if row["backend"] in (backend, "-")], DRAWN)
-        colours = figures.line_colours(len(lines))
-        for panel, value in ((time, lambda row: row["ratio"]), (memory, lambda row: row["peak_mib"] - floor)):
-            drawn = [
-                ("no positions", plain, "black"),
-                *((mine[0]["encoding"], mine, colour) for mine, colour in zip(lines, colours)),
-            ]
-            for _label, mine, colour in drawn:
-                panel.plot(
-                    [row["length"] for row in mine],
-                    [value(row) for row in mine],
-                    color=colour,
-                    marker="o",
-                    markersize=4,
-                    linestyle="--" if mine is plain else "-",
-                )
-            panel.set(xscale="log", xlabel="T (tokens)", ylim=(0, None))
-            panel.set_xticks(sorted({row["length"] for row in rows}))
-            panel.xaxis.set_major_formatter("{x:.0f}")
-            panel.minorticks_off()
-            panel.grid(alpha=0.3)
-            name_at_the_end(panel, [(label, value(mine[-1]), colour) for label, mine, colour in drawn])
-        time.set_title(f"time, backend {backend}: times attention without positions")
-        memory.set_title(f"peak memory above the smallest, {floor:.0f} MiB (MiB)")
-    return figures.save(figure, HERE / f"{stem}.png")
+def has_picture(result):
+    return len(result["settings"].get("lengths", [])) >= PLOTTED
+
+
+def plot(path):
+    """Time with each allocator, and memory, against T as a picture, without dropout: lines for the encodings in DRAWN
+    alone, so that they can be told apart."""
+    result = json.loads(path.read_text())
+    rows = [row for row in result["rows"] if row["dropout"] == 0]
+    allocators = result["settings"]["allocators"]
+    panels = [
+        (f"{name} allocator: times SDPA without positions", "ratio", of(rows, allocator=name)) for name in allocators
+    ]
+    if all(row["scratch_mib"] is not None for row in rows):
+        title = "peak memory above inputs and outputs (MiB)"
+        panels.append((title, "scratch_mib", of(rows, allocator=allocators[0])))
+    figure, axes = figures.new_figure(columns=len(panels), width=5)
+    for axis, (title, key, shown) in zip(axes, panels):
+        lines = by_line(shown, DRAWN)
+        drawn = [("SDPA", of(shown, encoding="sdpa"), "black")]
+        drawn += [(line[0]["encoding"], line, colour) for line, colour in zip(lines, figures.line_colours(len(lines)))]
+        for label, line, colour in drawn:
+            axis.plot(
+                [row["length"] for row in line],
+                [row[key] for row in line],
+                color=colour,
+                marker="o",
+                markersize=4,
+                linestyle="--" if label == "SDPA" else "-",
+            )
+        axis.set(xscale="log", xlabel="T (tokens)", ylim=(0, None), title=title)
+        if key == "scratch_mib":
+            axis.set_yscale("symlog", linthresh=1)
+        axis.set_xticks(sorted({row["length"] for row in rows}))
+        axis.xaxis.set_major_formatter("{x:.0f}")
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+        name_at_the_end(axis, [(label, line[-1][key], colour) for label, line, colour in drawn])
+    return figures.save(figure, HERE / f"{path.stem}.png")
+
+
+def of(rows, **wanted):
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def by_line(rows, encodings):
@@ -89,9 +105,9 @@ def by_line(rows, encodings):
 
 def name_at_the_end(panel, ends):
     """A label for each (name, last value, colour) to the right of its line, none above another."""
-    bottom, top = panel.get_ylim()
     ends = sorted(ends, key=lambda end: end[1])
-    heights = [(value - bottom) / (top - bottom) for _, value, _ in ends]
+    to_height = panel.transScale + panel.transLimits
+    heights = [to_height.transform((1, value))[1] for _, value, _ in ends]
     for _ in range(100):  # neighbours that are too close move apart, by half of what is lacking each
         for upper in range(1, len(heights)):
             lacking = max(0, 0.065 - heights[upper] + heights[upper - 1])
@@ -109,22 +125,24 @@ def train_step(settings, rows):
     pads = f", {settings['padding']:.0%} of them pads" if settings.get("padding") else ""
     title = (
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
-        f"{settings['batch']} x {settings['length']} tokens{pads}, dropout {settings['dropout']}, "
+        f"{settings['batch']} x {settings['length']} tokens{pads}, "
         f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
-        f"{with_flags}. MFU: of {peak}."
+        f"{with_flags} and with the same dropout. Times tuned: the step's time over that with the tuned allocator. "
+        f"MFU: of {peak}."
     )
     table = [
-        "| architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio | memory, times stock |",
-        "|---|---:|---:|---:|---:|---|---:|",
+        "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio "
+        "| times tuned | memory, times stock |",
+        "|---|---:|---|---:|---:|---:|---:|---|---:|---:|",
     ]
     tokens = settings["batch"] * settings["length"]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        memory = f"{row['memory']:.2f}" if "memory" in row else ""
         table.append(
-            f"| {row['arch']} | {row['seconds']:.3f} | {tokens / row['seconds']:,.0f} | "
-            f"{row['mfu']:.2f} | {row['ratio']:.3f} | {quartiles} | {memory} |"
+            f"| {row['allocator']} | {row['dropout']} | {row['arch']} | {row['seconds']:.3f} "
+            f"| {tokens / row['seconds']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | {quartiles} "
+            f"| {number(row.get('times_tuned'))} | {number(row.get('memory'))} |"
         )
     return title, table
 
@@ -144,14 +162,47 @@ def decode(settings, rows):
 
 
 def attention(settings, rows):
-    backends = settings.get("backends") or [settings["backend"]]
+    threads = " and ".join(map(str, settings["threads"]))
     title = (
-        f"One attention, forward and backward, float32: B={settings['batch']}, "
-        f"H={settings['heads']}, d={settings['head_dim']}, dropout {settings.get('dropout', 0.0)}, "
-        f"backend {' '.join(backends)}, {settings['threads']} thread(s), {settings['rounds']} "
-        "rounds. Time and peak memory as multiples of attention without positions and dropout."
+        f"One attention, forward and backward, float32: B={settings['batch']}, H={settings['heads']}, "
+        f"d={settings['head_dim']}, backend {' '.join(settings['backends'])}, {threads} thread(s), "
+        f"{settings['rounds']} rounds. `sdpa` is torch's fused attention without positions, `plain` two products and a "
+        "softmax; both have the dropout of the table. Limit: the exact matrix products at this machine's peak, as a "
+        "multiple of `sdpa`. MiB: peak memory above inputs and outputs."
     )
-    return title, times_and_memory(rows, settings["lengths"], backends[0])
+    table = []
+    for length in settings["lengths"]:
+        for dropout in settings["dropout"]:
+            shown = of(rows, length=length, dropout=dropout)
+            peaks = ", ".join(
+                f"{row['gflops']:.0f} GFLOP/s ({row['allocator']} allocator, {row['threads']} thread(s))"
+                for row in of(shown, encoding="sdpa", backend="-")
+                if row["gflops"]
+            )
+            table += ["", f"T={length}, dropout {dropout}{f', one large product {peaks}' if peaks else ''}:", ""]
+            table += attention_table(shown, settings)
+    return title, table[1:]
+
+
+def attention_table(rows, settings):
+    allocators, several = settings["allocators"], len(settings["threads"]) > 1
+    heads = [f"times sdpa, {x}" for x in allocators] + [f"times plain, {x}" for x in allocators]
+    heads += ["limit", "MiB", *(["times as fast as with 1 thread"] if several else [])]
+    names = ["encoding", "backend", *(["threads"] if several else [])]
+    table = [f"| {' | '.join(names + heads)} |", "|" + "---|" * len(names) + "---:|" * len(heads)]
+    lines = {}
+    for row in rows:
+        lines.setdefault((row["encoding"], row["backend"], row["threads"]), []).append(row)
+    for (name, backend, threads), line in lines.items():
+        cells = [number(row["ratio"]) for row in line] + [number(row["plain_ratio"]) for row in line]
+        cells += [number(line[0]["limit"] or None), number(line[0]["scratch_mib"], 1)]
+        cells += [number(line[0]["speedup"])] if several else []
+        table.append(f"| {' | '.join([name, backend, *([str(threads)] if several else []), *cells])} |")
+    return table
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def times_and_memory(rows, lengths, default_backend="-"):
@@ -173,11 +224,16 @@ def times_and_memory(rows, lengths, default_backend="-"):
 def public_code(settings, rows):
     title = (
         f"A self-attention module with its projections, forward and backward, float32: "
-        f"B={settings['batch']}, H={settings['heads']}, d={settings['head_dim']}, dropout "
-        f"{settings['dropout']}, {settings['threads']} thread(s), {settings['rounds']} rounds. Time and "
-        "peak memory as multiples of stock fairseq's module, which has no positions."
+        f"B={settings['batch']}, H={settings['heads']}, d={settings['head_dim']}, "
+        f"{settings['threads']} thread(s), {settings['rounds']} rounds. Time and "
+        "peak memory as multiples of stock fairseq's module, which has no positions, and the same dropout."
     )
-    return title, times_and_memory(rows, settings["lengths"])
+    table = []
+    for allocator in settings["allocators"]:
+        for dropout in settings["dropout"]:
+            table += ["", f"{allocator} allocator, dropout {dropout}:", ""]
+            table += times_and_memory(of(rows, allocator=allocator, dropout=dropout), settings["lengths"])
+    return title, table[1:]
 
 
 def gpu(settings, rows):
@@ -361,15 +417,42 @@ def command(path, result):
     return f"{start}python {script} {' '.join(flags)} --json benchmarks/results/{path.name}"
 
 
-def main():
+def pages():
+    """{path: text} of everything that is written from the results, but for pictures."""
     parts = [
         "# Benchmarks\n\nWritten by `python benchmarks/report.py`. Seconds depend on the machine "
         "and on who shares it; the ratios are medians over rounds in which all architectures "
-        "took their step one after the other.\n"
+        "took their step one after the other. `python benchmarks/cpu.py` runs those of speed on a CPU: `attention_*`, "
+        "`train_step_*` of 2 layers and `public_code_*`.\n"
     ]
-    parts += [section(path) for path in sorted((HERE / "results").glob("*.json"))]
-    (HERE / "RESULTS.md").write_text("\n".join(parts), encoding="utf-8")
+    parts += [section(path) for path in sorted(RESULTS.glob("*.json"))]
+    readme, performance = HERE.parent / "README.md", HERE.parent / "docs/performance.md"
+    return {
+        HERE / "RESULTS.md": "\n".join(parts),
+        readme: between_marks(readme, overview(RESULTS)),
+        performance: between_marks(performance, goals_table(RESULTS)),
+    }
+
+
+def between_marks(path, text):
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+
+
+def main():
+    logging.disable(logging.INFO)
+    stale = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(HERE.parent)} is out of date: run python benchmarks/report.py")
+        return 1 if stale else 0
+    for path, text in stale.items():
+        path.write_text(text, encoding="utf-8")
+    for path in RESULTS.glob("*.json"):
+        if has_picture(json.loads(path.read_text())):
+            plot(path)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,10 +10,11 @@ architecture of the same size.
         --batch 32 --vocabulary 32768 --archs roberta_t5 roberta_tupe_r roberta_shaw roberta_m4 roberta_m3
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-All models are stepped in turn, round after round, in one process, so that a noisy machine
-slows all of them alike; the ratio of a round is taken within that round, and the median
-over rounds is printed. A step is forward, loss (of masked tokens, or of a translation whose
-sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time with one
+Each allocator (machine.py) has one process, in which all models are stepped in turn, round after round, in another
+order each time, so that a noisy machine slows all of them alike; the ratio of a round is taken within that round,
+and the median over rounds is printed. Stock has the same dropout. The processes take turns, too, and "times tuned"
+compares with the same step and the tuned allocator. A step is forward, loss (of masked tokens, or of a translation
+whose sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time (user and system) with one
 thread, so that a busy machine counts for less; with --device cuda they are those of the clock.
 Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
 MFU (model FLOPs utilisation) is the floating-point operations of the stock model's matrix products,
@@ -34,14 +35,13 @@ import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import in_turns, machine, peak_memory
+from machine import LargeProduct, Processes, add_allocators, clock_of, machine
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 
-#: rows and columns of the product that gives the peak where no --peak-tflops does
-LARGE = {"cpu": 2048, "cuda": 8192}
+PRODUCT = "one large product"
 
 
 def main():
@@ -55,7 +55,7 @@ def main():
     parser.add_argument("--length", type=int, default=512, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
     parser.add_argument("--vocabulary", type=int, default=8000)
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--torch-compile", action="store_true", help="with this flag of the plugin")
     parser.add_argument("--unpad", action="store_true", help="with this flag of the plugin")
@@ -69,13 +69,13 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
+    add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--json", type=Path, help="write the results here")
     args = parser.parse_args()
     args.ffn = args.ffn or 4 * args.dim
-    torch.set_num_threads(args.threads)
     if args.padding and not args.stock.startswith("roberta"):
         parser.error("--padding is for a masked LM; the sources of a translation have lengths of their own")
     if not 0 <= args.padding <= 0.5:
@@ -83,43 +83,67 @@ def main():
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU: leave out --device cuda")
 
-    kind = MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
-    steps = {arch: kind(arch, args) for arch in [args.stock, *args.archs]}
-    product = LargeProduct(args)
-    seconds = in_turns({**steps, product: product}, args.rounds, lambda step: step())
-    reached = product.flops / min(seconds.pop(product))
-    peak_flops = args.peak_tflops * 1e12 if args.peak_tflops else reached
-    peak = peak_memory_on_gpu if args.device == "cuda" else peak_memory
-    memory = {arch: peak(step) for arch, step in steps.items()}
     # two sentences on the CPU: a GPU may have no room left for attention as separate products
     few = argparse.Namespace(**{**vars(args), "batch": 2, "device": "cpu", "dtype": "float32"})
-    flops = kind(args.stock, few).flops() * args.batch / few.batch
-    report(seconds, memory, flops / peak_flops, args)
+    flops = kind_of(args)(args.stock, 0.0, few).flops() * args.batch / few.batch
+    with Processes(args.allocators) as processes:
+        rows = [row for dropout in args.dropout for row in measure(processes, dropout, flops, args)]
+    report(rows, args)
 
 
-class LargeProduct:
-    def __init__(self, args):
-        size = LARGE[args.device]
-        self.a, self.b = torch.randn(2, size, size, device=args.device, dtype=getattr(torch, args.dtype))
-        self.flops = 2 * size**3
-        self.clock = clock(args)
+def measure(processes, dropout, flops, args):
+    seconds = processes.in_turns(steps_of, (dropout, args), args.rounds, desc=f"dropout {dropout}")
+    on_gpu = args.device == "cuda"
+    memory = processes.memory(steps_of, (dropout, args), peak_memory_on_gpu if on_gpu else None)
+    for allocator, times in seconds.items():
+        reached = LargeProduct.flops(args.device) / min(times[PRODUCT])
+        ideal_seconds = flops / (args.peak_tflops * 1e12 if args.peak_tflops else reached)
+        for arch in (args.stock, *args.archs):
+            ratios = quotients(times[arch], times[args.stock])
+            step = statistics.median(times[arch])
+            yield {
+                "allocator": allocator,
+                "dropout": dropout,
+                "arch": arch,
+                "seconds": step,
+                "ratio": statistics.median(ratios),
+                "tokens_per_second": args.batch * args.length / step,
+                "mfu": ideal_seconds / step,
+                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+                "times_tuned": statistics.median(
+                    quotients(times[arch], seconds.get("tuned", seconds[allocator])[arch])
+                ),
+                "peak_mib": memory[arch] / 2**20,
+                "memory": memory[arch] / memory[args.stock],
+            }
 
-    def __call__(self):
-        start = self.clock()
-        self.a @ self.b
-        return self.clock() - start
+
+def quotients(mine, theirs):
+    return [x / y for x, y in zip(mine, theirs)]
+
+
+def kind_of(args):
+    return MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
+
+
+def steps_of(dropout, args):
+    """{architecture: step}"""
+    torch.set_num_threads(args.threads)
+    steps = {arch: kind_of(args)(arch, dropout, args) for arch in (args.stock, *args.archs)}
+    steps[PRODUCT] = LargeProduct(clock(args), args.device, getattr(torch, args.dtype), args.threads)
+    return steps
 
 
 class TrainingStep:
-    def __init__(self, arch, args):
+    def __init__(self, arch, dropout, args):
         self.symbols = Dictionary()
         for word in range(args.vocabulary - 5):
             self.symbols.add_symbol(str(word))
         self.symbols.add_symbol("<mask>")
         settings = Namespace(
             arch=arch,
-            dropout=args.dropout,
-            attention_dropout=args.dropout,
+            dropout=dropout,
+            attention_dropout=dropout,
             attention_backend=args.backend,
             torch_compile=args.torch_compile,
             unpad=args.unpad,
@@ -199,7 +223,7 @@ def clock(args):
     """Seconds, once the device has done what it was asked for."""
     if args.device == "cuda":
         return lambda: torch.cuda.synchronize() or time.perf_counter()
-    return time.process_time if args.threads == 1 else time.perf_counter
+    return clock_of(args.threads)
 
 
 def peak_memory_on_gpu(step):
@@ -209,38 +233,22 @@ def peak_memory_on_gpu(step):
     return torch.cuda.max_memory_allocated() - before
 
 
-def report(seconds, memory, ideal_seconds, args):
-    tokens = args.batch * args.length
-    stock = seconds[args.stock]
-    rows = []
-    for arch, times in seconds.items():
-        ratios = [mine / theirs for mine, theirs in zip(times, stock)]
-        rows.append(
-            {
-                "arch": arch,
-                "seconds": statistics.median(times),
-                "ratio": statistics.median(ratios),
-                "tokens_per_second": tokens / statistics.median(times),
-                "mfu": ideal_seconds / statistics.median(times),
-                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-                "peak_mib": memory[arch] / 2**20,
-                "memory": memory[arch] / memory[args.stock],
-            }
-        )
+def report(rows, args):
     pads = f", {args.padding:.0%} of them pads" if args.padding else ""
     print(
         f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-        f"tokens{pads}, dropout {args.dropout}, backend {args.backend}, {args.device}, {args.dtype}, "
-        f"{args.threads} thread(s)"
+        f"tokens{pads}, backend {args.backend}, {args.device}, {args.dtype}, {args.threads} thread(s)"
     )
-    print("| architecture | step (s) | tokens/s | MFU | times stock | quartiles | peak memory, times stock |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles | times tuned | "
+        "memory |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         print(
-            f"| {row['arch']} | {row['seconds']:.3f} | {row['tokens_per_second']:,.0f} | "
-            f"{row['mfu']:.2f} | {row['ratio']:.3f} | "
-            f"{between} | {row['memory']:.2f} |"
+            "| {allocator} | {dropout} | {arch} | {seconds:.3f} | {tokens_per_second:,.0f} | {mfu:.2f} | {ratio:.3f} | "
+            "{between} | {times_tuned:.2f} | {memory:.2f} |".format(between=between, **row)
         )
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None and v is not False}

@@ -46,9 +46,11 @@ logit before masking and softmax. Tables start as N(0, 0.02) unless said otherwi
 positions; `cope` in a causal stack of that size. *Cost* is what a layer does for one sentence
 beyond attention without positions, whose two products have 2 T S E multiplications and whose
 largest tensor is [B, H, T, S]; what is done once a pass is not repeated for each layer and
-sentence. *Measured* are time and peak memory of one attention, forward and backward, as multiples
-of the same without positions, for the lengths and the machine in
-[benchmarks](../benchmarks/RESULTS.md); what layers share counts in full there.
+sentence. *Measured* is one attention, forward and backward, without dropout, on the machine in
+[benchmarks](../benchmarks/RESULTS.md#attention_cpu): its time as a multiple of torch's
+`scaled_dot_product_attention` without positions, and its peak memory above inputs and outputs;
+what layers share counts in full there. [performance](performance.md#measured-on-a-cpu) explains
+the two allocators.
 [Figures](#figures) stand at the end. The names in the sources:
 """
 FIGURES = [
@@ -253,16 +255,24 @@ def options(name):
 
 def measurements():
     """Name -> time and memory at each length, from the benchmark's own file."""
-    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]
-    found = {}
-    for name in ENCODINGS:
-        mine = [row for row in rows if row["encoding"] == name]
-        time, memory, lengths = (
-            ", ".join(shape.format(row[key]) for row in mine)
-            for key, shape in (("ratio", "{:.2f}"), ("memory", "{:.2f}"), ("length", "{}"))
-        )
-        found[name] = f"time {time}; memory {memory}; at T = {lengths}" if mine else "not yet"
-    return found
+    result = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return {name: measured(name, result) or "not yet" for name in ENCODINGS}
+
+
+def measured(name, result):
+    parts = []
+    for allocator in result["settings"]["allocators"]:
+        rows = [
+            row for row in result["rows"] if (row["encoding"], row["allocator"], row["dropout"]) == (name, allocator, 0)
+        ]
+        if not rows:
+            return None
+        times = ", ".join(f"{row['ratio']:.2f}" for row in rows)
+        parts.append(f"time {times} with the {allocator} allocator")
+    if rows[0]["scratch_mib"] is not None:
+        parts.append(", ".join(f"{row['scratch_mib']:.1f}" for row in rows) + " MiB")
+    lengths = ", ".join(str(row["length"]) for row in rows)
+    return f"{'; '.join(parts)}; at T = {lengths}"
 
 
 def figures():

@@ -1,0 +1,63 @@
+"""All benchmarks of speed on a CPU, one after the other: about 25 minutes on a quiet machine.
+
+    pip install transformers x-transformers      # for the rows of other libraries
+    python benchmarks/cpu.py && python benchmarks/report.py
+
+Writes benchmarks/results/*.json, and stops at the first benchmark that fails. --rounds 1 tries them out; --only NAME...
+runs some of them. Everything else is said by the benchmarks themselves.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FEW = "t5 tupe_r shaw m4 m4m"
+STEP = "train_step.py --layers 2 --dim 512 --heads 8 --archs"
+MANY = " ".join(f"roberta_{name}" for name in "t5 at5 tupe_r m1 shaw transformer_xl m4 deberta m4m m3".split())
+SOME = "roberta_t5 roberta_tupe_r roberta_shaw roberta_m4"
+
+#: file in results/ -> command and rounds
+BENCHMARKS = {
+    "attention_cpu": ("attention.py --lengths 128 512", 4),
+    "attention_lengths_cpu": (f"attention.py --encodings {FEW} --lengths 128 512 1024 2048 --batch 2", 2),
+    "attention_long_cpu": ("attention.py --encodings t5 m4 --lengths 4096 --batch 1 --dropout 0", 2),
+    "attention_backends_cpu": (
+        f"attention.py --encodings {FEW} m3 --backends eager lean fused sdpa --lengths 512 --dropout 0 "
+        "--allocators tuned",
+        3,
+    ),
+    "attention_threads_cpu": (
+        f"attention.py --encodings {FEW} --lengths 512 --threads 1 2 --dropout 0 --allocators tuned",
+        5,
+    ),
+    "train_step_cpu_2x512_128": (f"{STEP} {MANY} --length 128 --batch 16", 4),
+    "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 7),
+    "train_step_cpu_2x512_2048": (f"{STEP} {SOME} --length 2048 --batch 1", 2),
+    "public_code_cpu": ("public_code.py --lengths 128 512", 4),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--rounds", type=int, help="of each of them (default: what BENCHMARKS says)")
+    parser.add_argument("--note", default="", help="what else ran on the machine")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the JSON files")
+    args = parser.parse_args()
+    for name in args.only:
+        command, rounds = BENCHMARKS[name]
+        script, *words = shlex.split(command)
+        words += ["--rounds", str(args.rounds or rounds), "--note", args.note, "--json", args.results / f"{name}.json"]
+        start = time.monotonic()
+        done = subprocess.run([sys.executable, HERE / script, *words])
+        if done.returncode:
+            sys.exit(f"cpu.py: error: {name} failed, see above")
+        print(f"{name}: {time.monotonic() - start:.0f} seconds", flush=True)
+
+
+if __name__ == "__main__":
+    main()

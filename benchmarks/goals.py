@@ -1,0 +1,227 @@
+"""What positions cost beside the goals: the tables of docs/performance.md and README.md, which report.py writes."""
+
+import json
+
+#: encodings, tokens, and the goal in times of SDPA without positions (one thread, tuned allocator, dropout 0)
+ATTENTION = [
+    (("t5", "at5", "fire"), 128, 1.1),
+    (("t5", "at5", "fire"), 512, 1.05),
+    (("tupe_a", "tupe_r"), 512, 1.15),
+    (("m1", "m2"), 512, 1.15),
+    (("alibi",), 512, None),
+    (("shaw", "lfhc"), 512, 1.55),
+    (("transformer_xl", "gcdf"), 512, 1.65),
+    (("m4",), 512, 2.4),
+    (("deberta",), 512, 2.6),
+    (("m4m",), 512, 2.4),
+    (("m3",), 512, 1.5),
+    (("t5",), 4096, 1.2),
+    (("m4",), 4096, 2.9),
+]
+#: architecture -> the goals in times of stock fairseq at T = 512, by dropout
+STEPS = {
+    "roberta_t5": {0.0: 0.99, 0.1: 0.93},
+    "roberta_tupe_r": {0.0: 1.02, 0.1: 0.95},
+    "roberta_shaw": {0.0: 1.09, 0.1: 0.98},
+    "roberta_m4": {0.0: 1.22, 0.1: 1.08},
+}
+#: that of every architecture at T = 128
+SHORT_STEP = 1.10
+STEP_LENGTHS = (128, 512, 2048)
+#: times as fast with two threads as with one; MB above inputs and outputs a thread
+TWO_THREADS, SCRATCH = 1.8, 5.0
+#: encoding -> the modules of other libraries beside ours
+OTHERS = {
+    "t5": ("transformers: t5, sdpa", "x-transformers: t5, flash"),
+    "alibi": ("x-transformers: alibi, flash",),
+    "transformer_xl": ("transformers: wav2vec2_conformer, sdpa",),
+    "deberta": ("transformers: deberta_v2",),
+}
+
+
+def goals_table(results):
+    """For docs/performance.md."""
+    return "\n\n".join(
+        [
+            attention(results),
+            further(results),
+            steps(results),
+            beside_others(results),
+            "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured.",
+        ]
+    )
+
+
+def overview(results):
+    """For README.md."""
+    lines = [
+        "| one attention, forward and backward, 8 x 512 tokens, one thread: times SDPA without positions "
+        "| tuned allocator | default | dropout 0.1, tuned | default |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for names, length, _ in ATTENTION:
+        if length == 512:
+            cells = (ratios(results, names, length, dropout, x) for dropout in (0.0, 0.1) for x in ("tuned", "default"))
+            lines.append(f"| {quoted(names)} | {' | '.join(map(between, cells))} |")
+    lines += [
+        "",
+        "| a training step, 2 layers x 512, 4 x 512 tokens: times stock fairseq | tuned allocator "
+        "| default | dropout 0.1, tuned | default |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for arch in STEPS:
+        cells = (step(results, arch, 512, dropout, x) for dropout in (0.0, 0.1) for x in ("tuned", "default"))
+        lines.append(f"| `{arch}` | {' | '.join(map(number, cells))} |")
+    return "\n".join(lines)
+
+
+def attention(results):
+    lines = [
+        "| times SDPA without positions | tokens | dropout 0, tuned allocator | default | goal (tuned) | limit "
+        "| times limit | dropout 0.1, tuned | default |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for names, length, goal in ATTENTION:
+        tuned, default = (ratios(results, names, length, 0.0, x) for x in ("tuned", "default"))
+        limits = values(results, names, length, 0.0, "tuned", "limit")
+        over = [mine / limit for mine, limit in zip(tuned, limits)] if all(limits) else []
+        cells = [
+            quoted(names),
+            f"{sentences(results, length)} x {length}",
+            between(tuned),
+            between(default),
+            verdict(max(tuned, default=None), goal),
+            between(limits if all(limits) else []),
+            between(over),
+            *(between(ratios(results, names, length, 0.1, x)) for x in ("tuned", "default")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def further(results):
+    """Threads and memory, in sentences."""
+    rows = rows_of(results, "attention_threads_cpu")
+    gains = {row["encoding"]: row["speedup"] for row in rows if row["threads"] == 2 and row["backend"] == "auto"}
+    scratch = [
+        row["scratch_mib"] * 2**20 / 1e6 / row["threads"]
+        for name in ("attention_cpu", "attention_threads_cpu", "attention_lengths_cpu", "attention_long_cpu")
+        for row in rows_of(results, name)
+        if row["scratch_mib"] is not None and row["encoding"] in {name for names, *_ in ATTENTION for name in names}
+    ]
+    faster = ", ".join(f"`{name}` {gain:.2f}" for name, gain in gains.items()) or "-"
+    least, most = min(gains.values(), default=None), max(scratch, default=None)
+    return (
+        f"With two threads, times as fast as with one: {faster} (goal: at least {verdict(least, TWO_THREADS, True)}). "
+        "Peak memory above inputs and outputs, MB a thread, the most of these encodings at any length: "
+        f"{number(most, 1)} (goal: below {verdict(most, SCRATCH)})."
+    )
+
+
+def steps(results):
+    archs = list(dict.fromkeys(row["arch"] for x in STEP_LENGTHS for row in rows_of(results, step_file(x))))
+    archs = [arch for arch in archs if arch != "roberta"] or list(STEPS)
+    lines = [
+        "| training step, times stock fairseq with the same dropout | tokens | dropout 0, tuned allocator | default "
+        "| goal (tuned) | dropout 0.1, tuned | default | goal (tuned) |",
+        "|---|---:|---:|---:|---|---:|---:|---|",
+    ]
+    for length in STEP_LENGTHS:
+        for arch in archs:
+            measured = {(p, x): step(results, arch, length, p, x) for p in (0.0, 0.1) for x in ("tuned", "default")}
+            if not any(measured.values()):
+                continue
+            cells = []
+            for dropout in (0.0, 0.1):
+                goals = {128: SHORT_STEP, 512: STEPS.get(arch, {}).get(dropout)}
+                tuned = measured[dropout, "tuned"]
+                cells += [number(tuned), number(measured[dropout, "default"]), verdict(tuned, goals.get(length))]
+            batch = settings(results, step_file(length))["batch"]
+            lines.append(f"| `{arch}` | {batch} x {length} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def beside_others(results):
+    lines = [
+        "| a module with its projections, 8 x 512 tokens, times stock fairseq's | dropout 0, tuned allocator | default "
+        "| dropout 0.1, tuned | default |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, others in OTHERS.items():
+        for module in (f"fairseq_relpos: {name}", *others):
+            cells = []
+            for dropout in (0.0, 0.1):
+                for allocator in ("tuned", "default"):
+                    wanted = {"encoding": module, "length": 512, "dropout": dropout, "allocator": allocator}
+                    cells.append(number(only(rows_of(results, "public_code_cpu"), "ratio", **wanted)))
+            lines.append(f"| {module} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def file_of(length):
+    return "attention_long_cpu" if length > 2048 else "attention_cpu"
+
+
+def sentences(results, length):
+    return settings(results, file_of(length)).get("batch", "-")
+
+
+def ratios(results, names, length, dropout, allocator):
+    return values(results, names, length, dropout, allocator, "ratio")
+
+
+def values(results, names, length, dropout, allocator, key):
+    """Of these encodings, as far as they were measured."""
+    rows = rows_of(results, file_of(length))
+    wanted = {"length": length, "dropout": dropout, "allocator": allocator, "backend": "auto", "threads": 1}
+    found = (only(rows, key, encoding=name, **wanted) for name in names)
+    return [value for value in found if value is not None]
+
+
+def step(results, arch, length, dropout, allocator):
+    return only(rows_of(results, step_file(length)), "ratio", arch=arch, dropout=dropout, allocator=allocator)
+
+
+def step_file(length):
+    return f"train_step_cpu_2x512_{length}"
+
+
+def only(rows, key, **wanted):
+    return next((row[key] for row in rows if all(row[name] == value for name, value in wanted.items())), None)
+
+
+def rows_of(results, name):
+    return read(results, name).get("rows", [])
+
+
+def settings(results, name):
+    return read(results, name).get("settings", {})
+
+
+def read(results, name):
+    path = results / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def verdict(value, goal, at_least=False):
+    if goal is None:
+        return "-"
+    if value is None:
+        return f"{goal:.2f}"
+    reached = value >= goal if at_least else value <= goal
+    return f"{goal:.2f}, {'reached' if reached else '**missed**'}"
+
+
+def quoted(names):
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def between(found):
+    if not found:
+        return "-"
+    low, high = number(min(found)), number(max(found))
+    return low if low == high else f"{low} to {high}"
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
