@@ -65,7 +65,9 @@ def environment(**more):
     folder = _started[0]
     path = more.pop("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     path = os.pathsep.join(filter(None, [path, str(HANDING_OVER)]))
-    return {**os.environ, "PRELOADED": f"{folder.name}/socket", "PYTHONPATH": path, **more}
+    # trainings of recipes with another allocator would each need a Python of their own
+    own = {"PRELOADED": f"{folder.name}/socket", "PYTHONPATH": path, "ALLOCATOR": "default"}
+    return {**os.environ, **own, **more}
 
 
 def stop():

@@ -6,6 +6,7 @@ NAME=artificial_tasks
 DATA=                      # TASK-seedN, generated when a run needs it; empty: data-bin/$NAME
 RUNS=                      # TASK/ENCODING-seedN; empty: runs/$NAME
 SEED=1                     # the data, the weights and the order of the data
+ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
 JOBS=1                     # runs side by side of compare.sh
 
 # --- training; the sizes of the model are the defaults of sequence_encoder_NAME ---

@@ -17,7 +17,7 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 
 # What the environment says of these names wins over all files of settings. Of others it says nothing.
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED JOBS WORKERS GPUS TOKENS_PER_UPDATE
-  UPDATE_FREQ MACHINE START_FROM LAUNCH"
+  UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
 
 # read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
 # nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
@@ -27,9 +27,9 @@ read_settings() {
   for _name in SETTINGS $FROM_ENVIRONMENT; do
     [ -n "${!_name:-}" ] || continue
     [ "$_name" = SETTINGS ] || _given+=("$_name=${!_name}")
-    case $_name in SEED | JOBS | COMPARED) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
+    case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
-  unset DATA_NAME EVALUATED # which not every recipe has
+  unset DATA_NAME EVALUATED ALLOCATOR # which not every recipe has
   . "$HERE/settings.sh"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -45,6 +45,8 @@ read_settings() {
   done
   DATA=${DATA:-data-bin/${DATA_NAME:-$NAME}}
   RUNS=${RUNS:-runs/$NAME}
+  export ALLOCATOR=${ALLOCATOR:-default} # for same_run.py
+  case $ALLOCATOR in tuned | default) ;; *) die "ALLOCATOR=$ALLOCATOR: give tuned or default" ;; esac
   [ "${LEARNING_RATES:-}" != none ] || LEARNING_RATES= # which the environment cannot say otherwise
 }
 

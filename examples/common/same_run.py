@@ -63,6 +63,14 @@ def settings_of(text):
     return [" ".join(f"'{word}'" for word in flag) for flag in flags[start + 1 :]]
 
 
+def environment():
+    """That of a training. It concerns speed alone, so it is no condition of a run."""
+    if os.environ.get("ALLOCATOR") != "tuned":
+        return None
+    lines = Path(__file__).with_name("allocator.env").read_text(encoding="utf-8").splitlines()
+    return {**dict(line.split("=") for line in lines if not line.startswith("#")), **os.environ}
+
+
 def read(*paths):
     """The first that there is."""
     return next((path.read_text(encoding="utf-8").strip("\n") for path in paths if path.exists()), None)
@@ -121,7 +129,7 @@ class SameRun:
         output = self.place / "output.txt"
         try:
             with open(output, "wb") as file:
-                code = stoppable(self.command, os.kill, stdout=file, stderr=subprocess.STDOUT)
+                code = stoppable(self.command, os.kill, stdout=file, stderr=subprocess.STDOUT, env=environment())
         except OSError as error:
             fail(f"{error.filename or self.command[0]}: {error.strerror}")
         lines = output.read_text(encoding="utf-8", errors="replace").splitlines()

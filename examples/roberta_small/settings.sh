@@ -7,6 +7,7 @@ NAME=roberta_small
 DATA=                      # prepare.sh writes it, training reads it; empty: data-bin/$NAME
 RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
 SEED=1                     # weights, order of the data, dropout and masks
+ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
 
 # --- text -> tokens ---
 VOCAB_SIZE=4000            # pieces; a larger one needs more updates before positions matter

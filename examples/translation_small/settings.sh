@@ -7,6 +7,7 @@ NAME=translation_small
 DATA=                      # prepare.sh writes it, training reads it; empty: data-bin/$NAME
 RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
 SEED=1                     # weights, order of the data and dropout
+ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
 SOURCE=en
 TARGET=de
 

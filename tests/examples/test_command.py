@@ -208,3 +208,17 @@ def test_the_environment_wins_over_files_for_the_names_of_the_list_alone(tmp_pat
     ]:
         done = values(settings)
         assert (done.returncode, done.stdout, done.stderr) == (1, "", f"bash: error: {message}\n")
+
+
+def test_the_small_recipes_tune_the_allocator_and_only_the_two_choices_are_accepted(tmp_path):
+    def chosen(recipe, **environment):
+        folder = ROOT / "examples"
+        script = f"HERE={folder}/{recipe}; . {folder}/common/recipe.sh; read_settings; echo $ALLOCATOR$ENVIRONMENT"
+        kept = {"SUPERVISED": "yes", "SETTINGS": "", "ALLOCATOR": "", **environment}
+        return shell(tmp_path, script, **kept)
+
+    assert chosen("roberta_small").stdout == "tuned\n"
+    assert chosen("roberta_small", ALLOCATOR="default").stdout == "default\n"
+    assert chosen("roberta_pretraining").stdout == "default\n"
+    message = "bash: error: ALLOCATOR=fast: give tuned or default\n"
+    assert chosen("roberta_small", ALLOCATOR="fast").stderr == message

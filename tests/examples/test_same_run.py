@@ -112,3 +112,19 @@ def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
     )
     assert (done.returncode, done.stderr) == (1, "run.sh: error: no-such-program: No such file or directory\n")
     assert not (tmp_path / "run" / "trained").exists()
+
+
+@pytest.mark.parametrize("allocator, kept", [("tuned", "4294967296 7"), ("default", "- 7")])
+def test_the_allocator_is_set_for_a_training_but_is_no_condition_of_its_run(
+    same_run, tmp_path, monkeypatch, allocator, kept
+):
+    threshold, pad = "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"
+    monkeypatch.delenv(threshold, raising=False)
+    monkeypatch.setenv(pad, "7")  # what somebody has set wins
+    monkeypatch.setenv("ALLOCATOR", allocator)
+    command = ["bash", "-c", f"echo ${{{threshold}:--}} ${pad}", "--save-dir", str(tmp_path)]
+    same_run.SameRun(tmp_path, command).train()
+    assert (tmp_path / "output.txt").read_text() == f"{kept}\n"
+    monkeypatch.setenv("ALLOCATOR", {"tuned": "default", "default": "tuned"}[allocator])
+    assert same_run.SameRun(tmp_path, command).is_trained()
+    assert not (tmp_path / "conditions").exists()
