@@ -1,7 +1,9 @@
 import contextlib
+import importlib
 import logging
 import os
 import signal
+from pathlib import Path
 
 # before torch: two test processes share the cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,3 +43,10 @@ def root_logger():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch):
+    """Imports a module of benchmarks/, which import one another by their bare names."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    return importlib.import_module

@@ -19,6 +19,12 @@ def test_generated_pages_are_up_to_date():
     assert done.returncode == 0, done.stdout
 
 
+def test_pages_with_measured_figures_say_what_the_results_say(benchmark_module):
+    report = benchmark_module("report")
+    stale = [path.name for path, text in report.pages().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, "run python benchmarks/report.py"
+
+
 def test_every_link_to_a_file_leads_somewhere():
     pages = [
         *ROOT.glob("*.md"),

@@ -1,0 +1,53 @@
+"""What the benchmarks compute beside times: limits and goals."""
+
+import json
+from argparse import Namespace
+
+import pytest
+
+from fairseq_relpos.encodings import Dims
+
+
+@pytest.mark.parametrize(
+    "name, products",
+    [
+        ("none", 7),
+        ("t5", 7),
+        ("tupe_r", 7),
+        ("m1", 7),
+        ("shaw", 7 + 4),
+        ("transformer_xl", 7 + 4),
+        ("lfhc", 7 + 4 * 33 / 64),  # 16 to either side
+        ("m4", 7 + 8),
+        ("deberta", 7 + 8),
+        ("m3", 0),
+    ],
+)
+def test_a_limit_counts_the_exact_products(benchmark_module, name, products):
+    form = benchmark_module("attention").OneEncoding(name, Dims(32, 2, 64), "eager", 0.0)
+    assert form.products() == pytest.approx(products)
+
+
+def test_steps_of_one_round_have_the_baselines_with_the_same_dropout(benchmark_module):
+    attention = benchmark_module("attention")
+    args = Namespace(heads=2, head_dim=8, batch=1, encodings=["t5", "m3"], backends=["auto", "sdpa"], threads=[1])
+    steps = attention.steps_of(16, 0.1, args)
+    names = {key[:2] for key in steps}
+    assert {attention.SDPA, attention.PLAIN, ("t5", "auto"), ("t5", "sdpa"), ("m3", "auto")} < names
+    assert ("m3", "sdpa") not in names  # which does not serve it
+    assert all(step.form.dropout == 0.1 for key, step in steps.items() if key[0] != attention.PRODUCT)
+    assert all(step() >= 0 for step in steps.values())
+
+
+def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_path):
+    goals = benchmark_module("goals")
+    row = {"dropout": 0.0, "threads": 1, "backend": "auto", "speedup": 1.0, "scratch_mib": 1.0, "length": 512}
+    rows = [
+        {**row, "encoding": name, "allocator": allocator, "ratio": ratio, "limit": limit}
+        for name, ratio, limit in (("m4", 2.2, 2.0), ("m4m", 3.0, 2.0))
+        for allocator in ("tuned", "default")
+    ]
+    (tmp_path / "attention_cpu.json").write_text(json.dumps({"settings": {"batch": 8}, "rows": rows}))
+    lines = goals.goals_table(tmp_path).splitlines()
+    assert "| `m4` | 8 x 512 | 2.20 | 2.20 | 2.40, reached | 2.00 | 1.10 | - | - |" in lines
+    assert "| `m4m` | 8 x 512 | 3.00 | 3.00 | 2.40, **missed** | 2.00 | 1.50 | - | - |" in lines
