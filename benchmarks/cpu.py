@@ -1,4 +1,4 @@
-"""All benchmarks of speed on a CPU, one after the other: about 25 minutes on a quiet machine.
+"""All benchmarks of speed on a CPU, one after the other: about 25 minutes on a machine without other work.
 
     pip install transformers x-transformers      # for the rows of other libraries
     python benchmarks/cpu.py && python benchmarks/report.py
@@ -16,14 +16,15 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FEW = "t5 tupe_r shaw m4 m4m"
+SMALL = "--layers 2 --dim 128 --heads 2 --length 32 --batch 128 --vocabulary 4000 --dropout 0"
 STEP = "train_step.py --layers 2 --dim 512 --heads 8 --archs"
 MANY = " ".join(f"roberta_{name}" for name in "t5 at5 tupe_r m1 shaw transformer_xl m4 deberta m4m m3".split())
 SOME = "roberta_t5 roberta_tupe_r roberta_shaw roberta_m4"
 
 #: file in results/ -> command and rounds
 BENCHMARKS = {
-    "attention_cpu": ("attention.py --lengths 128 512", 4),
-    "attention_lengths_cpu": (f"attention.py --encodings {FEW} --lengths 128 512 1024 2048 --batch 2", 2),
+    "attention_cpu": ("attention.py --lengths 128 512", 3),
+    "attention_lengths_cpu": (f"attention.py --encodings {FEW} --lengths 128 512 2048 --batch 2", 2),
     "attention_long_cpu": ("attention.py --encodings t5 m4 --lengths 4096 --batch 1 --dropout 0", 2),
     "attention_backends_cpu": (
         f"attention.py --encodings {FEW} m3 --backends eager lean fused sdpa --lengths 512 --dropout 0 "
@@ -34,10 +35,11 @@ BENCHMARKS = {
         f"attention.py --encodings {FEW} --lengths 512 --threads 1 2 --dropout 0 --allocators tuned",
         5,
     ),
-    "train_step_cpu_2x512_128": (f"{STEP} {MANY} --length 128 --batch 16", 4),
-    "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 7),
-    "train_step_cpu_2x512_2048": (f"{STEP} {SOME} --length 2048 --batch 1", 2),
-    "public_code_cpu": ("public_code.py --lengths 128 512", 4),
+    "train_step_cpu_2x512_128": (f"{STEP} {MANY} --length 128 --batch 16", 3),
+    "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 5),
+    "train_step_cpu_2x512_2048": (f"{STEP} roberta_t5 roberta_m4 --length 2048 --batch 1", 2),
+    "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
+    "public_code_cpu": ("public_code.py --lengths 512", 2),
 }
 
 

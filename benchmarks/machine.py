@@ -67,6 +67,12 @@ class Processes:
             print(f"allocator {name}: {' '.join(f'{k}={v}' for k, v in SETTINGS[name].items()) or 'as glibc is'}")
         self.pools = {name: started(name) for name in allocators}
         self.counting = started("counted")
+        try:
+            for name, pool in self.pools.items():
+                pool.submit(begin, name).result()
+        except OSError as error:
+            self.__exit__()
+            sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
 
     def __enter__(self):
         return self
@@ -109,19 +115,15 @@ def started(allocator):
     os.environ.update(SETTINGS[allocator])
     try:
         pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        pool.submit(begin, allocator).result()
-    except OSError as error:
-        pool.shutdown()
-        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
+        pool.submit(logging.disable, logging.INFO)  # with which its process starts
+        return pool
     finally:
         os.environ.clear()
         os.environ.update(before)
-    return pool
 
 
 def begin(allocator):
-    """Ends the benchmark where the settings do nothing: with another C library, or glibc before 2.35."""
-    logging.disable(logging.INFO)
+    """Raises OSError where the settings do nothing: with another C library, or glibc before 2.35."""
     fewest = min(faults_of_a_tensor() for _ in range(20))  # the first ones take their memory from the system
     if allocator == "tuned" and fewest > 1000:
         raise OSError(f"64 MB cost {fewest} page faults with the tuned allocator, which needs glibc 2.35 or newer")

@@ -19,8 +19,8 @@ from fairseq_relpos.reports import figures
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
-#: lengths from which on a picture says more than the table
-PLOTTED = 4
+#: the results that have a picture, too
+PICTURE = "attention_lengths_cpu"
 #: what a picture has lines for; the table has every row
 DRAWN = ("naive [T,S,D]", "plain", "m4m", "m4", "tupe_r", "shaw", "t5")
 
@@ -31,7 +31,7 @@ def section(path):
     note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
     title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
-    if has_picture(result):
+    if path.stem == PICTURE:
         table += ["", f"![time and memory against T]({path.stem}.png)"]
     if result.get("missing"):
         table += ["", result["missing"]]
@@ -50,10 +50,6 @@ def section(path):
             "",
         ]
     )
-
-
-def has_picture(result):
-    return len(result["settings"].get("lengths", [])) >= PLOTTED
 
 
 def plot(path):
@@ -422,8 +418,7 @@ def pages():
     parts = [
         "# Benchmarks\n\nWritten by `python benchmarks/report.py`. Seconds depend on the machine "
         "and on who shares it; the ratios are medians over rounds in which all architectures "
-        "took their step one after the other. `python benchmarks/cpu.py` runs those of speed on a CPU: `attention_*`, "
-        "`train_step_*` of 2 layers and `public_code_*`.\n"
+        "took their step one after the other. `python benchmarks/cpu.py` measures the speed on a CPU.\n"
     ]
     parts += [section(path) for path in sorted(RESULTS.glob("*.json"))]
     readme, performance = HERE.parent / "README.md", HERE.parent / "docs/performance.md"
@@ -448,9 +443,7 @@ def main():
         return 1 if stale else 0
     for path, text in stale.items():
         path.write_text(text, encoding="utf-8")
-    for path in RESULTS.glob("*.json"):
-        if has_picture(json.loads(path.read_text())):
-            plot(path)
+    plot(RESULTS / f"{PICTURE}.json")
     return 0
 
 
