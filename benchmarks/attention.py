@@ -13,7 +13,7 @@ without positions, `plain` are two matrix products and a softmax; both have the 
 What layers share is computed anew in every step here; in a model once per forward pass. Seconds are CPU time with
 one thread, so that a busy machine counts for less.
 
-The limit of a row is what its exact matrix products take at the speed of one large product in the same run, over
+The limit of a row is what its exact matrix products take at the speed of one large product in the same rounds, over
 the time of `sdpa`. Memory is the peak above inputs, output and gradients, in a process that returns all freed memory
 to the system. Linux with glibc only.
 
@@ -112,7 +112,7 @@ def measure(processes, length, dropout, args):
             mine, sdpa, plain, first = (
                 times[x] for x in (key, (*SDPA, threads), (*PLAIN, threads), (name, backend, args.threads[0]))
             )
-            speed = LargeProduct.flops() / min(times[PRODUCT, "-", threads])
+            product = times[PRODUCT, "-", threads]
             yield {
                 "allocator": allocator,
                 "length": length,
@@ -124,8 +124,8 @@ def measure(processes, length, dropout, args):
                 "ratio": ratio(mine, sdpa),
                 "plain_ratio": ratio(mine, plain),
                 "speedup": ratio(first, mine),
-                "limit": work[key] / speed / statistics.median(sdpa),
-                "gflops": speed / 1e9,
+                "limit": work[key] / LargeProduct.flops() * ratio(product, sdpa),
+                "gflops": LargeProduct.flops() / statistics.median(product) / 1e9,
                 "scratch_mib": max(0, memory[key] - outside[key]) / 2**20,
             }
 

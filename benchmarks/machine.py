@@ -45,7 +45,13 @@ def machine():
         "fairseq_relpos": fairseq_relpos.__version__,
         "python": platform.python_version(),
         "commit": commit.stdout.strip(),
+        "tuned_allocator": in_words(TUNED),
+        "glibc": platform.libc_ver()[1],
     }
+
+
+def in_words(settings):
+    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def add_allocators(parser):
@@ -54,7 +60,7 @@ def add_allocators(parser):
         nargs="+",
         choices=ALLOCATORS,
         default=list(ALLOCATORS),
-        help=f"of glibc: as it is, or tuned, with {' '.join(f'{name}={value}' for name, value in TUNED.items())}",
+        help=f"of glibc: as it is, or tuned, with {in_words(TUNED)}",
     )
 
 
@@ -64,7 +70,7 @@ class Processes:
 
     def __init__(self, allocators):
         for name in allocators:
-            print(f"allocator {name}: {' '.join(f'{k}={v}' for k, v in SETTINGS[name].items()) or 'as glibc is'}")
+            print(f"allocator {name}: {in_words(SETTINGS[name]) or 'as glibc is'}")
         self.pools = {name: started(name) for name in allocators}
         self.counting = started("counted")
         try:

@@ -46,10 +46,18 @@ def section(path):
             f"`{command(path, result)}`",
             "",
             f"{machine.get('gpu') or machine['cpu']}; Python {machine['python']}, torch {machine['torch']}, fairseq "
-            f"{machine['fairseq']}, {others}fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}",
+            f"{machine['fairseq']}, {others}fairseq_relpos {machine['fairseq_relpos']} at {machine['commit']}.{note}"
+            f"{tuned(result)}",
             "",
         ]
     )
+
+
+def tuned(result):
+    """What the tuned allocator is, if it was in use."""
+    if "tuned" not in result["settings"].get("allocators", []):
+        return ""
+    return f" glibc {result['machine']['glibc']}; tuned allocator: {result['machine']['tuned_allocator']}."
 
 
 def plot(path):
