@@ -3,6 +3,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 
 # before torch: two test processes share the cores
@@ -47,6 +48,11 @@ def seed():
 
 @pytest.fixture
 def benchmark_module(monkeypatch):
-    """Imports a module of benchmarks/, which import one another by their bare names."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    return importlib.import_module
+    """Imports a module of benchmarks/, which import one another by their bare names; examples have the same ones."""
+    folder = Path(__file__).parents[1] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    for path in folder.glob("*.py"):
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+    yield importlib.import_module
+    for path in folder.glob("*.py"):
+        sys.modules.pop(path.stem, None)
