@@ -7,7 +7,7 @@
 First the kernels' tests, on the GPU; nothing is timed if one fails. Then one attention, forward and backward, for
 every encoding and each backend that serves it: the median time and the peak memory, as ratios to torch's
 scaled_dot_product_attention without positions and with the same dropout (what stock fairseq calls; on GPUs from sm80 on
-that is FlashAttention 2). All of it ends within --minutes; what that left out is named.
+that is FlashAttention 2). No encoding begins after --minutes; what that left out is named.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0], metavar="P")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--minutes", type=float, default=8, help="in which all of it ends, tests included")
+    parser.add_argument("--minutes", type=float, default=8, help="after which no encoding begins, tests included")
     parser.add_argument(
         "--tiles",
         nargs="+",

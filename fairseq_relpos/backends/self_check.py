@@ -1,9 +1,13 @@
 """A check that kernels which a machine compiles for itself compute the right results there."""
 
+import math
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
+from ..rows import Clipped
 from ..terms import Terms
 from .base import Backend, Mask
 
@@ -38,8 +42,9 @@ def difference(
 
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
-    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, and
-    Triton compiles once more for numbers that are 1 or multiples of 16."""
+    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, whole
+    tiles have kernels of their own, and Triton compiles once more for lengths and strides that are 1 or multiples of
+    16. (So it does for numbers of tiles, which change addresses alone and are not looked at.)"""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
@@ -47,7 +52,10 @@ def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) ->
     src_len, values = v_BHSD.shape[2:]
     tile = min(64, max(16, 1 << (src_len - 1).bit_length()))
     numbers = tuple(map(as_compiled, (batch, heads, tgt_len, src_len, tgt_len + src_len - 1)))
-    call = terms.product, hidden, tile, numbers, width, values, dropout_p > 0
+    # whole tiles of 16, 32 and 64; queries without any key
+    lengths = math.gcd(tgt_len, 64) // 16, math.gcd(src_len, 64) // 16, tgt_len <= src_len
+    precision = torch.get_float32_matmul_precision()
+    call = terms.product, hidden, tile, numbers, lengths, precision, width, values, dropout_p > 0
     return present, v_BHSD.dtype, v_BHSD.device, layout(v_BHSD), call
 
 
@@ -85,3 +93,62 @@ def outcome(
 
 def unchanged(x: torch.Tensor) -> torch.Tensor:
     return x
+
+
+# --- all kernels, with terms of its own: `fairseq-relpos doctor --gpu` ---
+
+
+def calls(
+    device: torch.device, lengths: tuple[int, ...] = (128, 100), width: int = 64
+) -> Iterator[tuple[str, Terms, torch.Tensor]]:
+    """(in words, terms, values) of calls that use every kernel, in whole tiles and in others."""
+    heads, rows = 2, Clipped(20)
+    dtypes = [torch.float32, torch.float16, *([torch.bfloat16] if device.type != "cpu" else [])]
+
+    def learned(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device=device, requires_grad=True)
+
+    for length in lengths:
+        vectors = {"A": (heads, rows.count, width), "C": (1, rows.count, width)}
+        shapes: dict[str, dict[str, tuple[int, ...]]] = {
+            "a bias by offset": {"bias_row": (heads, rows.count)},
+            "a dense bias and a reset": {"bias": (1, heads, length, length), "reset": (2, heads)},
+            "query rows": {"A": vectors["A"]},
+            "query and key rows": vectors,
+            "their product": vectors,
+            "a gate": {"gate": (1, rows.count, width)},
+        }
+        for name, terms in shapes.items():
+            for dtype in dtypes:
+                q, k, v = (learned(2, heads, length, width).detach().to(dtype).requires_grad_() for _ in range(3))
+                found = {key: learned(*shape) for key, shape in terms.items()}
+                product = name == "their product"
+                words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
+                yield words, Terms(q, k, 0.1, rows=rows, product=product, **found), v
+
+
+def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
+    """Compares Triton's kernels with lean on this machine; the last line says how it went."""
+    from .lean import Lean
+    from .triton import Triton, why_not_here
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reason = why_not_here(device)
+    if reason is not None:
+        print(f"not run: {reason}")
+        return 1
+    torch.manual_seed(0)
+    count = 0
+    for words, terms, v in calls(device, lengths, width):
+        print(words, flush=True)  # what a crash ends
+        found = difference(Triton(), Lean(), terms, v, Mask(causal=count % 2 == 1), dropout_p=0.1)
+        if found is not None:
+            print(f"{words}: {found}")
+            return 1
+        count += 1
+    print(f"those of triton agree with lean in {count} kinds of calls")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,11 +29,11 @@ SHIFTS = 4
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
 #: bytes for the gradients of the logits by offset, of some sentences and heads at a time; of one at least
-ROOM = 2**27
+ROOM = 2**28
 
 
 class Triton(Backend):
-    """softmax(e + mask) V without a tensor [B, H, T, S] of logits or of their gradient.
+    """softmax(e + mask) V without a tensor [B, H, T, S] of logits, and with ``ROOM`` bytes of their gradient at a time.
 
     float32, float16 and bfloat16. Products accumulate in float32; a float32 table is cast to
     the dtype of q and k for its product with them. Float32 products run on tensor cores: in
@@ -109,6 +109,8 @@ def why_not_these(terms: Terms) -> str | None:
         return "Triton's interpreter cannot multiply bfloat16, a GPU can"
     if terms.q_BHTD.size(3) > WIDEST:
         return f"queries of {terms.q_BHTD.size(3)} entries, its kernels take {WIDEST}"
+    if max(x.numel() for x in terms.tensors().values()) >= 2**31:
+        return "a tensor of 2^31 numbers or more, its kernels count to less"
     return None
 
 
@@ -120,6 +122,7 @@ class Settings:
     scale: float
     product: bool
     causal: bool
+    skip: bool
     padding_BS: torch.Tensor | None
     extra: torch.Tensor | None
     cls_BS: torch.Tensor | None
@@ -139,6 +142,10 @@ class Settings:
             terms.scale,
             terms.product,
             mask.causal,
+            # a query that sees no key at all attends to all of them, as in the reference: then nothing is left out
+            mask.causal
+            and terms.q_BHTD.size(2) <= terms.k_BHSD.size(2)
+            and all(x is None for x in (padding_BS, mask.extra, mask.documents_BS)),
             None if padding_BS is None else padding_BS.to(torch.int8).contiguous(),
             # the kernels know no documents
             Mask(extra=mask.extra, documents_BS=mask.documents_BS).additive(terms, torch.float32),
@@ -194,6 +201,7 @@ class Launch:
             scale=settings.scale,
             product=kernels.tl.constexpr(settings.product),
             causal=kernels.tl.constexpr(settings.causal),
+            skip=kernels.tl.constexpr(settings.skip),
             precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
             bias_row=self.shifted("bias_row"),
             gain=self.shifted("gain"),
@@ -293,6 +301,8 @@ class Launch:
     ) -> list[torch.Tensor | None]:
         """The gradients of the inputs; None where not needed."""
         needs = {name for name, flag in zip(self.inputs, needed) if flag}
+        if self.batch == 0:
+            return [torch.zeros_like(x) if name in needs else None for name, x in self.inputs.items()]
         q, k, v = (self.inputs[name] for name in "qkv")
         common = *map(self.rows, (q, k, v, grad_out)), peak, total, delta
         grads: dict[str, Any] = {name: self.empty_like(name) for name in "qkv"}
@@ -301,33 +311,46 @@ class Launch:
         groups = self.groups(tables)
         blocks = {name: self.blocks_of(name, groups) if name in needs else None for name in TABLES}
         parts = self.parts(groups)
-        for name in tables:
-            grads[name] = self.empty(sum(parts), self.heads, self.length, self.width)
+        grads.update({name: self.empty(self.heads, self.length, self.width) for name in tables})
         queries, keys = self.tiles["backward_queries"], self.tiles["backward_keys"]
-        for heads, sentence_groups in groups:
+
+        def for_queries(heads: slice, sentences: slice) -> None:
+            results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"]
+            grid = queries.count(self.tgt_len), length_of(heads), length_of(sentences)
+            start = heads.start, sentences.start
+            self.launch("backward_queries", queries, grid, *common, *results, *start, self.batch)
+
+        def for_keys(heads: slice, sentences: slice) -> None:
+            results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"]
+            grid = keys.count(self.src_len), length_of(heads), length_of(sentences)
+            self.launch("backward_keys", keys, grid, *common, *results, heads.start, sentences.start)
+
+        kernels = {}
+        if needs & {"q", *sums, "A", "gate"}:
+            kernels[for_queries] = bool(needs & {"A", "gate"})
+        if needs & {"k", "v", "C"}:
+            kernels[for_keys] = "C" in needs
+        for kernel, leaves_blocks in kernels.items():
+            if not leaves_blocks:
+                kernel(slice(0, self.heads), slice(0, self.batch))
+        for heads, sentence_groups in groups if tables else []:
+            # of each part of the sentences, which are summed in their order
+            shares = {name: self.empty(sum(parts), length_of(heads), self.length, self.width) for name in tables}
             for number, sentences in enumerate(sentence_groups):
-                group = heads.stop - heads.start, sentences.stop - sentences.start
-                start = heads.start, sentences.start
-                if needs & {"q", *sums, "A", "gate"}:
-                    results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"]
-                    grid = queries.count(self.tgt_len), *group
-                    self.launch("backward_queries", queries, grid, *common, *results, *start, self.batch)
-                if needs & {"k", "v", "C"}:
-                    results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"]
-                    grid = keys.count(self.src_len), *group
-                    self.launch("backward_keys", keys, grid, *common, *results, *start)
+                for kernel, leaves_blocks in kernels.items():
+                    if leaves_blocks:
+                        kernel(heads, sentences)
                 for name in tables:
-                    tile = self.tile_of(name)
-                    arguments = (
-                        *(self.rows(k if name == "C" else q), self.rows(k)),
-                        *(blocks[name]._replace(batch=group[1]), self.rows(grads[name])),
-                        *(*start, sum(parts[:number]), -(-group[1] // parts[number])),
-                    )
-                    grid = tile.count(self.length) + 1, group[0], parts[number]
+                    tile, count = self.tile_of(name), length_of(sentences)
+                    numbers = heads.start, sentences.start, sum(parts[:number]), count, -(-count // parts[number])
+                    rows = self.rows(k if name == "C" else q), self.rows(k)
+                    grid = tile.count(self.length) + 1, length_of(heads), parts[number]
+                    arguments = *rows, blocks[name], self.rows(shares[name]), *numbers
                     self.launch("backward_tables", tile, grid, *arguments, OF=name)
+            for name, share in shares.items():
+                torch.sum(share, 0, out=grads[name][heads])
         if "bias" in needs:
             grads["bias"] = self.backward_bias(common)
-        grads.update({name: grads[name].sum(0) for name in tables})
         grads.update({name: x.sum((1, 2) if name == "reset" else (0, 1)) for name, x in sums.items() if x is not None})
         return [
             # heads may share a table, and it may be in half precision
@@ -371,17 +394,17 @@ class Launch:
 
     def blocks_of(self, name: str, groups: list[tuple[slice, list[slice]]]) -> Any:
         """Room for the largest group."""
-        heads = max(chosen.stop - chosen.start for chosen, _ in groups)
-        batch = max(chosen.stop - chosen.start for chosen in groups[0][1])
+        heads = max(length_of(chosen) for chosen, _ in groups)
+        batch = max(length_of(chosen) for chosen in groups[0][1])
         shape = self.block_shape(name)
         room = torch.empty((heads, batch, *shape), dtype=self.block_dtype(name), device=self.inputs["q"].device)
         return self.kernels.Blocks(room, batch, *shape[:2])
 
     def parts(self, groups: list[tuple[slice, list[slice]]]) -> list[int]:
         """Into how many parts ``backward_tables`` cuts each group of sentences, so that the GPU is busy."""
-        heads = max(chosen.stop - chosen.start for chosen, _ in groups)
+        heads = max(length_of(chosen) for chosen, _ in groups)
         wanted = -(-PROGRAMS // ((self.tiles["backward_queries"].count(self.length) + 1) * heads))
-        return [min(chosen.stop - chosen.start, wanted) for chosen in groups[0][1]]
+        return [min(length_of(chosen), wanted) for chosen in groups[0][1]]
 
     def backward_bias(self, common: tuple[Any, ...]) -> torch.Tensor:
         bias = self.inputs["bias"]
@@ -392,6 +415,10 @@ class Launch:
         grid = tile.count(self.tgt_len) * tile.count(self.src_len), self.heads, owners
         self.launch("backward_bias", tile, grid, *common, self.plane(grad), self.batch // owners)
         return grad
+
+
+def length_of(numbers: slice) -> int:
+    return numbers.stop - numbers.start
 
 
 class Tile(NamedTuple):
@@ -408,39 +435,46 @@ class Tile(NamedTuple):
 
 KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
 
-#: shared memory of a program in KiB, and the tiles for GPUs with so much: for half precision of at most 64 entries, the
-#: fastest on an H100 of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages (benchmarks/tiles.py)
+#: The tiles of each kernel for half precision with heads of at most 64 entries, by the KiB of shared memory that they
+#: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured; on an
+#: A100 (163 KiB) the largest that the compiler keeps in registers for sm80, not measured.
 LARGE = {
+    220: {
+        "no table": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
+        "dense bias": (Tile(64, 4, 3),) * 4,
+        "query rows": (Tile(64, 4, 3), Tile(32, 4, 3), Tile(64, 4, 2), Tile(32, 4, 3)),
+        "key rows": (Tile(32, 4, 3),) * 4,
+    },
     160: {
-        "bias_row": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
-        "no row": (Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
-        "A": (Tile(64, 4, 3), Tile(32, 4, 3), Tile(64, 4, 2), Tile(32, 4, 3)),
-        "C": (Tile(32, 4, 3),) * 4,
-    }
+        "no table": (Tile(64, 4, 2), Tile(32, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
+        "dense bias": (Tile(64, 4, 3),) * 4,
+        "query rows": (Tile(32, 4, 3),) * 4,
+        "key rows": (Tile(32, 4, 3),) * 4,
+    },
 }
 
 
 def tiles(terms: Terms, v_BHSD: torch.Tensor, shared_kib: float) -> dict[str, Tile]:
-    """The tiles of each kernel."""
+    """The tiles of each kernel; other than in ``LARGE``, what the compiler keeps in registers and 99 KiB for sm80."""
     half = terms.q_BHTD.dtype.itemsize == 2
     narrow = max(terms.q_BHTD.size(3), v_BHSD.size(3)) <= 64
-    rows = terms.A is not None or terms.C is not None
-    if half and narrow and terms.gate is None and shared_kib >= 160:
-        kind = (
-            "C"
-            if terms.C is not None or terms.product
-            else "A"
-            if rows
-            else "bias_row"
-            if terms.bias is None
-            else "no row"
-        )
-        return dict(zip(KERNELS, LARGE[160][kind]))
-    if rows:
-        tile = Tile(32 if half and narrow else 16)
-        return dict.fromkeys(KERNELS, tile)
+    if half and narrow and terms.gate is None:
+        for needed, large in LARGE.items():
+            if shared_kib >= needed:
+                return dict(zip(KERNELS, large[kind_of_terms(terms)]))
+    if terms.A is not None or terms.C is not None:
+        return dict.fromkeys(KERNELS, Tile(32 if half and narrow else 16))
     forward, backward = Tile(64 if half and terms.gate is None else 32), Tile(32 if half or narrow else 16)
     return {**dict.fromkeys(KERNELS, backward), "forward": forward}
+
+
+def kind_of_terms(terms: Terms) -> str:
+    """Which of ``LARGE``."""
+    if terms.C is not None:
+        return "key rows"
+    if terms.A is not None:
+        return "query rows"
+    return "no table" if terms.bias is None else "dense bias"
 
 
 @cache

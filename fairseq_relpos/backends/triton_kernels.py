@@ -47,12 +47,12 @@ Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain are
 #: Shifted; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
-#: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; product, causal and
-#: precision (of a product in float32) are known to the compiler, as is whether lengths and widths are even:
-#: those of whole tiles, without a place that is not there; dropout is the probability.
+#: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
+#: Known to the compiler: product; causal; skip, whether to leave out tiles that the causal mask hides;
+#: precision, of a product in float32; even, whether all tiles and widths are full.
 Call = namedtuple(
     "Call",
-    "tgt_len src_len heads scale product causal precision bias_row gain bias extra padding_BS "
+    "tgt_len src_len heads scale product causal skip precision bias_row gain bias extra padding_BS "
     "reset cls_BS cls_batch gate A C dropout seed even",
 )
 
@@ -336,7 +336,7 @@ def meets_cls(call: "Call", b: tl.tensor, t: tl.tensor, s: tl.tensor) -> tuple[t
     """Whether the query, and whether the key, is [CLS]: [M, 1] and [1|M, N]."""
     start = call.cls_BS + b * call.cls_batch
     query_slot = t + call.src_len - call.tgt_len
-    query = tl.load(start + query_slot, mask=t < call.tgt_len, other=0) != 0
+    query = tl.load(start + query_slot, mask=(query_slot >= 0) & (t < call.tgt_len), other=0) != 0
     key = tl.load(start + s, mask=(s >= 0) & (s < call.src_len), other=0) != 0
     return query, key
 
@@ -488,12 +488,10 @@ def gradients(
 
 @triton.jit
 def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """Where queries t0 .. t0 + M - 1 see no more keys. A padded query may have no key at all,
-    and then sees every one, as the reference does: with padding nothing is left out."""
+    """Where queries t0 .. t0 + M - 1 see no more keys."""
     end = call.src_len
-    if call.causal:
-        if call.padding_BS is None:
-            end = tl.minimum(end, t0 + M + call.src_len - call.tgt_len)
+    if call.skip:
+        end = tl.minimum(end, t0 + M + call.src_len - call.tgt_len)
     return end
 
 
@@ -501,9 +499,8 @@ def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
 def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """The first block of queries that sees keys from s0 on."""
     first = 0
-    if call.causal:
-        if call.padding_BS is None:
-            first = tl.maximum(s0 - (call.src_len - call.tgt_len), 0) // M * M
+    if call.skip:
+        first = tl.maximum(s0 - (call.src_len - call.tgt_len), 0) // M * M
     return first
 
 
@@ -791,7 +788,7 @@ def backward_bias(
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["h0", "b0", "part0"])
+@triton.jit(do_not_specialize=["h0", "b0", "part0", "batch", "chunk"])
 def backward_tables(
     x: "Rows",
     k: "Rows",
@@ -800,6 +797,7 @@ def backward_tables(
     h0: tl.tensor,
     b0: tl.tensor,
     part0: tl.tensor,
+    batch: tl.tensor,
     chunk: tl.tensor,
     call: "Call",
     M: tl.constexpr,
@@ -807,8 +805,8 @@ def backward_tables(
     DV: tl.constexpr,
     OF: tl.constexpr,
 ) -> None:
-    """Program (block of offsets, head - h0, chunk of sentences): their rows of the gradient of A, C or the
-    gate (OF), from ``blocks`` and x: q for A and the gate, k for C."""
+    """Program (block of offsets, head - h0, chunk of ``batch`` sentences): their rows of the gradient of A, C or
+    the gate (OF), from ``blocks`` and x: q for A and the gate, k for C."""
     h, part = h0 + tl.program_id(1), tl.program_id(2)
     length = call.tgt_len + call.src_len - 1
     # which blocks these offsets are: of query rows, column (l0 - T + M + t0) / M; of key rows, (s0 + T - 1 - l0) / M
@@ -824,11 +822,10 @@ def backward_tables(
         rows, others = call.tgt_len, call.src_len
         start = tl.maximum(call.tgt_len - M - l0, 0)
         end = tl.minimum(rows, tl.cdiv(others, M) * M + call.tgt_len - M - l0 + 1)
-    if call.causal:
-        if call.padding_BS is None:
-            end = tl.where(l0 < call.src_len, end, 0)
+    if call.skip:
+        end = tl.where(l0 < call.src_len, end, 0)
     sum_MD = tl.zeros([M, D], tl.float32)
-    for local in range(part * chunk, tl.minimum(part * chunk + chunk, blocks.batch)):
+    for local in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
         b = b0 + tl.cast(local, tl.int64)
         for n0 in range(start, end, M):
             n = n0 + tl.arange(0, M)
@@ -842,4 +839,4 @@ def backward_tables(
                 sum_MD += gated_gradient(call, tile, x, k, b, h, n[:, None], s, "gate", M, D)
             else:
                 sum_MD += dot_gradient(call, tl.trans(tile), load_tile(call, x, b, h, n, rows, D))
-    store_rows(out, part0 + part, h, l, length, sum_MD, D)
+    store_rows(out, tl.cast(part0 + part, tl.int64), tl.program_id(1), l, length, sum_MD, D)

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import sysconfig
 import warnings
@@ -362,6 +363,20 @@ def check_triton() -> Check:
     return Check("triton", "ok", module.__version__)
 
 
+def check_kernels() -> Check:
+    """Runs Triton's kernels in a process of their own: what reads a wrong address on a GPU cannot go on."""
+    program = [sys.executable, "-m", "fairseq_relpos.backends.self_check"]
+    path = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    lines = (done.stdout if done.returncode in (0, 1) else done.stderr).strip().splitlines()
+    found = lines[-1] if lines else "no output"
+    if done.returncode == 0:
+        return Check("kernels", "ok", found)
+    if done.returncode != 1:
+        found = f"ended with exit code {done.returncode}: {found}"
+    return Check("kernels", "warn", found, "--attention-backend lean (or sdpa), and please report it with this list")
+
+
 def check_compiler() -> Check:
     compiler = os.environ.get("CXX", "c++")
     header = Path(sysconfig.get_path("include"), "Python.h")
@@ -509,6 +524,11 @@ CHECKS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit status: 0 if fairseq-train can run with the plugin, 1 if not."
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="also run the kernels of the triton backend, and compare them with lean (a minute)",
+    )
 
 
 def run(args: argparse.Namespace | None = None) -> int:
@@ -517,7 +537,7 @@ def run(args: argparse.Namespace | None = None) -> int:
     failures = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for check in CHECKS:
+        for check in [*CHECKS, *([check_kernels] if args is not None and args.gpu else [])]:
             try:
                 result = check()
             except Exception as error:  # the other checks still run

@@ -142,13 +142,23 @@ def test_each_kind_of_call_is_tried_once():
     [
         ({"length": 31}, {"length": 32}),
         ({"length": 33}, {"length": 48}),
+        ({"length": 80}, {"length": 128}),
         ({"queries": 1}, {"queries": 2}),
         ({"queries": 16}, {"queries": 17}),
         ({"batch": 16}, {"batch": 17}),
         ({"lay_out": lambda x: x}, {"lay_out": lambda x: x.mT.contiguous().mT}),
         ({"lay_out": lambda x: x}, {"lay_out": lambda x: torch.cat([x[..., :1], x], -1)[..., 1:]}),
     ],
-    ids=["multiple of 16", "another multiple", "one query", "16 queries", "16 sentences", "transposed", "unaligned"],
+    ids=[
+        "multiple of 16",
+        "another multiple",
+        "whole tiles",
+        "one query",
+        "16 queries",
+        "16 sentences",
+        "transposed",
+        "unaligned",
+    ],
 )
 def test_what_triton_compiles_once_more_for_is_another_kind(one, other):
     def kind(length=33, queries=20, batch=3, lay_out=lambda x: x):

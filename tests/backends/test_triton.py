@@ -1,5 +1,6 @@
 """The fused kernels against eager, outputs and gradients: on a GPU, or in Triton's interpreter."""
 
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,14 @@ from half_products import count_half_products
 from loops import dims_for, positions_of, random_qk, scale_up
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_relpos.backends import Mask
+from fairseq_relpos.backends import Mask, self_check
 from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
 from fairseq_relpos.backends.lean import Lean, groups
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import ENCODINGS, build
 from fairseq_relpos.rows import Clipped, LogBuckets
-from fairseq_relpos.terms import Terms
+from fairseq_relpos.terms import Terms, by_offset
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -313,18 +314,92 @@ def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, p
     terms, v = make(form, 20, 17, batch=3)
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend.Launch, "groups", lambda self, tables: [(h, groups(3, pairs)) for h in groups(H, 1)])
-    assert_equals_eager(terms, v)
+    keep = what_dropout_keeps(terms, v, 0.3)
+    hidden = Mask(torch.arange(17, device=DEVICE)[None] >= torch.tensor([[17], [12], [5]], device=DEVICE))
+    found = outcome(Triton(), terms, v, hidden, dropout_p=0.3)
+    monkeypatch.setattr(torch.nn.functional, "dropout", lambda weights, p: weights * keep)
+    assert_equal(found, outcome(Eager(), terms, v, hidden, dropout_p=0.3))
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("lengths", [(32, 32), (16, 48)])
-def test_whole_tiles(lengths, causal, monkeypatch):
+def test_groups_are_as_large_as_there_is_room(monkeypatch):
+    terms, v = make("product", 20, 17, batch=3)
+    terms = by_offset(terms)
+    set_tiles(monkeypatch, 16)
+    settings = backend.Settings.of(terms, v, Mask(), 0.0)
+    launch = backend.Launch(settings, terms.q_BHTD, terms.k_BHSD, v, *(getattr(terms, x) for x in backend.POSITIONS))
+    pair = 2 * 2 * 3 * 16**2 * 4  # bytes: two tables, blocks of 16 in 2 rows and 3 columns, in float32
+    for room, heads, sentences in ((1, 1, 1), (2 * pair, 1, 2), (5 * pair, 1, 3), (6 * pair, 2, 3)):
+        monkeypatch.setattr(backend, "ROOM", room)
+        found = launch.groups(["A", "C"])
+        assert max(backend.length_of(chosen) for chosen, _ in found) == heads
+        assert max(backend.length_of(chosen) for chosen in found[0][1]) == sentences
+
+
+@pytest.mark.parametrize(
+    "form, lengths, mask",
+    [
+        *((form, (32, 32), Mask()) for form in FORMS),
+        ("sum of all", (16, 48), Mask(causal=True)),
+        ("query rows", (32, 32), Mask(causal=True)),
+        ("bias of a pair, reset", (32, 32), Mask(padding(32), True)),
+        ("bias of an offset", (32, 32), Mask(extra=torch.ones(32, 32, device=DEVICE).tril())),
+    ],
+)
+def test_whole_tiles(form, lengths, mask, monkeypatch):
     """Lengths and widths without a rest are computed without asking what is inside."""
     set_tiles(monkeypatch, 16)
-    q, k, v = (table(2, H, length, 16) for length in (lengths[0], lengths[1], lengths[1]))
-    rows = {name: table(H, ROWS.count, 16) for name in ("A", "C")}
-    terms = Terms(q, k, 0.3, rows=ROWS, bias_row=table(H, ROWS.count), reset=table(2, H), **rows)
-    assert_equals_eager(terms, v, Mask(causal=causal))
+    monkeypatch.setattr(sys.modules[__name__], "D", 16)
+    monkeypatch.setattr(sys.modules[__name__], "DV", 16)
+    assert_equals_eager(*make(form, *lengths, batch=2), mask)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the tiles are those of a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "D", 64)
+    monkeypatch.setattr(sys.modules[__name__], "DV", 64)
+    for length in (192, 200):
+        terms, v = make(form, length, length, batch=2, dtype=dtype)
+        terms = replace(terms, scale=0.05)
+        reference = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
+        assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 5e-2)
+
+
+def test_causal_queries_without_any_key_attend_to_all():
+    """As the reference has it where there are more queries than keys."""
+    assert_equals_eager(*make("query rows", 40, 9), Mask(causal=True))
+
+
+@pytest.mark.parametrize("name", ["q_BHTD", "k_BHSD", "v", "A", "C", "gain", "reset", "bias_row", "bias"])
+def test_one_gradient_alone(name):
+    terms, v = make("sum of all", 20, 17)
+    every = outcome(Triton(), terms, v)
+    frozen = {key: x.detach().requires_grad_(key == name) for key, x in {**terms.tensors(), "v": v}.items()}
+    v = frozen.pop("v")
+    found = outcome(Triton(), replace(terms, **frozen), v)
+    assert found.keys() == {"out", name}
+    assert_equal(found, {key: every[key] for key in found}, tolerance=0)
+
+
+def test_no_sentences_have_no_gradient():
+    terms, v = make("query rows", 7, 7)
+    none = replace(terms, q_BHTD=terms.q_BHTD[:0], k_BHSD=terms.k_BHSD[:0])
+    out, _ = Triton()(none, v[:0], Mask(), 0.0, False)
+    assert out.shape == (0, H, 7, DV)
+    assert not torch.autograd.grad(out.sum(), terms.A)[0].any()
+
+
+def test_the_kernels_check_themselves_in_all_kinds_of_calls(monkeypatch, capsys):
+    assert self_check.main(lengths=(16, 7), width=16) == 0
+    count = 24 if DEVICE == "cpu" else 36  # bfloat16
+    assert capsys.readouterr().out.splitlines()[-1] == f"those of triton agree with lean in {count} kinds of calls"
+    call = Triton.__call__
+    monkeypatch.setattr(Triton, "__call__", lambda self, *call_: (1.5 * call(self, *call_)[0], None))
+    assert self_check.main(lengths=(16,), width=16) == 1
+    assert (
+        capsys.readouterr().out.splitlines()[-1].startswith("a bias by offset, float32, 16 tokens: its output is off")
+    )
 
 
 # --- dropout ---

@@ -223,6 +223,23 @@ def test_only_a_failed_check_makes_the_exit_status_nonzero(monkeypatch, capsys, 
     assert len([x for x in lines if "thing" in x]) == len(statuses)
 
 
+@pytest.mark.parametrize(
+    "program, status, found",
+    [
+        ("print('agrees')", "ok", "agrees"),
+        ("print('a kind'); print('a kind: off'); raise SystemExit(1)", "warn", "a kind: off"),
+        ("import os; os.kill(os.getpid(), 11)", "warn", "ended with exit code -11: no output"),
+    ],
+)
+def test_kernels_are_run_in_a_process_of_their_own(monkeypatch, tmp_path, program, status, found):
+    stand_in = tmp_path / "python"
+    stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    result = doctor.check_kernels()
+    assert (result.status, result.found) == (status, found)
+
+
 def test_this_installation_can_train():
     pytest.importorskip("fairseq")
     done = run_doctor("")
