@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,15 @@ def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_pa
     lines = goals.goals_table(tmp_path).splitlines()
     assert "| `m4` | 8 x 512 | 2.20 | 2.20 | 2.40, reached | 2.00 | 1.10 | - | - |" in lines
     assert "| `m4m` | 8 x 512 | 3.00 | 3.00 | 2.40, **missed** | 2.00 | 1.50 | - | - |" in lines
+
+
+def test_the_pages_have_the_figures_of_the_gpu():
+    root = Path(__file__).parents[1]
+    rows = json.loads((root / "benchmarks/results/attention_gpu.json").read_text())["rows"]
+    found = {(x["encoding"], x["backend"]): x["ratio"] for x in rows if (x["length"], x["dropout"]) == (2048, 0.1)}
+    readme, page = ((root / name).read_text() for name in ("README.md", "docs/performance.md"))
+    for name in ("t5", "shaw", "m4", "m4m"):
+        other = min(ratio for (encoding, backend), ratio in found.items() if encoding == name and backend != "triton")
+        triton = found[name, "triton"]
+        assert f"`{name}` {triton:.1f} ({other:.1f})" in readme
+        assert any(text in page for text in (f"{triton:.1f} with `{name}` ({other:.1f})", f"{triton:.1f} times"))
