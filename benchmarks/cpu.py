@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -50,6 +51,11 @@ def main():
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="folder for the JSON files")
     args = parser.parse_args()
+    missing = [name for name in ("transformers", "x_transformers") if find_spec(name) is None]
+    if missing and "public_code_cpu" in args.only:
+        parser.error(
+            f"no {' and no '.join(missing)}: pip install transformers x-transformers, or leave public_code_cpu out"
+        )
     for name in args.only:
         command, rounds = BENCHMARKS[name]
         script, *words = shlex.split(command)

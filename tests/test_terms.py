@@ -25,6 +25,7 @@ CASES = {
     "gate": {"gate": table(ROWS, D)},
     "shared gate": {"gate": table(ROWS, D, heads=1)},
     "gain": {"gain": table(ROWS)},
+    "gain, A + C": {"gain": table(ROWS), "A": table(ROWS, D), "C": table(ROWS, D)},
     "bias_row": {"bias_row": table(ROWS)},
     "bias_row reset": {"bias_row": table(ROWS), "reset": torch.randn(2, H, dtype=torch.float64)},
     "everything": {

@@ -17,6 +17,7 @@ and keeps of a training:
 
 import difflib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -66,6 +67,13 @@ def settings_of(text):
 def environment():
     """That of a training. It concerns speed alone, so it is no condition of a run."""
     if os.environ.get("ALLOCATOR") != "tuned":
+        return None
+    library, version = platform.libc_ver()
+    if library == "glibc" and tuple(map(int, version.split("."))) < (2, 35):  # which refuses a part of it
+        print(
+            f"same_run: ALLOCATOR=tuned needs glibc 2.35, this is {version}: the allocator stays as it is",
+            file=sys.stderr,
+        )
         return None
     lines = Path(__file__).with_name("allocator.env").read_text(encoding="utf-8").splitlines()
     return {**dict(line.split("=") for line in lines if not line.startswith("#")), **os.environ}

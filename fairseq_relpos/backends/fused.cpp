@@ -409,7 +409,8 @@ struct Work {
   // Where [CLS] is: slot 0, or the marks of `cls`, a byte a key. The bias of a query there is
   // reset[0] for every key, that of other queries is reset[1] where the key is [CLS].
   bool from_cls(I r) const {
-    if (c.cls) return marks()[i0 + r + c.S - c.T];
+    const I slot = i0 + r + c.S - c.T;
+    if (c.cls) return slot >= 0 && marks()[slot];
     return i0 + r == 0 && c.T == c.S;
   }
   const char* marks() const { return (const char*)c.cls.at + b * c.cls.sentence; }
@@ -529,10 +530,7 @@ struct Work {
       memset(dV, 0, m * c.DV * sizeof(F));
       for (I first = 0; first < c.T; first += c.rows) {
         queries(first);
-        if (hidden()) {
-          if (c.dq && start == 0) zero_queries();
-          continue;
-        }
+        if (hidden()) continue;  // never with the first keys
         rows_back();
         tile_back(to);
         if (c.dq) scatter(c.dq.of(b, h, i0), c.dq.row, dQ, n, c.D, start == 0);
@@ -540,9 +538,6 @@ struct Work {
       if (c.dk) scatter(c.dk.of(b, h, j0), c.dk.row, dK, m, c.D, true);
       if (c.dv) scatter(c.dv.of(b, h, j0), c.dv.row, dV, m, c.DV, true);
     }
-  }
-  void zero_queries() const {
-    for (I r = 0; r < n; r++) memset(c.dq.of(b, h, i0 + r), 0, c.D * sizeof(F));
   }
 
   // dO, and sum_j w_ij dw_ij = dO . O in `top`
@@ -565,6 +560,9 @@ struct Work {
       for (I r = 0; r < n; r++) reset_back(r, G + r * ld);
     if (c.dbias)
       for (I r = 0; r < n; r++) add(c.dbias.of(b, h, i0 + r) + j0, G + r * ld, m);
+    // before factors_back, which a gain and products need, changes G; those of products come after it
+    if (c.A && !c.product) query_rows_back(G, c.A.of(0, h), c.A.row, to.A, scale);
+    if (c.C && !c.product) key_rows_back(G, c.C.of(0, h), c.C.row, to.C, scale);
     // along the diagonals, some rows are summed by themselves first: that loses fewer bits
     for (I s = 0; s < n && (to.bias_row || c.product || c.gain); s += BAND) {
       const I last = s + BAND < n ? s + BAND : n, begin = offset(last - 1), count = last - s + m - 1;
@@ -577,9 +575,8 @@ struct Work {
       if (to.bias_row) add(to.bias_row + begin, along_bias, count);
       if (to.gain) add(to.gain + begin, along_gain, count);
     }
-    const F factor = c.product ? 1 : scale;
-    if (c.A) query_rows_back(c.product ? A : G, c.A.of(0, h), c.A.row, to.A, factor);
-    if (c.C) key_rows_back(c.product ? C : G, c.C.of(0, h), c.C.row, to.C, factor);
+    if (c.A && c.product) query_rows_back(A, c.A.of(0, h), c.A.row, to.A, 1);
+    if (c.C && c.product) key_rows_back(C, c.C.of(0, h), c.C.row, to.C, 1);
     if (c.gate) {
       for (I r = 0; r < n; r++)
         for (I j = 0; j < m; j += LANES) store(G + r * ld + j, load(G + r * ld + j) * scale);

@@ -7,6 +7,7 @@ the seed of the dropout mask. For one number of threads the result has the same 
 
 import ctypes
 import functools
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from ..gated import compiled
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset
 from .base import Backend, Mask
+from .eager import Eager
+
+logger = logging.getLogger(__name__)
 
 SOURCE = compiled.Source(
     (Path(__file__).with_name("fused.cpp"), compiled.GATED.files[0]),
@@ -71,7 +75,14 @@ def functions() -> dict[str, int | None]:
 def unavailable() -> str | None:
     """The reason why this machine has no compiled attention, or None."""
     if functions()["gemm"] is None:
+        logger.warning(
+            "the backend fused cannot run: this torch brings no matrix product sgemm_ (auto takes others, slower)"
+        )
         return "torch brings no sgemm_ here"
+    if functions()["parallel"] is None:
+        logger.warning(
+            "the backend fused runs on one thread: this torch brings no OpenMP that it knows (GOMP_parallel)"
+        )
     if compiled.library(SOURCE) is None:
         return "it is not compiled here"
     return None
@@ -98,13 +109,15 @@ class Fused(Backend):
         return bias
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
-        if dropout_p == 1:
-            v_BHSD, dropout_p = 0 * v_BHSD, 0.0
+        dropped = round(dropout_p * LEVELS)
+        if 0 in v_BHSD.shape or 0 in terms.q_BHTD.shape:
+            return Eager()(terms, v_BHSD, mask, dropout_p, need_weights)
+        if dropped == LEVELS:
+            v_BHSD, dropped = 0 * v_BHSD, 0
         dtype = v_BHSD.dtype
         with torch.autocast("cpu", enabled=False):
             terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float()))
             tensors = arranged(terms, v_BHSD.float(), mask)
-            dropped = round(dropout_p * LEVELS)
             options = {
                 "product": terms.product,
                 "causal": simply_causal(mask),
@@ -115,7 +128,7 @@ class Fused(Backend):
                 "scale": terms.scale,
             }
             out_BHTD = _Attention.apply(options, tuple(tensors), *tensors.values())
-        return out_BHTD[..., : v_BHSD.size(3)].to(dtype), None
+        return out_BHTD.to(dtype), None
 
 
 def simply_causal(mask: Mask) -> bool:
@@ -141,7 +154,7 @@ def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.
         at["reset"] = terms.reset.mT
         if terms.cls_BS is not None:
             at["cls"] = terms.cls_BS
-    if simply_causal(mask) or mask.extra is None and mask.documents_BS is None:
+    if mask.extra is None and mask.documents_BS is None:
         if mask.padding_BS is not None:
             keys = Mask(mask.padding_BS).additive(terms, torch.float32)
             assert keys is not None  # there are pads
@@ -154,7 +167,17 @@ def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.
         # gradients are summed over sentences alone
         if name in at and at[name].requires_grad and torch.is_grad_enabled():
             at[name] = at[name].expand(-1, heads, *lengths)
-    return {name: x if x.stride(-1) == 1 else x.contiguous() for name, x in at.items()}
+        elif name in at:
+            at[name] = at[name].expand(-1, -1, -1, lengths[1])
+    if "gate" in at:
+        at["gate"] = at["gate"].contiguous()
+    return {name: in_rows(name, x) for name, x in at.items()}
+
+
+def in_rows(name: str, x: torch.Tensor) -> torch.Tensor:
+    """The tensor with a contiguous last dimension, and each row of a matrix in memory of its own."""
+    overlap = x.dim() > 2 and name not in PAIRS and x.size(-2) > 1 and x.stride(-2) < x.size(-1)
+    return x.contiguous() if overlap or x.stride(-1) != 1 else x
 
 
 def described(name: str, x: torch.Tensor) -> _Tensor:
@@ -240,8 +263,7 @@ class _Attention(torch.autograd.Function):
                     found[name] = x.new_empty(grad_BHTD.size(0), *x.shape)
                 else:
                     found[name] = torch.empty_like(x) if name in "qkv" else x.new_zeros(x.shape)
-        grad = grad_BHTD if grad_BHTD.stride(-1) == 1 else grad_BHTD.contiguous()
-        known = {**tensors, "out": out, "lse": lse, "grad": grad}
+        known = {**tensors, "out": out, "lse": lse, "grad": in_rows("grad", grad_BHTD)}
         run("differentiate", ctx.options, {**known, **{f"d{name}": x for name, x in found.items()}})
         if "reset" in found:
             found["reset"] = found["reset"].sum(0)

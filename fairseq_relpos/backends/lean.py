@@ -18,6 +18,7 @@ import torch
 from ..positions import Positions
 from ..terms import EVERY, Bias, Half, Terms, by_offset, by_pair, logits, of_queries, part
 from .base import Backend
+from .eager import Eager
 
 #: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
 SLICE_ON_CPU, SLICE = 2**19, 2**25
@@ -37,7 +38,9 @@ class Lean(Backend):
         return super().prepare_bias(bias, pos)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
-        if dropout_p == 1:
+        if 0 in v_BHSD.shape or 0 in terms.q_BHTD.shape:
+            return Eager()(terms, v_BHSD, mask, dropout_p, need_weights)
+        if round(dropout_p * LEVELS) == LEVELS:
             v_BHSD, dropout_p = 0 * v_BHSD, 0.0
         with torch.autocast(v_BHSD.device.type, enabled=False):
             terms = by_offset(terms)

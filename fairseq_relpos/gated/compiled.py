@@ -63,7 +63,10 @@ def attempt(source: Source = GATED) -> tuple[ctypes.CDLL | None, str]:
     there is none)."""
     if os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0":
         return None, "FAIRSEQ_RELPOS_COMPILE=0"
-    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    try:
+        compiler = shlex.split(os.environ.get("CXX") or "c++") or ["c++"]
+    except ValueError as error:
+        return None, f"CXX={os.environ['CXX']} is no command: {error}"
     if shutil.which(compiler[0]) is None:
         return None, f"no C++ compiler '{compiler[0]}' (install g++ or set CXX)"
     cached = cache_folder() / f"{source.name}-{fingerprint(compiler, source)}.so"
@@ -128,5 +131,6 @@ def build(compiler: list[str], target: Path, source: Source = GATED) -> None:
 
 def last_line(error: BaseException) -> str:
     """The last line of the compiler's messages, or else the error itself."""
-    lines = (getattr(error, "stderr", None) or "").strip().splitlines()
+    text = getattr(error, "stderr", None) or ""
+    lines = (text.decode(errors="replace") if isinstance(text, bytes) else text).strip().splitlines()
     return lines[-1] if lines else str(error)

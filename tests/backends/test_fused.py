@@ -270,3 +270,50 @@ def test_float64_and_other_devices_are_refused_in_one_line():
     with pytest.raises(ValueError, match="attention backend fused: .*float64"):
         FUSED(terms, v, Mask(), 0.0, False)
     assert "CPU" in fused.Fused().refuses(terms, False, torch.device("cuda"))
+
+
+def assert_equals_eager(terms, v, tensors, mask=Mask(), backend=FUSED):
+    found, expected = (results(run(terms, v, mask, 0.0, False)[0], tensors) for run in (backend, EAGER))
+    check(found, expected)
+
+
+def test_tensors_may_be_expanded_or_transposed():
+    """Rows that share their memory, and tables in any order of dimensions."""
+    S = 70
+    q, v, A = torch.randn(B, H, 1, D), torch.randn(B, H, 1, D), torch.randn(H, 1, D)
+    gate = torch.randn(2 * S - 1, H, D)
+    leaves = [x.requires_grad_() for x in (q, v, A, gate)]
+    k, expanded_v = torch.randn(B, H, S, D), v.expand(B, H, S, D)
+    assert_equals_eager(Terms(q.expand(B, H, S, D), k, 0.3, A=A.expand(H, 2 * S - 1, D)), expanded_v, leaves[:3])
+    assert_equals_eager(Terms(k, k, 0.3, gate=gate.transpose(0, 1)), expanded_v, [v, gate])
+
+
+def test_the_gradient_of_the_output_may_be_expanded():
+    terms, v, tensors = wide("A + C")
+    found, expected = (
+        torch.autograd.grad(run(terms, v, Mask(), 0.0, False)[0].sum(2).sin().sum(), tensors) for run in (FUSED, EAGER)
+    )
+    check(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 40, 1), (1, H, 1, 70), (B, 1, 1, 1)])
+def test_a_bias_may_have_one_column_or_row(shape):
+    terms, v, tensors = wide("content")
+    assert_equals_eager(Terms(terms.q_BHTD, terms.k_BHSD, 0.3, bias=torch.randn(shape)), v, tensors)
+
+
+@pytest.mark.parametrize("sizes", [(0, 7, 7), (2, 0, 7)])
+@pytest.mark.parametrize("name", ["fused", "lean"])
+def test_no_sentences_and_no_queries(name, sizes):
+    batch, tgt_len, src_len = sizes
+    q, k = torch.randn(batch, H, tgt_len, D), torch.randn(batch, H, src_len, D)
+    bias = torch.randn(1, H, tgt_len, src_len, requires_grad=True)
+    out, _ = select(name)(Terms(q, k, 0.3, bias=bias), k, Mask(), 0.0, False)
+    assert out.shape == (batch, H, tgt_len, D)
+    assert not torch.autograd.grad(out.sum(), bias)[0].any()
+
+
+@pytest.mark.parametrize("name", ["fused", "lean"])
+def test_dropout_that_rounds_to_all_drops_all(name):
+    terms, v, tensors = wide("content")
+    assert not select(name)(terms, v, Mask(), 1 - 1e-6, False)[0].any()
