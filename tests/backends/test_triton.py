@@ -307,8 +307,9 @@ def test_products_of_three_do_not_overflow_half_precision():
     assert (found - expected).abs().max() <= 1e-2 * expected.abs().max()
 
 
-@pytest.mark.parametrize("form", ["gate of each head, all but a reset", "product"])
-@pytest.mark.parametrize("pairs", [1, 2, 3])
+@pytest.mark.parametrize(
+    "form, pairs", [("product", 1), ("product", 2), ("product", 3), ("gate of each head, all but a reset", 2)]
+)
 def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, pairs, monkeypatch):
     """Of three sentences and two heads: each alone, two and one, and all of one head."""
     terms, v = make(form, 20, 17, batch=3)
@@ -350,7 +351,8 @@ def test_whole_tiles(form, lengths, mask, monkeypatch):
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(sys.modules[__name__], "D", 16)
     monkeypatch.setattr(sys.modules[__name__], "DV", 16)
-    assert_equals_eager(*make(form, *lengths, batch=2), mask)
+    terms, v = make(form, *lengths, batch=1 if mask.padding_BS is None else 2)
+    assert_equals_eager(replace(terms, scale=0.05), v, mask)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the tiles are those of a GPU")
@@ -371,15 +373,16 @@ def test_causal_queries_without_any_key_attend_to_all():
     assert_equals_eager(*make("query rows", 40, 9), Mask(causal=True))
 
 
-@pytest.mark.parametrize("name", ["q_BHTD", "k_BHSD", "v", "A", "C", "gain", "reset", "bias_row", "bias"])
-def test_one_gradient_alone(name):
+def test_one_gradient_alone():
     terms, v = make("sum of all", 20, 17)
+    tensors = {**terms.tensors(), "v": v}
     every = outcome(Triton(), terms, v)
-    frozen = {key: x.detach().requires_grad_(key == name) for key, x in {**terms.tensors(), "v": v}.items()}
-    v = frozen.pop("v")
-    found = outcome(Triton(), replace(terms, **frozen), v)
-    assert found.keys() == {"out", name}
-    assert_equal(found, {key: every[key] for key in found}, tolerance=0)
+    for name in tensors:
+        frozen = {key: x.detach().requires_grad_(key == name) for key, x in tensors.items()}
+        values = frozen.pop("v")
+        found = outcome(Triton(), replace(terms, **frozen), values)
+        assert found.keys() == {"out", name}
+        assert_equal(found, {key: every[key] for key in found}, tolerance=0)
 
 
 def test_no_sentences_have_no_gradient():
@@ -391,8 +394,8 @@ def test_no_sentences_have_no_gradient():
 
 
 def test_the_kernels_check_themselves_in_all_kinds_of_calls(monkeypatch, capsys):
-    assert self_check.main(lengths=(16, 7), width=16) == 0
-    count = 24 if DEVICE == "cpu" else 36  # bfloat16
+    assert self_check.main(lengths=(16,), width=16) == 0
+    count = 12 if DEVICE == "cpu" else 18  # bfloat16
     assert capsys.readouterr().out.splitlines()[-1] == f"those of triton agree with lean in {count} kinds of calls"
     call = Triton.__call__
     monkeypatch.setattr(Triton, "__call__", lambda self, *call_: (1.5 * call(self, *call_)[0], None))
