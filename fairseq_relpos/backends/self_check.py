@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from ..rows import Clipped
 from ..terms import Terms
 from .base import Backend, Mask
 
@@ -102,21 +101,22 @@ def calls(
     device: torch.device, lengths: tuple[int, ...] = (128, 100), width: int = 64
 ) -> Iterator[tuple[str, Terms, torch.Tensor]]:
     """(in words, terms, values) of calls that use every kernel, in whole tiles and in others."""
-    heads, rows = 2, Clipped(20)
+    heads = 2
     dtypes = [torch.float32, torch.float16, *([torch.bfloat16] if device.type != "cpu" else [])]
 
     def learned(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device=device, requires_grad=True)
 
     for length in lengths:
-        vectors = {"A": (heads, rows.count, width), "C": (1, rows.count, width)}
+        offsets = 2 * length - 1
+        vectors = {"A": (heads, offsets, width), "C": (1, offsets, width)}
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
-            "a bias by offset": {"bias_row": (heads, rows.count)},
+            "a bias by offset": {"bias_row": (heads, offsets)},
             "a dense bias and a reset": {"bias": (1, heads, length, length), "reset": (2, heads)},
             "query rows": {"A": vectors["A"]},
             "query and key rows": vectors,
             "their product": vectors,
-            "a gate": {"gate": (1, rows.count, width)},
+            "a gate": {"gate": (1, offsets, width)},
         }
         for name, terms in shapes.items():
             for dtype in dtypes:
@@ -124,7 +124,7 @@ def calls(
                 found = {key: learned(*shape) for key, shape in terms.items()}
                 product = name == "their product"
                 words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
-                yield words, Terms(q, k, 0.1, rows=rows, product=product, **found), v
+                yield words, Terms(q, k, 0.1, product=product, **found), v
 
 
 def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
