@@ -112,8 +112,11 @@ def call_kernels(length, dropout, name, args):
 
 def tiles(text):
     """FORWARD,BACKWARD,WARPS,STAGES as it was given, if it is that."""
-    if len([int(number) for number in text.split(",")]) != 4:
-        raise ValueError
+    numbers = text.split(",")
+    if len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(
+            f"{text} is no FORWARD,BACKWARD,WARPS,STAGES: give four numbers, such as 64,32,4,3"
+        )
     return text
 
 

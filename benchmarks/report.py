@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from fairseq_tests import table as fairseq_tests_table
-from goals import goals_table, overview
+from goals import goals_table, number, overview
 
 from fairseq_relpos.reports import figures
 
@@ -203,10 +203,6 @@ def attention_table(rows, settings):
         cells += [number(line[0]["speedup"])] if several else []
         table.append(f"| {' | '.join([name, backend, *([str(threads)] if several else []), *cells])} |")
     return table
-
-
-def number(value, digits=2):
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def times_and_memory(rows, lengths, default_backend="-"):

@@ -20,6 +20,7 @@ from ..positions import Positions
 from ..terms import Bias, Terms, by_offset
 from .base import Backend, Mask
 from .eager import Eager
+from .lean import LEVELS
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +29,6 @@ SOURCE = compiled.Source(
     (("-march=native",), ()),
     "attention on the CPU is computed in Python (lean), slower",
 )
-#: a dropout probability is rounded to a multiple of 1 / LEVELS
-LEVELS = 2**16
 #: the largest number of queries and of keys in a tile; keys come in steps of STEP
 ROWS, COLUMNS, STEP = 128, 512, 32
 #: the same with a gate, whose keys are transposed for each tile

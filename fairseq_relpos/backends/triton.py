@@ -24,8 +24,6 @@ OLDEST = (3, 3)
 POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 #: those of them that are rows of a table
 TABLES = ("A", "C", "gate")
-#: copies of a value for each offset (triton_kernels.py)
-SHIFTS = 4
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
 #: bytes for the gradients of the logits by offset, of some sentences and heads at a time; of one at least
@@ -238,7 +236,8 @@ class Launch:
         if x is None:
             return None
         pitch = -(-self.length // 16) * 16
-        copies = F.pad(x.float(), (0, pitch + SHIFTS - 1 - self.length)).unfold(1, pitch, 1).contiguous()
+        end = pitch + self.kernels.SHIFTS.value - 1
+        copies = F.pad(x.float(), (0, end - self.length)).unfold(1, pitch, 1).contiguous()
         return self.kernels.Shifted(copies, copies.stride(0) if len(copies) > 1 else 0, pitch)
 
     def rows(self, x_BHND: torch.Tensor) -> Any:
@@ -267,6 +266,7 @@ class Launch:
         self.start(getattr(self.kernels, name), tuple(grid), (*arguments, call), constants)
 
     def start(self, kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        """The one place where a kernel meets the GPU."""
         with torch.cuda.device_of(self.inputs["q"]):  # Triton launches on the current device
             kernel[grid](*arguments, **constants)
 
@@ -418,6 +418,7 @@ class Launch:
 
 
 def length_of(numbers: slice) -> int:
+    """How many heads or sentences a slice of them has."""
     return numbers.stop - numbers.start
 
 

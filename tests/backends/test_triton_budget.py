@@ -67,8 +67,8 @@ BOUNDS = {
         "backward_tables C": (None, 83, 78, 3, 0),
     },
 }
-#: inner loops of a bias for each offset: instructions with dropout, times those without. On an H100, time rises by at
-#: most 1.12
+#: inner loops of a bias for each offset: instructions with dropout, times those without. On an H100 the time of
+#: t5 does not rise (docs/performance.md)
 DROPOUT = 1.45
 
 

@@ -228,6 +228,7 @@ def test_only_a_failed_check_makes_the_exit_status_nonzero(monkeypatch, capsys, 
     [
         ("print('agrees')", "ok", "agrees"),
         ("print('a kind'); print('a kind: off'); raise SystemExit(1)", "warn", "a kind: off"),
+        ("print('not run: no GPU'); raise SystemExit(2)", "warn", "not run: no GPU"),
         ("import os; os.kill(os.getpid(), 11)", "warn", "ended with exit code -11: no output"),
     ],
 )
@@ -238,6 +239,7 @@ def test_kernels_are_run_in_a_process_of_their_own(monkeypatch, tmp_path, progra
     monkeypatch.setattr(sys, "executable", str(stand_in))
     result = doctor.check_kernels()
     assert (result.status, result.found) == (status, found)
+    assert bool(result.advice) == (status == "warn" and not found.startswith("not run"))
 
 
 def test_this_installation_can_train():
