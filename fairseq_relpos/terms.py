@@ -337,9 +337,13 @@ def sums_in_float32(dtype: torch.dtype, device: torch.device) -> bool:
     except torch.cuda.OutOfMemoryError:  # says nothing of the product
         raise
     except (TypeError, RuntimeError):  # an older torch or GPU
-        logger.info("products of %s are computed in float32: torch %s has no others here", dtype, torch.__version__)
-        return False
-    return bool((out == 4).all())
+        reason = "has no others here"
+    else:
+        if bool((out == 4).all()):
+            return True
+        reason = "computes others wrongly here"
+    logger.info("products of %s are computed in float32: torch %s %s", dtype, torch.__version__, reason)
+    return False
 
 
 def multiply_half(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, scale: float) -> None:

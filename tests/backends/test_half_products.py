@@ -184,6 +184,11 @@ def test_a_torch_without_such_products_multiplies_in_float32(monkeypatch, caplog
     with caplog.at_level(logging.INFO, logger=module.logger.name):
         assert not module.sums_in_float32.__wrapped__(torch.float16, Device)
     assert "are computed in float32" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(module, "multiply_half", lambda out, x, y, scale: out.fill_(3))
+    with caplog.at_level(logging.INFO, logger=module.logger.name):
+        assert not module.sums_in_float32.__wrapped__(torch.float16, Device)
+    assert "computes others wrongly here" in caplog.text
     monkeypatch.undo()
     x = torch.ones(2, 2)
     assert Half.of(x.double()) is None and Half.of(x.half()) is None and Half.of(x.half(), x) is None
