@@ -10,6 +10,7 @@ roberta.fill_mask("The cat <mask> on the mat.")
 
 import hashlib
 import os
+import platform
 import tarfile
 import tempfile
 
@@ -43,6 +44,11 @@ def _downloaded(address):
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = os.path.join(torch.hub.get_dir(), "fairseq_relpos", name)
     if not os.path.isdir(folder):
+        if not hasattr(tarfile, "data_filter"):
+            raise ValueError(
+                f"this Python ({platform.python_version()}) cannot unpack an archive from the internet safely: update it "
+                f"to 3.10.12, 3.11.4 or newer, or unpack {address} yourself and give the folder"
+            )
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as work:
             archive, unpacked = os.path.join(work, "archive"), os.path.join(work, "unpacked")

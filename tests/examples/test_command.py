@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from unpacking import UNPACKING
 
 ROOT = Path(__file__).parents[2]
 PACKED = sorted(ROOT.glob("examples/*/runs.tar.xz"))
@@ -121,7 +122,7 @@ def test_packed_runs_of_before_are_the_runs_of_the_recipe_today(checkout, tmp_pa
     recipe = packed.parent
     with tarfile.open(packed) as tar:
         names = [member for member in tar if Path(member.name).name in ("trained", "command", "conditions")]
-        tar.extractall(tmp_path / "packed", members=names, filter="data")
+        tar.extractall(tmp_path / "packed", members=names, **UNPACKING)
     runs = sorted(path.parent for path in (tmp_path / "packed").rglob("trained"))
     assert runs
     run = next((run for run in runs if run.name.startswith("tupe_r-seed2")), runs[0])

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 import preloaded
 import pytest
 from scipy.stats import ttest_rel
+from unpacking import UNPACKING
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "roberta_small"
@@ -366,7 +367,7 @@ def test_text_to_report(workplace, data):
         assert not any(str(ROOT).encode() in content for content in files)
         assert not any(member.name.endswith(".pt") for member in packed)
         elsewhere = workplace / "elsewhere"
-        packed.extractall(elsewhere / "runs", filter="data")
+        packed.extractall(elsewhere / "runs", **UNPACKING)
     for name in ("tiny.sh", "data"):
         (elsewhere / name).symlink_to(workplace / name)
     succeeds(elsewhere, "run.sh", "report")
