@@ -46,8 +46,8 @@ def _downloaded(address):
     if not os.path.isdir(folder):
         if not hasattr(tarfile, "data_filter"):
             raise ValueError(
-                f"this Python ({platform.python_version()}) cannot unpack an archive from the internet safely: update it "
-                f"to 3.10.12, 3.11.4 or newer, or unpack {address} yourself and give the folder"
+                f"this Python ({platform.python_version()}) cannot unpack an archive from the internet safely: "
+                f"update it to 3.10.12, 3.11.4 or newer, or unpack {address} yourself and give the folder"
             )
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as work:
