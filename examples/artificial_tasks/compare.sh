@@ -15,11 +15,12 @@ read_settings
 compare() {
   local tasks=$1 seeds=$2 seed task encoding
   shift 2
-  side_by_side "$JOBS" bash -c 'SEED=$1 exec bash "$0/run.sh" train "$2" "$3"' "$HERE" < <(
+  side_by_side "$JOBS" < <(
+    printf 'recipe\taction\ttask\tencoding\tSEED\n'
     for seed in $seeds; do
       for task in $tasks; do
         for encoding in "$@"; do
-          echo "$seed $task $encoding"
+          printf '%s\t%s\t%s\t%s\t%s\n' "$HERE" train "$task" "$encoding" "$seed"
         done
       done
     done

@@ -16,7 +16,7 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
   die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
 
 # What the environment says of these names wins over all files of settings. Of others it says nothing.
-FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED JOBS WORKERS GPUS TOKENS_PER_UPDATE
+FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
   UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
 
 # read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
@@ -56,10 +56,10 @@ end_in_order() {
   trap 'exit 75' TERM INT HUP USR1
 }
 
-# side_by_side JOBS COMMAND... <LINES: COMMAND with the words of a line for each line, so many at a time
+# side_by_side JOBS <MANIFEST: each line by run.sh of its recipe (scripts/sweep.py), so many at a time
 side_by_side() {
   local code=0
-  python "$COMMON/stopping.py" side_by_side "$@" || code=$?
+  python "$ROOT/scripts/sweep.py" each "$1" || code=$?
   [ $code != 75 ] || exit 75
   return $code
 }
@@ -86,9 +86,15 @@ compare() {
 }
 # evaluate_each <LINES: a seed, an encoding, and where there is a choice a learning rate
 evaluate_each() {
-  side_by_side "$JOBS" bash -c \
-    '[ $# -eq 1 ] || exec env SEED="$2" ${4:+LEARNING_RATE="$4" RUNS="$1/lr$4"} bash "$0/run.sh" evaluate "$3"' \
-    "$HERE" "$RUNS"
+  local manifest
+  manifest=$(
+    printf 'recipe\taction\tencoding\tSEED\tLEARNING_RATE\tRUNS\n'
+    while read -r seed encoding rate; do
+      [ -z "$seed" ] ||
+        printf '%s\tevaluate\t%s\t%s\t%s\t%s\n' "$HERE" "$encoding" "$seed" "$rate" "${rate:+$RUNS/lr$rate}"
+    done
+  )
+  side_by_side "$JOBS" <<<"$manifest"
 }
 # Every encoding with one rate before any with the next, and with one seed before any with the next.
 runs_of_the_first_seed() {

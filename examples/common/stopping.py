@@ -64,21 +64,27 @@ def supervise(*command):
     return code
 
 
-def side_by_side(jobs, *command):
-    """Exit code 1 if one fails. When one was stopped no more are begun, and when all have ended it is STOPPED. A signal
-    needs no passing on: supervise sends it to all."""
+def in_parallel(jobs, run, items):
+    """Calls ``run`` with each of the items, so many at a time; it returns an exit code. Exit code 1 if one fails. When
+    one was stopped no more are begun, and when all have ended it is STOPPED. A signal needs no passing on: supervise
+    sends it to all."""
     if not jobs.isdecimal() or int(jobs) < 1:
         fail(f"JOBS={jobs}: give a number, 1 or more")
     came, codes = [], []
     on_a_signal(lambda: came.append(True))
 
-    def one(line):
+    def one(item):
         if not came and STOPPED not in codes:
-            codes.append(subprocess.call([*command, *line.split()], stdin=subprocess.DEVNULL))
+            codes.append(run(item))
 
     with ThreadPoolExecutor(int(jobs)) as pool:
-        list(pool.map(one, sys.stdin.read().splitlines()))
+        list(pool.map(one, items))
     return STOPPED if came or STOPPED in codes else int(any(codes))
+
+
+def side_by_side(jobs, *command):
+    lines = sys.stdin.read().splitlines()
+    return in_parallel(jobs, lambda line: subprocess.call([*command, *line.split()], stdin=subprocess.DEVNULL), lines)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,12 @@ echo $1 >>begun
 for i in {1..300}; do sleep 0.1; done
 """
 ONE = 'same_run train . ./trainer "$@"; echo is trained'
-SEVERAL = 'side_by_side 2 ./trainer < <(printf "%s\\n" "$@") || die "not every run came to its end"; echo report'
+SEVERAL = r"""
+mkdir -p recipe; ln -sf ../trainer recipe/run.sh
+side_by_side 2 < <(printf "%s\t%s\n" recipe action; printf "$PWD/recipe\t%s\n" "$@") ||
+  die "not every run came to its end"
+echo report
+"""
 
 
 @pytest.fixture
@@ -112,9 +117,9 @@ def test_a_run_that_waits_for_another_ends_at_once(place):
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_several_runs_are_all_stopped_no_more_are_begun_and_nothing_is_reported(place, sent):
-    program = f'. {COMMON}/recipe.sh; end_in_order; same_run train "$0" ./trainer "$0"'
-    inner = f"bash -c '{program}'"
-    process = start(place, SEVERAL.replace("./trainer", inner), "a", "b", "c")
+    (place / "recipe").mkdir()
+    (place / "recipe/program").write_text(f'. {COMMON}/recipe.sh; end_in_order; same_run train "$1" ./trainer "$1"')
+    process = start(place, SEVERAL.replace("../trainer", "program"), "a", "b", "c")
     wait_for(place / "begun", 2)
     if sent == signal.SIGINT:
         os.killpg(process.pid, sent)
@@ -132,4 +137,5 @@ def test_after_a_run_that_was_stopped_no_more_are_begun_and_after_one_that_faile
     (place / "begun").unlink()
     code, out, err = ended(start(place, SEVERAL, "fails", "ends", "ends", "ends"))
     assert code == 1 and "not every run" in err and len((place / "begun").read_text().split()) == 4
-    assert ended(start(place, SEVERAL, "ends", "ends", "ends"))[:2] == (0, "report\n")
+    code, out, _ = ended(start(place, SEVERAL, "ends", "ends", "ends"))
+    assert code == 0 and out.splitlines()[-2:] == ["run.sh: 3 of 3 runs have ended", "report"]

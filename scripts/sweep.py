@@ -1,0 +1,358 @@
+"""Runs of recipes, a line of a manifest each, in a process each; a sweep that was stopped goes on: docs/recipes.md.
+
+    sweep.py run FOLDER MANIFEST [--jobs N]                    runs what is not done yet, N at a time
+    sweep.py run FOLDER MANIFEST [--jobs N] --slurm [flags of sbatch]    the same as one job array
+    sweep.py report FOLDER [--rule median|best]                FOLDER/RESULTS.md of what is there
+    sweep.py each N <MANIFEST                                  for compare.sh; keeps nothing
+
+It needs the standard library alone, but for its report.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
+
+from full_disk import in_one_line  # noqa: E402
+from relpos_files import whole_file  # noqa: E402
+from stopping import STOPPED, fail, in_parallel, script, supervise  # noqa: E402
+
+#: columns that are words of run.sh, in this order; those in capitals are names of its environment
+WORDS = ("action", "task", "encoding", "checkpoint")
+SHORT = {"LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"}
+DONE, DIVERGED, FAILED = "done", "diverged", "failed"
+SLURM = """#!/usr/bin/env bash
+#SBATCH --job-name=sweep
+#SBATCH --array=0-{last}%{jobs}
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@180
+#SBATCH --open-mode=append
+#SBATCH --output={folder}/slurm.%a.txt
+# A run that is stopped saves, and goes back into the queue.
+cd {here} || exit 1
+SCRIPT=sweep.py {python} {sweep} one {folder} "$SLURM_ARRAY_TASK_ID" &
+trap 'kill -USR1 $!' USR1 TERM
+code=0
+wait $! || code=$?
+[ "$code" -le 128 ] || {{ code=0; wait $! || code=$?; }} # a signal has ended the first wait alone
+[ "$code" != {stopped} ] || scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+exit "$code"
+"""
+
+
+def names_of_the_environment():
+    """Those that a recipe reads from it."""
+    text = (ROOT / "examples" / "common" / "recipe.sh").read_text(encoding="utf-8")
+    return {"SETTINGS", *re.search(r'^FROM_ENVIRONMENT="([^"]*)"', text, re.MULTILINE)[1].split()}
+
+
+@dataclass
+class Line:
+    """A run: the cells of its line by column, without those that are empty."""
+
+    cells: dict[str, str]
+
+    @property
+    def run_sh(self):
+        given = Path(self.cells["recipe"])
+        return next((path for path in (ROOT / "examples" / given / "run.sh", given / "run.sh") if path.is_file()), None)
+
+    @property
+    def command(self):
+        words = [self.cells[word] for word in WORDS if word in self.cells]
+        return ["bash", str(self.run_sh), *words, *shlex.split(self.cells.get("flags", ""))]
+
+    @property
+    def environment(self):
+        return {name: value for name, value in self.cells.items() if name.isupper()}
+
+    @property
+    def name(self):
+        """Of its folder. Of a path, which can be long, its end and a digest."""
+        parts = []
+        for column, value in self.cells.items():
+            if not re.fullmatch(r"[\w.+-]+", value):
+                end = re.sub(r"[^\w.+-]+", "_", Path(value).name)[:40]
+                value = f"{end}_{hashlib.sha256(value.encode()).hexdigest()[:8]}"
+            parts.append(f"{SHORT.get(column, column)}{value}" if column.isupper() else value)
+        return "-".join(parts)
+
+
+def lines_of(text, where):
+    """The runs of a manifest: tab-separated, a head with the columns, a run a line; lines with # say nothing."""
+    rows = [
+        (number, [cell.strip() for cell in row.split("\t")])
+        for number, row in enumerate(text.splitlines(), 1)
+        if row.strip() and not row.startswith("#")
+    ]
+    if not rows:
+        fail(f"{where} is empty: give a line with the columns, then a line for each run")
+    head = rows[0][1]
+    known = ["recipe", *WORDS, "flags", *sorted(names_of_the_environment())]
+    for column in head:
+        if column not in known or head.count(column) > 1:
+            fail(f"{where} has the column {column!r} twice, or it is unknown: give of {' '.join(known)}, with tabs")
+    found = []
+    for number, cells in rows[1:]:
+        if len(cells) > len(head):
+            fail(f"{where}, line {number}: {len(cells)} cells under {len(head)} columns: put one tab between two")
+        line = Line({column: cell for column, cell in zip(head, cells) if cell not in ("", "-")})
+        if "recipe" not in line.cells or "action" not in line.cells:
+            fail(f"{where}, line {number}: no recipe or no action: both are needed")
+        if line.run_sh is None:
+            recipes = sorted(path.parent.name for path in (ROOT / "examples").glob("*/run.sh"))
+            fail(
+                f"{where}, line {number}: no recipe {line.cells['recipe']}: give one of {' '.join(recipes)}, "
+                "or a folder with a run.sh"
+            )
+        settings = line.run_sh.with_name("settings.sh")
+        text = settings.read_text(encoding="utf-8") if settings.exists() else None
+        for name in line.environment.keys() - {"SETTINGS", "RUNS"}:
+            if text is not None and not re.search(rf"^{name}=|\s{name}=", text, re.MULTILINE):
+                fail(f"{where}, line {number}: {line.cells['recipe']} has no setting {name}: leave its cell empty")
+        found.append(line)
+    return found
+
+
+class Progress:
+    """Says after each run how many are left and for how long."""
+
+    def __init__(self, lines, done, jobs):
+        self.lines, self.ended, self.jobs, self.failed, self.seconds = lines, done, jobs, 0, []
+
+    def ended_one(self, line, code, seconds):
+        self.ended += 1
+        self.failed += code != 0
+        self.seconds.append(seconds)
+        # a run that had been done before takes a moment, and says nothing about the others
+        worked = [one for one in self.seconds if one >= max(self.seconds) / 10]
+        left = self.lines - self.ended
+        failed = f", {self.failed} not to their end" if self.failed else ""
+        about = f", about {in_words(sum(worked) / len(worked) * left / min(self.jobs, left))} left" if left else ""
+        print(f"{script()}: {self.ended} of {self.lines} runs have ended{failed}{about}", flush=True)
+
+
+def in_words(seconds):
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def each(jobs):
+    """What compare.sh calls: every recipe looks itself whether a run is done. The exit code: stopping.in_parallel."""
+    lines = lines_of(sys.stdin.read(), "standard input")
+    progress = Progress(len(lines), 0, int(jobs) if jobs.isdecimal() else 1)
+
+    def one(line):
+        begin = time.monotonic()
+        code = subprocess.call(line.command, env={**os.environ, **line.environment}, stdin=subprocess.DEVNULL)
+        if code != STOPPED:
+            progress.ended_one(line, code, time.monotonic() - begin)
+        return code
+
+    return in_parallel(jobs, one, lines)
+
+
+class Sweep:
+    """FOLDER: manifest.tsv, and in runs/NAME of each line what run.sh writes, output.log and sweep.json, its end."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder).absolute()
+
+    def place(self, line):
+        return self.folder / "runs" / line.name
+
+    def end_of(self, line):
+        path = self.place(line) / "sweep.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def is_done(self, line):
+        """A run that has diverged would diverge again; one that failed for another reason is tried again."""
+        return self.end_of(line).get("state") in (DONE, DIVERGED)
+
+    def lock(self, kind):
+        """Of the whole folder, until this process ends: alone, or beside the others of a job array."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock_file = open(self.folder / "lock", "a")
+        try:
+            fcntl.flock(self.lock_file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fail(f"another sweep is running in {self.folder}: wait for its end, or give another folder")
+        except OSError:
+            print(f"{script()}: {self.folder} has no locks: see to it that nothing else works there", file=sys.stderr)
+
+    def lines(self):
+        path = self.folder / "manifest.tsv"
+        if not path.exists():
+            fail(f"no sweep in {self.folder}: sweep.py run {self.folder} MANIFEST first")
+        return lines_of(path.read_text(encoding="utf-8"), path)
+
+    def take(self, manifest):
+        """Keeps the manifest. One that lacks a run of before is of another sweep."""
+        try:
+            text = Path(manifest).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{manifest} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'}): give a manifest")
+        lines = lines_of(text, manifest)
+        names = [line.name for line in lines]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if not lines or twice is not None:
+            fail(f"{manifest} has {'no runs' if not lines else f'{twice} twice'}: give each run one line")
+        self.lock(fcntl.LOCK_EX)
+        if (self.folder / "manifest.tsv").exists():
+            gone = {line.name for line in self.lines()} - set(names)
+            if gone:
+                fail(
+                    f"{self.folder} has another sweep, of which {manifest} lacks {len(gone)} runs, as {min(gone)}: "
+                    "give another folder, or a manifest with these runs and more"
+                )
+        with whole_file(self.folder / "manifest.tsv") as part:
+            Path(part).write_text(text, encoding="utf-8")
+        return lines
+
+    def run(self, manifest, jobs):
+        lines = self.take(manifest)
+        todo = [line for line in lines if not self.is_done(line)]
+        print(f"{script()}: {len(lines)} runs, {len(lines) - len(todo)} of them done: {self.folder}", flush=True)
+        progress = Progress(len(lines), len(lines) - len(todo), jobs)
+        code = in_parallel(str(jobs), lambda line: self.run_one(line, progress), todo)
+        if code not in (0, STOPPED):
+            print(
+                f"{script()}: error: {progress.failed} of {len(lines)} runs have not come to their end: "
+                f"sweep.py report {self.folder} names them; the same command tries them again",
+                file=sys.stderr,
+            )
+        return code
+
+    def run_one(self, line, progress=None):
+        """The exit code. A run that has diverged is a result; it is no failure of the sweep."""
+        place = self.place(line)
+        place.mkdir(parents=True, exist_ok=True)
+        with open(place / "sweep.lock", "a") as lock:
+            # the run has it too: where only this process was killed, the run goes on, and is waited for
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.is_done(line):
+                return 0
+            # what the manifest does not say comes from the recipe's settings: the same at every start
+            ours = {name: value for name, value in os.environ.items() if name not in names_of_the_environment()}
+            ours |= {**line.environment, "RUNS": str(place)}
+            begin, output = time.monotonic(), place / "output.log"
+            with open(output, "wb") as file:
+                code = subprocess.call(
+                    line.command,
+                    env=ours,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[lock.fileno()],
+                )
+            if code == STOPPED:
+                return code
+            end = {"state": DONE, "seconds": round(time.monotonic() - begin, 1), "cells": line.cells}
+            if code:
+                printed = output.read_text(encoding="utf-8", errors="replace")
+                end |= {
+                    "state": state_of(printed),
+                    "message": (printed.strip().splitlines() or [f"exit code {code}"])[-1],
+                }
+                print(f"{script()}: {line.name} has {end['state']}: {end['message']}", file=sys.stderr, flush=True)
+            with whole_file(place / "sweep.json") as part:
+                Path(part).write_text(json.dumps(end, indent=1) + "\n", encoding="utf-8")
+        failed = int(end["state"] == FAILED)
+        if progress is not None:
+            progress.ended_one(line, failed, end["seconds"])
+        return failed
+
+    def submit(self, manifest, jobs, flags):
+        lines = self.take(manifest)
+        batch = self.folder / "array.sbatch"
+        paths = {"folder": self.folder, "here": Path.cwd(), "python": sys.executable, "sweep": Path(__file__).resolve()}
+        for path in paths.values():
+            if re.search(r"\s", str(path)):
+                fail(f"{path} has a space, which a line of #SBATCH cannot have: give another folder")
+        with whole_file(batch) as part:
+            text = SLURM.format(last=len(lines) - 1, jobs=jobs, stopped=STOPPED, **paths)
+            Path(part).write_text(text, encoding="utf-8")
+        fcntl.flock(self.lock_file, fcntl.LOCK_UN)  # for the array, which may begin at once
+        try:
+            return subprocess.call(["sbatch", *flags, str(batch)])
+        except FileNotFoundError:
+            fail(f"there is no sbatch on this machine: {batch} is ready to be submitted where there is one")
+
+    def one(self, number):
+        """A task of the array."""
+        self.lock(fcntl.LOCK_SH)
+        return self.run_one(self.lines()[int(number)])
+
+    def report(self, rule):
+        from fairseq_relpos.reports import sweeps
+
+        records = [
+            {"name": line.name, "cells": line.cells, "place": self.place(line), **self.end_of(line)}
+            for line in self.lines()
+        ]
+        print(sweeps.write(self.folder, records, rule))
+
+
+def state_of(printed):
+    from fairseq_relpos.reports.learning_rates import NOT_FINITE
+
+    return DIVERGED if NOT_FINITE in printed else FAILED
+
+
+def jobs_of(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more")
+    return int(text)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        fail(f"{message} (see --help)")
+
+
+def main(arguments):
+    parser = Parser(prog="sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|report", parser_class=Parser)
+    run = commands.add_parser("run", help="runs what is not done yet")
+    run.add_argument("folder")
+    run.add_argument("manifest")
+    run.add_argument("--jobs", type=jobs_of, default=1, help="so many at a time")
+    run.add_argument("--slurm", nargs=argparse.REMAINDER, metavar="FLAG", help="as one job array; flags of sbatch")
+    report = commands.add_parser("report", help="the tables of all runs")
+    report.add_argument("folder")
+    report.add_argument("--rule", choices=["median", "best"], default="median", help="how the learning rate is chosen")
+    one = commands.add_parser("one")
+    one.add_argument("folder")
+    one.add_argument("number")
+    commands.add_parser("each").add_argument("jobs")
+    args = parser.parse_args(arguments)
+    if args.command == "each":
+        return each(args.jobs)
+    sweep = Sweep(args.folder)
+    if args.command == "report":
+        return sweep.report(args.rule)
+    with in_one_line(script(), sweep.folder):
+        if args.command == "one":
+            return sweep.one(args.number)
+        if args.slurm is not None:
+            return sweep.submit(args.manifest, args.jobs, args.slurm)
+        return sweep.run(args.manifest, args.jobs)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("SCRIPT", "sweep.py")
+    if sys.argv[1:2] in (["run"], ["one"]) and not os.environ.get("SUPERVISED"):
+        os.environ["SUPERVISED"] = "yes"  # signals reach all that it runs, and its end waits for theirs
+        sys.exit(supervise(sys.executable, __file__, *sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,232 @@
+"""Sweeps with a stand-in recipe, whose runs take a tenth of a second."""
+
+import fcntl
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairseq_relpos.reports import sweeps
+
+SWEEP = Path(__file__).parents[2] / "scripts" / "sweep.py"
+#: its score depends on the encoding, the learning rate and the seed; with lr 1e3 it diverges, "broken" fails once
+RUN_SH = r"""
+run=$RUNS/$3-seed$SEED; mkdir -p "$run"
+echo "$3 $LEARNING_RATE $SEED" >>begun
+sleep 0.1
+[ "$LEARNING_RATE" != 1e3 ] || { echo "run.sh: error: loss is nan. Try a smaller --lr"; exit 1; }
+[ "$3" != broken ] || [ -e mended ] || { echo "run.sh: error: no data in data"; exit 1; }
+score=$(python3 -c 'import sys, zlib; print(zlib.crc32(sys.argv[1].encode()) % 1000 / 1000)' "$3 $LEARNING_RATE $SEED")
+echo '{"metrics": {"accuracy": '$score', "f1": 0.5}, "encoding": "'$3'"}' >"$run/results.json.part"
+mv "$run/results.json.part" "$run/results.json"
+echo "$3 $LEARNING_RATE $SEED" >>ended
+"""
+HEAD = ("recipe", "action", "task", "encoding", "LEARNING_RATE", "SEED")
+ENCODINGS, RATES, SEEDS = ("learned", "t5"), ("1e-5", "2e-5"), (1, 2, 3)
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "standin").mkdir()
+    (tmp_path / "standin/run.sh").write_text(RUN_SH)
+    return tmp_path
+
+
+def manifest(place, runs, head=HEAD, name="manifest.tsv"):
+    rows = [head, *(("standin", "finetune", "CoLA", *run) for run in runs)]
+    (place / name).write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return name
+
+
+def grid(rates=RATES, encodings=ENCODINGS, seeds=SEEDS):
+    return [(encoding, rate, seed) for encoding in encodings for rate in rates for seed in seeds]
+
+
+def start(place, *arguments, path=None):
+    environment = {name: value for name, value in os.environ.items() if name != "SUPERVISED"}
+    environment["PATH"] = f"{path}:{environment['PATH']}" if path else environment["PATH"]
+    return subprocess.Popen(
+        [sys.executable, SWEEP, *map(str, arguments)],
+        cwd=place,
+        env={**environment, "SEED": "9", "CUDA_VISIBLE_DEVICES": ""},  # the manifest says everything
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def sweep(place, *arguments, **more):
+    process = start(place, *arguments, **more)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def report(place, folder, rule="median"):
+    """RESULTS.md, as `sweep.py report` writes it, in this process."""
+    records = []
+    lines = [line.split("\t") for line in (place / folder / "manifest.tsv").read_text().splitlines()]
+    for cells in lines[1:]:
+        cells = dict(zip(lines[0], cells))
+        name = "standin-finetune-CoLA-{encoding}-lr{LEARNING_RATE}-seed{SEED}".format(**cells)
+        run = place / folder / "runs" / name
+        end = json.loads((run / "sweep.json").read_text()) if (run / "sweep.json").exists() else {}
+        records.append({"name": name, "cells": cells, "place": run, **end})
+    sweeps.write(place / folder, records, rule)
+    return (place / folder / "RESULTS.md").read_text()
+
+
+def test_a_sweep_that_was_killed_three_times_ends_with_the_table_of_an_undisturbed_one(place):
+    given = manifest(place, grid())
+    code, out, err = sweep(place, "run", "calm", given, "--jobs", 4)
+    assert code == 0 and err == "" and "12 of 12 runs have ended" in out and re.search("about .* left", out)
+    chance = random.Random(1)
+    for sent in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        process = start(place, "run", "killed", given, "--jobs", 2)
+        time.sleep(0.3 + chance.random() / 2)
+        # a job that is killed loses all its processes, also those in sessions of their own
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        process.send_signal(sent)
+        for child in children.split():
+            if sent == signal.SIGKILL:
+                os.killpg(int(child), sent)
+        assert process.wait(30) == (-9 if sent == signal.SIGKILL else 75)
+    before = (place / "ended").read_text().splitlines()
+    code, out, _ = sweep(place, "run", "killed", given, "--jobs", 2)
+    done = int(re.search(r"12 runs, (\d+) of them done", out)[1])
+    assert code == 0 and 0 < done < 12, out
+    after = (place / "ended").read_text().splitlines()
+    assert len(after) - len(before) == 12 - done  # what is done is not done again
+    assert report(place, "killed") == report(place, "calm")
+
+
+def test_a_run_that_diverges_or_fails_is_named_and_harms_no_other(place):
+    given = manifest(place, [*grid(["1e-5", "1e3"], ["t5"]), ("broken", "1e-5", 1)])
+    code, out, err = sweep(place, "run", "sweep", given, "--jobs", 3)
+    assert code == 1 and "7 of 7 runs have ended, 1 not to their end" in out
+    assert "error: 1 of 7 runs have not come to their end" in err.splitlines()[-1]
+    text = report(place, "sweep")
+    assert "7 runs: 3 done, 3 diverged, 1 failed." in text
+    assert "- standin-finetune-CoLA-t5-lr1e3-seed2: diverged: run.sh: error: loss is nan" in text
+    assert "- standin-finetune-CoLA-broken-lr1e-5-seed1: failed: run.sh: error: no data in data" in text
+    assert re.search(r"^\| t5 \| 1e-5 \| 3 \| .* \| 3 \| 0 \| 0 \|$", text, re.M)
+    assert re.search(r"^\| broken \| none \| 0 \| .* \| 0 \| 1 \| 0 \|$", text, re.M)
+
+    # what has diverged would diverge again; what failed is tried again
+    (place / "begun").unlink()
+    (place / "mended").touch()
+    assert sweep(place, "run", "sweep", given)[0] == 0
+    assert (place / "begun").read_text() == "broken 1e-5 1\n"
+    assert "4 done, 3 diverged." in report(place, "sweep")
+
+
+def test_the_rate_has_the_best_median_or_the_best_run(tmp_path):
+    figures = {"1e-5": (0.5, 0.7, 0.6), "2e-5": (0.1, 0.9, 0.2), "3e-5": (None, None, 0.99)}
+    records = []
+    for rate, values in figures.items():
+        for seed, value in enumerate(values, 1):
+            run = tmp_path / f"{rate}-{seed}"
+            run.mkdir()
+            (run / "results.json").write_text(json.dumps({"metrics": {"mcc": value or 0}, "test": {"mcc": 0.25}}))
+            cells = {"recipe": "glue", "action": "finetune", "encoding": "t5", "LEARNING_RATE": rate, "SEED": str(seed)}
+            state = "done" if value else "diverged"
+            records.append({"name": run.name, "cells": cells, "place": run, "state": state, "message": "loss is nan"})
+    sweeps.write(tmp_path, records, "median")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| t5 | 1e-5 | 3 | 0.6000 | 0.6000 ± 0.1000 | 0.7000 | 0.2500 ± 0.0000 | 2 | 0 | 0 |" in text
+    assert "| 2e-5-2 | mcc | 0.9000 | 0.2500 |" in text and "| 3e-5-1 | - | diverged | - |" in text
+    sweeps.write(tmp_path, records, "best")
+    assert "| t5 | 3e-5 | 3 | diverged | 0.9900 | 0.9900 |" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_folds_are_averaged_before_seeds_and_a_missing_fold_leaves_a_seed_out(tmp_path):
+    records = []
+    for seed, fold, value in ((1, 0, 0.5), (1, 1, 0.7), (2, 0, 0.8), (2, 1, None)):
+        run = tmp_path / f"{seed}-{fold}"
+        run.mkdir()
+        (run / "results.json").write_text(json.dumps({"metrics": {"accuracy": value}}))
+        cells = {"recipe": "x", "action": "train", "encoding": "t5", "SEED": str(seed), "FOLD": str(fold)}
+        state = "done" if value else "failed"
+        records.append({"name": run.name, "cells": {**cells, "LEARNING_RATE": "1"}, "place": run, "state": state})
+    sweeps.write(tmp_path, records, "median")
+    assert "| t5 | 1 | 1 | 0.6000 | 0.6000 | 0.6000 | 0 | 1 | 0 |" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_two_sweeps_in_one_folder_are_refused(place):
+    given = manifest(place, grid(seeds=[1]))
+    (place / "sweep").mkdir()
+    with open(place / "sweep/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, err = sweep(place, "run", "sweep", given)
+        assert code == 1 and out == "" and len(err.splitlines()) == 1 and "another sweep is running in" in err
+    assert sweep(place, "run", "sweep", given, "--jobs", 4)[0] == 0
+    other = manifest(place, grid(seeds=[1], encodings=["t5", "m4"]), name="other.tsv")
+    code, _, err = sweep(place, "run", "sweep", other)
+    assert code == 1 and "has another sweep, of which other.tsv lacks 2 runs" in err
+    assert (place / "sweep/manifest.tsv").read_text() == (place / given).read_text()
+    # with more runs it is the same sweep
+    more = manifest(place, grid(seeds=[1, 2]), name="more.tsv")
+    code, out, _ = sweep(place, "run", "sweep", more, "--jobs", 4)
+    assert code == 0 and "8 runs, 4 of them done" in out
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("recipe\taction\nnonsense\ttrain\n", "line 2: no recipe nonsense: give one of artificial_tasks"),
+        ("recipe\taction\tspeed\nstandin\ttrain\t1\n", "the column 'speed' twice, or it is unknown"),
+        ("recipe\taction\nstandin\ttrain\nstandin\ttrain\n", "has standin-train twice"),
+        ("recipe\taction\nstandin\ttrain\t1\n", "line 2: 3 cells under 2 columns"),
+        ("recipe\taction\tFOLD\nroberta_small\ttrain\t1\n", "line 2: roberta_small has no setting FOLD"),
+        ("recipe\ttask\nstandin\tCoLA\n", "line 2: no recipe or no action"),
+        ("recipe\taction\n", "has no runs"),
+        ("", "is empty"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_manifest_that_cannot_be_meant_is_refused_in_one_line(place, text, message):
+    if text is not None:
+        (place / "wrong.tsv").write_text(text)
+    code, out, err = sweep(place, "run", "sweep", "wrong.tsv")
+    (line,) = err.splitlines()
+    assert code == 1 and out == "" and line.startswith("sweep.py: error: ") and message in line
+    assert not (place / "sweep").exists()
+
+
+def test_slurm_gets_one_array_with_requeue_whose_tasks_are_the_runs(place):
+    (place / "bin").mkdir()
+    # a stand-in: runs every task of the array at once, as Slurm would
+    (place / "bin/sbatch").write_text(
+        '#!/bin/bash\nprintf "%s\\n" "$@" >submitted\nfor i in 0 1; do SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$i'
+        ' bash "${@: -1}" & done; wait\n'
+    )
+    (place / "bin/sbatch").chmod(0o755)
+    (place / "bin/scontrol").write_text('#!/bin/bash\necho "$@" >>requeued\n')
+    (place / "bin/scontrol").chmod(0o755)
+    given = manifest(place, grid(seeds=[1], encodings=["t5"]))
+    code, out, err = sweep(place, "run", "s", given, "--jobs", 16, "--slurm", "--gpus", "1", path=place / "bin")
+    assert code == 0, err
+    assert (place / "submitted").read_text().split() == ["--gpus", "1", str(place / "s/array.sbatch")]
+    script = (place / "s/array.sbatch").read_text()
+    assert "#SBATCH --array=0-1%16\n" in script and "#SBATCH --requeue\n" in script
+    assert sorted((place / "ended").read_text().splitlines()) == ["t5 1e-5 1", "t5 2e-5 1"]
+    assert not (place / "requeued").exists() and "2 runs: 2 done." in report(place, "s")
+    # a task that is stopped goes back into the queue
+    (place / "standin/run.sh").write_text("sleep 60 & trap 'kill $!; exit 75' TERM; echo >running; wait")
+    more = manifest(place, grid(seeds=[1, 2], encodings=["t5"]))
+    (place / "bin/sbatch").write_text("#!/bin/bash\n")
+    assert sweep(place, "run", "s", more, "--slurm", path=place / "bin")[0] == 0
+    environment = {**os.environ, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    environment["PATH"] = f"{place / 'bin'}:{environment['PATH']}"
+    task = subprocess.Popen(["bash", place / "s/array.sbatch"], cwd=place, env=environment, start_new_session=True)
+    while not (place / "running").exists():
+        time.sleep(0.02)
+    task.send_signal(signal.SIGUSR1)
+    assert task.wait(30) == 75 and (place / "requeued").read_text() == "requeue 7_1\n"
