@@ -1,26 +1,29 @@
 """sequence_encoder_NAME for every position encoding: an encoder that gives one answer for a sequence."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+from fairseq.modules import FairseqDropout
 from torch import nn
 
 from .. import flags, register
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
 
-POOLING = ("last", "mean")
+POOLING = ("last", "mean", "max", "cls")
 
 
 @register_model("sequence_encoder")
 class SequenceEncoder(BaseFairseqModel):
     """Symbols or vectors [B, T(, C)] -> fairseq's Transformer encoder -> the last real output
-    vector, or the mean of the real ones -> Linear -> [B, labels].
+    vector, the first one, or the mean or the maximum of the real ones -> Linear -> [B, labels].
 
-    A sequence has no [CLS]; the size of the tables is --max-source-positions.
+    No encoding treats the first symbol as [CLS]; the size of the tables is --max-source-positions.
     """
 
     #: a sequence ends with its last symbol, not with </s>
@@ -42,6 +45,10 @@ class SequenceEncoder(BaseFairseqModel):
         parser.add_argument("--encoder-normalize-before", action="store_true", help="pre-norm")
         parser.add_argument("--dropout", type=float, metavar="P")
         parser.add_argument("--attention-dropout", type=float, metavar="P")
+        parser.add_argument("--input-dropout", type=float, metavar="P", help="of the embeddings (default: --dropout)")
+        parser.add_argument(
+            "--embedding-file", metavar="FILE", help="vectors [symbols, E] of numpy.save to begin with; NaN: at random"
+        )
         parser.add_argument("--activation-fn", choices=["relu", "gelu"])
         parser.add_argument("--max-source-positions", type=int, metavar="T")
         parser.add_argument("--pooling", choices=POOLING, help="which output vectors the answer is read from")
@@ -57,6 +64,11 @@ class SequenceEncoder(BaseFairseqModel):
         nn.init.normal_(embed_tokens.weight, std=args.encoder_embed_dim**-0.5)
         nn.init.zeros_(embed_tokens.weight[dictionary.pad()])
         encoder = TransformerEncoderBase(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
+        if args.input_dropout is not None:
+            encoder.dropout_module = FairseqDropout(args.input_dropout, module_name="SequenceEncoder")
+        if args.embedding_file:
+            read_embeddings(args.embedding_file, embed_tokens, dictionary.nspecial, encoder.embed_scale)
+            args.embedding_file = None  # the checkpoint has the vectors, and is read without the file
         encoding = override_self_attention(
             encoder,
             args.position_encoding,
@@ -84,14 +96,37 @@ class SequenceEncoder(BaseFairseqModel):
         return self.project_out(self.pool(out["encoder_out"][0], src_lengths))
 
     def pool(self, out_TBE: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
-        """The last real output vector of each sentence, or the mean of the real ones."""
+        """The last real output vector of each sentence, the first one, or the mean or the maximum of the real ones."""
+        if self.pooling == "cls":
+            return out_TBE[0]
         if self.pooling == "last":
             return out_TBE[lengths_B - 1, torch.arange(len(lengths_B), device=out_TBE.device)]
         real_TB = torch.arange(len(out_TBE), device=out_TBE.device)[:, None] < lengths_B
+        if self.pooling == "max":
+            return out_TBE.masked_fill(~real_TB[..., None], -torch.inf).amax(0)
         return (out_TBE * real_TB[..., None]).sum(0) / lengths_B[:, None]
 
     def max_positions(self) -> int:
         return self.encoder.max_positions()
+
+
+def read_embeddings(path: str, embed_tokens: nn.Embedding, first: int, scale: float) -> None:
+    """Puts the vectors of a file into the rows from ``first`` on. They are the input of the model, which multiplies its
+    embeddings by ``scale``. A row that is not finite stays as it is."""
+    rows = len(embed_tokens.weight) - first
+    try:
+        vectors = np.load(Path(path))
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"--embedding-file {path} cannot be read ({error}): give a file of numpy.save") from error
+    if vectors.shape != (rows, embed_tokens.embedding_dim):
+        raise ValueError(
+            f"--embedding-file {path} has the shape {list(vectors.shape)}, but there are {rows} symbols and "
+            f"--encoder-embed-dim {embed_tokens.embedding_dim}: make it from the same data, and give its width"
+        )
+    given = torch.from_numpy(vectors).to(embed_tokens.weight)
+    known = given.isfinite().all(1)
+    with torch.no_grad():
+        embed_tokens.weight[first:][known] = given[known] / scale
 
 
 def _register(name):
@@ -106,6 +141,8 @@ def _register(name):
         args.encoder_normalize_before = getattr(args, "encoder_normalize_before", False)
         args.dropout = getattr(args, "dropout", 0.0)
         args.attention_dropout = getattr(args, "attention_dropout", 0.0)
+        args.input_dropout = getattr(args, "input_dropout", None)
+        args.embedding_file = getattr(args, "embedding_file", None)
         args.activation_fn = getattr(args, "activation_fn", "relu")
         args.max_source_positions = getattr(args, "max_source_positions", 512)
         args.pooling = getattr(args, "pooling", "last")

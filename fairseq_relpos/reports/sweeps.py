@@ -1,11 +1,14 @@
 """The tables of a sweep: the papers' rules for a learning rate, every score, and what failed or diverged.
 
+    python -m fairseq_relpos.reports.sweeps RUNS FOLDER [median|best]      # of every results.json in RUNS
+
 A run is scored by its ``results.json`` (``metrics``, of which the first or the one that ``metric`` names counts), or
 else by the last validation loss of its train.log. Runs that differ in seed, learning rate and fold alone are compared.
 """
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +23,8 @@ from .training_log import LOG_NAME, read_run
 LOSS = "loss"
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
+#: column -> its name in results.json
+NAMED = {"task": "task", "encoding": "encoding", "LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"}
 RULES = {
     "median": "The learning rate of a row is the one with the best median over its seeds.",
     "best": "Of each row the best run counts, over all learning rates and seeds.",
@@ -214,6 +219,23 @@ def write(folder: str | Path, records: Iterable[Mapping[str, Any]], rule: str) -
     return f"{summary(runs)} {folder / 'RESULTS.md'}"
 
 
+def records_of(runs: str | Path) -> list[dict[str, Any]]:
+    """Finished runs without a manifest: what each results.json says of itself."""
+    found = []
+    for path in sorted(Path(runs).glob("*/**/results.json")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        cells = {column: str(facts[name]) for column, name in NAMED.items() if facts.get(name) is not None}
+        name = str(path.parent.relative_to(runs))
+        found.append({"name": name, "cells": cells, "place": path.parent, "state": "done"})
+    if not found:
+        raise ValueError(f"no finished run in {runs}: a run that has been evaluated has a results.json")
+    return found
+
+
+def main(runs: str, folder: str, rule: str = "median") -> None:
+    print(write(folder, records_of(runs), rule))
+
+
 def _or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -223,3 +245,10 @@ def _number(rate: str) -> float:
         return float(rate)
     except ValueError:
         return math.inf
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"report: error: {' '.join(str(error).split())}")

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Train one encoding (`fairseq-relpos list`) on one task from scratch, and score it.
+#
+#   bash examples/text_classification/run.sh command TASK ENCODING [flags of fairseq-train]   # prints what train runs
+#   bash examples/text_classification/run.sh train TASK ENCODING [flags of fairseq-train]
+#   bash examples/text_classification/run.sh evaluate TASK ENCODING [flags]  # and scores the validation part: results.json
+#   bash examples/text_classification/run.sh test TASK ENCODING [flags]      # and scores the test part; once, at the end
+#   bash examples/text_classification/run.sh report [FOLDER]                 # the tables of all runs, into FOLDER
+#
+# FOLD=0 for one fold of MR, SUBJ, CR and MPQA. train goes on where it was stopped. Many runs: scripts/sweep.py.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
+
+usage="usage: run.sh command|train|evaluate|test TASK ENCODING [...], or run.sh report [FOLDER]"
+
+need_data() {
+  [ -e "$data/facts.json" ] || die "no data in $data: run prepare.sh $task first, or set DATA"
+}
+
+# training_command [flags]: the whole of it -> `training`
+training_command() {
+  local hparams schedule end=() flags=()
+  hparams=$(hparams_of "$encoding")
+  schedule=$(schedule_of "$task")
+  if [ -n "$schedule" ]; then
+    end=(--lr-scheduler polynomial_decay --warmup-updates "${schedule% *}"
+      --total-num-update "${schedule#* }" --max-update "${schedule#* }")
+  else
+    end=(--lr-scheduler fixed --max-epoch "$MAX_EPOCHS")
+  fi
+  [ "$PATIENCE" = 0 ] || end+=(--patience "$PATIENCE")
+  [ -z "$hparams" ] || flags+=(--position-hparams "$hparams")
+  [ ! -e "$data/embeddings.npy" ] || flags+=(--embedding-file "$data/embeddings.npy")
+  training=(fairseq-train "$data"
+    --user-dir "$ROOT/fairseq_relpos" --arch "sequence_encoder_$encoding"
+    --task sequence_labels --criterion sequence_labels
+    --encoder-layers "$LAYERS" --encoder-embed-dim "$EMBED_DIM"
+    --encoder-ffn-embed-dim "$FFN_DIM" --encoder-attention-heads "$HEADS"
+    --max-source-positions "$MAX_LENGTH" --pooling "$(pooling_of "$task")"
+    --position-layers "$POSITION_LAYERS" ${flags[@]+"${flags[@]}"}
+    --dropout "$DROPOUT" --input-dropout "$INPUT_DROPOUT" --attention-dropout "$ATTENTION_DROPOUT"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" "${end[@]}" --batch-size "$BATCH_SIZE"
+    --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints
+    --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1
+    --save-dir "$run" --log-format json --log-file "$run/train.log"
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
+    "$@")
+}
+
+train() {
+  need_data
+  need_encoding
+  training_command "$@"
+  CONDITIONS="data $(digest "$data/train.npz" "$data/valid.npz")"
+  lock "$run"
+  train_to_the_end "$run" "$task${FOLD:+, fold $FOLD}: $encoding, seed $SEED" "${training[@]}"
+}
+
+# score PART
+score() {
+  errors_in "$run/$1.log" python -m fairseq_relpos.finetuning.classify "$run" "$run/$EVALUATED" "$data" "$1" \
+    "encoding=$encoding" "seed=$SEED" "lr=$LEARNING_RATE"
+}
+
+evaluate() {
+  train "$@"
+  [ "$run/results.json" -nt "$run/$EVALUATED" ] || score valid
+}
+
+test_part() {
+  evaluate "$@"
+  [ "$run/test.predictions.tsv" -nt "$run/$EVALUATED" ] || score test
+}
+
+action=${1:-}
+case $action in
+  command | train | evaluate | test)
+    task=${2:-} encoding=${3:-}
+    [ -n "$task" ] && [ -n "$encoding" ] || die "which task and encoding? $usage"
+    case $task in
+      MR | SUBJ | CR | MPQA) [ -n "$FOLD" ] || die "$task is in folds: set FOLD, 0 is the first" ;;
+      SST-2 | SST-5 | TREC | IMDB | SNLI | QNLI | QQP | MNLI) [ -z "$FOLD" ] || die "$task has no folds: leave FOLD=$FOLD out" ;;
+      *) die "no task $task: give MR SUBJ CR MPQA SST-2 SST-5 TREC IMDB SNLI QNLI QQP or MNLI" ;;
+    esac
+    data=$DATA/$task${FOLD:+-fold$FOLD} run=$RUNS/$task${FOLD:+-fold$FOLD}/$encoding-seed$SEED
+    case $action in command) action=print_command ;; test) action=test_part ;; esac
+    "$action" "${@:4}" ;;
+  report)
+    [ $# -le 2 ] || die "$usage"
+    mkdir -p "${2:-$RUNS}"
+    python -m fairseq_relpos.reports.sweeps "$RUNS" "${2:-$RUNS}" ;;
+  *) die "$usage" ;;
+esac
+exit

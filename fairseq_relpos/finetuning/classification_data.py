@@ -1,0 +1,366 @@
+"""python -m fairseq_relpos.finetuning.classification_data TASK TEXTS OUT [--glove FILE] ...
+
+The files of a task in the folder TEXTS -> train.npz, valid.npz and test.npz in OUT, for the task ``sequence_labels``.
+Of a task in folds: in OUT-fold0, OUT-fold1, ... A symbol is a word. A folder is complete or not there. The vectors of
+--glove become embeddings.npy beside them.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import lzma
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..atomic_files import temporary
+
+UNKNOWN, FIRST, BETWEEN = "[UNK]", "[CLS]", "[SEP]"  # no word is one of them: words are in lower case
+#: of fairseq's dictionary; as words they are unknown
+OF_FAIRSEQ = {"<s>", "</s>", "<pad>", "<unk>"}
+FOLDS = 10
+#: of the sentences, by a digest, where a task has no validation part of its own
+HELD_OUT = 10
+OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
+LABEL = ("label", "gold_label", "is_duplicate")
+SENTENCE = (("sentence", "text", "review"),)
+NLI = (("premise", "sentence1"), ("hypothesis", "sentence2"))
+ENTAILMENT = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set. A line of an original file is a label, a blank and a sentence."""
+
+    name: str
+    labels: tuple[str, ...]
+    texts: tuple[tuple[str, ...], ...] = SENTENCE
+    #: part -> the original file; "all" is divided into folds
+    originals: tuple[tuple[str, str], ...] = ()
+    encoding: str = "utf-8"
+    #: whether blanks separate the words
+    split: bool = True
+    #: names that a validation file may have
+    valid: tuple[str, ...] = ("valid", "dev")
+
+    @property
+    def in_folds(self) -> bool:
+        return self.originals[:1] != () and self.originals[0][0] == "all"
+
+
+def _folds(name: str, file: str) -> Task:
+    return Task(name, ("0", "1"), originals=(("all", file),), encoding="latin-1")
+
+
+def _sst(name: str, kind: str, labels: int) -> Task:
+    parts = tuple((part, f"stsa.{kind}.{part}") for part in ("train", "dev", "test"))
+    return Task(name, tuple(map(str, range(labels))), originals=parts)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        _folds("MR", "rt-polarity.all"),
+        _folds("SUBJ", "subj.all"),
+        _folds("CR", "custrev.all"),
+        _folds("MPQA", "mpqa.all"),
+        _sst("SST-2", "binary", 2),
+        _sst("SST-5", "fine", 5),
+        Task(
+            "TREC",
+            tuple("012345"),
+            originals=(("train", "TREC.train.all"), ("test", "TREC.test.all")),
+            encoding="latin-1",
+        ),
+        Task("IMDB", ("0", "1"), split=False),
+        Task("SNLI", ENTAILMENT, NLI, split=False),
+        Task("QNLI", ("entailment", "not_entailment"), (("question",), ("sentence",)), split=False),
+        Task("QQP", ("0", "1"), (("question1",), ("question2",)), split=False),
+        Task("MNLI", ENTAILMENT, NLI, split=False, valid=("dev_matched", "valid", "dev")),
+    )
+}
+
+
+@dataclass
+class Example:
+    label: int
+    texts: list[list[str]]
+    fold: int | None = None
+
+
+def task_of(name: str) -> Task:
+    if name not in TASKS:
+        raise ValueError(f"no task {name}: give one of {' '.join(TASKS)}")
+    return TASKS[name]
+
+
+def find(folder: Path, task: Task, part: str) -> tuple[Path, bool] | None:
+    """The file of a part, and whether it has a header with the names of its columns."""
+    names = task.valid if part == "valid" else (part,)
+    tables = [place for name in names for place in (f"{task.name}/{name}.tsv", f"{task.name}.{name}.tsv")]
+    if part == "all":
+        tables.append(f"{task.name}.tsv")
+    plain = [file for name, file in task.originals if name in names]
+    for name in tables + plain:
+        for ending in OPENERS:
+            if (folder / f"{name}{ending}").is_file():
+                return folder / f"{name}{ending}", name in tables
+    return None
+
+
+def need(folder: Path, task: Task, part: str) -> list[Example]:
+    found = find(folder, task, part)
+    if found is None:
+        originals = [f"or {file}" for name, file in task.originals if name == part]
+        raise ValueError(
+            f"no part {part} of {task.name} in {folder}: give {task.name}/{part}.tsv there, with the columns label and "
+            f"{' and '.join(names[0] for names in task.texts)} {' '.join(originals)}".rstrip()
+        )
+    return read(*found, task)
+
+
+def read(path: Path, has_header: bool, task: Task) -> list[Example]:
+    """The examples of a file, UTF-8 with tabs and without quoting, or an original."""
+    opener = OPENERS[path.suffix if path.suffix in OPENERS else ""]
+    try:
+        with opener(path, "rb") as file:
+            data = file.read()
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}): get it again") from None
+    try:
+        text = data.decode("utf-8-sig" if has_header else task.encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 ({error.reason} at byte {error.start}): get it again") from None
+    rows = [line.rstrip("\r") for line in text.split("\n")]
+    if rows[-1] == "":
+        rows.pop()
+    if len(rows) <= has_header:
+        raise ValueError(f"{path} is empty: get it again")
+    if not has_header:
+        cells = [line.partition(" ")[::2] for line in rows]
+        return [example(path, n, label, [words], task) for n, (label, words) in enumerate(cells, 1)]
+    return from_table(path, rows, task)
+
+
+def from_table(path: Path, rows: Sequence[str], task: Task) -> list[Example]:
+    header = rows[0].split("\t")
+
+    def column(names: Sequence[str]) -> int:
+        for name in names:
+            if name in header:
+                return header.index(name)
+        raise ValueError(f"{path} has no column {' or '.join(names)}: it has {', '.join(header)}")
+
+    label, texts = column(LABEL), [column(names) for names in task.texts]
+    fold = header.index("fold") if "fold" in header else None
+    found = []
+    for number, row in enumerate(rows[1:], 2):
+        cells = row.split("\t")
+        if len(cells) != len(header):
+            raise ValueError(
+                f"{path}, line {number}: {len(cells)} values for {len(header)} columns: mend the line (a tab within a "
+                "sentence?), or get the file again"
+            )
+        one = example(path, number, cells[label], [cells[text] for text in texts], task)
+        if fold is not None:
+            if not cells[fold].isdecimal():
+                raise ValueError(f"{path}, line {number}: the fold {cells[fold]!r} is no number 0, 1, ...")
+            one.fold = int(cells[fold])
+        found.append(one)
+    return found
+
+
+def example(path: Path, number: int, label: str, texts: Sequence[str], task: Task) -> Example:
+    if label not in task.labels:
+        raise ValueError(f"{path}, line {number}: the label {label!r} is none of {' '.join(task.labels)}")
+    return Example(task.labels.index(label), [words_of(text, task.split) for text in texts])
+
+
+def words_of(text: str, split: bool) -> list[str]:
+    """Words in lower case: as the blanks have it, or numbers, words and single signs."""
+    return text.lower().split() if split else re.findall(r"\w+|[^\w\s]", text.lower())
+
+
+def digest(one: Example) -> int:
+    """The same number for the same texts, on every machine."""
+    return int(hashlib.sha1("\t".join(map(" ".join, one.texts)).encode()).hexdigest()[:12], 16)
+
+
+def in_folds(folder: Path, task: Task) -> list[Example]:
+    """With the folds that the file says, or with ten by a digest: equal sentences are in one fold."""
+    examples = need(folder, task, "all")
+    for one in examples:
+        one.fold = digest(one) % FOLDS if one.fold is None else one.fold
+    return examples
+
+
+def folds_of(examples: Iterable[Example]) -> int:
+    return 1 + max(one.fold or 0 for one in examples)
+
+
+def parts_of(folder: Path, task: Task, fold: int | None) -> dict[str, list[Example]]:
+    """train, valid and, where the data have it, test. Of folds K is for tests and the next one for validation."""
+    if fold is not None:
+        examples = in_folds(folder, task)
+        validation = (fold + 1) % folds_of(examples)
+        return {
+            "train": [one for one in examples if one.fold not in (fold, validation)],
+            "valid": [one for one in examples if one.fold == validation],
+            "test": [one for one in examples if one.fold == fold],
+        }
+    parts = {"train": need(folder, task, "train")}
+    if find(folder, task, "valid"):
+        parts["valid"] = need(folder, task, "valid")
+    else:
+        held_out = [digest(one) % HELD_OUT == 0 for one in parts["train"]]
+        parts["valid"] = [one for one, out in zip(parts["train"], held_out) if out]
+        parts["train"] = [one for one, out in zip(parts["train"], held_out) if not out]
+    if find(folder, task, "test"):
+        parts["test"] = need(folder, task, "test")
+    unseen = {label for part in parts.values() for label in (one.label for one in part)}
+    unseen -= {one.label for one in parts["train"]}
+    if unseen:
+        raise ValueError(
+            f"{task.name}: training has no example of the label {task.labels[min(unseen)]}: get its file again"
+        )
+    return parts
+
+
+def cut(texts: Sequence[list[str]], room: int) -> list[list[str]]:
+    """So many words of all texts: the longest gives up its end first."""
+    lengths = [len(text) for text in texts]
+    while sum(lengths) > room:
+        lengths[lengths.index(max(lengths))] -= 1
+    return [text[:length] for text, length in zip(texts, lengths)]
+
+
+def sequence(texts: Sequence[list[str]], longest: int) -> list[str]:
+    """One text as it is; a pair with [CLS] before it and [SEP] within it. An empty one is an unknown word."""
+    if len(texts) == 1:
+        return cut(texts, longest)[0] or [UNKNOWN]
+    first, second = cut(texts, longest - 2)
+    return [FIRST, *first, BETWEEN, *second]
+
+
+def vocabulary(
+    train: Iterable[Sequence[str]], others: Iterable[Sequence[str]], least: int, known: set[str]
+) -> list[str]:
+    """The words of training that stand there so often, the most frequent ones first; then words of the other parts
+    that have a vector."""
+    count = Counter(word for words in train for word in words)
+    special = [UNKNOWN, FIRST, BETWEEN]
+    no_words = {*special, *OF_FAIRSEQ}
+    found = [word for word, times in sorted(count.items(), key=lambda item: (-item[1], item[0])) if times >= least]
+    others_known = {word for words in others for word in words if word in known} - set(found)
+    return special + [word for word in [*found, *sorted(others_known)] if word not in no_words]
+
+
+def read_glove(path: Path, wanted: set[str], dimension: int) -> dict[str, np.ndarray]:
+    """The vectors of these words in a file of lines: a word and its numbers."""
+    found = {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                word, *numbers = line.rstrip("\n").rsplit(" ", dimension)
+                if len(numbers) != dimension or (number == 1 and " " in word):
+                    raise ValueError(f"{path}, line {number}: not {dimension} numbers, the EMBED_DIM of the settings")
+                if word in wanted:
+                    found[word] = np.array(numbers, dtype=np.float32)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 ({error.reason}): give GloVe's text file, unpacked") from None
+    return found
+
+
+def arrays(examples: Sequence[Example], number: dict[str, int], longest: int) -> dict[str, Any]:
+    sequences = [sequence(one.texts, longest) for one in examples]
+    return {
+        "inputs": np.array([number.get(word, 0) for words in sequences for word in words]),
+        "lengths": np.array([len(words) for words in sequences]),
+        "labels": np.array([one.label for one in examples]),
+        "symbols": np.array(list(number)),
+    }
+
+
+def prepare(
+    task: Task,
+    texts: str | Path,
+    out: str | Path,
+    fold: int | None = None,
+    longest: int = 256,
+    least: int = 1,
+    glove: str | Path | None = None,
+    dimension: int = 0,
+) -> str:
+    """Writes OUT. Returns what is in it, a line. Raises ValueError or OSError, one line."""
+    if longest < 3:
+        raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
+    out, parts = Path(out), parts_of(Path(texts), task, fold)
+    for part, examples in parts.items():
+        if not examples:
+            raise ValueError(f"{task.name} has no examples in its part {part}: get its file again")
+    words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
+    every = {word for sequences in words.values() for one in sequences for word in one}
+    vectors = read_glove(Path(glove), every, dimension) if glove else {}
+    others = [one for part in words if part != "train" for one in words[part]]
+    symbols = vocabulary(words["train"], others, least, set(vectors))
+    number = {word: index for index, word in enumerate(symbols)}
+    counts = {part: len(examples) for part, examples in parts.items()}
+    facts = {
+        "task": task.name,
+        "fold": fold,
+        "labels": task.labels,
+        "examples": counts,
+        "words": len(symbols),
+        "vectors": len(vectors),
+    }
+    temporary_folder = Path(temporary(out))
+    try:
+        temporary_folder.mkdir(parents=True)
+        for part, examples in parts.items():
+            np.savez(temporary_folder / f"{part}.npz", **arrays(examples, number, longest))
+        if glove:
+            table = np.full((len(symbols), dimension), np.nan, dtype=np.float32)
+            for word, vector in vectors.items():
+                if word in number:
+                    table[number[word]] = vector
+            np.save(temporary_folder / "embeddings.npy", table)
+        (temporary_folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        shutil.rmtree(out, ignore_errors=True)
+        temporary_folder.rename(out)
+    finally:
+        shutil.rmtree(temporary_folder, ignore_errors=True)
+    sizes = ", ".join(f"{count:,} {part}" for part, count in counts.items())
+    return f"{task.name}: {sizes}; {len(symbols):,} words{f', {len(vectors):,} with a vector' if glove else ''}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="classification_data")
+    parser.add_argument("task")
+    parser.add_argument("texts")
+    parser.add_argument("out")
+    parser.add_argument("--longest", type=int, default=256)
+    parser.add_argument("--least", type=int, default=1)
+    parser.add_argument("--glove")
+    parser.add_argument("--dimension", type=int, default=0)
+    given = vars(parser.parse_args(arguments))
+    task, out = task_of(given.pop("task")), given.pop("out")
+    if not task.in_folds:
+        print(prepare(task, out=out, **given))
+        return
+    for fold in range(folds_of(in_folds(Path(given["texts"]), task))):
+        print(f"fold {fold} of {prepare(task, out=f'{out}-fold{fold}', fold=fold, **given)}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"prepare.sh: error: {' '.join(str(error).split())}")

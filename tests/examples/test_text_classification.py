@@ -1,0 +1,222 @@
+"""The recipe from texts to scores, with a few made-up sentences."""
+
+import json
+import lzma
+import random
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import preloaded
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.finetuning import classification_data as data
+from fairseq_relpos.finetuning import classify
+from fairseq_relpos.reports import sweeps
+from fairseq_relpos.tasks.sequence_labels import SequenceLabelsConfig, SequenceLabelsTask
+
+RECIPE = Path(__file__).parents[2] / "examples" / "text_classification"
+TINY = """
+LAYERS=1 HEADS=2 EMBED_DIM=8 FFN_DIM=16 MAX_LENGTH=12 MAX_EPOCHS=2 BATCH_SIZE=8 LEARNING_RATE=1e-2
+"""
+
+
+def sentences(count, seed=0):
+    """A label, and words of which one tells it."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        label = chance.randint(0, 5)
+        words = chance.choices("who what ran sat the a".split(), k=chance.randint(2, 9))
+        yield label, " ".join([*words, f"kind{label}"])
+
+
+def write(path, rows, header="label\tsentence"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n"
+    path.write_bytes(lzma.compress(text.encode()) if path.suffix == ".xz" else text.encode())
+
+
+@pytest.fixture
+def trec(tmp_path):
+    write(tmp_path / "texts/TREC/train.tsv.xz", [*sentences(60), (0, '"open quote')])
+    write(tmp_path / "texts/TREC.dev.tsv", sentences(14, seed=1))
+    (tmp_path / "texts/TREC.test.all").write_bytes(b"".join(f"{y} {x}\n".encode() for y, x in sentences(9, seed=2)))
+    return tmp_path
+
+
+def read(folder, part="train"):
+    with np.load(folder / f"{part}.npz") as file:
+        arrays = dict(file)
+    starts = np.cumsum(arrays["lengths"])[:-1]
+    return [[str(arrays["symbols"][i]) for i in row] for row in np.split(arrays["inputs"], starts)], arrays
+
+
+def recipe(place, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+
+
+def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
+    (trec / "tiny.sh").write_text(TINY)
+    (trec / "glove.txt").write_text("".join(f"{word} {' '.join(['0.5'] * 8)}\n" for word in ("the", "kind1", "unseen")))
+    done = recipe(trec, "prepare.sh", "--offline", "texts", "--glove", "glove.txt", "TREC")
+    assert done.stdout.endswith("TREC: 61 train, 14 valid, 9 test; 17 words, 2 with a vector\n"), done.stdout
+    done = recipe(trec, "run.sh", "evaluate", "TREC", "at5")
+    assert done.returncode == 0, done.stdout
+    run = trec / "runs/TREC/at5-seed1"
+    results = json.loads((run / "results.json").read_text())
+    # what the training's own validation has said of the same examples
+    best = max(
+        float(json.loads(line[line.index("{") :])["valid_accuracy"])
+        for line in (run / "train.log").read_text().splitlines()
+        if '"valid_accuracy"' in line
+    )
+    assert results["metrics"]["accuracy"] == pytest.approx(best, abs=6e-5) and "test" not in results
+    assert len((run / "valid.predictions.tsv").read_text().splitlines()) == 1 + 14
+    # again: nothing is trained, and the test part is scored beside it
+    before = (run / "train.log").stat().st_mtime_ns
+    done = recipe(trec, "run.sh", "test", "TREC", "at5")
+    assert done.returncode == 0 and (run / "train.log").stat().st_mtime_ns == before, done.stdout
+    results = json.loads((run / "results.json").read_text())
+    assert results["metrics"]["accuracy"] == pytest.approx(best, abs=6e-5) and 0 <= results["test"]["accuracy"] <= 1
+    lines = (run / "test.predictions.tsv").read_text().splitlines()
+    found = [line.split("\t")[1] for line in lines[1:]]
+    right = [answer == str(label) for answer, (label, _) in zip(found, sentences(9, seed=2))]
+    assert len(found) == 9 and results["test"]["accuracy"] == pytest.approx(sum(right) / 9)
+    sweeps.main(str(trec / "runs"), str(trec))
+    assert "## TREC" in (trec / "RESULTS.md").read_text() and "| at5 | 1e-2 | 1 |" in (trec / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "script, arguments, message",
+    [
+        ("run.sh", ["train", "TREC", "t5"], "no data in data/TREC: run prepare.sh TREC first"),
+        ("run.sh", ["train", "MR", "t5"], "MR is in folds: set FOLD"),
+        ("run.sh", ["train", "XYZ", "t5"], "no task XYZ: give MR"),
+        ("run.sh", ["sing"], "usage: run.sh"),
+        ("run.sh", ["report"], "no finished run in runs"),
+        ("prepare.sh", ["SNLI"], "SNLI is not downloaded: give the folder"),
+        ("prepare.sh", ["--offline", "nowhere", "TREC"], "no such folder"),
+        ("prepare.sh", ["--offline", ".", "IMDB"], "no part train of IMDB in .: give IMDB/train.tsv there"),
+    ],
+)
+def test_wrong_arguments_are_one_line(tmp_path, script, arguments, message):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    done = recipe(tmp_path, script, *arguments)
+    assert done.returncode == 1 and message in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
+
+
+@pytest.mark.parametrize("settings", ["settings.sh", "lfhc.sh", "small.sh"])
+def test_the_command_has_the_values_of_the_settings_of_a_paper(tmp_path, settings):
+    done = recipe(tmp_path, "run.sh", "command", "SST-2", "t5", SETTINGS=str(RECIPE / settings))
+    expected = {
+        "settings.sh": "encoder-layers 5|position-layers first|input-dropout 0.4|dropout 0.3|lr 2e-4|pooling last",
+        "lfhc.sh": "encoder-layers 8|pooling max|warmup-updates 1000|max-update 20000|clip-norm 0.25|lr 2e-5",
+        "small.sh": "encoder-layers 2|encoder-embed-dim 128",
+    }[settings]
+    words = " ".join(done.stdout.replace("\\\n", " ").split())
+    assert all(f" --{flag} " in words for flag in expected.split("|")), done.stdout
+
+
+def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
+    lines = [f"{n % 2} some words {n // 2}\n" for n in range(200)]  # each sentence twice
+    (tmp_path / "custrev.all").write_text("".join(lines), encoding="latin-1")
+    task = data.task_of("CR")
+    data.main(["CR", str(tmp_path), str(tmp_path / "CR"), "--longest", "9"])
+    tested = []
+    for fold in range(10):
+        parts = {part: read(tmp_path / f"CR-fold{fold}", part)[0] for part in ("train", "valid", "test")}
+        texts = {part: {" ".join(words) for words in rows} for part, rows in parts.items()}
+        assert sum(map(len, parts.values())) == 200
+        tested += [data.digest(one) for one in data.parts_of(tmp_path, task, fold)["test"]]
+        train = {data.digest(one) for one in data.parts_of(tmp_path, task, fold)["train"]}
+        assert not train & set(tested[-len(parts["test"]) :]) and texts["train"]
+    assert len(tested) == 200 and len(set(tested)) == 100
+
+
+def test_pairs_have_marks_and_the_longer_sentence_is_cut_first(tmp_path):
+    header = "index\tquestion\tsentence\tlabel"
+    rows = [(0, "Who?", 'He said "no" to all of them.', "entailment"), (1, "a b c d", "e", "not_entailment")]
+    for part in ("train", "dev"):
+        write(tmp_path / f"QNLI/{part}.tsv", rows, header)
+    data.prepare(data.task_of("QNLI"), tmp_path, tmp_path / "out", longest=8)
+    found, arrays = read(tmp_path / "out")
+    assert found[0] == ["[CLS]", "who", "?", "[SEP]", "he", "said", '"', "no"]
+    assert found[1] == ["[CLS]", "a", "b", "c", "d", "[SEP]", "e"] and arrays["labels"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("label\tsentence\n1\tok\n1\ttoo\tmany\n", "line 3: 3 values for 2 columns"),
+        ("label\ttitle\n1\tok\n", "has no column sentence or text or review: it has label, title"),
+        ("label\tsentence\n7\tok\n", "line 2: the label '7' is none of 0 1 2 3 4 5"),
+        ("label\tsentence\n", "is empty"),
+        ("label\tsentence\n1\t\xff\n", "is no UTF-8"),
+        ("label\tsentence\n1\tok\n", "training has no example of the label 0"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_leaves_nothing(trec, text, message):
+    (trec / "texts/TREC/train.tsv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=message):
+        data.prepare(data.task_of("TREC"), trec / "texts", trec / "out")
+    assert not list(trec.glob("out*"))
+
+
+def model_on(folder, **settings):
+    cfg = SequenceLabelsConfig(data=str(folder))
+    cfg.seed = 1
+    task = SequenceLabelsTask.setup_task(cfg)
+    task.load_dataset("valid")
+    args = Namespace(
+        encoder_embed_dim=8, encoder_ffn_embed_dim=16, encoder_attention_heads=2, max_source_positions=16, **settings
+    )
+    ARCH_CONFIG_REGISTRY["sequence_encoder_t5"](args)
+    torch.manual_seed(1)
+    return task, ARCH_MODEL_REGISTRY["sequence_encoder_t5"].build_model(args, task).eval(), args
+
+
+def test_given_vectors_are_the_input_and_the_checkpoint_needs_no_file(trec):
+    data.prepare(data.task_of("TREC"), trec / "texts", trec / "out")
+    symbols = len(read(trec / "out")[1]["symbols"])
+    vectors = np.full((symbols, 8), np.nan, dtype=np.float32)
+    vectors[5] = np.arange(8)
+    np.save(trec / "vectors.npy", vectors)
+    _, plain, _ = model_on(trec / "out")
+    task, model, args = model_on(trec / "out", embedding_file=str(trec / "vectors.npy"))
+    rows, row = model.encoder.embed_tokens.weight, 5 + task.dictionary.nspecial
+    torch.testing.assert_close(rows[row] * model.encoder.embed_scale, torch.arange(8.0))
+    others = torch.arange(len(rows)) != row
+    assert torch.equal(rows[others], plain.encoder.embed_tokens.weight[others]) and args.embedding_file is None
+    np.save(trec / "vectors.npy", vectors[:, :4])
+    with pytest.raises(ValueError, match=rf"has the shape \[{symbols}, 4\], but there are {symbols} symbols"):
+        model_on(trec / "out", embedding_file=str(trec / "vectors.npy"))
+    with pytest.raises(ValueError, match="cannot be read"):
+        model_on(trec / "out", embedding_file=str(trec / "none.npy"))
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "max", "cls"])
+def test_every_example_has_its_prediction_in_its_place_whatever_the_pooling(trec, pooling, monkeypatch):
+    data.prepare(data.task_of("TREC"), trec / "texts", trec / "out")
+    task, model, _ = model_on(trec / "out", pooling=pooling, input_dropout=0.5)
+    assert model.encoder.dropout_module.p == 0.5 and model.encoder.layers[0].dropout_module.p == 0
+    monkeypatch.setattr(classify, "BATCH", 4)
+    dataset = task.datasets["valid"]
+    found = classify.outputs(model, dataset, torch.device("cpu"))
+    alone = [model(**dataset.collater([dataset[i]])["net_input"])[0] for i in range(len(dataset))]
+    torch.testing.assert_close(found, torch.stack(alone), atol=1e-5, rtol=1e-5)
+    words = dataset.collater([dataset[0]])["net_input"]
+    out = model.encoder(words["src_tokens"], words["src_lengths"])["encoder_out"][0][:, 0]
+    expected = {"last": out[-1], "mean": out.mean(0), "max": out.amax(0), "cls": out[0]}[pooling]
+    torch.testing.assert_close(model.pool(out[:, None], words["src_lengths"])[0], expected)
