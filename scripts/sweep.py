@@ -342,12 +342,15 @@ def main(arguments):
     sweep = Sweep(args.folder)
     if args.command == "report":
         return sweep.report(args.rule)
-    with in_one_line(script(), sweep.folder):
-        if args.command == "one":
-            return sweep.one(args.number)
-        if args.slurm is not None:
-            return sweep.submit(args.manifest, args.jobs, args.slurm)
-        return sweep.run(args.manifest, args.jobs)
+    try:
+        with in_one_line(script(), sweep.folder):
+            if args.command == "one":
+                return sweep.one(args.number)
+            if args.slurm is not None:
+                return sweep.submit(args.manifest, args.jobs, args.slurm)
+            return sweep.run(args.manifest, args.jobs)
+    except OSError as error:
+        fail(f"{error.filename or sweep.folder}: {error.strerror}: give another folder, or mend it")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ else by the last validation loss of its train.log. Runs that differ in seed, lea
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from .losses import markdown, with_deviation
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
+#: nats: those of a guess among hundreds of millions of classes. A first epoch may end above it, and all later ones
+WORST_GUESS = 20.0
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
 #: column -> its name in results.json
@@ -76,9 +79,16 @@ def score(record: Mapping[str, Any]) -> Scored:
     """Reads how a run ended. ``record``: name, cells and place of its line, and its end as the sweep keeps it."""
     known = {key: record[key] for key in ("state", "message") if key in record}
     run = Scored(record["name"], record["cells"], **known)
-    place = Path(record["place"])
-    if run.state != "done":
-        return run
+    if run.state == "done":
+        try:
+            read_scores(run, Path(record["place"]))
+        except (ValueError, KeyError, TypeError, StopIteration) as error:
+            run.state, run.score = "failed", math.nan
+            run.message = f"its results cannot be read ({error}): remove its folder, and run the sweep again"
+    return run
+
+
+def read_scores(run: Scored, place: Path) -> None:
     files = sorted(place.rglob("results.json"))
     logs = sorted(place.rglob(LOG_NAME))
     if files:
@@ -87,9 +97,8 @@ def score(record: Mapping[str, Any]) -> Scored:
         run.metric = run.facts.get("metric") or next(iter(figures))
         run.score = float(figures[run.metric])
         run.test = float(run.facts.get("test", {}).get(run.metric, math.nan))
-        training = [read_run(log) for log in logs]
-        if not math.isfinite(run.score) or any(has_lost_its_way(one.train) for one in training):
-            run.state, run.message = "diverged", "the training loss rose"
+        if not math.isfinite(run.score):
+            run.state, run.message = "diverged", "the score is no number"
     elif len(logs) == 1:
         training_run = read_run(logs[0])
         run.metric, run.score = LOSS, figure_of(training_run)
@@ -97,14 +106,25 @@ def score(record: Mapping[str, Any]) -> Scored:
             run.state, run.message = "diverged", "the validation loss rose"
     else:
         run.state, run.message = "failed", f"no results.json and {len(logs)} {LOG_NAME} in {place}, so no score"
-    return run
+    for log in logs:
+        if run.state == "done" and has_lost_its_way(training_losses(log)):
+            run.state, run.message = "diverged", f"the training loss ended at {training_losses(log)[-1]:.4g} nats"
 
 
-def has_lost_its_way(train: Mapping[int, float]) -> bool:
-    """Whether the last training loss is no number, or more than DIVERGED nats above the first one. Of a fine-tuning
-    the validation loss may rise without harm, while the accuracy grows."""
-    losses = [train[update] for update in sorted(train)]
-    return bool(losses) and not losses[-1] <= losses[0] + DIVERGED
+def training_losses(log: Path) -> list[float]:
+    """All that a log says of the loss in training, in nats, in this order."""
+    found, unit = [], read_run(log).unit
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        said = re.search(r'"(?:train_)?loss": "([^"]+)"', line)
+        if said:
+            found.append(float(said[1]) * unit)
+    return found
+
+
+def has_lost_its_way(losses: Sequence[float]) -> bool:
+    """Whether the last training loss is no number, is more than DIVERGED above the first one, or more than any guess
+    costs. Of a fine-tuning the validation loss may rise without harm, while the accuracy grows."""
+    return bool(losses) and not losses[-1] <= min(losses[0] + DIVERGED, WORST_GUESS)
 
 
 @dataclass

@@ -146,6 +146,30 @@ def test_the_rate_has_the_best_median_or_the_best_run(tmp_path):
     assert "| t5 | 3e-5 | 3 | diverged | 0.9900 | 0.9900 |" in (tmp_path / "RESULTS.md").read_text()
 
 
+LOG = """2026-01-01 {'common': {'seed': 1}, 'criterion': {'_name': 'sequence_labels'}, 'max_update': 9, arch='x'}
+{"epoch": 1, "num_updates": "4", "loss": "FIRST", "wall": "1"}
+{"epoch": 1, "valid_loss": "1.5", "valid_num_updates": "4"}
+{"epoch": 1, "train_loss": "LAST", "train_num_updates": "5"}
+{"epoch": 2, "valid_loss": "9.5", "valid_num_updates": "9"}
+"""
+
+
+@pytest.mark.parametrize(
+    "first, last, diverged",
+    [("1.7", "0.2", False), ("1.7", "2.3", True), ("7e7", "2e7", True), ("1.7", "nan", True), ("7", "6", False)],
+)
+def test_a_run_with_scores_has_diverged_if_its_training_loss_says_so(tmp_path, first, last, diverged):
+    (tmp_path / "train.log").write_text(LOG.replace("FIRST", first).replace("LAST", last))
+    (tmp_path / "results.json").write_text('{"metrics": {"accuracy": 0.5}}')
+    run = sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"})
+    assert (run.state == "diverged") == diverged and ("training loss" in run.message) == diverged
+    (tmp_path / "results.json").write_text('{"metrics": ')
+    assert "cannot be read" in sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"}).message
+    # without scores it is the validation that tells
+    (tmp_path / "results.json").unlink()
+    assert sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"}).state == "diverged"
+
+
 def test_folds_are_averaged_before_seeds_and_a_missing_fold_leaves_a_seed_out(tmp_path):
     records = []
     for seed, fold, value in ((1, 0, 0.5), (1, 1, 0.7), (2, 0, 0.8), (2, 1, None)):
