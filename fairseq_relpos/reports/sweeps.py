@@ -61,11 +61,10 @@ class Scored:
     def table(self) -> str:
         return " ".join(self.cells[name] for name in ("recipe", "action", "task") if name in self.cells)
 
-    @property
-    def setting(self) -> str:
-        """What a row is about: the cells of the line that are not of the run alone."""
-        others = [name for name in self.cells if name not in ("recipe", "action", "task", *OF_A_RUN)]
-        return ", ".join(self.cells[name] if name.islower() else f"{name}={self.cells[name]}" for name in others) or "-"
+    def setting(self, differ: Iterable[str]) -> str:
+        """What a row is about: the encoding and the checkpoint, and the cells in which other rows ``differ``."""
+        names = [name for name in self.cells if name in ("encoding", "checkpoint", *differ)]
+        return ", ".join(self.cells[name] if name.islower() else f"{name}={self.cells[name]}" for name in names) or "-"
 
     @property
     def counted(self) -> float:
@@ -185,10 +184,19 @@ class Row:
 
 def rows_of(runs: Iterable[Scored]) -> dict[str, list[Row]]:
     """Returns table -> its rows."""
-    tables: dict[str, dict[str, list[Scored]]] = {}
+    tables: dict[str, list[Scored]] = {}
     for run in runs:
-        tables.setdefault(run.table, {}).setdefault(run.setting, []).append(run)
-    return {table: [Row(setting, found) for setting, found in rows.items()] for table, rows in tables.items()}
+        tables.setdefault(run.table, []).append(run)
+    return {table: _rows_of_a_table(found) for table, found in tables.items()}
+
+
+def _rows_of_a_table(runs: Sequence[Scored]) -> list[Row]:
+    columns = {name for run in runs for name in run.cells} - {*OF_A_RUN}
+    differ = [name for name in columns if len({run.cells.get(name) for run in runs}) > 1]
+    rows: dict[str, list[Scored]] = {}
+    for run in runs:
+        rows.setdefault(run.setting(differ), []).append(run)
+    return [Row(setting, found) for setting, found in rows.items()]
 
 
 def text(runs: Sequence[Scored], rule: str) -> str:
