@@ -1,13 +1,16 @@
 """Small fairseq models built in-process, as fairseq's commands build them."""
 
+import copy
 from argparse import Namespace
 from types import SimpleNamespace
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerDecoder
 from loops import scale_up
+from omegaconf import OmegaConf
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 from fairseq_relpos.override import override_self_attention
@@ -40,6 +43,32 @@ def roberta(arch, seed=1, **settings):
     torch.manual_seed(seed)
     task = SimpleNamespace(source_dictionary=dictionary())
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+
+
+def trained(arch, path, seed=1, head=False, **settings):
+    """A checkpoint as fairseq-train of today leaves it behind, with all weights moved."""
+    model = roberta(arch, seed, task="masked_lm", criterion="masked_lm", data="elsewhere", **settings)
+    if head:
+        model.register_classification_head("mood", num_classes=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    torch.save(
+        {
+            "args": None,
+            "cfg": OmegaConf.to_container(
+                convert_namespace_to_omegaconf(copy.deepcopy(model.args)), resolve=True, enum_to_str=True
+            ),
+            "model": model.state_dict(),
+            "optimizer_history": [
+                {"criterion_name": "C", "optimizer_name": "O", "lr_scheduler_state": {}, "num_updates": 7}
+            ],
+            "extra_state": {"train_iterator": {"epoch": 5, "iterations_in_epoch": 3}, "best": 1.0},
+            "last_optimizer_state": {"state": {0: torch.ones(3)}},
+        },
+        path,
+    )
+    return model.eval()
 
 
 TRANSFORMER_SIZES = {

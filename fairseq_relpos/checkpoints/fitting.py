@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from ..encodings import StackPart
+from .extending import TABLES
 
 #: the base class of the mixin for a type checker, which then accepts what fairseq's models have
 _Model: Any = object
@@ -30,9 +31,6 @@ _SIZE = (
     r"the shape in current model is torch\.Size\(\[([\d, ]*)\]\)"
 )
 
-#: tables with a row for each absolute position: those of learned and TUPE
-_POSITIONS = (".embed_positions.weight", ".embed_positions.p")
-
 
 def what_does_not_fit(message: str, model: Any = None) -> str:
     """Rewrites torch's error of load_state_dict, given as its text, in one line."""
@@ -51,7 +49,7 @@ def what_does_not_fit(message: str, model: Any = None) -> str:
                     "or the dict.txt that import-tupe has written"
                 )
             return message
-        if key.endswith(_POSITIONS) and theirs[1:] == ours[1:]:
+        if key.endswith(TABLES) and theirs[1:] == ours[1:]:
             part = None if model is None else model.get_submodule(key.rpartition(".")[0])
             if isinstance(part, StackPart) and part.hard_limit is not None:
                 return positions_end(part.hard_limit + int(theirs[0]) - int(ours[0]), part, key)
@@ -72,8 +70,8 @@ def positions_end(end: int, part: StackPart, key: str) -> str:
     """Returns the message for a model that was trained with a different number of absolute positions."""
     limit = part.hard_limit or 0
     longer = (
-        " and no longer input; a longer one needs a model that was trained with more positions, or with "
-        "a relative encoding"
+        f" and no longer input; `fairseq-relpos warm-start --max-positions {limit}` makes a longer RoBERTa of it, "
+        "or train one with more positions or a relative encoding"
         if end < limit
         else ""
     )

@@ -14,6 +14,8 @@ from omegaconf import OmegaConf
 from .. import flags
 from ..encodings import StackPart, build_layer_part, parse_hparams
 from ..signature import KEY
+from .adopting import not_given
+from .extending import WAYS, extended_tables
 from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save
 
@@ -36,12 +38,20 @@ class WarmStart:
     fresh: Shapes
     #: those of the source that the new model does not use
     left_out: Shapes
+    #: position tables of the source with more rows
+    extended: Shapes
     #: the complete settings of the new model
     args: Namespace
 
 
 def warm_start(
-    in_path: str | Path, out_path: str | Path, arch: str, positions: dict[str, Any] | None = None, seed: int = 1
+    in_path: str | Path,
+    out_path: str | Path,
+    arch: str,
+    positions: dict[str, Any] | None = None,
+    seed: int = 1,
+    max_positions: int | None = None,
+    way: str = "copy",
 ) -> WarmStart:
     """Writes a checkpoint of the architecture ``arch`` that starts from the RoBERTa checkpoint ``in_path``.
 
@@ -52,6 +62,10 @@ def warm_start(
     relative table. positions: values by the names that ``position_settings`` lists; a value that is not given is the
     architecture's default, whatever the source has.
 
+    max_positions: the number of positions of the new model, for longer inputs. Then a table of absolute positions
+    that both have is extended in this ``way`` (``extending.extend``), and, if the encoding is the same, position
+    settings that are not given are those of the source.
+
     The training starts from the beginning: no optimizer state, first epoch, no updates.
     Raises ValueError, one line, before anything is written.
     """
@@ -59,7 +73,13 @@ def warm_start(
     refuse_unknown_arch(arch)
     source = read(in_path)
     weights = source["model"]
-    args = settings(source["cfg"].model, arch, positions or {})
+    old, given = source["cfg"].model, positions or {}
+    if max_positions is not None:
+        if max_positions < 1 or way not in WAYS:
+            raise ValueError(f"--max-positions {max_positions} --extend {way}: give 1 or more, and {', '.join(WAYS)}")
+        given = longer(old, arch, given)
+    args = settings(old, arch, given)
+    args.max_positions = max_positions or args.max_positions
     refuse_other_sizes(in_path, args)
     vocabulary_size = next(len(weights[key]) for key in EMBEDDINGS if key in weights)
     model = build_roberta(args, vocabulary_size, seed)
@@ -72,16 +92,31 @@ def warm_start(
         for key, tensor in weights.items()
         if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
     }
-    model.load_state_dict({**own, **fitting})
+    extended = {} if max_positions is None else extended_tables(weights, model, way, in_path)
+    extended = {key: tensor for key, tensor in extended.items() if means_the_same(key)}
+    model.load_state_dict({**own, **fitting, **extended})
     save(out_path, source["cfg"], args, model)
 
     parameters = dict(model.named_parameters())
     return WarmStart(
         kept=shapes({k: p for k, p in parameters.items() if k in fitting}),
-        fresh=shapes({k: p for k, p in parameters.items() if k not in fitting}),
-        left_out=shapes({k: t for k, t in weights.items() if k not in fitting}),
+        fresh=shapes({k: p for k, p in parameters.items() if k not in fitting and k not in extended}),
+        left_out=shapes({k: t for k, t in weights.items() if k not in fitting and k not in extended}),
+        extended=shapes(extended),
         args=args,
     )
+
+
+def longer(old: Any, arch: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The position settings of a model for longer inputs: those of the source if it has the same encoding, unless
+    they are given."""
+    encoding = given.get("position_encoding") or defaults_of(arch).position_encoding
+    if (getattr(old, "position_encoding", None) or "learned") != encoding:
+        return given
+    own = given.get("position_hparams") or ""
+    kept = not_given(getattr(old, "position_hparams", None) or "", own)
+    layers = getattr(old, "position_layers", None) or "all"
+    return {"position_layers": layers, **given, "position_hparams": f"{own} {kept}".strip()}
 
 
 def common_tables(old: Any, model: Any) -> Callable[[str], bool]:

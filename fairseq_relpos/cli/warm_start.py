@@ -15,6 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
     parser.add_argument("--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's")
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
+    parser.add_argument(
+        "--max-positions", type=int, metavar="N", help="for inputs of N tokens; the encoding's tables are extended"
+    )
+    parser.add_argument(
+        "--extend",
+        choices=("copy", "interpolate", "random"),
+        default="copy",
+        help="with --max-positions: how a table of absolute positions gets its new rows (default: copy)",
+    )
     flags.add_flags(parser)
 
 
@@ -23,8 +32,10 @@ def run(args: argparse.Namespace) -> int:
 
     given = {name: getattr(args, name) for name in position_settings()}
     given = {name: value for name, value in given.items() if value is not None}
-    done = warm_start(args.input, args.output, args.arch, given, args.seed)
+    done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, args.extend)
     show(f"kept from {args.input}", done.kept)
+    if done.extended:
+        show(f"extended to {done.args.max_positions} positions, {args.extend}", done.extended)
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
     how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]
@@ -42,6 +53,15 @@ def show(what: str, shapes: dict[str, tuple[int, ...]]) -> None:
 
 def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
     """Yields the flags of fairseq-train that continue from the new checkpoint."""
+    yield from model_flags(settings)
+    yield flag("max_positions", settings.max_positions)
+    for name, value in given.items():
+        yield flag(name, f'"{value}"')
+    yield flag("finetune_from_model", path)
+
+
+def model_flags(settings: argparse.Namespace) -> Iterator[str]:
+    """Yields the flags of fairseq-train that build a model of these settings, but for its positions."""
     from ..checkpoints.warm_start import SIZES, defaults_of
 
     yield f"--arch {settings.arch}"
@@ -57,10 +77,6 @@ def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) 
         yield "--no-layernorm-embedding"
     if not getattr(settings, "no_scale_embedding", True):
         yield "--scale-embedding"
-    yield flag("max_positions", settings.max_positions)
-    for name, value in given.items():
-        yield flag(name, f'"{value}"')
-    yield flag("finetune_from_model", path)
 
 
 def flag(name: str, value: Any) -> str:

@@ -9,6 +9,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 
 from .. import flags, register
+from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
@@ -50,6 +51,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         register()
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
+        adopt_hparams(args)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)
         args.checkpoint_activations = False

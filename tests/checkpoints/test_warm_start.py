@@ -1,7 +1,6 @@
 """A new position encoding in a trained RoBERTa."""
 
 import argparse
-import copy
 import re
 import shlex
 import shutil
@@ -11,11 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq_data import fairseq_ok
-from omegaconf import OmegaConf
-from small_models import SIZES, roberta, sentences, stack_of
+from small_models import SIZES, roberta, sentences, stack_of, trained
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.tupe import import_tupe
@@ -28,32 +25,6 @@ from fairseq_relpos.signature import to_text
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
 USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
 POSITIONS = "encoder.sentence_encoder.embed_positions."
-
-
-def trained(arch, path, seed=1, head=False, **settings):
-    """A checkpoint as fairseq-train of today leaves it behind, with all weights moved."""
-    model = roberta(arch, seed, task="masked_lm", criterion="masked_lm", data="elsewhere", **settings)
-    if head:
-        model.register_classification_head("mood", num_classes=3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    torch.save(
-        {
-            "args": None,
-            "cfg": OmegaConf.to_container(
-                convert_namespace_to_omegaconf(copy.deepcopy(model.args)), resolve=True, enum_to_str=True
-            ),
-            "model": model.state_dict(),
-            "optimizer_history": [
-                {"criterion_name": "C", "optimizer_name": "O", "lr_scheduler_state": {}, "num_updates": 7}
-            ],
-            "extra_state": {"train_iterator": {"epoch": 5, "iterations_in_epoch": 3}, "best": 1.0},
-            "last_optimizer_state": {"state": {0: torch.ones(3)}},
-        },
-        path,
-    )
-    return model.eval()
 
 
 def in_old_layout(path):
