@@ -39,6 +39,7 @@ setup(
         "sacremoses>=0.1",
         "matplotlib>=3.7",
         "scipy>=1.10",
+        "scikit-learn>=1.2",
         "tqdm>=4.64",
     ],
     extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "triton": TRITON, "test": TEST, "dev": DEV},
