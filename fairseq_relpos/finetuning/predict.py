@@ -1,0 +1,131 @@
+"""python -m fairseq_relpos.finetuning.predict CHECKPOINT DATA OUT SPLIT...: a fine-tuned model's predictions.
+
+OUT/predictions.SPLIT.tsv has a line for each example, in their order: its number, the prediction, the label where there
+is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server. The
+scores are printed as JSON, by split.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..atomic_files import whole_file
+from .glue import Task, task_of
+from .metrics import scores
+
+Predictions = dict[str, Any]
+
+
+def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
+    """The model, in evaluation, its settings, and its task on this data."""
+    from fairseq import checkpoint_utils
+
+    if not Path(checkpoint).is_file():
+        raise ValueError(f"no checkpoint {checkpoint}: fine-tune first")
+    overrides = {"data": data, "finetune_from_model": None}
+    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides=overrides)
+    if not hasattr(task, "regression"):
+        raise ValueError(f"{checkpoint} was not fine-tuned with --task sentence_pairs: give one that was")
+    return model.eval(), cfg, task
+
+
+def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
+    """What the model computes for each example, [examples, classes], in their order. Every one has its row, whatever
+    its length. The batches are those of a validation in training, so that all numbers are the same."""
+    dataset = task.load_dataset(split)
+    head = task.cfg.classification_head_name
+    rows: dict[int, torch.Tensor] = {}
+    batches = dataset.batch_by_size(
+        dataset.ordered_indices(),
+        max_tokens=cfg.dataset.max_tokens_valid,
+        max_sentences=cfg.dataset.batch_size_valid,
+        required_batch_size_multiple=1,
+    )
+    with torch.no_grad():
+        for batch in batches:
+            sample = dataset.collater([dataset[index] for index in batch])
+            output = model(**sample["net_input"], features_only=True, classification_head_name=head)[0]
+            rows.update(zip(sample["id"].tolist(), output.float()))
+    if sorted(rows) != list(range(len(dataset))):
+        raise ValueError(
+            f"{len(rows)} predictions for {len(dataset)} examples of {split}: this is an error of the program"
+        )
+    return torch.stack([rows[number] for number in range(len(dataset))])
+
+
+def targets_of(task: Any, split: str) -> list[Any] | None:
+    dataset = task.datasets[split]
+    first = dataset[0]
+    return [dataset[n]["target"] for n in range(len(dataset))] if "target" in first else None
+
+
+def write_predictions(path: Path, task: Any, outputs: torch.Tensor, targets: list[Any] | None) -> None:
+    def text(value):
+        return repr(float(value)) if task.regression else task.labels[int(value)]
+
+    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
+        file.write("number\tprediction\tlabel\tscores\n")
+        for number, (value, row) in enumerate(zip(decided(task, outputs), outputs)):
+            label = "" if targets is None else text(targets[number])
+            file.write(f"{number}\t{text(value)}\t{label}\t{' '.join(repr(x) for x in row.tolist())}\n")
+    need_lines(path, len(outputs))
+
+
+def decided(task: Any, outputs: torch.Tensor) -> list[Any]:
+    return (outputs[:, 0] if task.regression else outputs.argmax(-1)).tolist()
+
+
+def write_for_server(path: Path, glue: Task, task: Any, outputs: torch.Tensor) -> None:
+    """A value of STS-B is from 0 to 5."""
+    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
+        file.write("index\tprediction\n")
+        for number, value in enumerate(decided(task, outputs)):
+            if task.regression:
+                answer = f"{min(max(value * glue.largest, 0.0), glue.largest):.3f}"
+            else:
+                answer = task.labels[value]
+            file.write(f"{number}\t{answer}\n")
+    need_lines(path, len(outputs))
+
+
+def need_lines(path: Path, examples: int) -> None:
+    with open(path, encoding="utf-8") as file:
+        lines = sum(1 for _ in file) - 1
+    if lines != examples:
+        raise ValueError(f"{path} has {lines} predictions for {examples} examples: this is an error of the program")
+
+
+def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Writes the predictions of these splits into OUT, and returns the scores of those that have labels."""
+    model, cfg, task = load(checkpoint, data)
+    glue = task_of(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
+    found = {}
+    for split in splits:
+        outputs = predict(model, cfg, task, split)
+        if not outputs.isfinite().all():
+            raise ValueError(
+                f"{checkpoint} predicts no finite numbers: the run has diverged; give a smaller learning rate"
+            )
+        targets = targets_of(task, split)
+        write_predictions(Path(out, f"predictions.{split}.tsv"), task, outputs, targets)
+        if split in glue.server:
+            write_for_server(Path(out, glue.server[split]), glue, task, outputs)
+        if targets is not None:
+            found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1))
+    return found
+
+
+def main(arguments: Sequence[str]) -> None:
+    checkpoint, data, out, *splits = arguments
+    print(json.dumps(run(checkpoint, data, out, splits)))
+
+
+if __name__ == "__main__":
+    from .errors import in_one_line
+
+    with in_one_line():
+        main(sys.argv[1:])

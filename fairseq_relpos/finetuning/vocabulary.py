@@ -1,0 +1,58 @@
+"""The vocabulary of a pretraining, from the folder of its data: text -> ids."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+
+GPT2_FILES = ("encoder.json", "vocab.bpe")
+
+
+class Vocabulary:
+    """dict.txt, and spm.model (SentencePiece) or encoder.json and vocab.bpe (GPT-2's BPE). Where a manifest.json says
+    how the text was changed before (in lower case, in Moses' tokens), sentences are changed in the same way."""
+
+    def __init__(self, folder: str | Path):
+        folder = Path(folder)
+        if not (folder / "dict.txt").exists():
+            raise ValueError(f"no dict.txt in {folder}: give the folder of the pretraining's data")
+        self.dictionary = Dictionary.load(str(folder / "dict.txt"))
+        self.pieces = self._pieces(folder)
+        manifest = folder / "manifest.json"
+        settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
+        if settings.get("tupe_compat"):
+            raise ValueError(
+                f"{folder} was prepared with --tupe-compat, whose words are not made here: use data prepared without it"
+            )
+        self.lowercase = settings.get("lowercase", False)
+        self.moses: Any = None
+        if settings.get("moses_tokens"):
+            from sacremoses import MosesTokenizer
+
+            self.moses = MosesTokenizer("en")
+
+    def _pieces(self, folder):
+        if (folder / "spm.model").exists():
+            import sentencepiece
+
+            model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+            return lambda text: model.encode(text, out_type=str)
+        if all((folder / name).exists() for name in GPT2_FILES):
+            from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+            encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
+            return lambda text: map(str, encoder.encode(text))
+        raise ValueError(
+            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}: copy the files of the pretraining's "
+            "vocabulary there"
+        )
+
+    def encode(self, text: str) -> torch.Tensor:
+        """The ids of a sentence, and that of </s>."""
+        if self.moses is not None:
+            text = self.moses.tokenize(text, return_str=True, escape=False)
+        pieces = self.pieces(text.lower() if self.lowercase else text)
+        ids = [self.dictionary.index(piece) for piece in pieces]
+        return torch.tensor([*ids, self.dictionary.eos()])

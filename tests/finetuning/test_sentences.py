@@ -1,0 +1,223 @@
+"""Fine-tuning on sentences and pairs: data, training on one and two ranks, predictions."""
+
+import argparse
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import forked
+import pytest
+import sentencepiece
+from small_models import trained
+
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.encodings import names_for
+from fairseq_relpos.finetuning import predict as predicting
+from fairseq_relpos.finetuning.glue import CONVENTIONS, TASKS, metric_of, task_of
+from fairseq_relpos.finetuning.metrics import check_names
+from fairseq_relpos.finetuning.prepare import prepare
+from fairseq_relpos.finetuning.start import flags, settings_of, task_on
+from fairseq_relpos.finetuning.tables import Table
+from fairseq_relpos.finetuning.tokens import longest_first
+
+USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
+WORDS = [f"w{i}" for i in range(40)]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """The data folder of a pretraining: SentencePiece, a piece for each word."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    texts = [" ".join(WORDS[start::7]) for start in range(40)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_prefix=f"{folder}/spm", vocab_size=43, model_type="word", minloglevel=2
+    )
+    (folder / "dict.txt").write_text("".join(f"▁{word} 1\n" for word in WORDS), encoding="utf-8")
+    return folder
+
+
+def sentence(number, length):
+    return " ".join(WORDS[(number * 7 + place * 3) % 40] for place in range(length))
+
+
+def write_tsv(folder, name, rows=24, **replace):
+    """Files like those of GLUE."""
+    task = task_of(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, file in task.files.items():
+        labelled = not split.startswith("test")
+        header = ["index", *(names[0] for names in task.columns), *([task.label_columns[0]] if labelled else [])]
+        lines = []
+        for row in range(rows):
+            texts = [sentence(row + place, 3 + (row * 5 + 3 * place) % 9) for place in range(len(task.columns))]
+            label = task.labels[row % len(task.labels)] if task.labels else f"{row % 6:.1f}"
+            lines.append([str(row), *texts, *([label] if labelled else [])])
+        (folder / file).write_text("".join("\t".join(line) + "\n" for line in [header, *lines]), encoding="utf-8")
+    for file, text in replace.items():
+        (folder / f"{file}.tsv").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(vocabulary, tmp_path_factory):
+    """Prepared folders by task."""
+    folder = tmp_path_factory.mktemp("glue")
+    for name in ("CoLA", "RTE", "STS-B", "MNLI"):
+        assert prepare(task_of(name), write_tsv(folder / "tsv" / name, name), vocabulary, folder / name)["valid"] == 24
+    return folder
+
+
+def training(data, save_dir, *more, metric="accuracy"):
+    arguments = [
+        *(data, "--user-dir", USER_DIR, "--task", "sentence_pairs", "--criterion", "sentence_scores", "--cpu"),
+        *("--metrics", metric, "--best-checkpoint-metric", metric, "--maximize-best-checkpoint-metric"),
+        *("--optimizer", "adam", "--lr", 0.01, "--batch-size", 8, "--required-batch-size-multiple", 1),
+        *("--save-dir", save_dir, "--num-workers", 0, "--no-epoch-checkpoints", "--log-format", "json", *more),
+    ]
+    return [str(argument) for argument in arguments]
+
+
+TINY = "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2".split()
+TINY += "--dropout 0 --attention-dropout 0 --max-positions 32 --max-epoch 2".split()
+
+
+def validations(log, metric):
+    found = [json.loads(line[line.index("{") :]) for line in log.splitlines() if f'"valid_{metric}"' in line]
+    return [float(entry[f"valid_{metric}"]) for entry in found]
+
+
+@pytest.mark.parametrize("first, second, kept", [(3, 4, (3, 4)), (9, 4, (6, 4)), (2, 20, (2, 8)), (9, 8, (5, 5))])
+def test_of_a_pair_the_longer_sentence_is_cut(first, second, kept):
+    assert longest_first(first, second, 10) == kept
+    while first + second > 10:  # one token at a time
+        first, second = (first - 1, second) if first > second else (first, second - 1)
+    assert (first, second) == kept
+
+
+def test_a_sample_is_what_the_pretraining_has_read_and_none_is_left_out(data):
+    task = task_on(str(data / "RTE"), 1, 12)
+    words, valid = task.dictionary, task.load_dataset("valid")
+    samples = [valid[number]["net_input.src_tokens"].tolist() for number in range(len(valid))]
+    assert len(samples) == 24 and all(len(tokens) <= 12 for tokens in samples)
+    assert [words[token] for token in samples[0]] == [
+        *("<s>", *(f"▁{word}" for word in sentence(0, 3).split())),
+        *("</s>", "</s>", *(f"▁{word}" for word in sentence(1, 5 + 1).split()[: 12 - 7]), "</s>"),
+    ]
+    assert all(tokens.count(words.eos()) == 3 and tokens[-1] == words.eos() for tokens in samples)
+
+
+def need_predictions_of_the_training(folder, data, log, metric, out):
+    checkpoint = folder / "checkpoint_best.pt"
+    found = predicting.run(str(checkpoint), str(data), out, ["valid", "test"])["valid"]
+    assert found[metric] == load_checkpoint(checkpoint)["extra_state"]["best"]
+    assert found[metric] == pytest.approx(max(validations(log, metric)), abs=1e-5)
+
+
+def test_two_ranks_have_the_metrics_of_one_process_and_predictions_are_those_of_the_training(data, tmp_path):
+    """The second rank has one batch less in each validation."""
+    data, metric = data / "STS-B", "pearson"
+    arguments = ["--arch", "roberta_t5", *TINY, "--batch-size-valid", "5", "--ddp-backend", "legacy_ddp"]
+    runs = forked.ranks(2, training(data, tmp_path / "2", *arguments, metric=metric), tmp_path / "ranks")
+    assert [rank.wait() for rank in runs] == [0, 0], runs[0].printed()
+    need_predictions_of_the_training(tmp_path / "2", data, runs[0].printed(), metric, tmp_path)
+    lines = [line.split("\t") for line in (tmp_path / "predictions.valid.tsv").read_text().splitlines()[1:]]
+    assert [line[0] for line in lines] == [str(number) for number in range(24)]
+    assert [float(line[2]) * 5 for line in lines] == [row % 6 for row in range(24)]
+    server = [line.split("\t") for line in (tmp_path / "STS-B.tsv").read_text().splitlines()]
+    assert server[0] == ["index", "prediction"] and [line[0] for line in server[1:]] == [line[0] for line in lines]
+    assert all(0 <= float(line[1]) <= 5 for line in server[1:])
+
+
+@pytest.mark.parametrize("name", names_for(causal=False))
+def test_every_encoding_is_fine_tuned_and_predicts_what_its_training_has_validated(name, data, tmp_path):
+    """From a checkpoint of this encoding, with inputs longer than in its pretraining where it has no table."""
+    trained(f"roberta_{name}", tmp_path / "start.pt")
+    given = argparse.Namespace(checkpoint=f"{tmp_path}/start.pt", data=str(data / "RTE"), **SCHEDULE)
+    lines = flags(given)
+    assert "--encoder-layers 3" in lines and f"--arch roberta_{name}" in lines
+    words = shlex.split(" ".join(lines))
+    more = [*words, "--max-update", 1, "--finetune-from-model", tmp_path / "start.pt"]
+    more += ["--lr-scheduler", "polynomial_decay"]
+    log = forked.train(training(data / "RTE", tmp_path / "run", *more), tmp_path / "log")
+    need_predictions_of_the_training(tmp_path / "run", data / "RTE", log, "accuracy", tmp_path)
+
+
+SCHEDULE = {
+    "seed": 1,
+    "batch": 8,
+    "max_tokens": None,
+    "epochs": 2,
+    "warmup": 0.5,
+    "validations": 2,
+    "max_positions": None,
+}
+
+
+def test_the_schedule_is_computed_from_the_batches_of_all_epochs(data, tmp_path):
+    trained("roberta", tmp_path / "start.pt")  # of stock fairseq
+    given = argparse.Namespace(checkpoint=f"{tmp_path}/start.pt", data=str(data / "RTE"), **SCHEDULE)
+    assert flags(given)[:2] == ["--arch roberta_learned", "--encoder-layers 3"]
+    ends = ["--max-epoch 2", "--total-num-update 6", "--warmup-updates 3"]
+    assert flags(given)[-5:] == [*ends, "--validate-interval-updates 2", "--save-interval-updates 2"]
+    given.max_tokens = 33  # batches of two or three samples
+    assert flags(given)[-4] != ends[1]
+
+
+def test_another_dictionary_than_that_of_the_checkpoint_is_an_error(data, tmp_path):
+    (tmp_path / "pretraining").mkdir()
+    trained("roberta_t5", tmp_path / "start.pt")
+    folder = tmp_path / "other"
+    shutil.copytree(data / "RTE", folder)
+    (folder / "dict.txt").write_text("one 1\n")
+    with pytest.raises(ValueError, match="has a dictionary of 45 words, .* has one of 6: prepare the data with"):
+        settings_of(f"{tmp_path}/start.pt", str(folder))
+
+
+@pytest.mark.parametrize(
+    "name, replace, message",
+    [
+        ("RTE", {"dev": "index\tsentence1\tlabel\n1\ta\tentailment\n"}, "dev.tsv has no column sentence2: it has"),
+        ("RTE", {"dev": "index\tsentence1\tsentence2\tlabel\n1\ta\tb\tmaybe\n"}, "line 2: the label 'maybe' is not"),
+        ("STS-B", {"dev": "sentence1\tsentence2\tscore\na\tb\tx\n"}, "line 2: the label 'x' is not a number"),
+        ("RTE", {"train": 'index\tsentence1\tsentence2\tlabel\n1\t"a\tb\n'}, "line 2: 3 values for 4 columns: mend"),
+        ("RTE", {"train": ""}, "train.tsv is empty: get it again"),
+    ],
+)
+def test_a_broken_file_is_one_line_and_nothing_is_written(name, replace, message, vocabulary, tmp_path):
+    write_tsv(tmp_path / "tsv", name, **replace)
+    with pytest.raises(ValueError, match=message):
+        prepare(task_of(name), tmp_path / "tsv", vocabulary, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["tsv"]
+
+
+def test_a_missing_file_and_a_missing_vocabulary_are_named(vocabulary, tmp_path):
+    write_tsv(tmp_path / "tsv", "MNLI")
+    with pytest.raises(ValueError, match=f"no dict.txt in {tmp_path}: give the folder of the pretraining's data"):
+        prepare(task_of("MNLI"), tmp_path / "tsv", tmp_path, tmp_path / "out")
+    for name in ("dev_matched", "dev_mismatched"):
+        (tmp_path / f"tsv/{name}.tsv").unlink()
+    with pytest.raises(ValueError, match="MNLI: no dev_matched.tsv, dev_mismatched.tsv in .*: get them first"):
+        prepare(task_of("MNLI"), tmp_path / "tsv", vocabulary, tmp_path / "out")
+
+
+def test_quotation_marks_are_text_and_join_no_lines(tmp_path):
+    (tmp_path / "a.tsv").write_text('sentence\tlabel\n"one\t1\ntwo" \u2028 three\t0\n', encoding="utf-8")
+    assert Table(tmp_path / "a.tsv").column(["sentence"]) == ['"one', 'two" \u2028 three']
+
+
+def test_files_without_a_header_are_read_by_their_place(tmp_path):
+    (tmp_path / "a.tsv").write_text("gj04\t1\t\tThe sailors rode.\n", encoding="utf-8")
+    table = Table(tmp_path / "a.tsv", task_of("CoLA").without_header)
+    assert table.column(["sentence"]) == ["The sailors rode."] and table.column(["label"]) == ["1"]
+
+
+def test_each_paper_has_its_metrics():
+    assert metric_of("CoLA", "tupe") == "mcc" and metric_of("STS-B", "tupe") == "pearson"
+    assert metric_of("QQP", "huang") == "f1" and metric_of("QQP", "tupe") == "accuracy"
+    assert metric_of("STS-B", "m4m") == "spearman"
+    for name, task in TASKS.items():
+        for convention in CONVENTIONS:
+            check_names([metric_of(name, convention)], task.regression)
+    with pytest.raises(ValueError, match="no task 'SICK': give CoLA, "):
+        task_of("SICK")
