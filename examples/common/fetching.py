@@ -17,6 +17,7 @@ import shutil
 import sys
 import tarfile
 import urllib.request
+import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,11 +101,12 @@ def copied(offline, name, target):
 def unpacking(path, remedy):
     try:
         yield
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
+    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
         fail(f"{path} cannot be unpacked ({error}): {remedy}")
 
 
 def write(file, target, expected_bytes=None):
+    target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as part:
         with open(part, "wb") as out:
             shutil.copyfileobj(file, out)
@@ -172,5 +174,13 @@ def extract(archive, name, target):
                         write(gzip.open(file) if member.name.endswith(".gz") else file, target)
                         return
             fail(f"{archive} has no {name} in it")
+        if archive.endswith(".zip"):
+            with zipfile.ZipFile(archive) as packed:
+                found = [m for m in packed.namelist() if f"/{m}".endswith(f"/{name}") and "__MACOSX" not in m]
+                if not found:
+                    fail(f"{archive} has no {name} in it")
+                with packed.open(min(found, key=len)) as file:
+                    write(file, target)
+            return
         with gzip.open(archive, "rb") as file:
             write(file, target)

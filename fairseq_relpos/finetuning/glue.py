@@ -1,5 +1,9 @@
-"""The nine tasks of GLUE: their files, columns and labels, and what the papers report of them."""
+"""The nine tasks of GLUE: their files, columns and labels, and what the papers report of them.
 
+python glue.py TASK CONVENTION prints the metric. It needs no other part of the package.
+"""
+
+import sys
 from dataclasses import dataclass, field
 
 #: files in the folder of a task, by split; the last kind is of the GLUE server
@@ -93,3 +97,10 @@ def metric_of(task: str, convention: str) -> str:
     if convention not in CONVENTIONS:
         raise ValueError(f"CONVENTION={convention}: give {', '.join(CONVENTIONS)}")
     return CONVENTIONS[convention].get(task_of(task).name, "accuracy")
+
+
+if __name__ == "__main__":
+    try:
+        print(metric_of(*sys.argv[1:]))
+    except ValueError as error:
+        sys.exit(f"run.sh: error: {error}")

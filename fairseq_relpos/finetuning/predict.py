@@ -1,10 +1,13 @@
-"""python -m fairseq_relpos.finetuning.predict CHECKPOINT DATA OUT SPLIT...: a fine-tuned model's predictions.
+"""python -m fairseq_relpos.finetuning.predict CHECKPOINT DATA OUT SPLIT... [--results FILE NAME=VALUE...]
+
+The predictions of a fine-tuned model.
 
 OUT/predictions.SPLIT.tsv has a line for each example, in their order: its number, the prediction, the label where there
 is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server. The
 scores are printed as JSON, by split.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .. import register
 from ..atomic_files import whole_file
 from .glue import Task, task_of
 from .metrics import scores
@@ -24,6 +28,7 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
     """The model, in evaluation, its settings, and its task on this data."""
     from fairseq import checkpoint_utils
 
+    register()
     if not Path(checkpoint).is_file():
         raise ValueError(f"no checkpoint {checkpoint}: fine-tune first")
     overrides = {"data": data, "finetune_from_model": None}
@@ -99,8 +104,9 @@ def need_lines(path: Path, examples: int) -> None:
         raise ValueError(f"{path} has {lines} predictions for {examples} examples: this is an error of the program")
 
 
-def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Writes the predictions of these splits into OUT, and returns the scores of those that have labels."""
+def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """Writes the predictions of these splits into OUT. Returns the scores of those that have labels, and the settings
+    of the training."""
     model, cfg, task = load(checkpoint, data)
     glue = task_of(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
     found = {}
@@ -116,12 +122,38 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> d
             write_for_server(Path(out, glue.server[split]), glue, task, outputs)
         if targets is not None:
             found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1))
-    return found
+    return found, cfg
+
+
+def write_results(path: Path, found: dict[str, Any], cfg: Any, given: dict[str, str]) -> None:
+    """``metrics`` are those of ``split``, the first; ``splits`` has all."""
+    split = next(iter(found))
+    results = {
+        **given,
+        "encoding": cfg.model.position_encoding,
+        "lr": cfg.optimization.lr[0],
+        "seed": cfg.common.seed,
+        "metric": cfg.checkpoint.best_checkpoint_metric,
+        "split": split,
+        "metrics": found[split],
+        "splits": found,
+    }
+    with whole_file(path) as part:
+        Path(part).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> None:
-    checkpoint, data, out, *splits = arguments
-    print(json.dumps(run(checkpoint, data, out, splits)))
+    parser = argparse.ArgumentParser(prog="predict")
+    for name in ("checkpoint", "data", "out"):
+        parser.add_argument(name)
+    parser.add_argument("splits", nargs="+")
+    parser.add_argument("--results", nargs="+", metavar=("FILE", "NAME=VALUE"))
+    given = parser.parse_args(arguments)
+    found, cfg = run(given.checkpoint, given.data, given.out, given.splits)
+    if given.results:
+        path, *pairs = given.results
+        write_results(Path(path), found, cfg, dict(pair.split("=", 1) for pair in pairs))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_a_sample_is_what_the_pretraining_has_read_and_none_is_left_out(data):
 
 def need_predictions_of_the_training(folder, data, log, metric, out):
     checkpoint = folder / "checkpoint_best.pt"
-    found = predicting.run(str(checkpoint), str(data), out, ["valid", "test"])["valid"]
+    found = predicting.run(str(checkpoint), str(data), out, ["valid", "test"])[0]["valid"]
     assert found[metric] == load_checkpoint(checkpoint)["extra_state"]["best"]
     assert found[metric] == pytest.approx(max(validations(log, metric)), abs=1e-5)
 

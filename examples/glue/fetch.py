@@ -1,0 +1,75 @@
+"""The tables of GLUE, from the network or from a folder: python fetch.py LIST FOLDER OFFLINE TASK...
+
+-> FOLDER/TASK/*.tsv. OFFLINE: a folder with TASK/*.tsv (also .xz, .gz), or with the archives of LIST. Tables for
+training and validation have to be there, those for tests may be missing there.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+from fetching import OPENERS, copied, fail, fetch, read_list, whole_file
+
+MSR = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
+
+
+def lies_in(folder, *names):
+    return any(Path(folder, f"{name}{ending}").is_file() for name in names for ending in OPENERS)
+
+
+def wanted(sources, task, offline):
+    """The files to get for a task, and those that the folder lacks."""
+    if task == "MRPC":
+        tables = [f"MRPC/{name}.tsv" for name in ("train", "dev", "test")]
+        given = [name for name in tables if offline and lies_in(offline, name)]
+        if tables[0] in given and tables[1] in given:
+            return given, []
+        return list(MSR), [name for name in MSR if offline and not lies_in(offline, name)]
+    (source,) = [source for source in sources if source.provides[0].startswith(f"{task}/")]
+    if not offline or lies_in(offline, source.archive):
+        return source.provides, []
+    missing = [name for name in source.provides if not lies_in(offline, name)]
+    needed = [name for name in missing if "/test" not in name]
+    return [name for name in source.provides if name not in missing], needed
+
+
+def make_mrpc(folder):
+    """GLUE's split of the paraphrase corpus: its training part without the pairs of mrpc_dev_ids.tsv, and these."""
+    lines = {name: (folder / name).read_text(encoding="utf-8-sig").strip("\n").split("\n") for name in MSR}
+    header, *pairs = lines[MSR[0]]
+    chosen = {tuple(line.split("\t")[:2]) for line in lines[MSR[2]]}
+    in_dev = [tuple(pair.split("\t")[1:3]) in chosen for pair in pairs]
+    tables = {
+        "train": [header, *(pair for pair, dev in zip(pairs, in_dev) if not dev)],
+        "dev": [header, *(pair for pair, dev in zip(pairs, in_dev) if dev)],
+        "test": lines[MSR[1]],
+    }
+    if len(tables["dev"]) == 1:
+        fail(f"{folder}/{MSR[2]} names no pair of {MSR[0]}: get both again")
+    (folder / "MRPC").mkdir(exist_ok=True)
+    for name, rows in tables.items():
+        with whole_file(folder / f"MRPC/{name}.tsv") as part:
+            Path(part).write_text("\n".join(row.rstrip("\r") for row in rows) + "\n", encoding="utf-8")
+
+
+def main(list_path, folder, offline, *tasks):
+    sources = read_list(list_path)
+    names, missing = [], []
+    for task in tasks:
+        found, lacking = wanted(sources, task, offline)
+        names += found
+        missing += lacking
+    if missing:
+        fail(f"--offline {offline} lacks {', '.join(missing)} (plain, .xz or .gz): add them, or leave these tasks out")
+    tables = [name for name in names if name.startswith("MRPC/")]
+    # which no archive provides
+    fetch(list_path, folder, offline, [name for name in names if name not in tables])
+    for name in tables:
+        if not Path(folder, name).exists():
+            copied(Path(offline), name, Path(folder, name))
+    if MSR[0] in names:
+        make_mrpc(Path(folder))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
