@@ -1,0 +1,122 @@
+"""The recipe through its own scripts, sized for seconds."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import preloaded
+import pytest
+from glue_files import write_tsv, write_vocabulary
+from small_models import trained
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "glue"
+TINY = "VOCABULARY=vocabulary EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1 ALLOCATOR=tuned\n"
+PAIRS = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta b\tc\n0\t9\t10\td\te\n"
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("glue")
+    (folder / "tiny.sh").write_text(TINY)
+    (folder / "vocabulary").mkdir()
+    write_vocabulary(folder / "vocabulary")
+    write_tsv(folder / "tables" / "RTE", "RTE")
+    (folder / "t5-seed1").mkdir()
+    trained("roberta_t5", folder / "t5-seed1" / "start.pt")
+    return folder
+
+
+def recipe(workplace, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+
+
+def test_from_tables_to_a_report_and_files_for_the_server(workplace):
+    def succeeds(*arguments, **environment):
+        done = recipe(workplace, *arguments, **environment)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    assert "RTE: 24 train, 24 valid, 24 test" in succeeds("prepare.sh", "--offline", "tables", "RTE")
+    assert succeeds("prepare.sh", "--offline", "tables", "RTE") == "prepare.sh: data/RTE is ready\n"
+    start = "t5-seed1/start.pt"
+    succeeds("run.sh", "finetune", "RTE", start, SEED="2", LEARNING_RATE="1e-3")
+    run = workplace / "runs" / "t5-seed1" / "RTE-seed2"
+    results = json.loads((run / "results.json").read_text())
+    expected = {"task": "RTE", "encoding": "t5", "lr": 1e-3, "seed": 2, "split": "valid", "metric": "accuracy"}
+    assert {name: results[name] for name in expected} == expected
+    found = [line.split("\t")[1:3] for line in (run / "predictions.valid.tsv").read_text().splitlines()[1:]]
+    assert results["metrics"]["accuracy"] == sum(one == other for one, other in found) / 24
+    assert "--total-num-update' '3'" in (run / "trained").read_text()
+    again = succeeds("run.sh", "finetune", "RTE", start, SEED="2", LEARNING_RATE="1e-3")
+    assert again == "run.sh: runs/t5-seed1/RTE-seed2 is trained\n"
+    succeeds("run.sh", "predict", "RTE", start, SEED="2")
+    assert len((run / "RTE.tsv").read_text().splitlines()) == 25
+    assert "| t5 | 0.001 | " in succeeds("run.sh", "report")
+    assert "| t5 | 0.001 | " in (workplace / "runs" / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "script, words, message",
+    [
+        (
+            "prepare.sh",
+            "--offline tables RTE WNLI",
+            "--offline tables lacks WNLI/train.tsv, WNLI/dev.tsv (plain, .xz or",
+        ),
+        ("prepare.sh", "--vocabulary tables RTE", "no dict.txt in tables: give the folder of the pretraining's data"),
+        ("prepare.sh", "SICK", "no task or flag SICK; tasks: CoLA SST-2 "),
+        (
+            "run.sh",
+            "finetune CoLA t5-seed1/start.pt",
+            "no data in nowhere/CoLA: run prepare.sh CoLA first, or set DATA",
+        ),
+        ("run.sh", "finetune SICK t5-seed1/start.pt", "no task SICK: give CoLA, SST-2, "),
+        ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|predict TASK"),
+        ("run.sh", "predict RTE x/start.pt", "no checkpoint runs/x/RTE-seed1/checkpoint_best.pt: run.sh finetune RTE"),
+    ],
+)
+def test_wrong_input_is_one_line(workplace, script, words, message):
+    done = recipe(workplace, script, *words.split(), DATA="nowhere")
+    (line,) = done.stdout.splitlines()
+    assert done.returncode == 1 and ": error: " in line and message in line
+
+
+@pytest.mark.parametrize("settings, metric", [("tupe", "accuracy"), ("huang", "f1"), ("m4m", "accuracy")])
+def test_the_settings_of_a_paper_are_read_and_choose_its_metric(settings, metric, tmp_path):
+    environment = {"SETTINGS": f"{RECIPE}/{settings}.sh", "DATA": "", "RUNS": ""}
+    printed = recipe(tmp_path, "run.sh", "command", "QQP", "a/b.pt", **environment).stdout
+    assert f"--metrics {metric} " in printed and f"runs/glue_{settings}/a/QQP-seed1" in printed
+    assert f"--epochs {5 if settings == 'tupe' else 3} " in printed and "data-bin/glue/QQP" in printed
+
+
+def fetch(tmp_path, *tasks):
+    subprocess.run(
+        [sys.executable, RECIPE / "fetch.py", RECIPE / "downloads.txt", tmp_path / "out", tmp_path, *tasks], check=True
+    )
+
+
+def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_path):
+    with zipfile.ZipFile(tmp_path / "RTE.zip", "w") as packed:
+        for name in ("train", "dev", "test"):
+            packed.writestr(f"RTE/{name}.tsv", f"{name}\n")
+            packed.writestr(f"__MACOSX/RTE/{name}.tsv", "no\n")
+    (tmp_path / "msr_paraphrase_train.txt").write_text("\ufeff" + PAIRS, encoding="utf-8")
+    (tmp_path / "msr_paraphrase_test.txt").write_text(PAIRS)
+    (tmp_path / "mrpc_dev_ids.tsv").write_text("9\t10\n")
+    fetch(tmp_path, "RTE", "MRPC")
+    out = tmp_path / "out"
+    assert (out / "RTE/dev.tsv").read_text() == "dev\n"
+    header, first, second = PAIRS.splitlines()
+    assert (out / "MRPC/train.tsv").read_text().splitlines() == [header, first]
+    assert (out / "MRPC/dev.tsv").read_text().splitlines() == [header, second]
