@@ -1,4 +1,4 @@
-# GLUE as Huang et al. (2020) fine-tune it, Sec. 4. What the paper leaves open is TUPE's.
+# GLUE as Huang et al. (2020) fine-tune it. What the paper leaves open is TUPE's.
 NAME=glue_huang
 CONVENTION=huang
 MAX_TOKENS=

@@ -48,7 +48,7 @@ def checkout(tmp_path_factory):
     (folder / "fairseq_relpos").mkdir()
     (folder / "fairseq_relpos" / "__init__.py").touch()
     (folder / "fairseq_relpos" / "__main__.py").write_text(PACKAGE)
-    for file in ("atomic_files.py", "reports/machine.py"):
+    for file in ("atomic_files.py", "reports/machine.py", "finetuning/glue.py"):
         (folder / "fairseq_relpos" / file).parent.mkdir(exist_ok=True)
         (folder / "fairseq_relpos" / file).symlink_to(ROOT / "fairseq_relpos" / file)
     (folder / "programs").mkdir()
