@@ -8,6 +8,8 @@ from pathlib import Path
 
 import forked
 import pytest
+import torch
+from fairseq import checkpoint_utils
 from glue_files import sentence, write_tsv, write_vocabulary
 from small_models import trained
 
@@ -100,10 +102,11 @@ def test_two_ranks_have_the_metrics_of_one_process_and_predictions_are_those_of_
     assert all(0 <= float(line[1]) <= 5 for line in server[1:])
 
 
-@pytest.mark.parametrize("name", names_for(causal=False))
+@pytest.mark.parametrize("name", ["stock", *names_for(causal=False)])
 def test_every_encoding_is_fine_tuned_and_predicts_what_its_training_has_validated(name, data, tmp_path):
-    """From a checkpoint of this encoding, with inputs longer than in its pretraining where it has no table."""
-    trained(f"roberta_{name}", tmp_path / "start.pt")
+    """From a checkpoint of this encoding, or of stock fairseq."""
+    trained("roberta" if name == "stock" else f"roberta_{name}", tmp_path / "start.pt")
+    name = "learned" if name == "stock" else name
     given = argparse.Namespace(checkpoint=f"{tmp_path}/start.pt", data=str(data / "RTE"), **SCHEDULE)
     lines = flags(given)
     assert "--encoder-layers 3" in lines and f"--arch roberta_{name}" in lines
@@ -123,6 +126,17 @@ SCHEDULE = {
     "validations": 2,
     "max_positions": None,
 }
+
+
+def test_unpadded_layers_predict_the_same(data, tmp_path):
+    log = forked.train(training(data / "RTE", tmp_path, "--arch", "roberta_tupe_r", *TINY), tmp_path / "log")
+    paths = [str(tmp_path / "checkpoint_best.pt")]
+    outputs = []
+    for unpad in (False, True):
+        overrides = {"unpad": unpad, "finetune_from_model": None}
+        (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
+        outputs.append(predicting.predict(model.eval(), cfg, task, "valid"))
+    assert log and torch.allclose(*outputs, atol=1e-5) and not torch.equal(outputs[0][0], outputs[0][1])
 
 
 def test_the_schedule_is_computed_from_the_batches_of_all_epochs(data, tmp_path):
