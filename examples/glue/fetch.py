@@ -10,6 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 from fetching import OPENERS, copied, fail, fetch, read_list, whole_file
 
+#: no archive provides it; the GLUE server wants predictions for it, too
+DIAGNOSTIC = "MNLI/diagnostic.tsv"
 MSR = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 
 
@@ -26,11 +28,12 @@ def wanted(sources, task, offline):
             return given, []
         return list(MSR), [name for name in MSR if offline and not lies_in(offline, name)]
     (source,) = [source for source in sources if source.provides[0].startswith(f"{task}/")]
+    more = [DIAGNOSTIC] if task == "MNLI" and offline and lies_in(offline, DIAGNOSTIC) else []
     if not offline or lies_in(offline, source.archive):
-        return source.provides, []
+        return [*source.provides, *more], []
     missing = [name for name in source.provides if not lies_in(offline, name)]
     needed = [name for name in missing if "/test" not in name]
-    return [name for name in source.provides if name not in missing], needed
+    return [*(name for name in source.provides if name not in missing), *more], needed
 
 
 def make_mrpc(folder):
@@ -61,7 +64,7 @@ def main(list_path, folder, offline, *tasks):
         missing += lacking
     if missing:
         fail(f"--offline {offline} lacks {', '.join(missing)} (plain, .xz or .gz): add them, or leave these tasks out")
-    tables = [name for name in names if name.startswith("MRPC/")]
+    tables = [name for name in names if name.startswith("MRPC/") or name == DIAGNOSTIC]
     # which no archive provides
     fetch(list_path, folder, offline, [name for name in names if name not in tables])
     for name in tables:
