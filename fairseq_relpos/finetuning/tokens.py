@@ -26,18 +26,17 @@ class CutSentences(FairseqDataset):
         self.first, self.second = first, second
         self.ends = torch.tensor([bos]), torch.tensor([eos])
         # without <s> and every </s>
-        lengths = np.asarray(first.sizes) - 1, np.asarray(second.sizes) - 1 if second is not None else None
-        self.special = 2 if second is None else 4
+        lengths = [np.asarray(part.sizes) - 1 for part in (first, second) if part is not None]
+        self.special = 2 * len(lengths)
         room = longest - self.special
         if room < 2:
             raise ValueError(f"--max-positions {longest} has no room for the words of a sample: give 6 or more")
         if second is None:
             self.kept = np.minimum(lengths[0], room)[:, None]
         else:
-            pairs = (longest_first(int(a), int(b), room) for a, b in zip(*lengths))
-            self.kept = np.array(list(pairs)).reshape(-1, 2)
+            self.kept = np.array([longest_first(int(a), int(b), room) for a, b in zip(*lengths)]).reshape(-1, 2)
         self.sizes = self.kept.sum(1) + self.special
-        self.shortened = int((self.kept.sum(1) < sum(x for x in lengths if x is not None)).sum())
+        self.shortened = int((self.kept.sum(1) < sum(lengths)).sum())
 
     def __getitem__(self, index: int) -> torch.Tensor:
         bos, eos = self.ends
