@@ -1,1 +1,1 @@
-"""Fine-tuning: data, scores and predictions. Each module needs no other part of the package while it is imported."""
+"""Fine-tuning on downstream tasks: data, scores and predictions."""
