@@ -30,6 +30,7 @@ def refuse_an_architecture_of_another_task() -> None:
 def what_the_task_needs(model: type, task: Any) -> str | None:
     """Says what the task needs instead of this class of models; None if it can use the class, or does not say."""
     from fairseq import models
+    from fairseq.models.roberta import RobertaModel
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq.tasks.masked_lm import MaskedLMTask
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
@@ -37,11 +38,14 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
 
     from ...models.sequence_encoder import SequenceEncoder
     from ...tasks.sequence_labels import SequenceLabelsTask
+    from ...tasks.span_prediction import SpanPredictionTask
 
     if not all(kind.__module__.split(".")[0] in ("fairseq", "fairseq_relpos") for kind in (model, type(task))):
         return None  # nothing is known about classes outside fairseq and this package
     if isinstance(task, SequenceLabelsTask) and not issubclass(model, SequenceEncoder):
         return "a model with one answer for a sequence, sequence_encoder_NAME"
+    if isinstance(task, SpanPredictionTask) and not issubclass(model, (RobertaModel, SequenceEncoder)):
+        return "roberta_NAME or sequence_encoder_NAME"
     if isinstance(task, SentencePredictionTask):
         can = hasattr(model, "register_classification_head")
         return None if can else "a model with classification heads, such as roberta_NAME"

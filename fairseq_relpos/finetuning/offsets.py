@@ -1,0 +1,87 @@
+"""Text -> pieces of a vocabulary, each with the place in the text that it stands for."""
+
+import bisect
+import itertools
+import json
+import os
+from typing import Protocol
+
+import sentencepiece
+from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+#: the pieces, and where each begins and ends in the text, in characters
+Pieces = tuple[list[str], list[int], list[int]]
+
+
+class Tokenizer(Protocol):
+    def __call__(self, text: str) -> Pieces: ...
+
+
+def tokenizer_of(folder: str) -> Tokenizer:
+    """Returns the tokenizer whose files are in the folder: spm.model (SentencePiece), or encoder.json and vocab.bpe
+    (the BPE of GPT-2)."""
+    path = os.path.join(folder, "spm.model")
+    if os.path.exists(path):
+        return SentencePieces(path)
+    paths = [os.path.join(folder, name) for name in ("encoder.json", "vocab.bpe")]
+    if all(map(os.path.exists, paths)):
+        return Gpt2Pieces(*paths)
+    raise FileNotFoundError(
+        f"no vocabulary in {folder}: give the folder of the pretraining's data, with dict.txt and spm.model, or with "
+        "dict.txt, encoder.json and vocab.bpe of GPT-2"
+    )
+
+
+class SentencePieces:
+    def __init__(self, path: str) -> None:
+        try:
+            self.processor = sentencepiece.SentencePieceProcessor(model_file=path)
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"{path} is no SentencePiece model: copy it again from the pretraining's data") from error
+
+    def __call__(self, text: str) -> Pieces:
+        found = self.processor.encode(text, return_type="proto").pieces
+        # SentencePiece counts bytes of UTF-8
+        places = Characters(text)
+        spans = [places.span(piece.begin, piece.end) for piece in found]
+        return [piece.piece for piece in found], [start for start, _ in spans], [end for _, end in spans]
+
+
+class Gpt2Pieces:
+    def __init__(self, encoder: str, merges: str) -> None:
+        try:
+            self.bpe = get_encoder(encoder, merges)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{encoder} and {merges} are not GPT-2's BPE ({error}): copy them again") from error
+
+    def __call__(self, text: str) -> Pieces:
+        pieces, lengths = [], []
+        for word in self.bpe.pat.findall(text):  # all of the text: each is a part of it
+            letters = "".join(self.bpe.byte_encoder[byte] for byte in word.encode("utf-8"))
+            for part in self.bpe.bpe(letters).split(" "):
+                if part not in self.bpe.encoder:
+                    raise ValueError(f"encoder.json lacks {part!r}, which vocab.bpe makes: take both from one place")
+                pieces.append(str(self.bpe.encoder[part]))
+                lengths.append(len(part))  # a letter for each byte
+        ends = list(itertools.accumulate(lengths))
+        places = Characters(text)
+        spans = [places.span(end - length, end) for end, length in zip(ends, lengths)]
+        return pieces, [start for start, _ in spans], [end for _, end in spans]
+
+
+class Characters:
+    """Places in the UTF-8 bytes of a text -> places in its characters."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0, *itertools.accumulate(len(character.encode("utf-8")) for character in text)]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Returns the characters that these bytes are in, without white space around them."""
+        first = bisect.bisect_right(self.starts, start) - 1
+        last = bisect.bisect_left(self.starts, end)
+        while first < last and self.text[first].isspace():
+            first += 1
+        while first < last and self.text[last - 1].isspace():
+            last -= 1
+        return first, last

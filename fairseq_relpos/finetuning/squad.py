@@ -1,0 +1,249 @@
+"""Reading comprehension from the command line.
+
+    python -m fairseq_relpos.finetuning.squad ...
+        encode FILE VOCABULARY OUT/SPLIT
+        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N
+        predict CHECKPOINT DATA --split SPLIT --output PREFIX
+        evaluate GOLD PREFIX [--metric cmrc]
+
+predict writes PREFIX.predictions.json, the official form: question -> answer, with all questions; PREFIX.nbest.json and
+PREFIX.loss.json; for data with unanswerable questions also PREFIX.null_odds.json, question -> null odds.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+
+from .. import register
+from ..atomic_files import whole_file
+from ..cli import Parser
+from ..criterions.span_prediction import logits_of, loss_of
+from . import span_head, squad_data, squad_metrics
+from .squad_answers import Answers, answers_of
+
+#: names of left-out questions that are printed
+SHOWN = 5
+
+
+def encode(args: argparse.Namespace) -> None:
+    told = squad_data.encode(args.file, args.vocabulary, args.target)
+    split = os.path.basename(args.target)
+    print(
+        f"{split}: {told['questions']:,} questions ({told['unanswerable']:,} without an answer) about "
+        f"{told['contexts']:,} texts of {told['tokens']:,} tokens, {told['unknown']:.2%} of them unknown"
+    )
+    print(
+        f"{split}: oracle EM {told['oracle_em']:.2f} (the best that tokens can reach); {told['exact_offsets']:.2f} % "
+        "of the answers begin and end with a token"
+    )
+    if told["misplaced"]:
+        names = told["left_out"]
+        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        print(
+            f"{split}: {told['misplaced']:,} answers do not stand at their offset; training leaves out {len(names):,} "
+            f"questions that have no other{': ' if names else ''}{shown}"
+        )
+
+
+def updates(args: argparse.Namespace) -> None:
+    """Prints how many updates these epochs have."""
+    arrays = squad_data.read_arrays(args.data, "train")
+    windows = list(squad_data.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
+    print(math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs)
+
+
+def load(checkpoint: str, data: str) -> tuple[Any, Any]:
+    """Returns the fine-tuned model in the checkpoint, ready to predict, and its task."""
+    if not os.path.isfile(checkpoint):
+        raise FileNotFoundError(f"no checkpoint {checkpoint}: fine-tune a model first")
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    task_name = getattr(state["cfg"]["task"], "_name", None)
+    if task_name != "span_prediction":
+        raise ValueError(f"{checkpoint} was trained with --task {task_name}: fine-tune it first, and give the result")
+    overrides = {"data": data}
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], overrides, state=state)
+    if isinstance(getattr(model, span_head.NAME, None), span_head.SpanHead):
+        if f"{span_head.NAME}.weight" not in state["model"]:
+            raise ValueError(f"{checkpoint} has no head for answers: fine-tune it first, and give the result")
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), task
+
+
+def logits_of_split(model: Any, task: Any, split: str, batch: int) -> tuple[list[np.ndarray], float, float]:
+    """Returns for each window the logits of <s> and of its text [1 + length, 2], and the loss and the share of exact
+    windows, as the validation of the training computes them."""
+    data = task.dataset(split)
+    device = next(model.parameters()).device
+    found: list[Any] = [None] * len(data)
+    loss = right = 0.0
+    order = data.ordered_indices()
+    for start in range(0, len(order), batch):
+        sample = data.collater([data[int(index)] for index in order[start : start + batch]])
+        sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
+        with torch.no_grad():
+            logits_BT2 = logits_of(model, sample)
+            of_batch = loss_of(logits_BT2, sample["target"])
+        loss, right = loss + of_batch[0].item(), right + of_batch[1].item()
+        for index, logits_T2, allowed_T in zip(sample["id"].tolist(), logits_BT2.cpu(), sample["allowed"].cpu()):
+            found[index] = logits_T2[allowed_T].numpy()
+    if any(window is None for window in found):
+        raise RuntimeError(f"{split}: windows without a prediction")
+    return found, loss / len(data), right / len(data)
+
+
+def answers_of_split(
+    task: Any, split: str, contexts: squad_data.Questions, logits: list[np.ndarray], longest: int, n: int
+) -> dict[str, Answers]:
+    """Returns the answers to all questions, in the order of the file."""
+    data = task.dataset(split)
+    of_question = defaultdict(list)
+    for number, window in enumerate(data.windows):
+        of_question[window.question].append(number)
+    if len(contexts.questions) != len(of_question):
+        raise ValueError(
+            f"{split}.json has {len(contexts.questions)} questions and {split}.npz {len(of_question)}: prepare both "
+            "again"
+        )
+    answers = {}
+    for place, question in enumerate(contexts.questions):
+        numbers = of_question[place]
+        answers[question.name] = answers_of(
+            [data.windows[number] for number in numbers],
+            [logits[number] for number in numbers],
+            data.arrays,
+            contexts.contexts[question.context],
+            longest,
+            n,
+        )
+    return answers
+
+
+def predict(args: argparse.Namespace) -> None:
+    if args.split == "train":
+        raise ValueError("--split train: its windows leave questions out; give valid, test or another split")
+    if args.max_answer_length < 1 or args.n_best < 1 or args.batch_size < 1:
+        raise ValueError("--max-answer-length, --n-best and --batch-size: give numbers from 1 on")
+    model, task = load(args.checkpoint, args.data)
+    task.load_dataset(args.split)
+    questions = squad_data.read_questions(os.path.join(args.data, f"{args.split}.json"))
+    logits, loss, exact = logits_of_split(model, task, args.split, args.batch_size)
+    answers = answers_of_split(task, args.split, questions, logits, args.max_answer_length, args.n_best)
+    with_null = questions.may_lack_answers
+    threshold = args.null_threshold if with_null else None
+    write(f"{args.output}.nbest.json", {name: found.table(with_null) for name, found in answers.items()})
+    if with_null:
+        write(f"{args.output}.null_odds.json", {name: found.null_odds for name, found in answers.items()})
+    write(f"{args.output}.loss.json", {"loss": loss, "exact_windows": exact, "windows": len(logits)})
+    write(f"{args.output}.predictions.json", {name: found.text(threshold) for name, found in answers.items()})
+    print(f"{args.split}: {len(answers):,} answers, loss {loss:.5f}, exact windows {exact:.4f}")
+
+
+def read(path: str) -> Any:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no {path}: predict first") from None
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}): predict again") from error
+
+
+def write(path: str, value: Any) -> None:
+    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
+        json.dump(value, file, ensure_ascii=False, indent=1)
+        file.write("\n")
+
+
+def scores(gold: str, prefix: str, metric: str = "squad", threshold: float | None = None) -> dict[str, float]:
+    """Returns the scores of what ``predict`` has written. With unanswerable questions also the best scores and their
+    thresholds, as the official script has them, and ``tuned_...``: the scores with this threshold of the null odds,
+    which comes from other data."""
+    questions = squad_data.read_questions(gold)
+    golds = questions.golds()
+    predictions = read(f"{prefix}.predictions.json")
+    if metric == "cmrc":
+        return squad_metrics.cmrc(predictions, golds)
+    if not questions.may_lack_answers:
+        return squad_metrics.squad_1(predictions, golds)
+    found = squad_metrics.squad_2(predictions, golds)
+    odds = read(f"{prefix}.null_odds.json")
+    squad_metrics.need_all(odds, golds)
+    texts = {
+        question: next((row["text"] for row in rows if row["text"]), "")
+        for question, rows in read(f"{prefix}.nbest.json").items()
+    }
+    found.update(squad_metrics.best_thresholds(texts, odds, golds))
+    if threshold is not None:
+        tuned = {question: "" if odds[question] > threshold else texts[question] for question in golds}
+        found.update({f"tuned_{name}": score for name, score in squad_metrics.squad_2(tuned, golds).items()})
+        found["tuned_thresh"] = threshold
+    return found
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    threshold = read(args.threshold_of)["metrics"].get("best_f1_thresh") if args.threshold_of else None
+    found = scores(args.gold, args.prefix, args.metric, threshold)
+    if args.output:
+        facts = dict(item.split("=", 1) for item in args.fact)
+        write(args.output, {**facts, "metrics": {**found, **read(f"{args.prefix}.loss.json")}})
+    print(json.dumps(found, indent=1))
+
+
+def parser() -> argparse.ArgumentParser:
+    main = Parser(prog="squad", description=(__doc__ or "").splitlines()[0])
+    actions = main.add_subparsers(dest="action", required=True)
+
+    add = actions.add_parser("encode", help="JSON -> tokens")
+    add.add_argument("file", help="JSON in the form of SQuAD, plain, .xz or .gz")
+    add.add_argument("vocabulary", help="folder with dict.txt and spm.model, or encoder.json and vocab.bpe")
+    add.add_argument("target", metavar="OUT/SPLIT")
+    add.set_defaults(run=encode)
+
+    add = actions.add_parser("updates", help="how many updates there are in so many epochs")
+    add.add_argument("data")
+    for flag in ("window", "doc-stride", "max-query-length", "batch", "epochs"):
+        add.add_argument(f"--{flag}", type=int, required=True)
+    add.set_defaults(run=updates)
+
+    add = actions.add_parser("predict", help="checkpoint -> answers")
+    add.add_argument("checkpoint")
+    add.add_argument("data")
+    add.add_argument("--split", default="valid")
+    add.add_argument("--output", metavar="PREFIX", required=True)
+    add.add_argument("--max-answer-length", type=int, default=30, help="tokens")
+    add.add_argument("--n-best", type=int, default=20)
+    add.add_argument("--null-threshold", type=float, default=0.0, help="no answer where the null odds are above it")
+    add.add_argument("--batch-size", type=int, default=32)
+    add.set_defaults(run=predict)
+
+    add = actions.add_parser("evaluate", help="answers -> EM and F1")
+    add.add_argument("gold")
+    add.add_argument("prefix")
+    add.add_argument("--metric", choices=["squad", "cmrc"], default="squad")
+    add.add_argument("--threshold-of", metavar="FILE", help="--output of other data, whose best_f1_thresh is used")
+    add.add_argument("--output", metavar="FILE", help="JSON of the scores, with the facts")
+    add.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE")
+    add.set_defaults(run=evaluate)
+    return main
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    register()
+    try:
+        args.run(args)
+    except (ValueError, OSError) as error:
+        print(f"squad {args.action}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

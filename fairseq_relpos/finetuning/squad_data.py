@@ -1,0 +1,262 @@
+"""Questions about texts in SQuAD's JSON -> arrays of tokens -> windows of a fixed size.
+
+A window is ``<s> question </s></s> part of the text </s>``. Texts that are too long for one window have several, which
+overlap (Devlin et al. 2019).
+"""
+
+import gzip
+import json
+import lzma
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fairseq.data import Dictionary
+
+from ..atomic_files import whole_file
+from . import squad_metrics
+from .offsets import tokenizer_of
+
+#: the symbols of a window that are not question or text
+SPECIAL = 4
+#: in place of the first token of an answer: the text has no answer; the answer is not at its offset
+NO_ANSWER, LEFT_OUT = -1, -2
+_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+
+
+@dataclass
+class Question:
+    name: str
+    text: str
+    context: int
+    #: (text, where it starts)
+    answers: list[tuple[str, int]]
+
+
+@dataclass
+class Questions:
+    """A file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018. ``may_lack_answers``: it is of version 2.0."""
+
+    contexts: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    may_lack_answers: bool = False
+
+    def golds(self) -> dict[str, list[str]]:
+        return {question.name: [text for text, _ in question.answers] for question in self.questions}
+
+
+def read_questions(path: str | Path) -> Questions:
+    """Reads JSON, plain, .xz or .gz. Raises ValueError, one line, if it is not in the form of SQuAD."""
+    path = str(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no file {path}: give a JSON file in the form of SQuAD")
+    try:
+        with _OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
+            data = json.loads(file.read().decode("utf-8"))
+        found = Questions()
+        paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
+        marked = any("is_impossible" in item for paragraph in paragraphs for item in paragraph["qas"])
+        found.may_lack_answers = marked or str(data.get("version", "")).lstrip("v").startswith("2")
+        for paragraph in paragraphs:
+            found.contexts.append(paragraph["context"])
+            for item in paragraph["qas"]:
+                answers = [] if item.get("is_impossible") else item["answers"]
+                pairs = [(str(answer["text"]), int(answer["answer_start"])) for answer in answers]
+                found.questions.append(Question(str(item["id"]), item["question"], len(found.contexts) - 1, pairs))
+        if not all(isinstance(text, str) for text in [*found.contexts, *(q.text for q in found.questions)]):
+            raise TypeError("a text is no string")
+    except KeyError as error:
+        raise ValueError(f"{path} is not in the form of SQuAD: a part of it has no {error}") from error
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: is it cut short? ({error})") from error
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is not in the form of SQuAD ({error})") from error
+    _check(found, path)
+    return found
+
+
+def _check(found, path):
+    if not found.questions:
+        raise ValueError(f"{path} has no questions")
+    seen = set()
+    for question in found.questions:
+        if question.name in seen:
+            raise ValueError(f"{path} has the question {question.name} twice: give each question an id of its own")
+        seen.add(question.name)
+        if not question.answers and not found.may_lack_answers:
+            raise ValueError(
+                f"{path}: question {question.name} has no answer, which only version 2.0 allows: remove it, or add "
+                '"is_impossible": true to it'
+            )
+
+
+def encode(source: str | Path, vocabulary: str, target: str | Path) -> dict[str, Any]:
+    """Writes the tokens of all contexts and questions to TARGET.npz and the questions themselves to TARGET.json.
+    Returns what there is to tell of it: counts, the oracle EM and the questions that training leaves out."""
+    found = read_questions(source)
+    tokenizer = tokenizer_of(vocabulary)
+    dictionary = load_dictionary(vocabulary)
+    contexts = [tokenizer(text) for text in found.contexts]
+    questions = [tokenizer(question.text.strip())[0] for question in found.questions]
+    spans, exact, hit, misplaced, left_out = [], 0.0, 0, 0, []
+    for question in found.questions:
+        context = found.contexts[question.context]
+        _, starts, ends = contexts[question.context]
+        standing = [a for a in question.answers if a[0].strip() and context[a[1] : a[1] + len(a[0])] == a[0]]
+        misplaced += len(question.answers) - len(standing)
+        if not question.answers:
+            spans.append((NO_ANSWER, NO_ANSWER))
+            continue
+        span = span_of(starts, ends, standing[0][1], len(standing[0][0])) if standing else None
+        if span is None:
+            spans.append((LEFT_OUT, LEFT_OUT))
+            left_out.append(question.name)
+            continue
+        spans.append(span)
+        text = context[starts[span[0]] : ends[span[1]]]
+        hit += text == standing[0][0].strip()
+        exact += squad_metrics.exact(text, standing[0][0])
+    answers = sum(first >= 0 for first, _ in spans)
+    arrays = {
+        "context_tokens": _ids([piece for pieces, _, _ in contexts for piece in pieces], dictionary),
+        "context_starts": np.array([start for _, starts, _ in contexts for start in starts], np.int64),
+        "context_ends": np.array([end for _, _, ends in contexts for end in ends], np.int64),
+        "context_lengths": np.array([len(pieces) for pieces, _, _ in contexts], np.int64),
+        "question_tokens": _ids([piece for pieces in questions for piece in pieces], dictionary),
+        "question_lengths": np.array([len(pieces) for pieces in questions], np.int64),
+        "question_context": np.array([question.context for question in found.questions], np.int64),
+        "answers": np.array(spans, np.int64).reshape(-1, 2),
+        "may_lack_answers": np.array(found.may_lack_answers),
+        "words": np.array(len(dictionary)),
+    }
+    unknown = float((arrays["context_tokens"] == dictionary.unk()).mean()) if len(arrays["context_tokens"]) else 1.0
+    if unknown > 0.5:
+        raise ValueError(
+            f"{unknown:.0%} of the tokens in {source} are not in {vocabulary}/dict.txt: give the vocabulary and the "
+            "dictionary of one pretraining"
+        )
+    with whole_file(f"{target}.npz") as part, open(part, "wb") as file:
+        np.savez(file, **arrays)
+    with whole_file(f"{target}.json") as part, open(part, "w", encoding="utf-8") as file:
+        json.dump(_as_json(found), file, ensure_ascii=False)
+    return {
+        "questions": len(spans),
+        "unanswerable": sum(first == NO_ANSWER for first, _ in spans),
+        "contexts": len(contexts),
+        "tokens": len(arrays["context_tokens"]),
+        "unknown": unknown,
+        "oracle_em": 100 * exact / max(answers, 1),
+        "exact_offsets": 100 * hit / max(answers, 1),
+        "misplaced": misplaced,
+        "left_out": left_out,
+    }
+
+
+def _as_json(found):
+    paragraphs: list[dict[str, Any]] = [{"context": context, "qas": []} for context in found.contexts]
+    for question in found.questions:
+        answers = [{"text": text, "answer_start": start} for text, start in question.answers]
+        item: dict[str, Any] = {"id": question.name, "question": question.text, "answers": answers}
+        if found.may_lack_answers:
+            item["is_impossible"] = not answers
+        paragraphs[question.context]["qas"].append(item)
+    return {"version": "v2.0" if found.may_lack_answers else "1.1", "data": [{"paragraphs": paragraphs}]}
+
+
+def span_of(starts: list[int], ends: list[int], start: int, length: int) -> tuple[int, int] | None:
+    """Returns the first and the last token that have characters of the answer."""
+    inside = [n for n, (begin, end) in enumerate(zip(starts, ends)) if begin < start + length and end > start]
+    return (inside[0], inside[-1]) if inside else None
+
+
+def _ids(pieces, dictionary):
+    return np.array([dictionary.index(piece) for piece in pieces], np.int64)
+
+
+def load_dictionary(folder: str) -> Dictionary:
+    """Returns the dictionary of a masked language model: <mask> comes last."""
+    path = os.path.join(folder, "dict.txt")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no {path}: give the folder of the pretraining's data")
+    dictionary = Dictionary.load(path)
+    dictionary.add_symbol("<mask>")
+    return dictionary
+
+
+def read_arrays(data: str, split: str) -> dict[str, np.ndarray]:
+    """Reads what ``encode`` has written."""
+    path = os.path.join(data, f"{split}.npz")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no {path}: prepare it with examples/squad/prepare.sh")
+    try:
+        with np.load(path) as file:
+            return dict(file)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read ({error}): prepare it again") from error
+
+
+@dataclass
+class Window:
+    """A question and ``length`` tokens of its text from ``start`` on."""
+
+    question: int
+    start: int
+    length: int
+
+
+def check_sizes(window: int, stride: int, longest_question: int) -> None:
+    """Raises ValueError if windows of these sizes would leave tokens of the text out."""
+    least = window - longest_question - SPECIAL
+    if stride < 1 or longest_question < 1 or least < stride:
+        raise ValueError(
+            f"--window {window} has {max(least, 0)} places for the text beside --max-query-length {longest_question} "
+            f"and {SPECIAL} special symbols, fewer than --doc-stride {stride}: give a longer window, or lower the "
+            "others (each at least 1)"
+        )
+
+
+def windows_of(arrays: dict[str, np.ndarray], window: int, stride: int, longest_question: int) -> Iterator[Window]:
+    """Yields the windows of all questions in order. A window begins ``stride`` tokens after the one before it."""
+    check_sizes(window, stride, longest_question)
+    for question, context in enumerate(arrays["question_context"]):
+        length = int(arrays["context_lengths"][context])
+        room = window - min(int(arrays["question_lengths"][question]), longest_question) - SPECIAL
+        start = 0
+        while True:
+            yield Window(question, start, min(room, length - start))
+            if start + room >= length:
+                break
+            start += stride
+
+
+def training_windows(arrays: dict[str, np.ndarray], windows: list[Window]) -> list[Window]:
+    """Returns the windows without those of questions whose answer is not at its offset."""
+    return [window for window in windows if arrays["answers"][window.question][0] != LEFT_OUT]
+
+
+def target_of(arrays: dict[str, np.ndarray], window: Window) -> tuple[int, int] | None:
+    """Returns the first and last token of the answer, counted in the window's text; None if it is not in it as a
+    whole."""
+    first, last = arrays["answers"][window.question] - window.start
+    return (int(first), int(last)) if 0 <= first <= last < window.length else None
+
+
+def with_most_context(windows: list[Window]) -> list[np.ndarray]:
+    """Says for each token of each window whether no other window of the question has more context around it, that is,
+    more tokens on its shorter side. Of equal ones the first window counts. windows: those of one question."""
+    best: dict[int, tuple[float, int]] = {}
+    for number, window in enumerate(windows):
+        for place in range(window.length):
+            context = min(place, window.length - 1 - place) + 0.01 * window.length
+            token = window.start + place
+            if token not in best or context > best[token][0]:
+                best[token] = (context, number)
+    return [
+        np.array([best[window.start + place][1] == number for place in range(window.length)], bool)
+        for number, window in enumerate(windows)
+    ]

@@ -1,0 +1,178 @@
+"""Offsets of pieces, encoding, windows and answers of reading comprehension."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_squad
+import torch
+
+from fairseq_relpos.finetuning import offsets, squad_data
+from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
+from fairseq_relpos.finetuning.squad_data import Window
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_squad.data(tmp_path_factory.mktemp("data"))
+
+
+def gpt2(folder):
+    """A vocabulary of GPT-2's form: all bytes, and a few merges."""
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    letters = list(bytes_to_unicode().values())
+    merges = [("c", "a"), ("ca", "t"), ("Ġ", "t")]
+    words = letters + ["".join(pair) for pair in merges]
+    (folder / "encoder.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "vocab.bpe").write_text("#version\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
+    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(len(words))))
+    return folder
+
+
+TEXTS = [*tiny_squad.CONTEXTS, "été ﬁne Ⅻ 战国\u3000x", "  cat\n\tthe cat "]
+
+
+def test_pieces_of_sentencepiece_stand_where_they_come_from(folder):
+    tokenizer = offsets.tokenizer_of(str(folder))
+    for text in TEXTS:
+        pieces, starts, ends = tokenizer(text)
+        assert pieces == tokenizer.processor.encode(text, out_type=str)
+        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends))
+        covered = {place for start, end in zip(starts, ends) for place in range(start, end)}
+        assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+        assert all(text[start:end] == text[start:end].strip() for start, end in zip(starts, ends))
+    pieces, starts, ends = tokenizer("Zoë cat")
+    assert ("▁cat", 4, 7) in zip(pieces, starts, ends)
+
+
+def test_pieces_of_gpt2_stand_where_they_come_from(tmp_path):
+    tokenizer = offsets.tokenizer_of(str(gpt2(tmp_path)))
+    for text in TEXTS:
+        pieces, starts, ends = tokenizer(text)
+        assert pieces == [str(number) for number in tokenizer.bpe.encode(text)]
+        for character, place in ((c, n) for n, c in enumerate(text) if not c.isspace()):
+            assert any(start <= place < end for start, end in zip(starts, ends)), character
+    pieces, starts, ends = tokenizer("é cat")
+    assert list(zip(starts, ends)) == [(0, 1), (0, 1), (2, 2), (2, 5)]
+
+
+def test_an_answer_is_the_tokens_that_have_its_characters(folder):
+    arrays = squad_data.read_arrays(str(folder), "train")
+    begins = np.concatenate([[0], np.cumsum(arrays["context_lengths"])])
+    for (_, _, context, answer), (first, last) in zip(tiny_squad.QUESTIONS, arrays["answers"]):
+        begin = begins[context]
+        text = tiny_squad.CONTEXTS[context][
+            arrays["context_starts"][begin + first] : arrays["context_ends"][begin + last]
+        ]
+        assert answer in text and len(text) <= len(answer) + 1  # 1920, may be one piece
+
+
+def test_the_oracle_em_and_wrong_offsets_are_told(folder, tmp_path):
+    data = tiny_squad.squad()
+    answers = data["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    answers[0]["answer_start"] += 1
+    told = squad_data.encode(tiny_squad.write(tmp_path / "x.json", data), str(folder), tmp_path / "train")
+    assert told["misplaced"] == 1 and told["left_out"] == ["q0"] and told["oracle_em"] > 70
+    arrays = squad_data.read_arrays(str(tmp_path), "train")
+    windows = list(squad_data.windows_of(arrays, 40, 8, 12))
+    assert {window.question for window in squad_data.training_windows(arrays, windows)} == {1, 2, 3, 4}
+
+
+def test_windows_cover_each_text_and_overlap(folder):
+    arrays = squad_data.read_arrays(str(folder), "train")
+    windows = list(squad_data.windows_of(arrays, 32, 8, 12))
+    for question, context in enumerate(arrays["question_context"]):
+        own = [window for window in windows if window.question == question]
+        length = arrays["context_lengths"][context]
+        assert [window.start for window in own] == list(range(0, 8 * len(own), 8))
+        assert {t for window in own for t in range(window.start, window.start + window.length)} == set(range(length))
+        size = min(12, arrays["question_lengths"][question]) + squad_data.SPECIAL
+        assert all(window.length + size <= 32 for window in own)
+        # each token has the most context in one window
+        most = squad_data.with_most_context(own)
+        tokens = [window.start + n for window, best in zip(own, most) for n in np.flatnonzero(best)]
+        assert sorted(tokens) == list(range(length))
+        middle = own[0].length // 2  # of the first window, which is near the end of no other
+        assert most[0][: own[0].length // 4].all() and (len(own) == 1 or not most[0][-1]), middle
+
+
+@pytest.mark.parametrize("window, stride, query", [(20, 8, 12), (40, 0, 12), (40, 25, 12), (40, 8, 0)])
+def test_windows_that_would_leave_tokens_out_are_refused(window, stride, query):
+    with pytest.raises(ValueError, match="fewer than --doc-stride"):
+        squad_data.check_sizes(window, stride, query)
+
+
+def test_the_best_spans_are_those_of_all_pairs():
+    torch.manual_seed(3)
+    start, end = torch.randn(2, 9).numpy()
+    may_begin = np.array([True] * 6 + [False] * 3)
+    pairs = [(float(start[a] + end[b]), a, b) for a in range(6) for b in range(a, min(a + 4, 9))]
+    assert best_spans(start, end, may_begin, longest=4, count=7) == sorted(pairs, reverse=True)[:7]
+    assert len(best_spans(start, end, may_begin, longest=100, count=1000)) == sum(9 - a for a in range(6))
+
+
+def test_answers_of_several_windows_are_merged_and_the_null_score_is_the_lowest():
+    text = "a bb c dd"
+    arrays = {
+        "question_context": np.array([0]),
+        "context_lengths": np.array([4]),
+        "context_starts": np.array([0, 2, 5, 7]),
+        "context_ends": np.array([1, 4, 6, 9]),
+    }
+    windows = [Window(0, 0, 3), Window(0, 1, 3)]
+    # <s>, then the tokens; the second window sees "c" with more context
+    first = np.array([[1, 1], [0, 0], [5, 0], [0, 3]], np.float32)
+    second = np.array([[0, -1], [9, 0], [0, 0], [0, 4]], np.float32)
+    found = answers_of(windows, [first, second], arrays, text, longest=2, n=3)
+    assert [span.text for span in found.best] == ["bb c", "bb", "c dd"] and found.best[0].score == 8
+    assert found.null == -1 and found.null_odds == -9
+    assert found.text(None) == found.text(0.0) == "bb c" and found.text(-10.0) == ""
+    rows = found.table(with_null=True)
+    assert [row["text"] for row in rows] == ["bb c", "bb", "c dd", ""]
+    assert sum(row["probability"] for row in rows) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda data: data.pop("data"), "is not in the form of SQuAD: a part of it has no 'data'"),
+        (lambda data: data["data"][0]["paragraphs"][0]["qas"][0].update(answers=[]), "question q0 has no answer"),
+        (lambda data: data["data"][0]["paragraphs"][0]["qas"][0].update(id="q2"), "the question q2 twice"),
+        (lambda data: data["data"][0].update(paragraphs=[]), "has no questions"),
+        (lambda data: data["data"][0]["paragraphs"][0].update(context=3), "a text is no string"),
+    ],
+)
+def test_a_file_in_another_form_is_one_line_and_writes_nothing(folder, tmp_path, change, words):
+    data = tiny_squad.squad()
+    change(data)
+    source = tiny_squad.write(tmp_path / "bad.json", data)
+    with pytest.raises(ValueError, match="bad.json") as error:
+        squad_data.encode(source, str(folder), tmp_path / "train")
+    assert words in str(error.value) and "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_version_2_may_lack_answers(folder, tmp_path):
+    questions = [*tiny_squad.QUESTIONS, ("q9", "Who?", 0, None)]
+    source = tiny_squad.write(tmp_path / "x.json", tiny_squad.squad(questions, version="v2.0"))
+    told = squad_data.encode(source, str(folder), tmp_path / "train")
+    assert told["unanswerable"] == 1 and not told["left_out"]
+    assert squad_data.read_questions(tmp_path / "train.json").golds()["q9"] == []
+
+
+def test_a_file_cut_short_and_a_vocabulary_of_other_data_are_one_line(folder, tmp_path):
+    (tmp_path / "cut.json").write_text('{"data": [')
+    with pytest.raises(ValueError, match="cut.json cannot be read: is it cut short"):
+        squad_data.read_questions(tmp_path / "cut.json")
+    with pytest.raises(FileNotFoundError, match="no file .*missing.json"):
+        squad_data.read_questions(tmp_path / "missing.json")
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(FileNotFoundError, match="no vocabulary in .*other"):
+        squad_data.encode(folder / "train.json", str(other), tmp_path / "train")
+    (other / "spm.model").write_bytes((folder / "spm.model").read_bytes())
+    (other / "dict.txt").write_text("x 1\ny 1\n")
+    with pytest.raises(ValueError, match="of the tokens in .* are not in .*dict.txt"):
+        squad_data.encode(folder / "train.json", str(other), tmp_path / "train")
+    assert not list(tmp_path.glob("train*"))

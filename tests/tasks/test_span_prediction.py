@@ -1,0 +1,239 @@
+"""Reading comprehension with any encoding: task, head, criterion and what is predicted afterwards."""
+
+import json
+from argparse import Namespace
+from types import SimpleNamespace
+
+import forked
+import numpy as np
+import pytest
+import tiny_squad
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, logits_of
+from fairseq_relpos.encodings import names_for
+from fairseq_relpos.finetuning import squad
+from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
+
+WINDOW = 32
+SIZES = {
+    "encoder_layers": 1,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 32,
+    "encoder_attention_heads": 2,
+    "max_positions": WINDOW,
+    "max_source_positions": WINDOW,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "quant_noise_pq": 0,
+    "quant_noise_pq_block_size": 8,
+    "quant_noise_scalar": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_squad.data(tmp_path_factory.mktemp("data"))
+
+
+def task_on(folder, **settings):
+    cfg = SpanPredictionConfig(
+        data=str(folder), **{"window": WINDOW, "doc_stride": 8, "max_query_length": 12, **settings}
+    )
+    cfg.seed = 1
+    return SpanPredictionTask.setup_task(cfg)
+
+
+@pytest.fixture(scope="module")
+def task(folder):
+    task = task_on(folder)
+    task.load_dataset("train")
+    task.load_dataset("valid")
+    return task
+
+
+def arguments(arch, **settings):
+    args = Namespace(**{**SIZES, "arch": arch, "_name": arch, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args
+
+
+def pretrained(arch, task, seed=3):
+    """A RoBERTa without a head for answers, as a masked LM has it."""
+    torch.manual_seed(seed)
+    words = SimpleNamespace(source_dictionary=task.dictionary)
+    return ARCH_MODEL_REGISTRY[arch].build_model(arguments(arch), words)
+
+
+def batch_of(task, split="valid"):
+    data = task.datasets[split]
+    return data.collater([data[i] for i in range(len(data))])
+
+
+def logits(model, task):
+    with torch.no_grad():
+        return logits_of(model.eval(), batch_of(task))
+
+
+@pytest.mark.parametrize("arch", [*(f"roberta_{name}" for name in names_for(causal=False)), "roberta_base"])
+def test_fine_tuning_starts_from_a_pretraining_and_is_read_again(task, arch):
+    """Also fairseq's own RoBERTa."""
+    start = pretrained(arch, task)
+    model = task.build_model(arguments(arch))
+    model.load_state_dict({name: value.clone() for name, value in start.state_dict().items()}, strict=True)
+    word = "encoder.sentence_encoder.embed_tokens.weight"
+    assert torch.equal(model.state_dict()[word], start.state_dict()[word])
+    loss, count, log = SpanPredictionCriterion(task)(model.train(), batch_of(task, "train"))
+    loss.backward()
+    assert torch.isfinite(loss) and 0 <= log["right"] <= count
+    assert all(p.grad is not None for name, p in model.named_parameters() if p.requires_grad), "for DDP"
+    torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5).step()
+    again = task.build_model(arguments(arch))
+    assert not torch.equal(logits(again, task), logits(model, task))
+    again.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(logits(again, task), logits(model, task))
+
+
+def test_weights_of_stock_roberta_serve_the_encoding_of_the_same_positions(task):
+    """Its answers are the same in both models."""
+    stock = task.build_model(arguments("roberta_base"))
+    ours = task.build_model(arguments("roberta_learned"))
+    ours.load_state_dict(stock.state_dict(), strict=True)
+    torch.testing.assert_close(logits(ours, task), logits(stock, task), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", names_for(causal=False))
+def test_every_encoding_reads_from_scratch_with_a_sequence_encoder(task, name):
+    model = task.build_model(arguments(f"sequence_encoder_{name}")).train()
+    loss, count, _ = SpanPredictionCriterion(task)(model, batch_of(task))
+    loss.backward()
+    assert torch.isfinite(loss) and count == len(task.datasets["valid"])
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_a_window_has_question_text_and_target(task):
+    data = task.datasets["train"]
+    words = task.dictionary
+    seen = set()
+    for index, window in enumerate(data.windows):
+        sample, offset = data[index], data.offset(index)
+        tokens = sample["tokens"].tolist()
+        assert len(tokens) == data.size(index) <= WINDOW
+        assert (
+            tokens[0] == words.bos() and tokens[offset - 2 : offset] == [words.eos()] * 2 and tokens[-1] == words.eos()
+        )
+        assert sample["allowed"].nonzero()[:, 0].tolist() == [0, *range(offset, len(tokens) - 1)]
+        first, last = sample["target"].tolist()
+        assert (first, last) == (0, 0) or sample["allowed"][first] and first <= last
+        if first:
+            seen.add(window.question)
+    assert seen == set(range(5))
+
+
+def test_padding_and_batches_change_no_answer(task):
+    torch.manual_seed(0)
+    model = task.build_model(arguments("roberta_tupe_r")).eval()
+    one, loss_of_one, _ = squad.logits_of_split(model, task, "valid", batch=1)
+    all_, loss, _ = squad.logits_of_split(model, task, "valid", batch=100)
+    assert loss == pytest.approx(loss_of_one, abs=1e-5)
+    for a, b, window in zip(one, all_, task.datasets["valid"].windows):
+        assert a.shape == (1 + window.length, 2)
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_unpad_gives_the_same_loss(task):
+    results = []
+    for unpad in (False, True):
+        torch.manual_seed(0)
+        model = task.build_model(arguments("roberta_t5", unpad=unpad)).eval()
+        results.append(SpanPredictionCriterion(task)(model, batch_of(task))[0].item())
+    assert results[0] == pytest.approx(results[1], abs=1e-5)
+
+
+def test_a_window_longer_than_the_positions_is_refused(folder):
+    with pytest.raises(ValueError, match="--window 40 exceeds the model's 32 positions: give --window 32 or less, or"):
+        task_on(folder, window=40).build_model(arguments("roberta_learned"))
+
+
+def test_a_model_with_a_decoder_is_refused(task):
+    with pytest.raises(ValueError, match="--task span_prediction, which needs roberta_NAME or sequence_encoder_NAME"):
+        task.build_model(Namespace(arch="transformer_t5", _name="transformer_t5"))
+
+
+def test_data_of_another_dictionary_are_refused(folder, tmp_path):
+    (tmp_path / "train.npz").write_bytes((folder / "train.npz").read_bytes())
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    with pytest.raises(ValueError, match="train.npz .* was made with a dictionary of .* prepare the data again"):
+        task_on(tmp_path).load_dataset("train")
+
+
+def training(folder, save, *more, arch="roberta_tupe_r"):
+    sizes = "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    flags = (
+        f"{folder} --user-dir fairseq_relpos --task span_prediction --criterion span_prediction --arch {arch} {sizes} "
+        f"--window {WINDOW} --doc-stride 8 --max-query-length 12 --max-positions {WINDOW} --optimizer adam --lr 0.01 "
+        f"--max-epoch 2 --cpu --num-workers 0 --save-dir {save} --no-epoch-checkpoints --log-format json --seed 1 "
+        f"--dropout 0 --attention-dropout 0 --required-batch-size-multiple 1 --log-file {save}.log --batch-size 4"
+    )
+    return [*flags.split(), *more]
+
+
+def last_losses(log):
+    return list(read_run(log).valid["valid"].values())[-1]
+
+
+@pytest.mark.parametrize("version", ["1.1", "v2.0"])
+def test_from_training_to_scores(tmp_path, capsys, version):
+    """Every question has a prediction, in order, and the loss is the one of the training's validation."""
+    questions = [("q5", "Who counted the stars before?", 1, None)] if version == "v2.0" else []
+    questions = [*tiny_squad.QUESTIONS, *questions]
+    folder = tiny_squad.data(tmp_path / "data", version, train=questions, valid=questions)
+    forked.train(training(folder, tmp_path / "run"), tmp_path / "out.log")
+    checkpoint, prefix = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "valid"
+    assert squad.main(["predict", str(checkpoint), str(folder), "--output", str(prefix)]) == 0
+    predictions = json.loads((tmp_path / "valid.predictions.json").read_text())
+    assert list(predictions) == [name for name, *_ in questions]
+    contexts = {name: tiny_squad.CONTEXTS[context] for name, _, context, _ in questions}
+    assert all(text in contexts[name] for name, text in predictions.items())
+    assert version == "v2.0" or all(predictions.values())
+    loss = json.loads((tmp_path / "valid.loss.json").read_text())
+    assert loss["loss"] == pytest.approx(last_losses(tmp_path / "run.log"), abs=2e-5)
+    results = tmp_path / "results.json"
+    given = ["evaluate", str(folder / "valid.json"), str(prefix), "--output", str(results), "--fact", "seed=1"]
+    assert squad.main(given) == 0
+    found = json.loads(results.read_text())
+    assert found["seed"] == "1" and found["metrics"]["loss"] == loss["loss"] and "f1" in found["metrics"]
+    if version == "v2.0":
+        capsys.readouterr()
+        assert squad.main([*given[:3], "--threshold-of", str(results)]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["tuned_f1"] == told["best_f1"] == found["metrics"]["best_f1"] >= told["f1"]
+        assert told["tuned_thresh"] == told["best_f1_thresh"] and told["HasAns_total"] == 5
+
+
+def test_two_ranks_validate_as_one(folder, tmp_path):
+    # the first validation, before any update has gone another way in the last bits
+    more = ["--max-update", "1", "--lr", "1e-9"]
+    forked.train(training(folder, tmp_path / "one", *more), tmp_path / "out.log")
+    runs = forked.ranks(2, training(folder, tmp_path / "two", *more), tmp_path / "ranks")
+    assert [run.wait() for run in runs] == [0, 0], runs[0].printed()
+    assert last_losses(tmp_path / "two.log") == pytest.approx(last_losses(tmp_path / "one.log"), abs=1e-5)
+
+
+def test_what_cannot_be_predicted_is_one_line(folder, task, tmp_path, capsys):
+    assert squad.main(["predict", str(tmp_path / "no.pt"), str(folder), "--output", "x"]) == 1
+    assert "squad predict: error: no checkpoint" in capsys.readouterr().err
+    assert squad.main(["predict", "x.pt", str(folder), "--output", "x", "--split", "train"]) == 1
+    assert "--split train: its windows leave questions out" in capsys.readouterr().err
+    assert squad.main(["evaluate", str(folder / "valid.json"), str(tmp_path / "x")]) == 1
+    assert capsys.readouterr().err.strip().endswith("x.predictions.json: predict first")
+    forked.train(training(folder, tmp_path / "run", "--max-update", "1"), tmp_path / "out.log")
+    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
+    state["cfg"]["task"]["_name"] = "masked_lm"
+    torch.save(state, tmp_path / "lm.pt")
+    assert squad.main(["predict", str(tmp_path / "lm.pt"), str(folder), "--output", "x"]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert "lm.pt was trained with --task masked_lm: fine-tune it first" in line
