@@ -2,7 +2,7 @@
 
     python -m fairseq_relpos.finetuning.squad ...
         encode FILE VOCABULARY OUT/SPLIT
-        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N
+        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE]
         predict CHECKPOINT DATA --split SPLIT --output PREFIX
         evaluate GOLD PREFIX [--metric cmrc]
 
@@ -54,10 +54,13 @@ def encode(args: argparse.Namespace) -> None:
 
 
 def updates(args: argparse.Namespace) -> None:
-    """Prints how many updates these epochs have."""
+    """Prints how many updates these epochs have, and how many of them are the warm-up."""
+    if args.batch < 1 or args.epochs < 1 or not 0 <= args.warmup <= 1:
+        raise ValueError("--batch, --epochs, --warmup: give numbers from 1 on, and a share from 0 to 1")
     arrays = squad_data.read_arrays(args.data, "train")
     windows = list(squad_data.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
-    print(math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs)
+    total = math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs
+    print(total, round(total * args.warmup))
 
 
 def load(checkpoint: str, data: str) -> tuple[Any, Any]:
@@ -210,6 +213,7 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("data")
     for flag in ("window", "doc-stride", "max-query-length", "batch", "epochs"):
         add.add_argument(f"--{flag}", type=int, required=True)
+    add.add_argument("--warmup", type=float, default=0.0, help="share of the updates")
     add.set_defaults(run=updates)
 
     add = actions.add_parser("predict", help="checkpoint -> answers")

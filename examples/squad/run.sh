@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Fine-tune one run: a position encoding (`fairseq-relpos list`), a checkpoint of its pretraining, and a seed.
+#
+#   bash examples/squad/run.sh command ENCODING CHECKPOINT [flags of fairseq-train]      # prints what finetune runs
+#   bash examples/squad/run.sh finetune ENCODING CHECKPOINT [flags of fairseq-train]
+#   bash examples/squad/run.sh predict ENCODING [SPLIT]           # answers and scores, by default of valid
+#   bash examples/squad/run.sh evaluate ENCODING CHECKPOINT       # finetune, and predict valid
+#   bash examples/squad/run.sh report [FOLDER]
+#
+# CHECKPOINT: none trains from scratch. finetune goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and
+# end with exit code 75. predict writes SPLIT.predictions.json, the official form, and the scores into results.json
+# (valid) or results_SPLIT.json. report: a table of all runs, into FOLDER (default: $RUNS).
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
+squad() { python -m fairseq_relpos.finetuning.squad "$@"; }
+
+need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh $DATA first, or set DATA"; }
+
+# Once it has begun, training goes on from its own checkpoints.
+has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null; }
+
+need_start() {
+  local kept
+  [ -n "$start_from" ] || die "which checkpoint? $usage"
+  [ "$start_from" != none ] || return 0
+  [ "$ARCH" = roberta ] || die "$start_from: ARCH=$ARCH trains from scratch; give none as the checkpoint"
+  [ -f "$start_from" ] || die "no checkpoint $start_from: give a .pt file of a pretraining, or none"
+  kept=$(dirname "$start_from")/conditions
+  [ ! -e "$kept" ] || ! grep -q ^dictionary "$kept" || grep -qxF "$(data_conditions | head -n 1)" "$kept" ||
+    die "the dictionary in $DATA is not the one that $start_from was trained with: run prepare.sh with --vocabulary" \
+      "of its data"
+}
+
+# count_updates -> $updates, $warmup. Without data there is nothing to count.
+count_updates() {
+  updates=COUNTED warmup=COUNTED
+  [ -e "$DATA/dict.txt" ] || return 0
+  read -r updates warmup < <(squad updates "$DATA" --window "$WINDOW" --doc-stride "$DOC_STRIDE" \
+    --max-query-length "$MAX_QUERY_LENGTH" --batch "$BATCH" --epochs "$EPOCHS" --warmup "$WARMUP" 2>"$errors") ||
+    failed "$errors"
+}
+
+# training_command CHECKPOINT [flags]: the whole of it -> `training`
+training_command() {
+  local start=() positions=--max-positions updates warmup errors
+  start_from=${1:-}
+  [ -n "$start_from" ] || die "which checkpoint? $usage"
+  [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
+  refuse_batch_flags "UPDATE_FREQ says" "${@:2}"
+  errors=$(mktemp)
+  count_updates
+  rm "$errors"
+  [ "$start_from" = none ] || has_checkpoints || start=("--finetune-from-model=$start_from")
+  [ "$ARCH" = roberta ] || positions=--max-source-positions
+  training=(fairseq-train "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --task span_prediction --criterion span_prediction
+    --window "$WINDOW" --doc-stride "$DOC_STRIDE" --max-query-length "$MAX_QUERY_LENGTH"
+    "$positions" "$MAX_POSITIONS"
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
+    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    --warmup-updates "$warmup" --total-num-update "$updates" --max-update "$updates"
+    --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    # the default, 8, would silently leave windows out of every validation
+    --required-batch-size-multiple 1
+    --no-epoch-checkpoints
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
+    ${start[@]+"${start[@]}"} "${@:2}")
+}
+
+finetune() {
+  need_data
+  training_command "$@"
+  need_start
+  CONDITIONS=$(data_conditions; echo "start $([ "$start_from" = none ] && echo none || digest "$start_from")")
+  lock "$run"
+  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+}
+
+predict() {
+  local split=${1:-valid} results=results.json tuned=()
+  need_data
+  [ $# -le 1 ] || die "$usage"
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh finetune $encoding CHECKPOINT first"
+  need_dictionary
+  [ -e "$DATA/$split.npz" ] || die "no $DATA/$split.npz: give a split that prepare.sh has made"
+  if [ "$split" != valid ]; then
+    results=results_$split.json
+    # the threshold of the null odds is chosen on other data
+    [ ! -e "$run/results.json" ] || tuned=(--threshold-of "$run/results.json")
+  fi
+  logged "$run/$split.log" squad predict "$checkpoint" "$DATA" --split "$split" --output "$run/$split" \
+    --n-best "$N_BEST" --max-answer-length "$MAX_ANSWER_LENGTH" --null-threshold "$NULL_THRESHOLD"
+  say "$encoding, seed $SEED, $split"
+  errors_in "$run/$split.errors" squad evaluate "$DATA/$split.json" "$run/$split" --metric "$METRIC" \
+    --output "$run/$results" ${tuned[@]+"${tuned[@]}"} --fact "task=$NAME" --fact "split=$split" \
+    --fact "encoding=$encoding" --fact "lr=$LEARNING_RATE" --fact "seed=$SEED"
+}
+
+evaluate() {
+  finetune "$@"
+  [ "$run/results.json" -nt "$checkpoint" ] || predict valid
+}
+
+report() {
+  python "$HERE/report.py" "$RUNS" "$1" "BASELINE=$BASELINE" "METRIC=$METRIC" "ENVIRONMENT=$ENVIRONMENT"
+  pack_runs "$RUNS" "$1"
+}
+
+act "finetune command predict evaluate" "$@"; exit
