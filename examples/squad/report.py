@@ -1,6 +1,6 @@
 """A table of all runs: report.py RUNS FOLDER NAME=VALUE...    -> FOLDER/RESULTS.md, FOLDER/results.json
 
-RUNS has a folder for each run, or folders of runs (learning rates), each with results.json and results_SPLIT.json.
+RUNS has a folder for each run, or folders of runs (learning rates), each with results.json.
 """
 
 import json
@@ -29,6 +29,8 @@ SCORES = {
     ),
     "cmrc": ("exact_match", "f1", "average"),
 }
+#: what results.json has beside the splits that are not valid
+KEPT = ("task", "encoding", "lr", "seed", "split", "metric", "metrics")
 PAPERS = """\
 ## The papers' numbers
 They are of models with 12 layers that were pretrained on 16 GB of text and more, so they are no goal for small ones.
@@ -54,9 +56,12 @@ def fail(message):
 
 
 def read(path):
+    """The splits of a run, each with its scores."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {**{name: found[name] for name in ("task", "split", "encoding", "lr", "seed")}, **found["metrics"]}
+        run = {name: found[name] for name in ("task", "encoding", "lr", "seed")}
+        splits = {"valid": found["metrics"], **{name: v for name, v in found.items() if name not in KEPT}}
+        return [{**run, "split": split, **scores} for split, scores in splits.items()]
     except (ValueError, KeyError, TypeError) as error:
         fail(f"{path} is no result of run.sh predict ({error!r}): run it again")
 
@@ -82,7 +87,8 @@ def table(results, metric, baseline):
 
 def main(runs, folder, *settings):
     settings = dict(setting.split("=", 1) for setting in settings)
-    results = [read(path) for path in sorted(Path(runs).rglob("results*.json")) if (path.parent / "trained").exists()]
+    paths = [path for path in sorted(Path(runs).rglob("results.json")) if (path.parent / "trained").exists()]
+    results = [result for path in paths for result in read(path)]
     if not results:
         fail(f"no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
     text = "# Reading comprehension: results\n\n"

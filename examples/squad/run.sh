@@ -8,8 +8,8 @@
 #   bash examples/squad/run.sh report [FOLDER]
 #
 # CHECKPOINT: none trains from scratch. finetune goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and
-# end with exit code 75. predict writes SPLIT.predictions.json, the official form, and the scores into results.json
-# (valid) or results_SPLIT.json. report: a table of all runs, into FOLDER (default: $RUNS).
+# end with exit code 75. predict writes SPLIT.predictions.json, the official form, and the scores into results.json; valid
+# comes first, because the threshold for "no answer" is chosen there. report: a table of all runs, into FOLDER (default: $RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../common/recipe.sh"
@@ -84,23 +84,19 @@ finetune() {
 }
 
 predict() {
-  local split=${1:-valid} results=results.json tuned=()
+  local split=${1:-valid}
   need_data
   [ $# -le 1 ] || die "$usage"
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh finetune $encoding CHECKPOINT first"
   need_dictionary
   [ -e "$DATA/$split.npz" ] || die "no $DATA/$split.npz: give a split that prepare.sh has made"
-  if [ "$split" != valid ]; then
-    results=results_$split.json
-    # the threshold of the null odds is chosen on other data
-    [ ! -e "$run/results.json" ] || tuned=(--threshold-of "$run/results.json")
-  fi
+  [ "$split" = valid ] || [ -e "$run/results.json" ] || die "no $run/results.json: run.sh predict $encoding first"
   logged "$run/$split.log" squad predict "$checkpoint" "$DATA" --split "$split" --output "$run/$split" \
     --n-best "$N_BEST" --max-answer-length "$MAX_ANSWER_LENGTH" --null-threshold "$NULL_THRESHOLD"
   say "$encoding, seed $SEED, $split"
   errors_in "$run/$split.errors" squad evaluate "$DATA/$split.json" "$run/$split" --metric "$METRIC" \
-    --output "$run/$results" ${tuned[@]+"${tuned[@]}"} --fact "task=$NAME" --fact "split=$split" \
-    --fact "encoding=$encoding" --fact "lr=$LEARNING_RATE" --fact "seed=$SEED"
+    --split "$split" --results "$run/results.json" --fact "task=$NAME" --fact "encoding=$encoding" \
+    --fact "lr=$LEARNING_RATE" --fact "seed=$SEED"
 }
 
 evaluate() {

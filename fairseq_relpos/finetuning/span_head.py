@@ -1,4 +1,4 @@
-"""The head of RoBERTa that says where an answer begins and ends."""
+"""Models that say where an answer begins and ends."""
 
 import logging
 from typing import Any
@@ -47,3 +47,12 @@ def _with_features(model, args, kwargs):
 
 def _spans(model, args, output):
     return getattr(model, NAME)(output[0])
+
+
+def read_every_token(model: nn.Module) -> None:
+    """Makes a sequence_encoder_NAME give an answer for each token [B, T, labels], instead of one for a sequence."""
+    model.pool = _every_token
+
+
+def _every_token(out_TBE, lengths_B):
+    return out_TBE.transpose(0, 1)

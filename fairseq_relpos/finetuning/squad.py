@@ -191,12 +191,17 @@ def scores(gold: str, prefix: str, metric: str = "squad", threshold: float | Non
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    threshold = read(args.threshold_of)["metrics"].get("best_f1_thresh") if args.threshold_of else None
+    """Prints the scores. With --results, those of valid begin the file; those of other splits are added to it, also
+    with the threshold that was best on valid."""
+    before = read(args.results) if args.results and args.split != "valid" else None
+    threshold = before["metrics"].get("best_f1_thresh") if before else None
     found = scores(args.gold, args.prefix, args.metric, threshold)
-    if args.output:
-        facts = dict(item.split("=", 1) for item in args.fact)
-        write(args.output, {**facts, "metrics": {**found, **read(f"{args.prefix}.loss.json")}})
     print(json.dumps(found, indent=1))
+    if args.results:
+        told = {**found, **read(f"{args.prefix}.loss.json")}
+        facts = dict(item.split("=", 1) for item in args.fact)
+        first = {**facts, "split": "valid", "metric": "f1", "metrics": told}
+        write(args.results, first if before is None else {**before, args.split: told})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -231,8 +236,8 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("gold")
     add.add_argument("prefix")
     add.add_argument("--metric", choices=["squad", "cmrc"], default="squad")
-    add.add_argument("--threshold-of", metavar="FILE", help="--output of other data, whose best_f1_thresh is used")
-    add.add_argument("--output", metavar="FILE", help="JSON of the scores, with the facts")
+    add.add_argument("--split", default="valid")
+    add.add_argument("--results", metavar="FILE", help="JSON with the facts and the scores of all splits")
     add.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE")
     add.set_defaults(run=evaluate)
     return main

@@ -15,14 +15,13 @@ from .. import flags, register
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
 
-POOLING = ("last", "mean", "max", "cls", "none")
+POOLING = ("last", "mean", "max", "cls")
 
 
 @register_model("sequence_encoder")
 class SequenceEncoder(BaseFairseqModel):
     """Symbols or vectors [B, T(, C)] -> fairseq's Transformer encoder -> the last real output
-    vector, the first one, or the mean or the maximum of the real ones -> Linear -> [B, labels]. Without pooling:
-    [B, T, labels].
+    vector, the first one, or the mean or the maximum of the real ones -> Linear -> [B, labels].
 
     No encoding treats the first symbol as [CLS]; the size of the tables is --max-source-positions.
     """
@@ -97,10 +96,7 @@ class SequenceEncoder(BaseFairseqModel):
         return self.project_out(self.pool(out["encoder_out"][0], src_lengths))
 
     def pool(self, out_TBE: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
-        """The last real output vector of each sentence, the first one, the mean or the maximum of the real ones, or
-        all [B, T, E]."""
-        if self.pooling == "none":
-            return out_TBE.transpose(0, 1)
+        """The last real output vector of each sentence, the first one, or the mean or the maximum of the real ones."""
         if self.pooling == "cls":
             return out_TBE[0]
         if self.pooling == "last":

@@ -44,11 +44,11 @@ class SpanPredictionTask(FairseqTask):
         return cls(cfg, squad_data.load_dictionary(cfg.data))
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        if hasattr(cfg, "pooling"):
-            cfg.pooling = "none"
         model = super().build_model(cfg, from_checkpoint)
         if isinstance(model, RobertaModel):
             span_head.add_span_head(model, cfg.encoder_embed_dim)
+        else:
+            span_head.read_every_token(model)
         positions = model.max_positions()
         if positions is not None and self.cfg.window > positions:
             flag = "--max-positions" if isinstance(model, RobertaModel) else "--max-source-positions"

@@ -186,7 +186,7 @@ def last_losses(log):
 
 
 @pytest.mark.parametrize("version", ["1.1", "v2.0"])
-def test_from_training_to_scores(tmp_path, capsys, version):
+def test_from_training_to_scores(tmp_path, version):
     """Every question has a prediction, in order, and the loss is the one of the training's validation."""
     questions = [("q5", "Who counted the stars before?", 1, None)] if version == "v2.0" else []
     questions = [*tiny_squad.QUESTIONS, *questions]
@@ -202,14 +202,13 @@ def test_from_training_to_scores(tmp_path, capsys, version):
     loss = json.loads((tmp_path / "valid.loss.json").read_text())
     assert loss["loss"] == pytest.approx(last_losses(tmp_path / "run.log"), abs=2e-5)
     results = tmp_path / "results.json"
-    given = ["evaluate", str(folder / "valid.json"), str(prefix), "--output", str(results), "--fact", "seed=1"]
+    given = ["evaluate", str(folder / "valid.json"), str(prefix), "--results", str(results), "--fact", "seed=1"]
     assert squad.main(given) == 0
     found = json.loads(results.read_text())
     assert found["seed"] == "1" and found["metrics"]["loss"] == loss["loss"] and "f1" in found["metrics"]
     if version == "v2.0":
-        capsys.readouterr()
-        assert squad.main([*given[:3], "--threshold-of", str(results)]) == 0
-        told = json.loads(capsys.readouterr().out)
+        assert squad.main([*given, "--split", "test"]) == 0
+        told = json.loads(results.read_text())["test"]
         assert told["tuned_f1"] == told["best_f1"] == found["metrics"]["best_f1"] >= told["f1"]
         assert told["tuned_thresh"] == told["best_f1_thresh"] and told["HasAns_total"] == 5
 
