@@ -13,7 +13,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, logits_of
 from fairseq_relpos.encodings import names_for
-from fairseq_relpos.finetuning import squad
+from fairseq_relpos.finetuning import squad, squad_data
 from fairseq_relpos.reports.training_log import read_run
 from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
 
@@ -236,3 +236,14 @@ def test_what_cannot_be_predicted_is_one_line(folder, task, tmp_path, capsys):
     assert squad.main(["predict", str(tmp_path / "lm.pt"), str(folder), "--output", "x"]) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert "lm.pt was trained with --task masked_lm: fine-tune it first" in line
+
+
+def test_a_model_that_knows_its_training_data_answers_as_well_as_tokens_can(tmp_path):
+    """From logits back to characters, through windows that overlap."""
+    folder = tiny_squad.data(tmp_path / "data")
+    more = "--max-epoch 80 --validate-interval 80 --save-interval 80 --batch-size 16 --encoder-embed-dim 32".split()
+    forked.train(training(folder, tmp_path / "run", *more), tmp_path / "out.log")
+    prefix = str(tmp_path / "valid")
+    squad.main(["predict", str(tmp_path / "run" / "checkpoint_last.pt"), str(folder), "--output", prefix])
+    told = squad_data.encode(folder / "valid.json", str(folder), tmp_path / "again")
+    assert squad.scores(str(folder / "valid.json"), prefix)["exact_match"] == told["oracle_em"] > 70
