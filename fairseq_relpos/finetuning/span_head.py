@@ -29,7 +29,7 @@ class SpanHead(nn.Linear):
 NAME = "span_head"
 
 
-def add_span_head(model: nn.Module, embed_dim: int) -> None:
+def add_span_head(model: Any, embed_dim: int) -> None:
     """Makes a RoBERTa, also fairseq's own, return the logits of the head in the place of those of the words. The masked
     LM's head stays in the model and in its checkpoints, but is not trained."""
     setattr(model, NAME, SpanHead(embed_dim))
@@ -49,7 +49,7 @@ def _spans(model, args, output):
     return getattr(model, NAME)(output[0])
 
 
-def read_every_token(model: nn.Module) -> None:
+def read_every_token(model: Any) -> None:
     """Makes a sequence_encoder_NAME give an answer for each token [B, T, labels], instead of one for a sequence."""
     model.pool = _every_token
 
