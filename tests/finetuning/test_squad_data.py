@@ -57,6 +57,12 @@ def test_pieces_of_gpt2_stand_where_they_come_from(tmp_path):
     assert list(zip(starts, ends)) == [(0, 1), (0, 1), (2, 2), (2, 5)]
 
 
+def test_bytes_of_gpt2_can_make_every_answer(tmp_path):
+    source = tiny_squad.write(tmp_path / "x.json", tiny_squad.squad())
+    told = squad_data.encode(source, str(gpt2(tmp_path)), tmp_path / "train")
+    assert told["oracle_em"] == told["exact_offsets"] == 100 and told["unknown"] == 0
+
+
 def test_an_answer_is_the_tokens_that_have_its_characters(folder):
     arrays = squad_data.read_arrays(str(folder), "train")
     begins = np.concatenate([[0], np.cumsum(arrays["context_lengths"])])
