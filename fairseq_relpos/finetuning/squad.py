@@ -196,12 +196,12 @@ def evaluate(args: argparse.Namespace) -> None:
     before = read(args.results) if args.results and args.split != "valid" else None
     threshold = before["metrics"].get("best_f1_thresh") if before else None
     found = scores(args.gold, args.prefix, args.metric, threshold)
-    print(json.dumps(found, indent=1))
     if args.results:
         told = {**found, **read(f"{args.prefix}.loss.json")}
         facts = dict(item.split("=", 1) for item in args.fact)
         first = {**facts, "split": "valid", "metric": "f1", "metrics": told}
         write(args.results, first if before is None else {**before, args.split: told})
+    print(json.dumps(found, indent=1))
 
 
 def parser() -> argparse.ArgumentParser:
