@@ -45,7 +45,6 @@ def _register_names():
     from .tasks import span_prediction as spans  # noqa: F401
 
 
-
 class _WithFairseq(importlib.abc.MetaPathFinder):
     """Registers the names with fairseq when a program imports it after a part that only needs torch. The mends follow
     with the first model (``models``)."""
