@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
     "once": set(),
+    "ranks": set(),
     "positions": set(),
     "rows": set(),
     "gated": set(),
@@ -25,7 +26,7 @@ ALLOWED = {
     "flags": {"backends", "encodings"},
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
     "models": {"checkpoints", "encodings", "flags", "override", "register", "signature"},
-    "checkpoints": {"atomic_files", "encodings", "flags", "signature"},
+    "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "gated", "encodings", "backends"]
 # what a backend imports when it is first used

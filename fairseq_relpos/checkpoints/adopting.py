@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import flags
 from ..encodings import ENCODINGS, hyperparameters
+from ..ranks import from_the_first
 from .loading import load_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -22,15 +23,21 @@ def adopt_hparams(args: argparse.Namespace) -> None:
     given = flags.hparams(args.position_hparams)
     if set(hyperparameters(ENCODINGS[args.position_encoding])) <= set(given):
         return
-    state = load_checkpoint(path)
-    saved = state.get("args") or (state.get("cfg") or {}).get("model")
-    settings: dict[str, Any] = vars(saved) if isinstance(saved, argparse.Namespace) else dict(saved or {})
-    if settings.get("position_encoding") != args.position_encoding:
-        return
-    text = not_given(settings.get("position_hparams") or "", args.position_hparams)
+    saved = from_the_first(lambda: saved_hparams(path, args.position_encoding))
+    text = not_given(saved, args.position_hparams)
     if text:
         logger.info(f"position hyperparameters of {path}, as they are not given: {text}")
         args.position_hparams = f"{args.position_hparams} {text}".strip()
+
+
+def saved_hparams(path: str, encoding: str) -> str:
+    """The position hyperparameters of a checkpoint, as for --position-hparams, if it has this encoding."""
+    if not os.path.isfile(path):
+        return ""  # fairseq refuses it with a message of its own
+    state = load_checkpoint(path)
+    saved = state.get("args") or (state.get("cfg") or {}).get("model")
+    settings: dict[str, Any] = vars(saved) if isinstance(saved, argparse.Namespace) else dict(saved or {})
+    return settings.get("position_hparams") or "" if settings.get("position_encoding") == encoding else ""
 
 
 def not_given(saved: str, given: str) -> str:
@@ -40,7 +47,6 @@ def not_given(saved: str, given: str) -> str:
 
 
 def start_of(args: argparse.Namespace) -> str | None:
-    """The file from which the training starts, if a flag names one that there is."""
+    """The file from which the training starts, if a flag names one."""
     restored = getattr(args, "restore_file", None)
-    path = getattr(args, "finetune_from_model", None) or (restored if restored != "checkpoint_last.pt" else None)
-    return path if path and os.path.isfile(path) else None
+    return getattr(args, "finetune_from_model", None) or (restored if restored != "checkpoint_last.pt" else None)

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import functools
 import hashlib
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 
+from ..ranks import gather, several_ranks, together
 from .launching import command_of
 from .replace import replace
 
@@ -77,33 +77,6 @@ def _raise(error):
     raise error
 
 
-def together(step: Callable[[], Any]) -> Any:
-    """Runs ``step()`` on every rank and returns this rank's result; if it fails on one rank, it fails on all.
-
-    Otherwise the other ranks would wait for that one in their next collective, with NCCL for minutes. They end with
-    a ValueError, one line, that names it.
-    """
-    if not several_ranks():
-        return step()
-    failed: Exception | None = None
-    result = None
-    try:
-        result = step()
-    except Exception as error:
-        failed = error
-    for rank, message in enumerate(gather(None if failed is None else _in_one_line(failed))):
-        if failed is not None:
-            raise failed
-        if message is not None:
-            raise ValueError(f"rank {rank} on {message}")
-    return result
-
-
-def _in_one_line(error):
-    kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
-    return f"{socket.gethostname()}: {kind}{str(error).strip().partition(chr(10))[0]}"
-
-
 #: not empty while the ranks have yet to tell each other how the reading of a checkpoint went
 _due: list[bool] = []
 
@@ -135,17 +108,6 @@ def hear_of_the_reading() -> None:
     def receive(stock, *args, **kwargs):
         in_turn(lambda: None)
         return stock(*args, **kwargs)
-
-
-def several_ranks() -> bool:
-    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-
-
-def gather(mine: Any) -> list[Any]:
-    """Returns what each rank has given (an all-gather of objects)."""
-    everyones: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(everyones, mine)
-    return everyones
 
 
 def refuse_differences(facts_of_this_rank: Callable[[], dict[str, Any]]) -> None:

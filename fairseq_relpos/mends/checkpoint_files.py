@@ -8,6 +8,7 @@ epoch and each --save-interval-updates.
 from collections.abc import Callable
 from typing import Any
 
+from ..ranks import together
 from . import agreement, reading, resuming, saving, stopping
 from .catalogue import on
 from .replace import replace
@@ -22,7 +23,7 @@ def load_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, **kwargs:
     if on("last-whole-checkpoint") and is_fairseqs:
         resuming.prepare(path, cfg, trainer)
     if on("starting-file"):
-        agreement.together(lambda: arguments.check_starting_files(cfg, trainer.checkpoint_suffix or ""))
+        together(lambda: arguments.check_starting_files(cfg, trainer.checkpoint_suffix or ""))
     extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
     if not is_fairseqs:
         return extra_state, epoch_itr

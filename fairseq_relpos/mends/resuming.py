@@ -12,8 +12,9 @@ import torch
 
 from ..checkpoints.checksums import what_is_damaged
 from ..checkpoints.loading import load_checkpoint
+from ..ranks import gather, several_ranks, together
 from . import saving
-from .agreement import gather, samples, several_ranks, together
+from .agreement import samples
 from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import IO, Any
 import torch
 
 from .. import atomic_files
-from .agreement import together
+from ..ranks import together
 from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)

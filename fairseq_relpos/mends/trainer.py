@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..ranks import together
 from . import agreement, batches, gradients, launching, nonfinite, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
@@ -67,7 +68,7 @@ class MendedTrainer(_Trainer):
         def make():
             return super(MendedTrainer, self).get_train_iterator(epoch, combine, load_dataset, *args, **kwargs)
 
-        place = agreement.together(make) if on("agreement") else make()
+        place = together(make) if on("agreement") else make()
         if load_dataset and on("agreement"):  # that is at the start, and for each shard of the data
             agreement.refuse_differences(lambda: agreement.data(self.task))
         if on("new-masks"):
