@@ -34,7 +34,7 @@ SHOWN = 5
 
 
 def encode(args: argparse.Namespace) -> None:
-    told = squad_data.encode(args.file, args.vocabulary, args.target)
+    told = squad_data.encode(args.file, args.vocabulary, args.target, args.metric)
     split = os.path.basename(args.target)
     print(
         f"{split}: {told['questions']:,} questions ({told['unanswerable']:,} without an answer) about "
@@ -212,6 +212,7 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("file", help="JSON in the form of SQuAD, plain, .xz or .gz")
     add.add_argument("vocabulary", help="folder with dict.txt and spm.model, or encoder.json and vocab.bpe")
     add.add_argument("target", metavar="OUT/SPLIT")
+    add.add_argument("--metric", choices=list(squad_metrics.EXACT), default="squad", help="of the oracle EM")
     add.set_defaults(run=encode)
 
     add = actions.add_parser("updates", help="how many updates there are in so many epochs")
@@ -235,7 +236,7 @@ def parser() -> argparse.ArgumentParser:
     add = actions.add_parser("evaluate", help="answers -> EM and F1")
     add.add_argument("gold")
     add.add_argument("prefix")
-    add.add_argument("--metric", choices=["squad", "cmrc"], default="squad")
+    add.add_argument("--metric", choices=list(squad_metrics.EXACT), default="squad")
     add.add_argument("--split", default="valid")
     add.add_argument("--results", metavar="FILE", help="JSON with the facts and the scores of all splits")
     add.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE")
