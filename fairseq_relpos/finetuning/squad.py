@@ -1,8 +1,8 @@
 """Reading comprehension from the command line.
 
     python -m fairseq_relpos.finetuning.squad ...
-        encode FILE VOCABULARY OUT/SPLIT
-        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE]
+        encode FILE VOCABULARY OUT/SPLIT [--metric cmrc]
+        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE] [--start FILE]
         predict CHECKPOINT DATA --split SPLIT --output PREFIX
         evaluate GOLD PREFIX [--metric cmrc]
 
@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import sys
 from collections import defaultdict
 from typing import Any
 
@@ -24,10 +23,14 @@ from fairseq import checkpoint_utils, utils
 
 from .. import register
 from ..atomic_files import whole_file
+from ..checkpoints import warm_start
 from ..cli import Parser
 from ..criterions.span_prediction import logits_of, loss_of
+from ..reports.learning_rates import NOT_FINITE
 from . import span_head, squad_data, squad_metrics
+from .errors import in_one_line
 from .squad_answers import Answers, answers_of
+from .start import refuse_another_dictionary
 
 #: names of left-out questions that are printed
 SHOWN = 5
@@ -57,6 +60,8 @@ def updates(args: argparse.Namespace) -> None:
     """Prints how many updates these epochs have, and how many of them are the warm-up."""
     if args.batch < 1 or args.epochs < 1 or not 0 <= args.warmup <= 1:
         raise ValueError("--batch, --epochs, --warmup: give numbers from 1 on, and a share from 0 to 1")
+    if args.start:
+        refuse_another_dictionary(args.start, warm_start.read(args.start), args.data)
     arrays = squad_data.read_arrays(args.data, "train")
     windows = list(squad_data.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
     total = math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs
@@ -71,7 +76,7 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any]:
     task_name = getattr(state["cfg"]["task"], "_name", None)
     if task_name != "span_prediction":
         raise ValueError(f"{checkpoint} was trained with --task {task_name}: fine-tune it first, and give the result")
-    overrides = {"data": data}
+    overrides = {"data": data, "finetune_from_model": None}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], overrides, state=state)
     if isinstance(getattr(model, span_head.NAME, None), span_head.SpanHead):
         if f"{span_head.NAME}.weight" not in state["model"]:
@@ -98,6 +103,8 @@ def logits_of_split(model: Any, task: Any, split: str, batch: int) -> tuple[list
             found[index] = logits_T2[allowed_T].numpy()
     if any(window is None for window in found):
         raise RuntimeError(f"{split}: windows without a prediction")
+    if not all(np.isfinite(logits_L2).all() for logits_L2 in found):
+        raise ValueError(f"{split}: the model computes no finite numbers: it has diverged. {NOT_FINITE}")
     return found, loss / len(data), right / len(data)
 
 
@@ -109,11 +116,8 @@ def answers_of_split(
     of_question = defaultdict(list)
     for number, window in enumerate(data.windows):
         of_question[window.question].append(number)
-    if len(contexts.questions) != len(of_question):
-        raise ValueError(
-            f"{split}.json has {len(contexts.questions)} questions and {split}.npz {len(of_question)}: prepare both "
-            "again"
-        )
+    if [question.context for question in contexts.questions] != data.arrays["question_context"].tolist():
+        raise ValueError(f"{split}.json and {split}.npz have other questions: prepare both again")
     answers = {}
     for place, question in enumerate(contexts.questions):
         numbers = of_question[place]
@@ -220,6 +224,7 @@ def parser() -> argparse.ArgumentParser:
     for flag in ("window", "doc-stride", "max-query-length", "batch", "epochs"):
         add.add_argument(f"--{flag}", type=int, required=True)
     add.add_argument("--warmup", type=float, default=0.0, help="share of the updates")
+    add.add_argument("--start", metavar="CHECKPOINT", help="refuse one that has another dictionary than DATA")
     add.set_defaults(run=updates)
 
     add = actions.add_parser("predict", help="checkpoint -> answers")
@@ -244,16 +249,12 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> None:
     args = parser().parse_args(arguments)
     register()
-    try:
+    with in_one_line():
         args.run(args)
-    except (ValueError, OSError) as error:
-        print(f"squad {args.action}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
