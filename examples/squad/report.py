@@ -14,6 +14,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
 from relpos_files import whole_file  # noqa: E402
 
+from fairseq_relpos.reports.learning_rates import NOT_FINITE  # noqa: E402
+from fairseq_relpos.reports.sweeps import has_lost_its_way, training_losses  # noqa: E402
+
 #: the scores of a table, where the data have them
 SCORES = {
     "squad": (
@@ -85,11 +88,35 @@ def table(results, metric, baseline):
     return "\n".join(lines)
 
 
+def has_diverged(place):
+    """Whether the training stopped for it, or went on with a loss worse than any guess."""
+    output = place / "output.txt"
+    if output.exists() and NOT_FINITE in output.read_text(encoding="utf-8", errors="replace"):
+        return True
+    try:
+        return has_lost_its_way(training_losses(place / "train.log"))
+    except ValueError:  # nothing in the log yet
+        return False
+
+
+def of_runs(runs):
+    """The scores of all runs that have ended, and a few words on each other one. The scores of a run that has diverged
+    can be numbers, but they say nothing."""
+    results, others = [], []
+    for place in sorted({path.parent for path in Path(runs).rglob("command")}):
+        if has_diverged(place):
+            others.append(f"{place.relative_to(runs)} has diverged")
+        elif (place / "trained").exists() and (place / "results.json").exists():
+            results += read(place / "results.json")
+        else:
+            others.append(f"{place.relative_to(runs)} has not ended")
+    return results, others
+
+
 def main(runs, folder, *settings):
     settings = dict(setting.split("=", 1) for setting in settings)
-    paths = [path for path in sorted(Path(runs).rglob("results.json")) if (path.parent / "trained").exists()]
-    results = [result for path in paths for result in read(path)]
-    if not results:
+    results, others = of_runs(runs)
+    if not results and not others:
         fail(f"no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
     text = "# Reading comprehension: results\n\n"
     text += "Scores in percent: mean ± standard deviation over the seeds, and in brackets the score of each seed.\n\n"
@@ -102,6 +129,8 @@ def main(runs, folder, *settings):
             '`exact` and `f1` are with the threshold of the settings for "no answer". `best_...` are with the '
             "threshold that is best on the same data; `tuned_...` with the one that was best on valid.\n\n"
         )
+    if others:
+        text += f"Not in the tables: {'; '.join(others)}.\n\n"
     text += PAPERS
     os.makedirs(folder, exist_ok=True)
     with whole_file(Path(folder) / "results.json") as part:
