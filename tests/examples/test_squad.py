@@ -111,9 +111,17 @@ def test_from_json_to_a_table(workplace, start):
     shutil.copytree(run, lost)
     log = lost / "train.log"
     log.write_text(re.sub(r'"train_loss": "[^"]*"', '"train_loss": "9e9"', log.read_text()))
+    shutil.copytree(run, workplace / "runs" / "learned-seed1")
+    of_learned = {
+        **results,
+        "encoding": "learned",
+        "metrics": {**results["metrics"], "f1": results["metrics"]["f1"] - 1.5},
+    }
+    (workplace / "runs" / "learned-seed1" / "results.json").write_text(json.dumps(of_learned))
     succeeds(workplace, "run.sh", "report", "out")
     table = (workplace / "out" / "RESULTS.md").read_text()
     assert "| at5 | 1e-2 | 1, 2 |" in table and "## test" in table and (workplace / "out" / "runs.tar.xz").exists()
+    assert "f1 - learned |" in table and "| +1.50 |" in table
     words = "Not in the tables: at5-seed3 has diverged; at5-seed4 has not ended; at5-seed5 has diverged."
     assert words in table
 
