@@ -72,12 +72,13 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any]:
     """Returns the fine-tuned model in the checkpoint, ready to predict, and its task."""
     if not os.path.isfile(checkpoint):
         raise FileNotFoundError(f"no checkpoint {checkpoint}: fine-tune a model first")
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    # with the settings of now: load_model_ensemble_and_task changes none where it is given a state
+    overrides = {"data": data, "finetune_from_model": None}
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint, overrides)
     task_name = getattr(state["cfg"]["task"], "_name", None)
     if task_name != "span_prediction":
         raise ValueError(f"{checkpoint} was trained with --task {task_name}: fine-tune it first, and give the result")
-    overrides = {"data": data, "finetune_from_model": None}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], overrides, state=state)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], state=state)
     if isinstance(getattr(model, span_head.NAME, None), span_head.SpanHead):
         if f"{span_head.NAME}.weight" not in state["model"]:
             raise ValueError(f"{checkpoint} has no head for answers: fine-tune it first, and give the result")

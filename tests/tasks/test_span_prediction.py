@@ -246,6 +246,17 @@ def test_a_model_that_knows_its_training_data_answers_as_well_as_tokens_can(fold
     assert found["average"] == (found["f1"] + found["exact_match"]) / 2
 
 
+def test_the_data_that_are_given_are_predicted(folder, run, tmp_path):
+    """Not those of the training, which the checkpoint names."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "dict.txt").write_bytes((folder / "dict.txt").read_bytes())
+    for kind in ("npz", "json"):
+        (data / f"other.{kind}").write_bytes((folder / f"valid.{kind}").read_bytes())
+    squad.main(["predict", str(run), str(data), "--split", "other", "--output", str(tmp_path / "other")])
+    assert len(json.loads((tmp_path / "other.predictions.json").read_text())) == len(tiny_squad.QUESTIONS)
+
+
 def test_from_training_to_scores_with_questions_without_an_answer(tmp_path):
     questions = [*tiny_squad.QUESTIONS, ("q5", "Who counted the stars before?", 1, None)]
     folder = tiny_squad.data(tmp_path / "data", "v2.0", train=questions, valid=questions)
