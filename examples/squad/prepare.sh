@@ -34,7 +34,7 @@ done
 
 describe_sources() {
   local name
-  for name in spm.model encoder.json vocab.bpe; do
+  for name in spm.model encoder.json vocab.bpe manifest.json; do
     [ ! -e "$vocabulary/$name" ] || echo "$(digest "$vocabulary/$name") $name"
   done
   echo "$(digest "$vocabulary/dict.txt") dict.txt"
@@ -50,12 +50,17 @@ if [ -e "$OUT/dict.txt" ] && [ "$sources" = "$(cat "$OUT/sources.txt")" ]; then
   exit 0
 fi
 [ "$(realpath "$OUT")" != "$(realpath "$vocabulary")" ] || die "OUT is the folder of the vocabulary: give another one"
-rm -f "$OUT/dict.txt" "$OUT"/{train,valid,test}.{npz,json} # dict.txt first: it says that the rest is there
+part=$OUT/part # what is there stays until all is made
+rm -rf "$part"
+mkdir "$part"
 for split in "${splits[@]}"; do
-  python -m fairseq_relpos.finetuning.squad encode "${files[$split]}" "$vocabulary" "$OUT/$split" 2>"$OUT/prepare.log" ||
-    failed "$OUT/prepare.log"
+  errors_in "$OUT/prepare.log" python -m fairseq_relpos.finetuning.squad encode \
+    "${files[$split]}" "$vocabulary" "$part/$split" --metric "$METRIC"
 done
-echo "$sources" >"$OUT/sources.txt" || die "no room to write in $OUT: make room and run this again"
-cp "$vocabulary/dict.txt" "$OUT/dict.part" || die "no room to write in $OUT: make room and run this again"
-mv "$OUT/dict.part" "$OUT/dict.txt"
+{ echo "$sources" >"$part/sources.txt" && cp "$vocabulary/dict.txt" "$part"; } ||
+  die "no room to write in $OUT: make room and run this again"
+rm -f "$OUT/dict.txt" "$OUT"/{train,valid,test}.{npz,json}
+mv "$part"/{*.npz,*.json,sources.txt} "$OUT"
+mv "$part/dict.txt" "$OUT" # the last: it says that the rest is there
+rmdir "$part"
 say "ready: $OUT (splits ${splits[*]})"

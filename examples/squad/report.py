@@ -5,7 +5,6 @@ RUNS has a folder for each run, or folders of runs (learning rates), each with r
 
 import json
 import os
-import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -13,6 +12,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
 from relpos_files import whole_file  # noqa: E402
+
+from fairseq_relpos.reports.learning_rates import NOT_FINITE  # noqa: E402
+from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
+from fairseq_relpos.reports.sweeps import has_lost_its_way, training_losses  # noqa: E402
 
 #: the scores of a table, where the data have them
 SCORES = {
@@ -67,32 +70,62 @@ def read(path):
 
 
 def table(results, metric, baseline):
-    """A row for each encoding and learning rate: mean and deviation over the seeds, and every single score."""
+    """A row for each encoding and learning rate: mean and deviation over the seeds, every single score, and how far F1
+    lies above the baseline with the same learning rate and seed."""
     scores = [name for name in SCORES[metric] if any(name in result for result in results)]
     rows = defaultdict(list)
     for result in results:
         rows[result["encoding"], result["lr"]].append(result)
-    lines = [f"| encoding | lr | seeds | {' | '.join(scores)} |", "|---" * (3 + len(scores)) + "|"]
+    reference = {(r["lr"], r["seed"]): r["f1"] for r in results if r["encoding"] == baseline}
+    lines = []
     for (encoding, lr), found in sorted(rows.items(), key=lambda row: (row[0][0] != baseline, row[0])):
         found.sort(key=lambda result: int(result["seed"]))
         cells = [encoding, lr, ", ".join(str(result["seed"]) for result in found)]
         for name in scores:
             values = [result[name] for result in found if name in result]
-            deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
             single = ", ".join(f"{value:.2f}" for value in values)
-            cells.append(f"{statistics.mean(values):.2f}{deviation} ({single})" if values else "-")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells.append(f"{with_deviation(values, 2)} ({single})" if values else "-")
+        above = [r["f1"] - reference[lr, r["seed"]] for r in found if (lr, r["seed"]) in reference]
+        cells.append(with_deviation(above, 2, "+") if above and encoding != baseline else "-")
+        lines.append(cells)
+    return markdown(["encoding", "lr", "seeds", *scores, f"f1 - {baseline}"], lines)
+
+
+def has_diverged(place):
+    """Whether the training stopped for it, or went on with a loss worse than any guess."""
+    output = place / "output.txt"
+    if output.exists() and NOT_FINITE in output.read_text(encoding="utf-8", errors="replace"):
+        return True
+    try:
+        return has_lost_its_way(training_losses(place / "train.log"))
+    except ValueError:  # nothing in the log yet
+        return False
+
+
+def of_runs(runs):
+    """The scores of all runs that have ended, and a few words on each other one. The scores of a run that has diverged
+    can be numbers, but they say nothing."""
+    results, others = [], []
+    for place in sorted({path.parent for path in Path(runs).rglob("command")}):
+        if has_diverged(place):
+            others.append(f"{place.relative_to(runs)} has diverged")
+        elif (place / "trained").exists() and (place / "results.json").exists():
+            results += read(place / "results.json")
+        else:
+            others.append(f"{place.relative_to(runs)} has not ended")
+    return results, others
 
 
 def main(runs, folder, *settings):
     settings = dict(setting.split("=", 1) for setting in settings)
-    paths = [path for path in sorted(Path(runs).rglob("results.json")) if (path.parent / "trained").exists()]
-    results = [result for path in paths for result in read(path)]
-    if not results:
+    results, others = of_runs(runs)
+    if not results and not others:
         fail(f"no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
     text = "# Reading comprehension: results\n\n"
-    text += "Scores in percent: mean ± standard deviation over the seeds, and in brackets the score of each seed.\n\n"
+    text += (
+        "Scores in percent: mean ± standard deviation over the seeds, and in brackets the score of each seed; "
+        "differences are taken seed by seed.\n\n"
+    )
     for split in sorted({result["split"] for result in results}, key=lambda name: (name != "valid", name)):
         text += f"## {split}\n"
         text += table([r for r in results if r["split"] == split], settings["METRIC"], settings["BASELINE"])
@@ -102,6 +135,8 @@ def main(runs, folder, *settings):
             '`exact` and `f1` are with the threshold of the settings for "no answer". `best_...` are with the '
             "threshold that is best on the same data; `tuned_...` with the one that was best on valid.\n\n"
         )
+    if others:
+        text += f"Not in the tables: {'; '.join(others)}.\n\n"
     text += PAPERS
     os.makedirs(folder, exist_ok=True)
     with whole_file(Path(folder) / "results.json") as part:

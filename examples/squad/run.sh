@@ -19,11 +19,9 @@ squad() { python -m fairseq_relpos.finetuning.squad "$@"; }
 
 need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh $DATA first, or set DATA"; }
 
-# Once it has begun, training goes on from its own checkpoints.
-has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null; }
-
+# need_start CHECKPOINT
 need_start() {
-  local kept
+  local start_from=${1:-} kept
   [ -n "$start_from" ] || die "which checkpoint? $usage"
   [ "$start_from" != none ] || return 0
   [ "$ARCH" = roberta ] || die "$start_from: ARCH=$ARCH trains from scratch; give none as the checkpoint"
@@ -34,26 +32,28 @@ need_start() {
       "of its data"
 }
 
-# count_updates -> $updates, $warmup. Without data there is nothing to count.
+# count_updates CHECKPOINT -> $updates, $warmup. Without data there is nothing to count.
 count_updates() {
+  local start=()
   updates=COUNTED warmup=COUNTED
   [ -e "$DATA/dict.txt" ] || return 0
+  [ ! -f "$1" ] || start=(--start "$1")
   read -r updates warmup < <(squad updates "$DATA" --window "$WINDOW" --doc-stride "$DOC_STRIDE" \
-    --max-query-length "$MAX_QUERY_LENGTH" --batch "$BATCH" --epochs "$EPOCHS" --warmup "$WARMUP" 2>"$errors") ||
-    failed "$errors"
+    --max-query-length "$MAX_QUERY_LENGTH" --batch "$BATCH" --epochs "$EPOCHS" --warmup "$WARMUP" \
+    ${start[@]+"${start[@]}"} 2>"$errors") || failed "$errors"
 }
 
 # training_command CHECKPOINT [flags]: the whole of it -> `training`
 training_command() {
-  local start=() positions=--max-positions updates warmup errors
-  start_from=${1:-}
+  local start=() positions=--max-positions updates warmup errors start_from=${1:-}
   [ -n "$start_from" ] || die "which checkpoint? $usage"
   [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
   refuse_batch_flags "UPDATE_FREQ says" "${@:2}"
   errors=$(mktemp)
-  count_updates
+  count_updates "$start_from"
   rm "$errors"
-  [ "$start_from" = none ] || has_checkpoints || start=("--finetune-from-model=$start_from")
+  # also where training goes on from its own checkpoints: the position hyperparameters are those of this one
+  [ "$start_from" = none ] || start=("--finetune-from-model=$start_from")
   [ "$ARCH" = roberta ] || positions=--max-source-positions
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
@@ -76,9 +76,9 @@ training_command() {
 
 finetune() {
   need_data
+  need_start "$@"
   training_command "$@"
-  need_start
-  CONDITIONS=$(data_conditions; echo "start $([ "$start_from" = none ] && echo none || digest "$start_from")")
+  CONDITIONS=$(data_conditions; echo "start $([ "$1" = none ] && echo none || digest "$1")")
   lock "$run"
   train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
 }

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
     """Ends the program with exit code 1. The scripts of the recipes put their name in front of the line."""
-    from ..atomic_files import no_room
+    from ..atomic_files import NO_ROOM, NoRoom
 
     try:
         yield
     except (ValueError, OSError) as error:
-        full = no_room(error)
         text = " ".join(str(error).split())
-        if full is not None and full is error:
-            text = f"{error.filename or 'the disk'}: {full.strerror}: make room and run this again"
+        # the text of NoRoom says it all
+        if isinstance(error, OSError) and error.errno in NO_ROOM and not isinstance(error, NoRoom):
+            text = f"{error.filename or 'the disk'}: {error.strerror}: make room and run this again"
         sys.exit(text)

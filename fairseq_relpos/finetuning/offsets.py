@@ -4,10 +4,13 @@ import bisect
 import itertools
 import json
 import os
+from collections.abc import Callable
 from typing import Protocol
 
 import sentencepiece
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+from .vocabulary import Vocabulary
 
 #: the pieces, and where each begins and ends in the text, in characters
 Pieces = tuple[list[str], list[int], list[int]]
@@ -19,7 +22,13 @@ class Tokenizer(Protocol):
 
 def tokenizer_of(folder: str) -> Tokenizer:
     """Returns the tokenizer whose files are in the folder: spm.model (SentencePiece), or encoder.json and vocab.bpe
-    (the BPE of GPT-2)."""
+    (the BPE of GPT-2). Where the pretraining's text was changed before, texts are changed in the same way."""
+    tokenizer = _tokenizer_of(folder)
+    words = Vocabulary(folder)
+    return ChangedText(tokenizer, words.changed) if words.lowercase or words.moses else tokenizer
+
+
+def _tokenizer_of(folder):
     path = os.path.join(folder, "spm.model")
     if os.path.exists(path):
         return SentencePieces(path)
@@ -85,3 +94,44 @@ class Characters:
         while first < last and self.text[last - 1].isspace():
             last -= 1
         return first, last
+
+
+class ChangedText:
+    """Pieces of the changed text (in lower case, with spaces around marks), and where they stand in the text itself."""
+
+    def __init__(self, tokenizer: Tokenizer, change: Callable[[str], str]) -> None:
+        self.tokenizer, self.change = tokenizer, change
+
+    def __call__(self, text: str) -> Pieces:
+        changed = self.change(text)
+        pieces, starts, ends = self.tokenizer(changed)
+        places = places_of(changed, text)
+        spans = [[place for place in places[start:end] if place is not None] for start, end in zip(starts, ends)]
+        # a piece without characters of the text stands after those before it
+        found, at = [], 0
+        for span in spans:
+            found.append((span[0], span[-1] + 1) if span else (at, at))
+            at = found[-1][1]
+        return pieces, [start for start, _ in found], [end for _, end in found]
+
+
+def places_of(changed: str, text: str) -> list[int | None]:
+    """Returns for each character of the changed text which one of the text it comes from; None for spaces and control
+    characters, of which the change may make more or fewer."""
+    # a few characters are two in another case, and the small sigma has two forms
+    letters = [
+        (letter, place) for place, character in enumerate(text) if _shows(character) for letter in character.casefold()
+    ]
+    places: list[int | None] = []
+    at = 0
+    for character in changed:
+        wanted = character.casefold() if _shows(character) else ""
+        if wanted != "".join(letter for letter, _ in letters[at : at + len(wanted)]):
+            raise ValueError(f"the text cannot be changed as that of the pretraining was, from {text[:40]!r} on")
+        places.append(letters[at][1] if wanted else None)
+        at += len(wanted)
+    return places
+
+
+def _shows(character):
+    return character.isprintable() and not character.isspace()

@@ -1,8 +1,8 @@
 """Reading comprehension from the command line.
 
     python -m fairseq_relpos.finetuning.squad ...
-        encode FILE VOCABULARY OUT/SPLIT
-        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE]
+        encode FILE VOCABULARY OUT/SPLIT [--metric cmrc]
+        updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE] [--start FILE]
         predict CHECKPOINT DATA --split SPLIT --output PREFIX
         evaluate GOLD PREFIX [--metric cmrc]
 
@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import sys
 from collections import defaultdict
 from typing import Any
 
@@ -24,17 +23,21 @@ from fairseq import checkpoint_utils, utils
 
 from .. import register
 from ..atomic_files import whole_file
+from ..checkpoints import warm_start
 from ..cli import Parser
 from ..criterions.span_prediction import logits_of, loss_of
+from ..reports.learning_rates import NOT_FINITE
 from . import span_head, squad_data, squad_metrics
+from .errors import in_one_line
 from .squad_answers import Answers, answers_of
+from .start import refuse_another_dictionary
 
 #: names of left-out questions that are printed
 SHOWN = 5
 
 
 def encode(args: argparse.Namespace) -> None:
-    told = squad_data.encode(args.file, args.vocabulary, args.target)
+    told = squad_data.encode(args.file, args.vocabulary, args.target, args.metric)
     split = os.path.basename(args.target)
     print(
         f"{split}: {told['questions']:,} questions ({told['unanswerable']:,} without an answer) about "
@@ -57,6 +60,8 @@ def updates(args: argparse.Namespace) -> None:
     """Prints how many updates these epochs have, and how many of them are the warm-up."""
     if args.batch < 1 or args.epochs < 1 or not 0 <= args.warmup <= 1:
         raise ValueError("--batch, --epochs, --warmup: give numbers from 1 on, and a share from 0 to 1")
+    if args.start:
+        refuse_another_dictionary(args.start, warm_start.read(args.start), args.data)
     arrays = squad_data.read_arrays(args.data, "train")
     windows = list(squad_data.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
     total = math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs
@@ -67,12 +72,13 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any]:
     """Returns the fine-tuned model in the checkpoint, ready to predict, and its task."""
     if not os.path.isfile(checkpoint):
         raise FileNotFoundError(f"no checkpoint {checkpoint}: fine-tune a model first")
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    # with the settings of now: load_model_ensemble_and_task changes none where it is given a state
+    overrides = {"data": data, "finetune_from_model": None}
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint, overrides)
     task_name = getattr(state["cfg"]["task"], "_name", None)
     if task_name != "span_prediction":
         raise ValueError(f"{checkpoint} was trained with --task {task_name}: fine-tune it first, and give the result")
-    overrides = {"data": data}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], overrides, state=state)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], state=state)
     if isinstance(getattr(model, span_head.NAME, None), span_head.SpanHead):
         if f"{span_head.NAME}.weight" not in state["model"]:
             raise ValueError(f"{checkpoint} has no head for answers: fine-tune it first, and give the result")
@@ -98,6 +104,8 @@ def logits_of_split(model: Any, task: Any, split: str, batch: int) -> tuple[list
             found[index] = logits_T2[allowed_T].numpy()
     if any(window is None for window in found):
         raise RuntimeError(f"{split}: windows without a prediction")
+    if not all(np.isfinite(logits_L2).all() for logits_L2 in found):
+        raise ValueError(f"{split}: the model computes no finite numbers: it has diverged. {NOT_FINITE}")
     return found, loss / len(data), right / len(data)
 
 
@@ -109,11 +117,8 @@ def answers_of_split(
     of_question = defaultdict(list)
     for number, window in enumerate(data.windows):
         of_question[window.question].append(number)
-    if len(contexts.questions) != len(of_question):
-        raise ValueError(
-            f"{split}.json has {len(contexts.questions)} questions and {split}.npz {len(of_question)}: prepare both "
-            "again"
-        )
+    if [question.context for question in contexts.questions] != data.arrays["question_context"].tolist():
+        raise ValueError(f"{split}.json and {split}.npz have other questions: prepare both again")
     answers = {}
     for place, question in enumerate(contexts.questions):
         numbers = of_question[place]
@@ -212,6 +217,7 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("file", help="JSON in the form of SQuAD, plain, .xz or .gz")
     add.add_argument("vocabulary", help="folder with dict.txt and spm.model, or encoder.json and vocab.bpe")
     add.add_argument("target", metavar="OUT/SPLIT")
+    add.add_argument("--metric", choices=list(squad_metrics.EXACT), default="squad", help="of the oracle EM")
     add.set_defaults(run=encode)
 
     add = actions.add_parser("updates", help="how many updates there are in so many epochs")
@@ -219,6 +225,7 @@ def parser() -> argparse.ArgumentParser:
     for flag in ("window", "doc-stride", "max-query-length", "batch", "epochs"):
         add.add_argument(f"--{flag}", type=int, required=True)
     add.add_argument("--warmup", type=float, default=0.0, help="share of the updates")
+    add.add_argument("--start", metavar="CHECKPOINT", help="refuse one that has another dictionary than DATA")
     add.set_defaults(run=updates)
 
     add = actions.add_parser("predict", help="checkpoint -> answers")
@@ -235,7 +242,7 @@ def parser() -> argparse.ArgumentParser:
     add = actions.add_parser("evaluate", help="answers -> EM and F1")
     add.add_argument("gold")
     add.add_argument("prefix")
-    add.add_argument("--metric", choices=["squad", "cmrc"], default="squad")
+    add.add_argument("--metric", choices=list(squad_metrics.EXACT), default="squad")
     add.add_argument("--split", default="valid")
     add.add_argument("--results", metavar="FILE", help="JSON with the facts and the scores of all splits")
     add.add_argument("--fact", action="append", default=[], metavar="NAME=VALUE")
@@ -243,16 +250,12 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> None:
     args = parser().parse_args(arguments)
     register()
-    try:
+    with in_one_line():
         args.run(args)
-    except (ValueError, OSError) as error:
-        print(f"squad {args.action}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

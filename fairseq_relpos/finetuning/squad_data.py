@@ -95,9 +95,10 @@ def _check(found, path):
             )
 
 
-def encode(source: str | Path, vocabulary: str, target: str | Path) -> dict[str, Any]:
+def encode(source: str | Path, vocabulary: str, target: str | Path, metric: str = "squad") -> dict[str, Any]:
     """Writes the tokens of all contexts and questions to TARGET.npz and the questions themselves to TARGET.json.
-    Returns what there is to tell of it: counts, the oracle EM and the questions that training leaves out."""
+    Returns what there is to tell of it: counts, the oracle EM of this metric and the questions that training leaves
+    out."""
     found = read_questions(source)
     tokenizer = tokenizer_of(vocabulary)
     dictionary = load_dictionary(vocabulary)
@@ -112,15 +113,19 @@ def encode(source: str | Path, vocabulary: str, target: str | Path) -> dict[str,
         if not question.answers:
             spans.append((NO_ANSWER, NO_ANSWER))
             continue
-        span = span_of(starts, ends, standing[0][1], len(standing[0][0])) if standing else None
-        if span is None:
+        reached = [
+            (span, context[starts[span[0]] : ends[span[1]]])
+            for text, start in standing
+            if (span := span_of(starts, ends, start, len(text)))
+        ]
+        if not reached:
             spans.append((LEFT_OUT, LEFT_OUT))
             left_out.append(question.name)
             continue
-        spans.append(span)
-        text = context[starts[span[0]] : ends[span[1]]]
-        hit += text == standing[0][0].strip()
-        exact += squad_metrics.exact(text, standing[0][0])
+        spans.append(reached[0][0])  # the first answer is that of the training
+        hit += reached[0][1] == standing[0][0].strip()
+        golds = [text for text, _ in question.answers]
+        exact += max(squad_metrics.best(squad_metrics.EXACT[metric], text, golds) for _, text in reached)
     answers = sum(first >= 0 for first, _ in spans)
     arrays = {
         "context_tokens": _ids([piece for pieces, _, _ in contexts for piece in pieces], dictionary),

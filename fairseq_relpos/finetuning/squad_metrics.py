@@ -168,3 +168,7 @@ def cmrc(predictions: dict[str, str], golds: dict[str, list[str]]) -> dict[str, 
     em = _percent([best(cmrc_exact, predictions[question], golds[question]) for question in golds])
     f1_ = _percent([best(cmrc_f1, predictions[question], golds[question]) for question in golds])
     return {"average": (em + f1_) / 2, "f1": f1_, "exact_match": em}
+
+
+#: EM of one answer, by the name of the metric
+EXACT: dict[str, Score] = {"squad": exact, "cmrc": cmrc_exact}

@@ -49,10 +49,14 @@ class Vocabulary:
             "vocabulary there"
         )
 
-    def encode(self, text: str) -> torch.Tensor:
-        """The ids of a sentence, and that of </s>."""
+    def changed(self, text: str) -> str:
+        """The text as the pretraining has read it."""
         if self.moses is not None:
             text = self.moses.tokenize(text, return_str=True, escape=False)
-        pieces = self.pieces(text.lower() if self.lowercase else text)
+        return text.lower() if self.lowercase else text
+
+    def encode(self, text: str) -> torch.Tensor:
+        """The ids of a sentence, and that of </s>."""
+        pieces = self.pieces(self.changed(text))
         ids = [self.dictionary.index(piece) for piece in pieces]
         return torch.tensor([*ids, self.dictionary.eos()])

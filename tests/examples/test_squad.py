@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import shutil
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -61,33 +63,35 @@ def fails(*arguments, **environment):
     return done.stdout.strip().splitlines()[-1]
 
 
-def pretrained(workplace):
-    """A checkpoint as a masked LM leaves it."""
+@pytest.fixture(scope="module")
+def start(workplace):
+    """A checkpoint as a masked LM with shorter inputs leaves it."""
     path = workplace / "pretraining" / "checkpoint.pt"
     sizes = {f"encoder_{name.replace('-', '_')}": size for name, size in SIZES.items()}
-    args = Namespace(arch="roberta_t5", _name="roberta_t5", max_positions=32, **sizes)
-    ARCH_CONFIG_REGISTRY["roberta_t5"](args)
-    words = SimpleNamespace(source_dictionary=squad_data.load_dictionary(str(workplace / "pretraining")))
-    model = ARCH_MODEL_REGISTRY["roberta_t5"].build_model(args, words)
-    starting_point.save(path, OmegaConf.create({}), args, model)
+    args = Namespace(arch="roberta_at5", _name="roberta_at5", max_positions=24, **sizes)
+    ARCH_CONFIG_REGISTRY["roberta_at5"](args)
+    words = SimpleNamespace(source_dictionary=squad_data.load_dictionary(str(path.parent)))
+    model = ARCH_MODEL_REGISTRY["roberta_at5"].build_model(args, words)
+    starting_point.save(path, OmegaConf.create({"task": {"data": str(path.parent)}}), args, model)
     return path
 
 
-def test_from_json_to_a_table(workplace):
+def test_from_json_to_a_table(workplace, start):
     prepare = ("prepare.sh", "data", "--vocabulary", "pretraining")
     splits = ("--train", "all.json", "--valid", "all.json", "--test", "all.json")
     printed = succeeds(workplace, *prepare, *splits)
     assert "valid: 6 questions (1 without an answer) about 2 texts" in printed and "oracle EM" in printed
     assert "data is ready" in succeeds(workplace, *prepare, *splits)
-    start = pretrained(workplace)
-    succeeds(workplace, "run.sh", "evaluate", "t5", start)
-    run = workplace / "runs" / "t5-seed1"
+    # a run that was stopped goes on, also with more positions than in the pretraining
+    succeeds(workplace, "run.sh", "finetune", "at5", start, "--max-update", "1")
+    run = workplace / "runs" / "at5-seed1"
     assert "no head for answers: it begins with random weights" in (run / "output.txt").read_text()
+    succeeds(workplace, "run.sh", "evaluate", "at5", start)
     assert f"start {hashlib.sha256(start.read_bytes()).hexdigest()}" in (run / "conditions").read_text()
-    succeeds(workplace, "run.sh", "predict", "t5", "test")
+    succeeds(workplace, "run.sh", "predict", "at5", "test")
     results = json.loads((run / "results.json").read_text())
     assert {name: results[name] for name in ("encoding", "lr", "seed", "split", "metric")} == {
-        "encoding": "t5",
+        "encoding": "at5",
         "lr": "1e-2",
         "seed": "1",
         "split": "valid",
@@ -95,12 +99,31 @@ def test_from_json_to_a_table(workplace):
     }
     assert results["metrics"]["total"] == 6 and "tuned_f1" in results["test"]
     assert list(json.loads((run / "test.predictions.json").read_text())) == [name for name, *_ in UNANSWERABLE]
-    assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "t5", start)
-    succeeds(workplace, "run.sh", "evaluate", "t5", "none", SETTINGS="tiny.sh scratch.sh", SEED="2")
-    assert "sequence_encoder_t5" in (workplace / "runs" / "t5-seed2" / "trained").read_text()
+    assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "at5", start)
+    succeeds(workplace, "run.sh", "evaluate", "at5", "none", SETTINGS="tiny.sh scratch.sh", SEED="2")
+    assert "sequence_encoder_at5" in (workplace / "runs" / "at5-seed2" / "trained").read_text()
+    for seed, printed in (("3", "gradients are Nan/Inf. Try a smaller --lr"), ("4", "")):
+        (workplace / "runs" / f"at5-seed{seed}").mkdir()
+        (workplace / "runs" / f"at5-seed{seed}" / "command").write_text("fairseq-train\n")
+        (workplace / "runs" / f"at5-seed{seed}" / "output.txt").write_text(f"{printed}\n")
+    # a training with a loss that stays finite, though worse than any guess
+    lost = workplace / "runs" / "at5-seed5"
+    shutil.copytree(run, lost)
+    log = lost / "train.log"
+    log.write_text(re.sub(r'"train_loss": "[^"]*"', '"train_loss": "9e9"', log.read_text()))
+    shutil.copytree(run, workplace / "runs" / "learned-seed1")
+    of_learned = {
+        **results,
+        "encoding": "learned",
+        "metrics": {**results["metrics"], "f1": results["metrics"]["f1"] - 1.5},
+    }
+    (workplace / "runs" / "learned-seed1" / "results.json").write_text(json.dumps(of_learned))
     succeeds(workplace, "run.sh", "report", "out")
     table = (workplace / "out" / "RESULTS.md").read_text()
-    assert "| t5 | 1e-2 | 1, 2 |" in table and "## test" in table and (workplace / "out" / "runs.tar.xz").exists()
+    assert "| at5 | 1e-2 | 1, 2 |" in table and "## test" in table and (workplace / "out" / "runs.tar.xz").exists()
+    assert "f1 - learned |" in table and "| +1.50 |" in table
+    words = "Not in the tables: at5-seed3 has diverged; at5-seed4 has not ended; at5-seed5 has diverged."
+    assert words in table
 
 
 def test_what_is_missing_or_does_not_fit_is_one_line(workplace, tmp_path):
@@ -113,18 +136,38 @@ def test_what_is_missing_or_does_not_fit_is_one_line(workplace, tmp_path):
     bad = tiny_squad.write(tmp_path / "bad.json", lacking)
     assert "question q5 has no answer, which only version 2.0 allows" in prepare("--train", bad, "--valid", "all.json")
     assert not (tmp_path / "data" / "dict.txt").exists()
+    succeeds(
+        workplace,
+        "prepare.sh",
+        tmp_path / "data",
+        "--vocabulary",
+        "pretraining",
+        "--train",
+        "all.json",
+        "--valid",
+        "all.json",
+    )
+    made = {path.name: path.read_bytes() for path in (tmp_path / "data").glob("*[!g]")}
+    assert "question q5 has no answer" in prepare("--train", "all.json", "--valid", bad)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "data").glob("*[!g]") if path.is_file()} == made
     none = {"DATA": str(tmp_path / "none")}
     assert "no data in" in fails(workplace, "run.sh", "finetune", "t5", "none", **none)
     assert "which checkpoint? usage" in fails(workplace, "run.sh", "command", "t5", **none)
 
 
-def test_a_checkpoint_of_another_dictionary_is_refused(workplace, tmp_path):
+def test_a_checkpoint_of_another_dictionary_is_refused(workplace, start, tmp_path):
     data = tiny_squad.data(tmp_path / "data")
     (data / "sources.txt").write_text("x\n")
-    start = tmp_path / "other" / "model.pt"
-    start.parent.mkdir()
-    torch.save({}, start)
-    (start.parent / "conditions").write_text("dictionary 0123\n")
-    line = fails(workplace, "run.sh", "finetune", "t5", start, DATA=str(data), RUNS=str(tmp_path / "runs"))
+    words = (data / "dict.txt").read_text().splitlines()
+    (data / "dict.txt").write_text("".join(f"{word}\n" for word in reversed(words)))
+    places = {"DATA": str(data), "RUNS": str(tmp_path / "runs")}
+    line = fails(workplace, "run.sh", "finetune", "at5", start, **places)
+    assert "was trained with the dictionary" in line and "has another one: prepare the data with" in line
+    # its data are no longer there, but what the run has kept of them
+    other = tmp_path / "other" / "model.pt"
+    other.parent.mkdir()
+    torch.save({}, other)
+    (other.parent / "conditions").write_text("dictionary 0123\n")
+    line = fails(workplace, "run.sh", "finetune", "at5", other, **places)
     assert "is not the one that" in line and "--vocabulary of its data" in line
     assert not (tmp_path / "runs").exists()

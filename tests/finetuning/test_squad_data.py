@@ -7,9 +7,10 @@ import pytest
 import tiny_squad
 import torch
 
-from fairseq_relpos.finetuning import offsets, squad_data
+from fairseq_relpos.finetuning import offsets, squad_data, squad_metrics
 from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
 from fairseq_relpos.finetuning.squad_data import Window
+from fairseq_relpos.finetuning.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,37 @@ def test_the_oracle_em_and_wrong_offsets_are_told(folder, tmp_path):
     arrays = squad_data.read_arrays(str(tmp_path), "train")
     windows = list(squad_data.windows_of(arrays, 40, 8, 12))
     assert {window.question for window in squad_data.training_windows(arrays, windows)} == {1, 2, 3, 4}
+
+
+def test_the_oracle_em_is_the_best_over_all_answers_by_the_metric(folder, tmp_path, monkeypatch):
+    data = tiny_squad.squad([("q", "What?", 0, "ed")])  # a part of the token "red"
+    source = tiny_squad.write(tmp_path / "x.json", data)
+    assert squad_data.encode(source, str(folder), tmp_path / "x")["oracle_em"] == 0
+    answers = data["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    answers.append({"text": "red", "answer_start": answers[0]["answer_start"] - 1})
+    tiny_squad.write(source, data)
+    monkeypatch.setitem(squad_metrics.EXACT, "cmrc", lambda answer, gold: 0.0)
+    told = {metric: squad_data.encode(source, str(folder), tmp_path / "x", metric) for metric in ("squad", "cmrc")}
+    assert told["squad"]["oracle_em"] == 100 and told["cmrc"]["oracle_em"] == 0
+
+
+@pytest.mark.parametrize("moses", [False, True])
+def test_text_is_changed_as_that_of_the_pretraining_was(folder, tmp_path, moses):
+    """Pieces are those of the changed text, and stand in the text itself."""
+    for name in ("spm.model", "dict.txt"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    settings = {"lowercase": True, "moses_tokens": moses}
+    (tmp_path / "manifest.json").write_text(json.dumps({"settings": settings}))
+    tokenizer = offsets.tokenizer_of(str(tmp_path))
+    plain = offsets.tokenizer_of(str(folder))
+    for text in [*TEXTS, "ΣΑΣ in İzmir: “İ”, don't"]:
+        pieces, starts, ends = tokenizer(text)
+        assert pieces == plain(Vocabulary(tmp_path).changed(text))[0]
+        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends))
+        covered = {place for start, end in zip(starts, ends) for place in range(start, end)}
+        assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+    told = squad_data.encode(tiny_squad.write(tmp_path / "x.json", tiny_squad.squad()), str(tmp_path), tmp_path / "x")
+    assert told["oracle_em"] == 100 and not told["left_out"]
 
 
 def test_windows_cover_each_text_and_overlap(folder):

@@ -172,13 +172,15 @@ def test_padding_and_batches_change_no_answer(task):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_unpad_gives_the_same_loss(task):
+def test_unpad_gives_the_same_logits_and_loss(task):
     results = []
     for unpad in (False, True):
         torch.manual_seed(0)
         model = task.build_model(arguments("roberta_t5", unpad=unpad)).eval()
-        results.append(SpanPredictionCriterion(task)(model, batch_of(task))[0].item())
-    assert results[0] == pytest.approx(results[1], abs=1e-5)
+        found, loss, _ = squad.logits_of_split(model, task, "valid", batch=100)
+        results.append((np.concatenate(found), loss))
+    np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-5)
+    assert results[0][1] == pytest.approx(results[1][1], abs=1e-5)
 
 
 def test_a_window_longer_than_the_positions_is_refused(folder):
@@ -213,68 +215,99 @@ def last_losses(log):
     return list(read_run(log).valid["valid"].values())[-1]
 
 
-@pytest.mark.parametrize("version", ["1.1", "v2.0"])
-def test_from_training_to_scores(tmp_path, version):
-    """Every question has a prediction, in order, and the loss is the one of the training's validation."""
-    questions = [("q5", "Who counted the stars before?", 1, None)] if version == "v2.0" else []
-    questions = [*tiny_squad.QUESTIONS, *questions]
-    folder = tiny_squad.data(tmp_path / "data", version, train=questions, valid=questions)
-    forked.train(training(folder, tmp_path / "run"), tmp_path / "out.log")
-    checkpoint, prefix = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "valid"
-    assert squad.main(["predict", str(checkpoint), str(folder), "--output", str(prefix)]) == 0
-    predictions = json.loads((tmp_path / "valid.predictions.json").read_text())
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    """A checkpoint that knows its training data, which are its validation data, too. Beside it: out.log, run.log."""
+    place = tmp_path_factory.mktemp("run")
+    more = "--max-epoch 80 --validate-interval 80 --save-interval 80 --batch-size 16 --encoder-embed-dim 32".split()
+    forked.train(training(folder, place / "run", *more), place / "out.log")
+    return place / "run" / "checkpoint_last.pt"
+
+
+def predicted(checkpoint, folder, prefix, questions):
+    """What every prediction has to be: one for each question, in order, from its text."""
+    squad.main(["predict", str(checkpoint), str(folder), "--output", str(prefix)])
+    predictions = json.loads(Path(f"{prefix}.predictions.json").read_text())
     assert list(predictions) == [name for name, *_ in questions]
     contexts = {name: tiny_squad.CONTEXTS[context] for name, _, context, _ in questions}
     assert all(text in contexts[name] for name, text in predictions.items())
-    assert version == "v2.0" or all(predictions.values())
-    loss = json.loads((tmp_path / "valid.loss.json").read_text())
+    return predictions, json.loads(Path(f"{prefix}.loss.json").read_text())
+
+
+def test_a_model_that_knows_its_training_data_answers_as_well_as_tokens_can(folder, run, tmp_path):
+    """From logits back to characters, through windows that overlap. The loss is that of the training's validation."""
+    predictions, loss = predicted(run, folder, tmp_path / "valid", tiny_squad.QUESTIONS)
+    assert all(predictions.values())
+    assert loss["loss"] == pytest.approx(last_losses(run.parents[1] / "run.log"), abs=2e-5)
+    told = squad_data.encode(folder / "valid.json", str(folder), tmp_path / "again")
+    gold, prefix = str(folder / "valid.json"), str(tmp_path / "valid")
+    assert squad.scores(gold, prefix)["exact_match"] == told["oracle_em"] > 70
+    found = squad.scores(gold, prefix, "cmrc")
+    assert found["average"] == (found["f1"] + found["exact_match"]) / 2
+
+
+def test_the_data_that_are_given_are_predicted(folder, run, tmp_path):
+    """Not those of the training, which the checkpoint names."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "dict.txt").write_bytes((folder / "dict.txt").read_bytes())
+    for kind in ("npz", "json"):
+        (data / f"other.{kind}").write_bytes((folder / f"valid.{kind}").read_bytes())
+    squad.main(["predict", str(run), str(data), "--split", "other", "--output", str(tmp_path / "other")])
+    assert len(json.loads((tmp_path / "other.predictions.json").read_text())) == len(tiny_squad.QUESTIONS)
+
+
+def test_from_training_to_scores_with_questions_without_an_answer(tmp_path):
+    questions = [*tiny_squad.QUESTIONS, ("q5", "Who counted the stars before?", 1, None)]
+    folder = tiny_squad.data(tmp_path / "data", "v2.0", train=questions, valid=questions)
+    forked.train(training(folder, tmp_path / "run"), tmp_path / "out.log")
+    checkpoint, prefix = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "valid"
+    _, loss = predicted(checkpoint, folder, prefix, questions)
     assert loss["loss"] == pytest.approx(last_losses(tmp_path / "run.log"), abs=2e-5)
     results = tmp_path / "results.json"
     given = ["evaluate", str(folder / "valid.json"), str(prefix), "--results", str(results), "--fact", "seed=1"]
-    assert squad.main(given) == 0
+    squad.main(given)
     found = json.loads(results.read_text())
     assert found["seed"] == "1" and found["metrics"]["loss"] == loss["loss"] and "f1" in found["metrics"]
-    if version == "1.1":
-        found = squad.scores(str(folder / "valid.json"), str(prefix), "cmrc")
-        assert found["average"] == (found["f1"] + found["exact_match"]) / 2
-    else:
-        assert squad.main([*given, "--split", "test"]) == 0
-        told = json.loads(results.read_text())["test"]
-        assert told["tuned_f1"] == told["best_f1"] == found["metrics"]["best_f1"] >= told["f1"]
-        assert told["tuned_thresh"] == told["best_f1_thresh"] and told["HasAns_total"] == 5
+    squad.main([*given, "--split", "test"])
+    told = json.loads(results.read_text())["test"]
+    assert told["tuned_f1"] == told["best_f1"] == found["metrics"]["best_f1"] >= told["f1"]
+    assert told["tuned_thresh"] == told["best_f1_thresh"] and told["HasAns_total"] == 5
 
 
 def test_two_ranks_validate_as_one(folder, tmp_path):
-    # the first validation, before any update has gone another way in the last bits
-    more = ["--max-update", "1", "--lr", "1e-9"]
-    forked.train(training(folder, tmp_path / "one", *more), tmp_path / "out.log")
-    runs = forked.ranks(2, training(folder, tmp_path / "two", *more), tmp_path / "ranks")
+    runs = forked.ranks(2, training(folder, tmp_path / "two", "--max-update", "1"), tmp_path / "ranks")
     assert [run.wait() for run in runs] == [0, 0], runs[0].printed()
-    assert last_losses(tmp_path / "two.log") == pytest.approx(last_losses(tmp_path / "one.log"), abs=1e-5)
+    checkpoint = tmp_path / "two" / "checkpoint_last.pt"
+    _, loss = predicted(checkpoint, folder, tmp_path / "valid", tiny_squad.QUESTIONS)
+    assert loss["loss"] == pytest.approx(last_losses(tmp_path / "two.log"), abs=1e-5)
 
 
-def test_what_cannot_be_predicted_is_one_line(folder, task, tmp_path, capsys):
-    assert squad.main(["predict", str(tmp_path / "no.pt"), str(folder), "--output", "x"]) == 1
-    assert "squad predict: error: no checkpoint" in capsys.readouterr().err
-    assert squad.main(["predict", "x.pt", str(folder), "--output", "x", "--split", "train"]) == 1
-    assert "--split train: its windows leave questions out" in capsys.readouterr().err
-    assert squad.main(["evaluate", str(folder / "valid.json"), str(tmp_path / "x")]) == 1
-    assert capsys.readouterr().err.strip().endswith("x.predictions.json: predict first")
-    forked.train(training(folder, tmp_path / "run", "--max-update", "1"), tmp_path / "out.log")
-    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
-    state["cfg"]["task"]["_name"] = "masked_lm"
-    torch.save(state, tmp_path / "lm.pt")
-    assert squad.main(["predict", str(tmp_path / "lm.pt"), str(folder), "--output", "x"]) == 1
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+def test_what_cannot_be_predicted_is_one_line(folder, run, tmp_path, capsys):
+    def refused(*arguments):
+        with pytest.raises(SystemExit) as end:
+            squad.main(list(map(str, arguments)))
+        assert "\n" not in end.value.code
+        return end.value.code
+
+    def changed(name, change):
+        state = torch.load(run, weights_only=False)
+        change(state)
+        torch.save(state, tmp_path / name)
+        return refused("predict", tmp_path / name, folder, "--output", tmp_path / "x")
+
+    assert "no checkpoint" in refused("predict", tmp_path / "no.pt", folder, "--output", "x")
+    line = refused("predict", "x.pt", folder, "--output", "x", "--split", "train")
+    assert "--split train: its windows leave questions out" in line
+    assert refused("evaluate", folder / "valid.json", tmp_path / "x").endswith("x.predictions.json: predict first")
+    line = changed("lm.pt", lambda state: state["cfg"]["task"].update(_name="masked_lm"))
     assert "lm.pt was trained with --task masked_lm: fine-tune it first" in line
-
-
-def test_a_model_that_knows_its_training_data_answers_as_well_as_tokens_can(tmp_path):
-    """From logits back to characters, through windows that overlap."""
-    folder = tiny_squad.data(tmp_path / "data")
-    more = "--max-epoch 80 --validate-interval 80 --save-interval 80 --batch-size 16 --encoder-embed-dim 32".split()
-    forked.train(training(folder, tmp_path / "run", *more), tmp_path / "out.log")
-    prefix = str(tmp_path / "valid")
-    squad.main(["predict", str(tmp_path / "run" / "checkpoint_last.pt"), str(folder), "--output", prefix])
-    told = squad_data.encode(folder / "valid.json", str(folder), tmp_path / "again")
-    assert squad.scores(str(folder / "valid.json"), prefix)["exact_match"] == told["oracle_em"] > 70
+    line = changed("nan.pt", lambda state: state["model"]["span_head.weight"].fill_(float("nan")))
+    assert "the model computes no finite numbers: it has diverged. Try a smaller --lr" in line
+    (tmp_path / "data").mkdir()
+    for name in ("dict.txt", "train.npz", "valid.npz"):
+        (tmp_path / "data" / name).write_bytes((folder / name).read_bytes())
+    tiny_squad.write(tmp_path / "data" / "valid.json", tiny_squad.squad(tiny_squad.QUESTIONS[1:]))
+    line = refused("predict", run, tmp_path / "data", "--output", tmp_path / "x")
+    assert "valid.json and valid.npz have other questions" in line
+    assert not list(tmp_path.glob("x*"))
