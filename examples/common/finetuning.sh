@@ -64,14 +64,15 @@ write_results() {
 }
 
 predict() {
-  local splits=("$@")
+  local splits=("$@") results=()
   [ -e "$run/checkpoint_best.pt" ] || die "no checkpoint $run/checkpoint_best.pt: run.sh finetune $task $checkpoint first"
   if [ $# -eq 0 ]; then
     [ -e "$data/input0/test.idx" ] ||
       die "$data has no test split: prepare.sh was given no test data; name another split, such as valid"
     splits=($(cd "$data/input0" && printf '%s\n' test*.idx | sed 's/\.idx$//'))
   fi
+  [ "${splits[*]}" != test ] || results=(--results "$run/results.json") # where the tests have labels
   errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
-    "$run" "${splits[@]}"
+    "$run" "${splits[@]}" ${results[@]+"${results[@]}"}
   say "predictions of ${splits[*]}: $run"
 }

@@ -3,8 +3,9 @@
 The predictions of a fine-tuned model.
 
 OUT/predictions.SPLIT.tsv has a line for each example, in their order: its number, the prediction, the label where there
-is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server. The
-scores are printed as JSON, by split.
+is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server, for
+tests without labels. The scores are printed as JSON, by split. FILE of --results has them, too. If ``test`` is the only
+split, its scores are added to those that FILE has.
 """
 
 import argparse
@@ -18,10 +19,11 @@ import torch
 
 from .. import register
 from ..atomic_files import whole_file
-from .glue import Task, task_of
+from .glue import TASKS, Task
 from .metrics import scores
 
-Predictions = dict[str, Any]
+#: the split that is scored once, at the end
+TEST = "test"
 
 
 def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
@@ -108,7 +110,7 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
     """Writes the predictions of these splits into OUT. Returns the scores of those that have labels, and the settings
     of the training."""
     model, cfg, task = load(checkpoint, data)
-    glue = task_of(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
+    glue = TASKS.get(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
     found = {}
     for split in splits:
         outputs = predict(model, cfg, task, split)
@@ -118,7 +120,7 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
             )
         targets = targets_of(task, split)
         write_predictions(Path(out, f"predictions.{split}.tsv"), task, outputs, targets)
-        if split in glue.server:
+        if glue is not None and split in glue.server and targets is None:
             write_for_server(Path(out, glue.server[split]), glue, task, outputs)
         if targets is not None:
             found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1))
@@ -126,7 +128,11 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
 
 
 def write_results(path: Path, found: dict[str, Any], cfg: Any, given: dict[str, str]) -> None:
-    """``metrics`` are those of ``split``, the first; ``splits`` has all."""
+    """``metrics`` are those of ``split``, the first; ``splits`` has all. Those of ``test`` stand beside them."""
+    if list(found) == [TEST]:
+        results = json.loads(path.read_text(encoding="utf-8")) | {TEST: found[TEST]}
+        _write(path, results)
+        return
     split = next(iter(found))
     results = {
         **given,
@@ -138,6 +144,10 @@ def write_results(path: Path, found: dict[str, Any], cfg: Any, given: dict[str, 
         "metrics": found[split],
         "splits": found,
     }
+    _write(path, results)
+
+
+def _write(path, results):
     with whole_file(path) as part:
         Path(part).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -150,7 +160,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", nargs="+", metavar=("FILE", "NAME=VALUE"))
     given = parser.parse_args(arguments)
     found, cfg = run(given.checkpoint, given.data, given.out, given.splits)
-    if given.results:
+    if given.results and found:
         path, *pairs = given.results
         write_results(Path(path), found, cfg, dict(pair.split("=", 1) for pair in pairs))
     print(json.dumps(found))
