@@ -4,10 +4,11 @@ The files of a GLUE task in the folder TSV -> OUT, which the task ``sentence_pai
 the pretraining's data. OUT is complete or not there.
 """
 
+import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ def write_data(
         if labels is not None:
             write(part / "labels.txt", labels)
         counts = {name: len(split.sentences[0]) for name, split in splits.items()}
+        write(part / "sources.txt", [digest(path for path in part.rglob("*") if path.is_file())])
         (part / "task.json").write_text(json.dumps({"task": task, "examples": counts}) + "\n", encoding="utf-8")
         shutil.rmtree(out, ignore_errors=True)
         part.rename(out)
@@ -90,6 +92,14 @@ def write_sentences(prefix: Path, sentences: Iterator[Any], vocabulary_size: int
     for sentence in sentences:
         builder.add_item(sentence)
     builder.finalize(f"{prefix}.idx")
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Of all that was written: a training on other data is another run."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
 
 
 def write(path: Path, lines: Any) -> None:

@@ -27,7 +27,10 @@ WORST_GUESS = 20.0
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
 #: column -> its name in results.json
-NAMED = {"task": "task", "encoding": "encoding", "LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"}
+NAMED = {
+    **{"task": "task", "encoding": "encoding", "checkpoint": "checkpoint"},
+    **{"LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"},
+}
 RULES = {
     "median": "The learning rate of a row is the one with the best median over its seeds.",
     "best": "Of each row the best run counts, over all learning rates and seeds.",

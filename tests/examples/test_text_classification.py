@@ -12,6 +12,8 @@ import preloaded
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from glue_files import sentence, write_vocabulary
+from small_models import trained
 
 import fairseq_relpos  # noqa: F401  registers the architectures
 from fairseq_relpos.finetuning import classification_data as data
@@ -98,12 +100,48 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     assert "## TREC" in (trec / "RESULTS.md").read_text() and "| at5 | 1e-2 | 1 |" in (trec / "RESULTS.md").read_text()
 
 
+def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_validation(tmp_path):
+    def succeeds(*arguments, **environment):
+        done = recipe(tmp_path, *arguments, **environment)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    (tmp_path / "tiny.sh").write_text("EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1 ALLOCATOR=tuned\n")
+    (tmp_path / "t5").mkdir()
+    trained("roberta_t5", tmp_path / "t5/start.pt")
+    write_vocabulary(tmp_path / "t5")
+    rows = [(fold, n % 2, sentence(n, 3 + n % 5)) for n in range(20) for fold in range(3)]
+    write(tmp_path / "texts/MR.tsv", rows, "fold\tlabel\tsentence")
+    printed = succeeds("prepare.sh", "--offline", "texts", "--vocabulary", "t5", "MR", SETTINGS="")
+    assert printed.startswith("fold 0 of MR: 20 train, 20 valid, 20 test\n") and printed.count("\n") == 3
+    given = ["MR", "t5/start.pt"]
+    succeeds("run.sh", "test", *given, FOLD="1", LEARNING_RATE="1e-3")
+    run = tmp_path / "runs/finetuned/t5/MR-fold1-seed1"
+    results = json.loads((run / "results.json").read_text())
+    expected = {"task": "MR", "fold": "1", "encoding": "t5", "lr": 1e-3, "seed": 1, "metric": "accuracy"}
+    assert {name: results[name] for name in expected} == expected
+    lines = [line.split("\t") for line in (run / "predictions.test.tsv").read_text().splitlines()[1:]]
+    assert [label for _, _, label, _ in lines] == [str(n % 2) for n in range(20)]
+    right = sum(found == label for _, found, label, _ in lines) / 20
+    assert results["test"]["accuracy"] == right and set(results["splits"]) == {"valid"}
+    again = succeeds("run.sh", "finetune", *given, FOLD="1", LEARNING_RATE="1e-3")
+    assert again == "run.sh: runs/finetuned/t5/MR-fold1-seed1 is trained\n"
+    (record,) = sweeps.records_of(tmp_path / "runs")
+    expected = {"task": "MR", "encoding": "t5", "checkpoint": "t5/start.pt", "LEARNING_RATE": "0.001", "SEED": "1"}
+    assert record["cells"] == {**expected, "FOLD": "1"}
+
+
 @pytest.mark.parametrize(
     "script, arguments, message",
     [
         ("run.sh", ["train", "TREC", "t5"], "no data in data/TREC: run prepare.sh TREC first"),
         ("run.sh", ["train", "MR", "t5"], "MR is in folds: set FOLD"),
         ("run.sh", ["train", "XYZ", "t5"], "no task XYZ: give MR"),
+        ("run.sh", ["finetune", "TREC", "t5/start.pt"], "no data in data/finetuning/TREC: run prepare.sh TREC first"),
+        ("run.sh", ["finetune", "CR", "t5/start.pt"], "CR is in folds: set FOLD"),
+        ("run.sh", ["finetune", "TREC"], "which task and checkpoint? usage: run.sh"),
+        ("run.sh", ["predict", "TREC", "t5/start.pt"], "no checkpoint runs/finetuned/t5/TREC-seed1/checkpoint_best.pt"),
+        ("prepare.sh", ["--vocabulary", ".", "TREC"], "no dict.txt in .: give the folder of the pretraining's data"),
         ("run.sh", ["sing"], "usage: run.sh"),
         ("run.sh", ["report"], "no finished run in runs"),
         ("prepare.sh", ["SNLI"], "SNLI is not downloaded: give the folder"),
@@ -112,7 +150,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path, script, arguments, message):
-    (tmp_path / "tiny.sh").write_text(TINY)
+    (tmp_path / "tiny.sh").touch()
     done = recipe(tmp_path, script, *arguments)
     assert done.returncode == 1 and message in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
 
