@@ -16,6 +16,7 @@ from glue_files import sentence, write_vocabulary
 from small_models import trained
 
 import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import classification_data as data
 from fairseq_relpos.finetuning import classify
 from fairseq_relpos.reports import sweeps
@@ -114,12 +115,13 @@ def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_va
     write(tmp_path / "texts/MR.tsv", rows, "fold\tlabel\tsentence")
     printed = succeeds("prepare.sh", "--offline", "texts", "--vocabulary", "t5", "MR", SETTINGS="")
     assert printed.startswith("fold 0 of MR: 20 train, 20 valid, 20 test\n") and printed.count("\n") == 3
-    given = ["MR", "t5/start.pt"]
+    given = ["MR", "t5/start.pt", "--pooling", "mean"]
     succeeds("run.sh", "test", *given, FOLD="1", LEARNING_RATE="1e-3")
     run = tmp_path / "runs/finetuned/t5/MR-fold1-seed1"
     results = json.loads((run / "results.json").read_text())
     expected = {"task": "MR", "fold": "1", "encoding": "t5", "lr": 1e-3, "seed": 1, "metric": "accuracy"}
     assert {name: results[name] for name in expected} == expected
+    assert load_checkpoint(run / "checkpoint_best.pt")["cfg"]["model"].pooling == "mean"
     lines = [line.split("\t") for line in (run / "predictions.test.tsv").read_text().splitlines()[1:]]
     assert [label for _, _, label, _ in lines] == [str(n % 2) for n in range(20)]
     right = sum(found == label for _, found, label, _ in lines) / 20

@@ -12,7 +12,7 @@ import torch
 import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
 from fairseq import checkpoint_utils
 from glue_files import sentence, write_tsv, write_vocabulary
-from small_models import trained
+from small_models import roberta, trained
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.encodings import names_for
@@ -138,6 +138,24 @@ def test_unpadded_layers_predict_the_same(data, tmp_path):
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
         outputs.append(predicting.predict(model.eval(), cfg, task, "valid"))
     assert log and torch.allclose(*outputs, atol=1e-5) and not torch.equal(outputs[0][0], outputs[0][1])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
+def test_a_head_reads_the_vectors_of_the_real_tokens_that_pooling_names(pooling):
+    model = roberta("roberta_t5", pooling=pooling).eval()
+    model.register_classification_head("head", 3)
+    words = model.encoder.dictionary
+    tokens = torch.full((2, 7), words.pad())
+    tokens[0], tokens[1, :4] = torch.arange(4, 11), torch.arange(6, 10)
+    with torch.no_grad():
+        found, vectors = (
+            model(tokens, features_only=True, classification_head_name=name)[0] for name in ("head", None)
+        )
+        for row, length in enumerate((7, 4)):
+            real = vectors[row, :length]
+            one = {"cls": real[0], "last": real[-1], "mean": real.mean(0), "max": real.amax(0)}[pooling]
+            expected = model.classification_heads["head"](one[None, None])[0]
+            torch.testing.assert_close(found[row], expected)
 
 
 def test_the_schedule_is_computed_from_the_batches_of_all_epochs(data, tmp_path):
