@@ -22,7 +22,10 @@ case $kind in scratch) read_settings ;; finetune) read_settings "$HERE/finetune.
 usage="usage: run.sh command|train|evaluate|test TASK ENCODING [...], run.sh command|finetune|predict|test TASK CHECKPOINT [...], or run.sh report [FOLDER]"
 
 need_data() {
+  local made="MAX_LENGTH=$MAX_LENGTH MIN_COUNT=$MIN_COUNT"
   [ -e "$data/facts.json" ] || die "no data in $data: run prepare.sh $task first, or set DATA"
+  grep -qF "\"$made\"" "$data/facts.json" || # training would leave longer samples out
+    die "$data was not prepared with $made: run prepare.sh $task again with the same SETTINGS"
 }
 
 # training_command [flags]: the whole of it -> `training`
@@ -107,8 +110,8 @@ case $action in
     "$action" "${@:4}" ;;
   report)
     [ $# -le 2 ] || die "$usage"
-    mkdir -p "${2:-$RUNS}"
-    python -m fairseq_relpos.reports.sweeps "$RUNS" "${2:-$RUNS}" ;;
+    mkdir -p "$RUNS" "${2:-$RUNS}"
+    errors_in "$RUNS/report.log" python "$HERE/report.py" "$RUNS" "${2:-$RUNS}" "$BASELINE" ;;
   *) die "$usage" ;;
 esac
 exit

@@ -277,10 +277,19 @@ def read_glove(path: Path, wanted: set[str], dimension: int) -> dict[str, np.nda
                 if len(numbers) != dimension or (number == 1 and " " in word):
                     raise ValueError(f"{path}, line {number}: not {dimension} numbers, the EMBED_DIM of the settings")
                 if word in wanted:
-                    found[word] = np.array(numbers, dtype=np.float32)
+                    found[word] = vector_of(numbers, f"{path}, line {number}")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 ({error.reason}): give GloVe's text file, unpacked") from None
+    if not found:
+        raise ValueError(f"{path} has a vector for no word of the data: give GloVe's text file, in lower case")
     return found
+
+
+def vector_of(numbers: Sequence[str], where: str) -> np.ndarray:
+    try:
+        return np.array(numbers, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}: give GloVe's text file") from None
 
 
 def arrays(examples: Sequence[Example], number: dict[str, int], longest: int) -> dict[str, Any]:
@@ -318,6 +327,7 @@ def prepare(
         "task": task.name,
         "fold": fold,
         "labels": task.labels,
+        "settings": f"MAX_LENGTH={longest} MIN_COUNT={least}",
         "examples": counts,
         "words": len(symbols),
         "vectors": len(vectors),
