@@ -129,7 +129,9 @@ def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_va
     results = json.loads((run / "results.json").read_text())
     expected = {"task": "MR", "fold": "1", "encoding": "t5", "lr": 1e-3, "seed": 1, "metric": "accuracy"}
     assert {name: results[name] for name in expected} == expected
-    assert load_checkpoint(run / "checkpoint_best.pt")["cfg"]["model"].pooling == "mean"
+    checkpoint = load_checkpoint(run / "checkpoint_best.pt")
+    assert checkpoint["cfg"]["model"].pooling == "mean"
+    assert results["metrics"]["accuracy"] == checkpoint["extra_state"]["best"]
     lines = [line.split("\t") for line in (run / "predictions.test.tsv").read_text().splitlines()[1:]]
     assert [label for _, _, label, _ in lines] == [str(n % 2) for n in range(20)]
     right = sum(found == label for _, found, label, _ in lines) / 20
