@@ -4,6 +4,7 @@
 #   $metric   what chooses the best checkpoint
 #   $splits   those that a validation scores
 #   $facts    what results.json says of the run besides
+#   $prepare  what makes the data, where prepare.sh TASK is not enough
 
 # start_command: what prints the flags of the model and of the schedule -> `start`
 start_command() {
@@ -40,7 +41,7 @@ print_command() {
 }
 
 need_data() {
-  [ -e "$data/task.json" ] || die "no data in $data: run prepare.sh $task first, or set DATA"
+  [ -e "$data/task.json" ] || die "no data in $data: run ${prepare:-prepare.sh} $task first, or set DATA"
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: pretrain first, or give another one"
 }
 

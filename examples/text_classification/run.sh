@@ -87,7 +87,8 @@ test_part() {
 # After a checkpoint the same words mean what they mean in examples/glue.
 use_finetuning() {
   . "$COMMON/finetuning.sh"
-  checkpoint=$1 data=$DATA/finetuning/$part metric=accuracy splits=(valid) facts=(${FOLD:+"fold=$FOLD"})
+  checkpoint=$1 prepare="prepare.sh --vocabulary FOLDER"
+  data=$DATA/finetuning/$part metric=accuracy splits=(valid) facts=(${FOLD:+"fold=$FOLD"})
   run=$RUNS/finetuned/$(basename "$(dirname "$checkpoint")")/$part-seed$SEED
   test_part() { finetune "$@"; predict test; }
 }
@@ -103,6 +104,7 @@ case $action in
       SST-2 | SST-5 | TREC | IMDB | SNLI | QNLI | QQP | MNLI) [ -z "$FOLD" ] || die "$task has no folds: leave FOLD=$FOLD out" ;;
       *) die "no task $task: give MR SUBJ CR MPQA SST-2 SST-5 TREC IMDB SNLI QNLI QQP or MNLI" ;;
     esac
+    case $kind/$encoding in scratch/*.pt) die "$encoding is a checkpoint, and $action trains from scratch: run.sh finetune $task $encoding" ;; esac
     part=$task${FOLD:+-fold$FOLD}
     data=$DATA/$part run=$RUNS/$part/$encoding-seed$SEED
     [ $kind = scratch ] || use_finetuning "$encoding"

@@ -149,7 +149,12 @@ def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_va
         ("run.sh", ["train", "TREC", "t5"], "no data in data/TREC: run prepare.sh TREC first"),
         ("run.sh", ["train", "MR", "t5"], "MR is in folds: set FOLD"),
         ("run.sh", ["train", "XYZ", "t5"], "no task XYZ: give MR"),
-        ("run.sh", ["finetune", "TREC", "t5/start.pt"], "no data in data/finetuning/TREC: run prepare.sh TREC first"),
+        ("run.sh", ["finetune", "TREC", "t5/start.pt"], "TREC: run prepare.sh --vocabulary FOLDER TREC first"),
+        (
+            "run.sh",
+            ["train", "TREC", "t5/start.pt"],
+            "is a checkpoint, and train trains from scratch: run.sh finetune TREC t5",
+        ),
         ("run.sh", ["finetune", "CR", "t5/start.pt"], "CR is in folds: set FOLD"),
         ("run.sh", ["finetune", "TREC"], "which task and checkpoint? usage: run.sh"),
         ("run.sh", ["predict", "TREC", "t5/start.pt"], "no checkpoint runs/finetuned/t5/TREC-seed1/checkpoint_best.pt"),
