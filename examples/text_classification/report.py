@@ -85,7 +85,9 @@ def section(group, rows, baseline):
     part = "test" if tested else "validation"
     lines = comparison.table(values, first, f"{part} accuracy, %", 2).splitlines()
     lines[0] = lines[0].replace("| seeds |", f"| {'folds' if 'FOLD' in runs[0].cells else 'seeds'} |")
-    majority = [run.facts["majority"]["test" if tested else "valid"] for run in runs if "majority" in run.facts]
+    guesses = [run.facts.get("majority", {}).get("test" if tested else "valid") for run in runs]
+    # one number, or every score
+    majority = [guess["accuracy"] if isinstance(guess, dict) else guess for guess in guesses if guess is not None]
     if majority:
         columns = lines[0].count("|") - 1
         least = f"| always the most frequent class | | {100 * mean(majority):.2f} |" + " |" * (columns - 3)
