@@ -51,6 +51,8 @@ class Task:
     split: bool = True
     #: names that a validation file may have
     valid: tuple[str, ...] = ("valid", "dev")
+    #: what stands for the label of an example whose annotators did not agree; it is left out, as usual
+    no_label: str | None = None
 
     @property
     def in_folds(self) -> bool:
@@ -87,7 +89,7 @@ TASKS = {
             encoding="latin-1",
         ),
         Task("IMDB", ("0", "1"), split=False),
-        Task("SNLI", _labels("MNLI"), NLI, split=False),
+        Task("SNLI", _labels("MNLI"), NLI, split=False, no_label="-"),
         Task("QNLI", _labels("QNLI"), glue.task_of("QNLI").columns, split=False),
         Task("QQP", _labels("QQP"), glue.task_of("QQP").columns, split=False),
         Task("MNLI", _labels("MNLI"), NLI, split=False, valid=("dev_matched", "valid", "dev")),
@@ -162,12 +164,16 @@ def from_table(table: Table, task: Task) -> list[Example]:
     folds = table.column(["fold"]) if "fold" in table.header else [None] * len(labels)
     found = []
     for number, (label, fold, *sentences) in enumerate(zip(labels, folds, *texts), table.first_line):
+        if label == task.no_label:
+            continue
         one = example(table.path, number, label, sentences, task)
         if fold is not None:
             if not fold.isdecimal():
                 raise ValueError(f"{table.path}, line {number}: the fold {fold!r} is no number 0, 1, ...")
             one.fold = int(fold)
         found.append(one)
+    if len(found) < len(labels):
+        print(f"{table.path}: {len(labels) - len(found):,} examples without a label are left out")
     return found
 
 

@@ -271,6 +271,17 @@ def test_folds_without_a_label_in_training_and_vectors_that_are_none_are_errors(
         data.read_glove(tmp_path / "glove.txt", {"a"}, 2)
 
 
+def test_examples_of_snli_without_a_label_are_counted_and_left_out(tmp_path, capsys):
+    labels = ["neutral", "-", "entailment", "contradiction", "-"]
+    for part in ("train", "dev"):
+        write(tmp_path / f"SNLI/{part}.tsv", [(x, "a", "b") for x in labels], "gold_label\tsentence1\tsentence2")
+    printed = data.prepare(data.task_of("SNLI"), tmp_path, tmp_path / "out")
+    assert printed.startswith("SNLI: 3 train, 3 valid;")
+    assert f"{tmp_path}/SNLI/dev.tsv: 2 examples without a label are left out\n" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="the label '-' is none of"):
+        data.from_table(data.Table(tmp_path / "SNLI/dev.tsv"), data.task_of("MNLI"))
+
+
 def test_a_broken_result_is_named(tmp_path):
     result(tmp_path / "runs", "t5", 1, 0.8)
     (place,) = (tmp_path / "runs").rglob("results.json")
