@@ -84,7 +84,9 @@ def section(group, rows, baseline):
     first = next((name for name in values if rows[name].runs[0].facts["encoding"] == baseline), None)
     part = "test" if tested else "validation"
     lines = comparison.table(values, first, f"{part} accuracy, %", 2).splitlines()
-    lines[0] = lines[0].replace("| seeds |", f"| {'folds' if 'FOLD' in runs[0].cells else 'seeds'} |")
+    in_folds = "FOLD" in runs[0].cells
+    if in_folds:
+        lines[0] = lines[0].replace("| seeds |", "| folds |")
     guesses = [run.facts.get("majority", {}).get("test" if tested else "valid") for run in runs]
     # one number, or every score
     majority = [guess["accuracy"] if isinstance(guess, dict) else guess for guess in guesses if guess is not None]
@@ -96,6 +98,8 @@ def section(group, rows, baseline):
         lines = with_papers(lines, task)
     title = f"## {task}, {'fine-tuned' if fine_tuned else 'from scratch'}"
     legend = "" if first is None else comparison.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
+    if in_folds:
+        legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
     bad = [f"{run.name} ({run.message})" for run in runs if run.state != "done"]
     return "\n".join([title, *lines, "", legend, *(["No score: " + ", ".join(bad)] if bad else [])]), values
 
