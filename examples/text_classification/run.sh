@@ -115,5 +115,4 @@ case $action in
     mkdir -p "$RUNS" "${2:-$RUNS}"
     errors_in "$RUNS/report.log" python "$HERE/report.py" "$RUNS" "${2:-$RUNS}" "$BASELINE" ;;
   *) die "$usage" ;;
-esac
-exit
+esac; exit # on one line, so that a long run does not see the file change
