@@ -3,13 +3,15 @@
 #
 #   bash examples/glue/run.sh command TASK CHECKPOINT [flags of fairseq-train]     # prints what finetune runs
 #   bash examples/glue/run.sh finetune TASK CHECKPOINT [flags of fairseq-train]
+#   bash examples/glue/run.sh test TASK CHECKPOINT [flags]      # and scores a test part that has labels; once, at the end
 #   bash examples/glue/run.sh predict TASK CHECKPOINT [SPLIT...]                   # of the same run: test, by itself
+#   bash examples/glue/run.sh sweep "TASK..." CHECKPOINT...      # finetune with each of LEARNING_RATES and SEEDS, then report
 #   bash examples/glue/run.sh report [FOLDER]
 #
 # CHECKPOINT: a RoBERTa of this package or of stock fairseq. The run lies in $RUNS/PRETRAINING/TASK-seedN, where
 # PRETRAINING is the folder of CHECKPOINT. finetune goes on where it was stopped, and leaves results.json and the
 # predictions of the validation data. predict also writes the files that the GLUE server takes.
-# report: all runs, into FOLDER (default: $RUNS).
+# sweep: in $RUNS/sweep; it goes on where it was stopped. report: all runs below $RUNS, into FOLDER (default: $RUNS).
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/../common/recipe.sh"
@@ -17,31 +19,79 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 end_in_order "$@"
 read_settings
 
-usage="usage: run.sh command|finetune|predict TASK CHECKPOINT [...], or run.sh report [FOLDER]"
+usage="usage: run.sh command|finetune|test|predict TASK CHECKPOINT [...], run.sh sweep \"TASK...\" CHECKPOINT..., or run.sh report [FOLDER]"
+
+test_part() {
+  [ -e "$data/label/test.label" ] ||
+    die "$data has no labels of a test part: prepare.sh was given no table test.tsv with labels; use finetune"
+  finetune "$@"
+  grep -q '"test":' "$run/results.json" || predict test
+}
+
+# sweep "TASK..." CHECKPOINT...: what the manifest does not name, its runs take from the settings
+sweep() {
+  local rate seed manifest=$RUNS/sweep.tsv
+  [ -n "${1:-}" ] && [ $# -ge 2 ] || die "which tasks and checkpoints? $usage"
+  for task in $1; do
+    need_task
+    data=$DATA/$task
+    for checkpoint in "${@:2}"; do need_data; done
+  done
+  mkdir -p "$RUNS" || die "$RUNS cannot be made: set RUNS"
+  {
+    printf 'recipe\taction\ttask\tcheckpoint\tLEARNING_RATE\tSEED\tSETTINGS\tDATA\n'
+    for task in $1; do
+      for checkpoint in "${@:2}"; do
+        for rate in $LEARNING_RATES; do
+          for seed in $SEEDS; do
+            printf '%s\t' glue finetune "$task" "$checkpoint" "$rate" "$seed" "${SETTINGS:-}"
+            echo "$DATA"
+          done
+        done
+      done
+    done
+  } >"$manifest.part" && mv "$manifest.part" "$manifest" || die "no room to write in $RUNS: make room and run this again"
+  python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$manifest" --jobs "$JOBS"
+}
+
+# report FOLDER
+report() {
+  mkdir -p "$1"
+  errors_in "$1/report.log" python -m fairseq_relpos.finetuning.report "$RUNS" "$1" "$CONVENTION" "$BASELINE"
+}
+
+need_task() {
+  case $task in
+    CoLA | SST-2 | MRPC | STS-B | QQP | MNLI | QNLI | RTE | WNLI) ;;
+    *) die "no task ${task:-given}: give CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; $usage" ;;
+  esac
+}
 
 main() {
   local action=${1:-}
   case $action in
     report)
       [ $# -le 2 ] || die "$usage"
-      mkdir -p "${2:-$RUNS}"
-      errors_in "${2:-$RUNS}/report.log" python -m fairseq_relpos.finetuning.report "$RUNS" "${2:-$RUNS}"
+      report "${2:-$RUNS}"
       return
       ;;
-    command | finetune | predict) ;;
+    sweep)
+      local code=0
+      sweep "${@:2}" || code=$?
+      [ $code = 75 ] || report "$RUNS"
+      exit $code
+      ;;
+    command | finetune | test | predict) ;;
     *) die "$usage" ;;
   esac
   task=${2:-} checkpoint=${3:-}
-  case $task in
-    CoLA | SST-2 | MRPC | STS-B | QQP | MNLI | QNLI | RTE | WNLI) ;;
-    *) die "no task ${task:-given}: give CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; $usage" ;;
-  esac
+  need_task
   [ -n "$checkpoint" ] || die "which checkpoint? $usage"
   data=$DATA/$task run=$RUNS/$(basename "$(dirname "$checkpoint")")/$task-seed$SEED
   metric=$(python "$ROOT/fairseq_relpos/finetuning/glue.py" "$task" "$CONVENTION")
   splits=(valid) facts=("convention=$CONVENTION")
   [ "$task" != MNLI ] || splits=(valid valid1)
-  [ "$action" != command ] || action=print_command
+  case $action in command) action=print_command ;; test) action=test_part ;; esac
   "$action" "${@:4}"
 }
 

@@ -35,12 +35,12 @@ def prepare(task: Task, tsv: str | Path, vocabulary: str | Path, out: str | Path
     tables = {
         split: Table(tsv / name, task.without_header) for split, name in task.files.items() if (tsv / name).is_file()
     }
-    splits = {
-        split: Split(
-            [table.column(names) for names in task.columns], None if split in OPTIONAL else label_numbers(task, table)
-        )
-        for split, table in tables.items()
-    }
+    splits = {}
+    for split, table in tables.items():
+        # tests of the GLUE server have no labels; one that has them can be scored
+        labelled = split not in OPTIONAL or table.has(task.label_columns)
+        sentences = [table.column(names) for names in task.columns]
+        splits[split] = Split(sentences, label_numbers(task, table) if labelled else None)
     return write_data(out, vocabulary, task.name, task.labels, splits)
 
 

@@ -34,6 +34,10 @@ class Table:
                 + ": mend them (a tab within a sentence?), or get the file again"
             )
 
+    def has(self, names: Sequence[str]) -> bool:
+        """Whether there is a column with one of these names."""
+        return not set(names).isdisjoint(self.header)
+
     def column(self, names: Sequence[str]) -> list[str]:
         """The values of the column with one of these names."""
         for name in names:

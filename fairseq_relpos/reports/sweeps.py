@@ -258,6 +258,8 @@ def records_of(runs: str | Path) -> list[dict[str, Any]]:
             facts = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} cannot be read ({error}): remove it, and evaluate this run again") from None
+        if "metrics" not in facts:  # of a report
+            continue
         cells = {column: str(facts[name]) for column, name in NAMED.items() if facts.get(name) is not None}
         name = str(path.parent.relative_to(runs))
         found.append({"name": name, "cells": cells, "place": path.parent, "state": "done"})
