@@ -151,7 +151,6 @@ def write_results(path: Path, found: dict[str, Any], cfg: Any, data: str, given:
     least = {split: majority(data, split)[metric] for split in found}
     if list(found) == [TEST]:
         results = json.loads(path.read_text(encoding="utf-8")) | {TEST: found[TEST]}
-        results["splits"] |= found
         results["majority"] = {**results.get("majority", {}), **least}
         _write(path, results)
         return

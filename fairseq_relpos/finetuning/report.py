@@ -8,9 +8,10 @@ Test data have no part in it. A run without results.json is named as one that ha
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 from ..atomic_files import whole_file
 from ..reports import comparison, sweeps
@@ -40,16 +41,22 @@ def rows_of(runs: Sequence[sweeps.Scored]) -> dict[str, sweeps.Row]:
     return {name: sweeps.Row(name, found) for name, found in sorted(rows.items())}
 
 
+def scores_of(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """By split. Those of the test part stand apart, as they come later."""
+    return {**facts["splits"], **({"test": facts["test"]} if "test" in facts else {})}
+
+
 def figures(row: sweeps.Row, split: str) -> dict[int, float]:
     """seed -> percent, with the chosen learning rate, without runs that have diverged."""
     rate = row.chosen(RULE)
-    of_rate = [run for run in row.runs if run.rate == rate and run.state == "done" and split in run.facts["splits"]]
-    return {int(run.seed): 100 * run.facts["splits"][split][run.metric] for run in of_rate}
+    of_rate = [run for run in row.runs if run.rate == rate and run.state == "done" and split in scores_of(run.facts)]
+    return {int(run.seed): 100 * scores_of(run.facts)[split][run.metric] for run in of_rate}
 
 
 def table(task: str, rows: dict[str, sweeps.Row], convention: str, baseline: str) -> str:
     facts = [run.facts for row in rows.values() for run in row.runs if run.facts]
-    splits = [split for split in NAMES if any(split in fact["splits"] for fact in facts)]
+    least = {split: score for fact in facts for split, score in fact["majority"].items()}
+    splits = [split for split in NAMES if any(split in scores_of(fact) for fact in facts)]
     metric, compared = facts[0]["metric"], "test" if "test" in splits else "valid"
     values = {name: figures(row, compared) for name, row in rows.items()}
     values = {name: of_seed for name, of_seed in values.items() if of_seed}
@@ -58,7 +65,7 @@ def table(task: str, rows: dict[str, sweeps.Row], convention: str, baseline: str
     with_papers = any(task in of_encoding for of_encoding in papers.values())
     head = ["encoding", "rate", "seeds", "median", *(NAMES[split] for split in splits)]
     head += [f"- {baseline}, {NAMES[compared]}", "p", "one answer", *(["the paper"] if with_papers else [])]
-    majority = [f"{100 * facts[0]['majority'][split]:.2f}" for split in splits]
+    majority = [f"{100 * least[split]:.2f}" for split in splits]
     lines = [["always the most frequent label", "", "", "", *majority, *[""] * (len(head) - 4 - len(splits))]]
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
         row, difference = rows[name], differences.get(name)
@@ -94,10 +101,11 @@ def means(tables: dict[str, dict[str, sweeps.Row]]) -> str:
 
 def every_score(runs: Sequence[sweeps.Scored]) -> str:
     def cell(run: sweeps.Scored, split: str) -> str:
-        return f"{100 * run.facts['splits'][split][run.metric]:.2f}" if split in run.facts["splits"] else ""
+        scores = scores_of(run.facts)
+        return f"{100 * scores[split][run.metric]:.2f}" if split in scores else ""
 
     known = [run for run in runs if run.facts]
-    splits = [split for split in NAMES if any(split in run.facts["splits"] for run in known)]
+    splits = [split for split in NAMES if any(split in scores_of(run.facts) for run in known)]
     lines = [
         [run.facts["task"], run.facts["encoding"], run.rate, run.seed, *(cell(run, s) for s in splits), run.state]
         for run in known

@@ -19,9 +19,14 @@ def write_runs(folder, figures=FIGURES, task="CoLA", metric="mcc"):
             for seed, (valid, test) in enumerate(values, 1):
                 run = folder / f"lr{rate}" / f"{encoding}-seed{seed}"
                 run.mkdir(parents=True)
-                splits = {"valid": {metric: valid}, "test": {metric: test}}
+                splits = {"valid": {metric: valid}}
                 facts = {"task": task, "encoding": encoding, "lr": rate, "seed": seed, "metric": metric}
-                facts |= {"metrics": splits["valid"], "splits": splits, "checkpoint": f"runs/{encoding}/c.pt"}
+                facts |= {
+                    "metrics": splits["valid"],
+                    "splits": splits,
+                    "test": {metric: test},
+                    "checkpoint": f"runs/{encoding}/c.pt",
+                }
                 facts |= {"majority": {"valid": 0.0, "test": 0.0}, "one_answer": valid == 0.1}
                 (run / "results.json").write_text(json.dumps(facts))
     return folder
