@@ -1,6 +1,9 @@
 """Small files like those of GLUE, and a vocabulary for them."""
 
+import json
+
 import sentencepiece
+from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
 from fairseq_relpos.finetuning.glue import task_of
 
@@ -14,6 +17,15 @@ def write_vocabulary(folder):
         sentence_iterator=iter(texts), model_prefix=f"{folder}/spm", vocab_size=43, model_type="word", minloglevel=2
     )
     (folder / "dict.txt").write_text("".join(f"▁{word} 1\n" for word in WORDS), encoding="utf-8")
+    return folder
+
+
+def write_gpt2(folder):
+    """The files of GPT-2's BPE and dict.txt: a piece for each byte, and one for "cat"."""
+    pieces = [*bytes_to_unicode().values(), "ca", "cat"]
+    (folder / "encoder.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    (folder / "vocab.bpe").write_text("#version\nc a\nca t\n", encoding="utf-8")
+    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(len(pieces))))
     return folder
 
 

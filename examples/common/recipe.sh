@@ -19,10 +19,10 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
   UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
 
-# read_settings: settings.sh, then the files that SETTINGS names. A name that settings.sh does not have would change
-# nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
+# read_settings [FILE]: settings.sh or FILE, then the files that SETTINGS names. A name that the first does not have would
+# change nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
 read_settings() {
-  local _name _before _unknown _given=() _files=()
+  local _name _before _unknown _given=() _files=() _first=${1:-$HERE/settings.sh}
   ENVIRONMENT=
   for _name in SETTINGS $FROM_ENVIRONMENT; do
     [ -n "${!_name:-}" ] || continue
@@ -30,15 +30,15 @@ read_settings() {
     case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
   unset DATA_NAME EVALUATED ALLOCATOR # which not every recipe has
-  . "$HERE/settings.sh"
+  . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
   for _name in ${_files[@]+"${_files[@]}"}; do
-    [ -f "$_name" ] && [ -r "$_name" ] || die "SETTINGS=$_name is no readable file: give one like $HERE/settings.sh"
+    [ -f "$_name" ] && [ -r "$_name" ] || die "SETTINGS=$_name is no readable file: give one like $_first"
     _before=$(compgen -v)
     . "$_name"
     _unknown=$(comm -13 <(sort <<<"$_before") <(compgen -v | sort) | grep -vxE '_.*|BASH_.*|PIPESTATUS' || true)
-    [ -z "$_unknown" ] || die "unknown setting ${_unknown//$'\n'/, } in $_name: $HERE/settings.sh has all that there are"
+    [ -z "$_unknown" ] || die "unknown setting ${_unknown//$'\n'/, } in $_name: $_first has all that there are"
   done
   for _name in ${_given[@]+"${_given[@]}"}; do
     printf -v "${_name%%=*}" %s "${_name#*=}"

@@ -8,6 +8,7 @@ DATA=                      # TASK, or TASK-foldN, as prepare.sh writes them; emp
 RUNS=                      # TASK/ENCODING-seedN, or TASK-foldN/...; empty: runs/$NAME
 SEED=1                     # the weights, the order of the data and dropout
 FOLD=                      # of MR, SUBJ, CR and MPQA: the part for tests; the next one is for validation
+BASELINE=learned           # that a report compares others with
 ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
 
 # --- data ---

@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--extend",
         choices=("copy", "interpolate", "random"),
-        default="copy",
         help="with --max-positions: how a table of absolute positions gets its new rows (default: copy)",
     )
     flags.add_flags(parser)
@@ -30,12 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..checkpoints.warm_start import position_settings, warm_start
 
+    if args.extend and args.max_positions is None:
+        raise ValueError(f"--extend {args.extend} changes nothing without --max-positions N: give both, or none")
+    way = args.extend or "copy"
     given = {name: getattr(args, name) for name in position_settings()}
     given = {name: value for name, value in given.items() if value is not None}
-    done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, args.extend)
+    done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, way)
     show(f"kept from {args.input}", done.kept)
     if done.extended:
-        show(f"extended to {done.args.max_positions} positions, {args.extend}", done.extended)
+        show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
     how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]

@@ -47,7 +47,8 @@ class SentenceScores(FairseqCriterion):
             predicted_B = scores_BC[:, 0]
             loss = F.mse_loss(predicted_B, target_B.float(), reduction="sum")
         else:
-            predicted_B = scores_BC.argmax(-1)
+            # of numbers that are not finite argmax would be a class
+            predicted_B = scores_BC.argmax(-1).float().where(scores_BC.isfinite().all(-1), torch.nan)
             loss = F.cross_entropy(scores_BC, target_B, reduction="sum")
         count = len(target_B)
         log = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": count, "sample_size": count}

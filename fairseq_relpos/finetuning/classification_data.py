@@ -1,8 +1,8 @@
-"""python -m fairseq_relpos.finetuning.classification_data TASK TEXTS OUT [--glove FILE] ...
+"""python -m fairseq_relpos.finetuning.classification_data TASK TEXTS OUT [--glove FILE | --vocabulary FOLDER] ...
 
 The files of a task in the folder TEXTS -> train.npz, valid.npz and test.npz in OUT, for the task ``sequence_labels``.
 Of a task in folds: in OUT-fold0, OUT-fold1, ... A symbol is a word. A folder is complete or not there. The vectors of
---glove become embeddings.npy beside them.
+--glove become embeddings.npy beside them. With --vocabulary: data for the task ``sentence_pairs``.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..atomic_files import temporary
+from . import glue
+from .tables import Table, decoded
 
 UNKNOWN, FIRST, BETWEEN = "[UNK]", "[CLS]", "[SEP]"  # no word is one of them: words are in lower case
 #: of fairseq's dictionary; as words they are unknown
@@ -33,7 +35,6 @@ OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 LABEL = ("label", "gold_label", "is_duplicate")
 SENTENCE = (("sentence", "text", "review"),)
 NLI = (("premise", "sentence1"), ("hypothesis", "sentence2"))
-ENTAILMENT = ("entailment", "neutral", "contradiction")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Task:
     split: bool = True
     #: names that a validation file may have
     valid: tuple[str, ...] = ("valid", "dev")
+    #: what stands for the label of an example whose annotators did not agree; it is left out, as usual
+    no_label: str | None = None
 
     @property
     def in_folds(self) -> bool:
@@ -63,6 +66,11 @@ def _folds(name: str, file: str) -> Task:
 def _sst(name: str, kind: str, labels: int) -> Task:
     parts = tuple((part, f"stsa.{kind}.{part}") for part in ("train", "dev", "test"))
     return Task(name, tuple(map(str, range(labels))), originals=parts)
+
+
+def _labels(name: str) -> tuple[str, ...]:
+    """Those of a task of GLUE: a label has one number in both recipes."""
+    return glue.task_of(name).labels or ()
 
 
 TASKS = {
@@ -81,18 +89,21 @@ TASKS = {
             encoding="latin-1",
         ),
         Task("IMDB", ("0", "1"), split=False),
-        Task("SNLI", ENTAILMENT, NLI, split=False),
-        Task("QNLI", ("entailment", "not_entailment"), (("question",), ("sentence",)), split=False),
-        Task("QQP", ("0", "1"), (("question1",), ("question2",)), split=False),
-        Task("MNLI", ENTAILMENT, NLI, split=False, valid=("dev_matched", "valid", "dev")),
+        Task("SNLI", _labels("MNLI"), NLI, split=False, no_label="-"),
+        Task("QNLI", _labels("QNLI"), glue.task_of("QNLI").columns, split=False),
+        Task("QQP", _labels("QQP"), glue.task_of("QQP").columns, split=False),
+        Task("MNLI", _labels("MNLI"), NLI, split=False, valid=("dev_matched", "valid", "dev")),
     )
 }
 
 
 @dataclass
 class Example:
+    """``texts`` are in words, ``sentences`` as they were read."""
+
     label: int
     texts: list[list[str]]
+    sentences: Sequence[str]
     fold: int | None = None
 
 
@@ -135,53 +146,41 @@ def read(path: Path, has_header: bool, task: Task) -> list[Example]:
             data = file.read()
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise ValueError(f"{path} cannot be unpacked ({error}): get it again") from None
-    try:
-        text = data.decode("utf-8-sig" if has_header else task.encoding)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 ({error.reason} at byte {error.start}): get it again") from None
-    rows = [line.rstrip("\r") for line in text.split("\n")]
+    if has_header:
+        return from_table(Table(path, data=data), task)
+    rows = [line.rstrip("\r") for line in decoded(path, data, task.encoding).split("\n")]
     if rows[-1] == "":
         rows.pop()
-    if len(rows) <= has_header:
+    if not rows:
         raise ValueError(f"{path} is empty: get it again")
-    if not has_header:
-        cells = [line.partition(" ")[::2] for line in rows]
-        return [example(path, n, label, [words], task) for n, (label, words) in enumerate(cells, 1)]
-    return from_table(path, rows, task)
+    cells = [line.partition(" ")[::2] for line in rows]
+    return [example(path, n, label, [words], task) for n, (label, words) in enumerate(cells, 1)]
 
 
-def from_table(path: Path, rows: Sequence[str], task: Task) -> list[Example]:
-    header = rows[0].split("\t")
-
-    def column(names: Sequence[str]) -> int:
-        for name in names:
-            if name in header:
-                return header.index(name)
-        raise ValueError(f"{path} has no column {' or '.join(names)}: it has {', '.join(header)}")
-
-    label, texts = column(LABEL), [column(names) for names in task.texts]
-    fold = header.index("fold") if "fold" in header else None
+def from_table(table: Table, task: Task) -> list[Example]:
+    labels, texts = table.column(LABEL), [table.column(names) for names in task.texts]
+    if not labels:
+        raise ValueError(f"{table.path} is empty: get it again")
+    folds = table.column(["fold"]) if "fold" in table.header else [None] * len(labels)
     found = []
-    for number, row in enumerate(rows[1:], 2):
-        cells = row.split("\t")
-        if len(cells) != len(header):
-            raise ValueError(
-                f"{path}, line {number}: {len(cells)} values for {len(header)} columns: mend the line (a tab within a "
-                "sentence?), or get the file again"
-            )
-        one = example(path, number, cells[label], [cells[text] for text in texts], task)
+    for number, (label, fold, *sentences) in enumerate(zip(labels, folds, *texts), table.first_line):
+        if label == task.no_label:
+            continue
+        one = example(table.path, number, label, sentences, task)
         if fold is not None:
-            if not cells[fold].isdecimal():
-                raise ValueError(f"{path}, line {number}: the fold {cells[fold]!r} is no number 0, 1, ...")
-            one.fold = int(cells[fold])
+            if not fold.isdecimal():
+                raise ValueError(f"{table.path}, line {number}: the fold {fold!r} is no number 0, 1, ...")
+            one.fold = int(fold)
         found.append(one)
+    if len(found) < len(labels):
+        print(f"{table.path}: {len(labels) - len(found):,} examples without a label are left out")
     return found
 
 
 def example(path: Path, number: int, label: str, texts: Sequence[str], task: Task) -> Example:
     if label not in task.labels:
         raise ValueError(f"{path}, line {number}: the label {label!r} is none of {' '.join(task.labels)}")
-    return Example(task.labels.index(label), [words_of(text, task.split) for text in texts])
+    return Example(task.labels.index(label), [words_of(text, task.split) for text in texts], texts)
 
 
 def words_of(text: str, split: bool) -> list[str]:
@@ -207,15 +206,9 @@ def folds_of(examples: Iterable[Example]) -> int:
 
 
 def parts_of(folder: Path, task: Task, fold: int | None) -> dict[str, list[Example]]:
-    """train, valid and, where the data have it, test. Of folds K is for tests and the next one for validation."""
+    """train, valid and, where the data have it, test."""
     if fold is not None:
-        examples = in_folds(folder, task)
-        validation = (fold + 1) % folds_of(examples)
-        return {
-            "train": [one for one in examples if one.fold not in (fold, validation)],
-            "valid": [one for one in examples if one.fold == validation],
-            "test": [one for one in examples if one.fold == fold],
-        }
+        return checked(task, divided(in_folds(folder, task), fold))
     parts = {"train": need(folder, task, "train")}
     if find(folder, task, "valid"):
         parts["valid"] = need(folder, task, "valid")
@@ -225,8 +218,25 @@ def parts_of(folder: Path, task: Task, fold: int | None) -> dict[str, list[Examp
         parts["train"] = [one for one, out in zip(parts["train"], held_out) if not out]
     if find(folder, task, "test"):
         parts["test"] = need(folder, task, "test")
-    unseen = {label for part in parts.values() for label in (one.label for one in part)}
-    unseen -= {one.label for one in parts["train"]}
+    return checked(task, parts)
+
+
+def divided(examples: Sequence[Example], fold: int) -> dict[str, list[Example]]:
+    """This fold is for tests, the next one for validation."""
+    validation = (fold + 1) % folds_of(examples)
+    return {
+        "train": [one for one in examples if one.fold not in (fold, validation)],
+        "valid": [one for one in examples if one.fold == validation],
+        "test": [one for one in examples if one.fold == fold],
+    }
+
+
+def checked(task: Task, parts: dict[str, list[Example]]) -> dict[str, list[Example]]:
+    """Raises ValueError for a part without examples, and for a label that training has not seen."""
+    for part, examples in parts.items():
+        if not examples:
+            raise ValueError(f"{task.name} has no examples in its part {part}: get its file again")
+    unseen = {one.label for part in parts.values() for one in part} - {one.label for one in parts["train"]}
     if unseen:
         raise ValueError(
             f"{task.name}: training has no example of the label {task.labels[min(unseen)]}: get its file again"
@@ -273,10 +283,19 @@ def read_glove(path: Path, wanted: set[str], dimension: int) -> dict[str, np.nda
                 if len(numbers) != dimension or (number == 1 and " " in word):
                     raise ValueError(f"{path}, line {number}: not {dimension} numbers, the EMBED_DIM of the settings")
                 if word in wanted:
-                    found[word] = np.array(numbers, dtype=np.float32)
+                    found[word] = vector_of(numbers, f"{path}, line {number}")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 ({error.reason}): give GloVe's text file, unpacked") from None
+    if not found:
+        raise ValueError(f"{path} has a vector for no word of the data: give GloVe's text file, in lower case")
     return found
+
+
+def vector_of(numbers: Sequence[str], where: str) -> np.ndarray:
+    try:
+        return np.array(numbers, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}: give GloVe's text file") from None
 
 
 def arrays(examples: Sequence[Example], number: dict[str, int], longest: int) -> dict[str, Any]:
@@ -303,9 +322,6 @@ def prepare(
     if longest < 3:
         raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
     out, parts = Path(out), parts_of(Path(texts), task, fold)
-    for part, examples in parts.items():
-        if not examples:
-            raise ValueError(f"{task.name} has no examples in its part {part}: get its file again")
     words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
     every = {word for sequences in words.values() for one in sequences for word in one}
     vectors = read_glove(Path(glove), every, dimension) if glove else {}
@@ -317,6 +333,7 @@ def prepare(
         "task": task.name,
         "fold": fold,
         "labels": task.labels,
+        "settings": f"MAX_LENGTH={longest} MIN_COUNT={least}",
         "examples": counts,
         "words": len(symbols),
         "vectors": len(vectors),
@@ -341,26 +358,48 @@ def prepare(
     return f"{task.name}: {sizes}; {len(symbols):,} words{f', {len(vectors):,} with a vector' if glove else ''}"
 
 
+def prepare_finetuning(
+    task: Task, texts: str | Path, out: str | Path, vocabulary: str | Path, fold: int | None = None
+) -> str:
+    """Writes OUT for ``sentence_pairs``: sentences as they are in the files, in the vocabulary of a pretraining."""
+    from .prepare import Split, write_data
+
+    splits = {
+        part: Split(list(zip(*(one.sentences for one in examples))), [one.label for one in examples])
+        for part, examples in parts_of(Path(texts), task, fold).items()
+    }
+    counts = write_data(out, vocabulary, task.name, task.labels, splits)
+    return f"{task.name}: {', '.join(f'{count:,} {part}' for part, count in counts.items())}"
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="classification_data")
     parser.add_argument("task")
     parser.add_argument("texts")
     parser.add_argument("out")
+    parser.add_argument("--vocabulary", help="of a pretraining: data for fine-tuning")
     parser.add_argument("--longest", type=int, default=256)
     parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--glove")
     parser.add_argument("--dimension", type=int, default=0)
     given = vars(parser.parse_args(arguments))
-    task, out = task_of(given.pop("task")), given.pop("out")
+    task, out, vocabulary = task_of(given.pop("task")), given.pop("out"), given.pop("vocabulary")
+    make: Callable[..., str] = prepare
+    if vocabulary:
+        make, given = prepare_finetuning, {"texts": given["texts"], "vocabulary": vocabulary}
     if not task.in_folds:
-        print(prepare(task, out=out, **given))
+        print(make(task, out=out, **given))
         return
-    for fold in range(folds_of(in_folds(Path(given["texts"]), task))):
-        print(f"fold {fold} of {prepare(task, out=f'{out}-fold{fold}', fold=fold, **given)}")
+    examples = in_folds(Path(given["texts"]), task)
+    folds = range(folds_of(examples))
+    for fold in folds:  # before the first is written
+        checked(task, divided(examples, fold))
+    for fold in folds:
+        print(f"fold {fold} of {make(task, out=f'{out}-fold{fold}', fold=fold, **given)}")
 
 
 if __name__ == "__main__":
-    try:
+    from .errors import in_one_line
+
+    with in_one_line():
         main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"prepare.sh: error: {' '.join(str(error).split())}")

@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    from .errors import in_one_line
+
+    with in_one_line():
         main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"classify: error: {' '.join(str(error).split())}")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..reports.learning_rates import NOT_FINITE
+
 #: of classes, of numbers; an average names its parts
 OF_CLASSES = ("accuracy", "f1", "mcc", "accuracy_f1")
 OF_NUMBERS = ("pearson", "spearman", "pearson_spearman")
@@ -37,8 +39,7 @@ def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> floa
     found, wanted = np.asarray(predictions), np.asarray(targets)
     if len(found) != len(wanted) or not len(found):
         raise ValueError(f"{len(found)} predictions for {len(wanted)} examples: one for each is needed")
-    if not np.isfinite(found).all():
-        raise ValueError("predictions are not finite: the run has diverged; give a smaller learning rate")
+    need_finite(found)
     f1 = _F1.fullmatch(name)
     if f1:
         from sklearn.metrics import f1_score
@@ -56,6 +57,12 @@ def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> floa
     from scipy import stats
 
     return float((stats.pearsonr if name == "pearson" else stats.spearmanr)(found, wanted)[0])
+
+
+def need_finite(values: npt.ArrayLike) -> None:
+    """Raises ValueError, whose words tell a sweep that the run has diverged."""
+    if not np.isfinite(np.asarray(values)).all():
+        raise ValueError(f"predictions are not finite: the run has diverged. {NOT_FINITE}")
 
 
 def scores(predictions: npt.ArrayLike, targets: npt.ArrayLike, regression: bool, classes: int = 2) -> dict[str, float]:

@@ -3,8 +3,9 @@
 The predictions of a fine-tuned model.
 
 OUT/predictions.SPLIT.tsv has a line for each example, in their order: its number, the prediction, the label where there
-is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server. The
-scores are printed as JSON, by split.
+is one, and what the model has computed for each class. OUT/SERVER.tsv is the same in the format of the GLUE server.
+The scores are printed as JSON, by split. FILE of --results has them, too. If ``test`` is the only
+split, its scores are added to those that FILE has.
 """
 
 import argparse
@@ -12,20 +13,24 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, mode
 from typing import Any
 
 import torch
+from fairseq import utils
 
 from .. import register
 from ..atomic_files import whole_file
-from .glue import Task, task_of
-from .metrics import scores
+from .glue import TASKS, Task
+from .metrics import need_finite, scores
 
-Predictions = dict[str, Any]
+#: the split that is scored once, at the end
+TEST = "test"
 
 
 def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
-    """The model, in evaluation, its settings, and its task on this data."""
+    """The model, in evaluation and on the device and in the precision of its training, if there is one; its settings,
+    and its task on this data."""
     from fairseq import checkpoint_utils
 
     register()
@@ -35,6 +40,9 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
     (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides=overrides)
     if not hasattr(task, "regression"):
         raise ValueError(f"{checkpoint} was not fine-tuned with --task sentence_pairs: give one that was")
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        model = model.cuda()
+        model = model.half() if cfg.common.fp16 else model.bfloat16() if cfg.common.bf16 else model
     return model.eval(), cfg, task
 
 
@@ -43,6 +51,7 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
     its length. The batches are those of a validation in training, so that all numbers are the same."""
     dataset = task.load_dataset(split)
     head = task.cfg.classification_head_name
+    cuda = next(model.parameters()).is_cuda
     rows: dict[int, torch.Tensor] = {}
     batches = dataset.batch_by_size(
         dataset.ordered_indices(),
@@ -53,8 +62,9 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
     with torch.no_grad():
         for batch in batches:
             sample = dataset.collater([dataset[index] for index in batch])
-            output = model(**sample["net_input"], features_only=True, classification_head_name=head)[0]
-            rows.update(zip(sample["id"].tolist(), output.float()))
+            given = utils.move_to_cuda(sample["net_input"]) if cuda else sample["net_input"]
+            output = model(**given, features_only=True, classification_head_name=head)[0]
+            rows.update(zip(sample["id"].tolist(), output.float().cpu()))
     if sorted(rows) != list(range(len(dataset))):
         raise ValueError(
             f"{len(rows)} predictions for {len(dataset)} examples of {split}: this is an error of the program"
@@ -108,36 +118,59 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
     """Writes the predictions of these splits into OUT. Returns the scores of those that have labels, and the settings
     of the training."""
     model, cfg, task = load(checkpoint, data)
-    glue = task_of(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
+    glue = TASKS.get(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
     found = {}
     for split in splits:
         outputs = predict(model, cfg, task, split)
-        if not outputs.isfinite().all():
-            raise ValueError(
-                f"{checkpoint} predicts no finite numbers: the run has diverged; give a smaller learning rate"
-            )
+        need_finite(outputs)
         targets = targets_of(task, split)
         write_predictions(Path(out, f"predictions.{split}.tsv"), task, outputs, targets)
-        if split in glue.server:
+        if glue is not None and split in glue.server:
             write_for_server(Path(out, glue.server[split]), glue, task, outputs)
         if targets is not None:
             found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1))
     return found, cfg
 
 
-def write_results(path: Path, found: dict[str, Any], cfg: Any, given: dict[str, str]) -> None:
-    """``metrics`` are those of ``split``, the first; ``splits`` has all."""
+def majority(data: str, split: str) -> dict[str, float]:
+    """The scores of always giving the label that is most frequent in training; of numbers their mean."""
+    labels = [[float(line) for line in Path(data, "label", f"{s}.label").read_text().split()] for s in ("train", split)]
+    regression = not Path(data, "labels.txt").exists()
+    answer = mean(labels[0]) if regression else mode(labels[0])
+    return scores([answer] * len(labels[1]), labels[1], regression, len(set(labels[0])))
+
+
+def is_one_answer(predictions: Path) -> bool:
+    return len({line.split("\t")[1] for line in predictions.read_text(encoding="utf-8").splitlines()[1:]}) == 1
+
+
+def write_results(path: Path, found: dict[str, Any], cfg: Any, data: str, given: dict[str, str]) -> None:
+    """``metrics`` are those of ``split``, the first; ``splits`` has all. Those of ``test`` stand beside them.
+    ``majority``: what always giving one label scores; ``one_answer``: whether the model does so in ``split``."""
+    metric = cfg.checkpoint.best_checkpoint_metric
+    least = {split: majority(data, split)[metric] for split in found}
+    if list(found) == [TEST]:
+        results = json.loads(path.read_text(encoding="utf-8")) | {TEST: found[TEST]}
+        results["majority"] = {**results.get("majority", {}), **least}
+        _write(path, results)
+        return
     split = next(iter(found))
     results = {
         **given,
         "encoding": cfg.model.position_encoding,
         "lr": cfg.optimization.lr[0],
         "seed": cfg.common.seed,
-        "metric": cfg.checkpoint.best_checkpoint_metric,
+        "metric": metric,
         "split": split,
         "metrics": found[split],
         "splits": found,
+        "majority": least,
+        "one_answer": is_one_answer(path.with_name(f"predictions.{split}.tsv")),
     }
+    _write(path, results)
+
+
+def _write(path, results):
     with whole_file(path) as part:
         Path(part).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
@@ -150,9 +183,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", nargs="+", metavar=("FILE", "NAME=VALUE"))
     given = parser.parse_args(arguments)
     found, cfg = run(given.checkpoint, given.data, given.out, given.splits)
-    if given.results:
+    if given.results and found:
         path, *pairs = given.results
-        write_results(Path(path), found, cfg, dict(pair.split("=", 1) for pair in pairs))
+        write_results(Path(path), found, cfg, given.data, dict(pair.split("=", 1) for pair in pairs))
     print(json.dumps(found))
 
 

@@ -4,10 +4,12 @@ The files of a GLUE task in the folder TSV -> OUT, which the task ``sentence_pai
 the pretraining's data. OUT is complete or not there.
 """
 
+import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +18,58 @@ from .tables import Table
 from .vocabulary import Vocabulary
 
 
+@dataclass
+class Split:
+    """The first and, of pairs, the second sentences, and a number for each example; tests may have none."""
+
+    sentences: Sequence[Sequence[str]]
+    labels: Sequence[Any] | None
+
+
 def prepare(task: Task, tsv: str | Path, vocabulary: str | Path, out: str | Path) -> dict[str, int]:
     """Writes OUT and returns the number of examples of each split. Raises ValueError, one line."""
-    from ..atomic_files import temporary
-
-    tsv, out = Path(tsv), Path(out)
+    tsv = Path(tsv)
     missing = [name for split, name in task.files.items() if split not in OPTIONAL and not (tsv / name).is_file()]
     if missing:
         raise ValueError(f"{task.name}: no {', '.join(missing)} in {tsv}: get them first")
     tables = {
         split: Table(tsv / name, task.without_header) for split, name in task.files.items() if (tsv / name).is_file()
     }
-    words = Vocabulary(vocabulary)
+    splits = {}
+    for split, table in tables.items():
+        # tests of the GLUE server have no labels; one that has them can be scored
+        labelled = split not in OPTIONAL or table.has(task.label_columns)
+        sentences = [table.column(names) for names in task.columns]
+        splits[split] = Split(sentences, label_numbers(task, table) if labelled else None)
+    return write_data(out, vocabulary, task.name, task.labels, splits)
+
+
+def write_data(
+    out: str | Path, vocabulary: str | Path, task: str, labels: Sequence[str] | None, splits: Mapping[str, Split]
+) -> dict[str, int]:
+    """Writes OUT, complete or not at all. Returns the number of examples of each split."""
+    from ..atomic_files import temporary
+
+    words, out = Vocabulary(vocabulary), Path(out)
     part = Path(temporary(out))
     try:
         part.mkdir(parents=True)
-        for split, table in tables.items():
-            write_split(part, split, task, table, words)
+        for name, split in splits.items():
+            for number, texts in enumerate(split.sentences):
+                write_sentences(part / f"input{number}" / name, map(words.encode, texts), len(words.dictionary))
+            if split.labels is not None:
+                write(part / "label" / f"{name}.label", map(str, split.labels))
         shutil.copy(Path(vocabulary, "dict.txt"), part)
-        if task.labels is not None:
-            write(part / "labels.txt", task.labels)
-        counts = {split: len(table.rows) for split, table in tables.items()}
-        (part / "task.json").write_text(json.dumps({"task": task.name, "examples": counts}) + "\n", encoding="utf-8")
+        if labels is not None:
+            write(part / "labels.txt", labels)
+        counts = {name: len(split.sentences[0]) for name, split in splits.items()}
+        write(part / "sources.txt", [digest(path for path in part.rglob("*") if path.is_file())])
+        (part / "task.json").write_text(json.dumps({"task": task, "examples": counts}) + "\n", encoding="utf-8")
         shutil.rmtree(out, ignore_errors=True)
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return counts
-
-
-def write_split(folder: Path, split: str, task: Task, table: Table, words: Vocabulary) -> None:
-    sentences = [table.column(names) for names in task.columns]
-    labelled = split not in OPTIONAL
-    labels = label_numbers(task, table) if labelled else []
-    for number, texts in enumerate(sentences):
-        write_sentences(folder / f"input{number}" / split, map(words.encode, texts), len(words.dictionary))
-    if labelled:
-        write(folder / "label" / f"{split}.label", map(str, labels))
 
 
 def label_numbers(task: Task, table: Table) -> list[Any]:
@@ -75,6 +92,14 @@ def write_sentences(prefix: Path, sentences: Iterator[Any], vocabulary_size: int
     for sentence in sentences:
         builder.add_item(sentence)
     builder.finalize(f"{prefix}.idx")
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Of all that was written: a training on other data is another run."""
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
 
 
 def write(path: Path, lines: Any) -> None:

@@ -8,13 +8,11 @@ from pathlib import Path
 class Table:
     """The rows of a file. Raises ValueError, one line, for a row with too few or too many values."""
 
-    def __init__(self, path: Path, without_header: Sequence[str] = ()):
-        """without_header: names of the columns, for a file whose first line does not have them."""
+    def __init__(self, path: Path, without_header: Sequence[str] = (), data: bytes | None = None):
+        """without_header: names of the columns, for a file whose first line does not have them. data: what is in the
+        file, where it was packed."""
         self.path = path
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no UTF-8 ({error.reason} at byte {error.start}): get it again") from None
+        text = decoded(path, path.read_bytes() if data is None else data)
         # only \n ends a line: some sentences have other separators of Unicode
         rows = [line.rstrip("\r").split("\t") for line in text.split("\n")]
         while rows and rows[-1] == [""]:
@@ -36,6 +34,10 @@ class Table:
                 + ": mend them (a tab within a sentence?), or get the file again"
             )
 
+    def has(self, names: Sequence[str]) -> bool:
+        """Whether there is a column with one of these names."""
+        return not set(names).isdisjoint(self.header)
+
     def column(self, names: Sequence[str]) -> list[str]:
         """The values of the column with one of these names."""
         for name in names:
@@ -43,3 +45,10 @@ class Table:
                 index = list(self.header).index(name)
                 return [row[index] for row in self.rows]
         raise ValueError(f"{self.path} has no column {' or '.join(names)}: it has {', '.join(self.header)}")
+
+
+def decoded(path: Path, data: bytes, encoding: str = "utf-8-sig") -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 ({error.reason} at byte {error.start}): get it again") from None

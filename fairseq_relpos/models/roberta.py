@@ -13,6 +13,7 @@ from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
+from .pooling import POOLING, pool
 
 
 @register_model("roberta_relpos")
@@ -39,6 +40,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
             dest="no_scale_embedding",
             help="multiply token embeddings by the root of their dimension before positions are added, as a "
             "Transformer does; for sinusoidal and shape, which outweigh the tokens otherwise",
+        )
+        parser.add_argument(
+            "--pooling",
+            choices=POOLING,
+            help="which output vectors a classification head reads: that of the first token, <s> (cls, the default), "
+            "that of the last one, </s>, or the mean or the maximum of all",
         )
         parser.add_argument(
             "--checkpoint-activations",
@@ -96,8 +103,16 @@ class RelPosRoberta(FittingModel, RobertaModel):
         if self.check_first_token is not None:
             unmasked = features_only or classification_head_name is not None
             self.check_first_token(src_tokens, unmasked)
+        pooling = getattr(self.args, "pooling", None) or "cls"
+        pools = classification_head_name is not None and pooling != "cls"
+        given = (src_tokens, features_only or pools, return_all_hiddens, None if pools else classification_head_name)
         with self.encoder.sentence_encoder.embed_positions.given(position_ids, document_ids):
-            return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
+            x, extra = super().forward(*given, **kwargs)
+        if pools:
+            lengths_B = src_tokens.ne(self.encoder.dictionary.pad()).sum(1)
+            # fairseq's head reads the first vector
+            x = self.classification_heads[classification_head_name](pool(pooling, x, lengths_B)[:, None])
+        return x, extra
 
 
 def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) -> None:

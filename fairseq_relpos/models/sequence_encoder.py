@@ -14,8 +14,7 @@ from torch import nn
 from .. import flags, register
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
-
-POOLING = ("last", "mean", "max", "cls")
+from .pooling import POOLING, pool
 
 
 @register_model("sequence_encoder")
@@ -97,14 +96,7 @@ class SequenceEncoder(BaseFairseqModel):
 
     def pool(self, out_TBE: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
         """The last real output vector of each sentence, the first one, or the mean or the maximum of the real ones."""
-        if self.pooling == "cls":
-            return out_TBE[0]
-        if self.pooling == "last":
-            return out_TBE[lengths_B - 1, torch.arange(len(lengths_B), device=out_TBE.device)]
-        real_TB = torch.arange(len(out_TBE), device=out_TBE.device)[:, None] < lengths_B
-        if self.pooling == "max":
-            return out_TBE.masked_fill(~real_TB[..., None], -torch.inf).amax(0)
-        return (out_TBE * real_TB[..., None]).sum(0) / lengths_B[:, None]
+        return pool(self.pooling, out_TBE.transpose(0, 1), lengths_B)
 
     def max_positions(self) -> int:
         return self.encoder.max_positions()

@@ -27,7 +27,10 @@ WORST_GUESS = 20.0
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
 #: column -> its name in results.json
-NAMED = {"task": "task", "encoding": "encoding", "LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"}
+NAMED = {
+    **{"task": "task", "encoding": "encoding", "checkpoint": "checkpoint"},
+    **{"LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"},
+}
 RULES = {
     "median": "The learning rate of a row is the one with the best median over its seeds.",
     "best": "Of each row the best run counts, over all learning rates and seeds.",
@@ -251,7 +254,12 @@ def records_of(runs: str | Path) -> list[dict[str, Any]]:
     """Finished runs without a manifest: what each results.json says of itself."""
     found = []
     for path in sorted(Path(runs).glob("*/**/results.json")):
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read ({error}): remove it, and evaluate this run again") from None
+        if "metrics" not in facts:  # of a report
+            continue
         cells = {column: str(facts[name]) for column, name in NAMED.items() if facts.get(name) is not None}
         name = str(path.parent.relative_to(runs))
         found.append({"name": name, "cells": cells, "place": path.parent, "state": "done"})

@@ -129,7 +129,7 @@ def read_run(path: str | Path) -> Run:
 def read_settings(run: Run, line: str) -> None:
     """Takes from the line with fairseq-train's settings what a report needs."""
     run.seed = int(_needed(r"'seed': (\d+)", line))
-    if re.search(r"'criterion': {'_name': 'sequence_labels'", line):
+    if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
     run.max_updates = int(_needed(r"'max_update': (\d+)", line))
     encoding = re.search(r"\bposition_encoding='([^']*)'", line)

@@ -72,6 +72,12 @@ def test_the_command_extends_by_copying_and_says_so(tmp_path, capsys):
     assert "extended to 48 positions, copy: 1,200 numbers; tensors: 1" in printed and "--max-positions 48" in printed
 
 
+def test_a_way_to_extend_without_a_length_is_one_line(tmp_path, capsys):
+    arguments = ["warm-start", "start.pt", f"{tmp_path}/out.pt", "--arch", "roberta_learned", "--extend", "random"]
+    assert main(arguments) == 1
+    assert "--extend random changes nothing without --max-positions N: give both" in capsys.readouterr().err
+
+
 def test_what_is_given_wins_over_the_checkpoint_and_another_encoding_takes_nothing(tmp_path, caplog):
     trained("roberta_shaw", tmp_path / "start.pt", position_hparams="max_distance=5 heads=each")
     caplog.set_level(logging.INFO)

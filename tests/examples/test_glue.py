@@ -1,6 +1,7 @@
 """The recipe through its own scripts, sized for seconds."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -23,7 +24,8 @@ def workplace(tmp_path_factory):
     (folder / "tiny.sh").write_text(TINY)
     (folder / "vocabulary").mkdir()
     write_vocabulary(folder / "vocabulary")
-    write_tsv(folder / "tables" / "RTE", "RTE")
+    tables = write_tsv(folder / "tables" / "RTE", "RTE")
+    (tables / "test.tsv").write_text((tables / "dev.tsv").read_text())  # with labels
     (folder / "t5-seed1").mkdir()
     trained("roberta_t5", folder / "t5-seed1" / "start.pt")
     return folder
@@ -49,21 +51,31 @@ def test_from_tables_to_a_report_and_files_for_the_server(workplace):
 
     assert "RTE: 24 train, 24 valid, 24 test" in succeeds("prepare.sh", "--offline", "tables", "RTE")
     assert succeeds("prepare.sh", "--offline", "tables", "RTE") == "prepare.sh: data/RTE is ready\n"
-    start = "t5-seed1/start.pt"
-    succeeds("run.sh", "finetune", "RTE", start, SEED="2", LEARNING_RATE="1e-3")
-    run = workplace / "runs" / "t5-seed1" / "RTE-seed2"
+    start, sweep = "t5-seed1/start.pt", {"SEEDS": "2", "LEARNING_RATES": "1e-3 1e30"}
+    assert "2 of 2 runs have ended" in succeeds("run.sh", "sweep", "RTE", start, **sweep)
+    assert "2 runs, 2 of them done" in succeeds("run.sh", "sweep", "RTE", start, **sweep)
+    (run,) = (path.parent for path in workplace.glob("runs/sweep/runs/*/t5-seed1/RTE-seed2/results.json"))
     results = json.loads((run / "results.json").read_text())
     expected = {"task": "RTE", "encoding": "t5", "lr": 1e-3, "seed": 2, "split": "valid", "metric": "accuracy"}
     assert {name: results[name] for name in expected} == expected
     found = [line.split("\t")[1:3] for line in (run / "predictions.valid.tsv").read_text().splitlines()[1:]]
     assert results["metrics"]["accuracy"] == sum(one == other for one, other in found) / 24
+    assert results["majority"] == {"valid": 0.5}
+    assert results["one_answer"] == (len({one for one, _ in found}) == 1)
     assert "--total-num-update' '3'" in (run / "trained").read_text()
-    again = succeeds("run.sh", "finetune", "RTE", start, SEED="2", LEARNING_RATE="1e-3")
-    assert again == "run.sh: runs/t5-seed1/RTE-seed2 is trained\n"
-    succeeds("run.sh", "predict", "RTE", start, SEED="2")
+    given = {"SEED": "2", "LEARNING_RATE": "1e-3", "RUNS": str(run.parents[1])}
+    again = succeeds("run.sh", "finetune", "RTE", start, **given)
+    assert again == f"run.sh: {run} is trained\n"
+    before = (workplace / "runs" / "RESULTS.md").read_text()
+    succeeds("run.sh", "test", "RTE", start, **given)
     assert len((run / "RTE.tsv").read_text().splitlines()) == 25
-    assert "| t5 | 0.001 | " in succeeds("run.sh", "report")
-    assert "| t5 | 0.001 | " in (workplace / "runs" / "RESULTS.md").read_text()
+    tested = json.loads((run / "results.json").read_text())
+    assert tested["test"] == tested["metrics"] and tested["majority"]["test"] == 0.5  # the same examples
+    assert "| t5 | 0.001 | 1 |" in succeeds("run.sh", "report") and "| test |" not in before
+    assert "| validation | test |" in (workplace / "runs" / "RESULTS.md").read_text()
+    (diverged,) = (path.parent for path in workplace.glob("runs/sweep/runs/*lr1e30*/sweep.json"))
+    assert json.loads((diverged / "sweep.json").read_text())["state"] == "diverged"
+    assert "| t5 | 0.001 | 1 |" in before and "lr1e30" in before.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +94,7 @@ def test_from_tables_to_a_report_and_files_for_the_server(workplace):
             "no data in nowhere/CoLA: run prepare.sh CoLA first, or set DATA",
         ),
         ("run.sh", "finetune SICK t5-seed1/start.pt", "no task SICK: give CoLA, SST-2, "),
-        ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|predict TASK"),
+        ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|test|predict TASK"),
         ("run.sh", "predict RTE x/start.pt", "no checkpoint runs/x/RTE-seed1/checkpoint_best.pt: run.sh finetune RTE"),
     ],
 )
@@ -101,9 +113,18 @@ def test_the_settings_of_a_paper_are_read_and_choose_its_metric(settings, metric
 
 
 def fetch(tmp_path, *tasks):
+    """The archives are others than those of the list, so it has no digests."""
+    sources = re.sub("sha256:[0-9a-f]{64}", "-", (RECIPE / "downloads.txt").read_text())
+    (tmp_path / "downloads.txt").write_text(sources)
     subprocess.run(
-        [sys.executable, RECIPE / "fetch.py", RECIPE / "downloads.txt", tmp_path / "out", tmp_path, *tasks], check=True
+        [sys.executable, RECIPE / "fetch.py", tmp_path / "downloads.txt", tmp_path / "out", tmp_path, *tasks],
+        check=True,
     )
+
+
+def test_every_archive_has_a_digest():
+    lines = [line.split() for line in (RECIPE / "downloads.txt").read_text().splitlines() if line[0] != "#"]
+    assert len(lines) == 11 and all(re.fullmatch("sha256:[0-9a-f]{64}", digest) for _, _, digest, _ in lines)
 
 
 def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_path):

@@ -1,5 +1,6 @@
 """The recipe from texts to scores, with a few made-up sentences."""
 
+import importlib.util
 import json
 import lzma
 import random
@@ -12,14 +13,20 @@ import preloaded
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from glue_files import sentence, write_vocabulary
+from small_models import trained
 
 import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import classification_data as data
 from fairseq_relpos.finetuning import classify
 from fairseq_relpos.reports import sweeps
 from fairseq_relpos.tasks.sequence_labels import SequenceLabelsConfig, SequenceLabelsTask
 
 RECIPE = Path(__file__).parents[2] / "examples" / "text_classification"
+_found = importlib.util.spec_from_file_location("text_classification_report", RECIPE / "report.py")
+report = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(report)
 TINY = """
 LAYERS=1 HEADS=2 EMBED_DIM=8 FFN_DIM=16 MAX_LENGTH=12 MAX_EPOCHS=2 BATCH_SIZE=8 LEARNING_RATE=1e-2
 """
@@ -84,6 +91,10 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     )
     assert results["metrics"]["accuracy"] == pytest.approx(best, abs=6e-5) and "test" not in results
     assert len((run / "valid.predictions.tsv").read_text().splitlines()) == 1 + 14
+    (trec / "short.sh").write_text(TINY.replace("MAX_LENGTH=12", "MAX_LENGTH=6"))
+    done = recipe(trec, "run.sh", "train", "TREC", "at5", SETTINGS="short.sh")
+    assert done.returncode == 1, done.stdout
+    assert "data/TREC was not prepared with MAX_LENGTH=6 MIN_COUNT=1: run prepare.sh TREC again" in done.stdout
     # again: nothing is trained, and the test part is scored beside it
     before = (run / "train.log").stat().st_mtime_ns
     done = recipe(trec, "run.sh", "test", "TREC", "at5")
@@ -94,8 +105,42 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     found = [line.split("\t")[1] for line in lines[1:]]
     right = [answer == str(label) for answer, (label, _) in zip(found, sentences(9, seed=2))]
     assert len(found) == 9 and results["test"]["accuracy"] == pytest.approx(sum(right) / 9)
-    sweeps.main(str(trec / "runs"), str(trec))
-    assert "## TREC" in (trec / "RESULTS.md").read_text() and "| at5 | 1e-2 | 1 |" in (trec / "RESULTS.md").read_text()
+    report.main(str(trec / "runs"), str(trec), "learned")
+    assert "## TREC, from scratch\n" in (trec / "RESULTS.md").read_text()
+
+
+def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_validation(tmp_path):
+    def succeeds(*arguments, **environment):
+        done = recipe(tmp_path, *arguments, **environment)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    (tmp_path / "tiny.sh").write_text("EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1 ALLOCATOR=tuned\n")
+    (tmp_path / "t5").mkdir()
+    trained("roberta_t5", tmp_path / "t5/start.pt")
+    write_vocabulary(tmp_path / "t5")
+    rows = [(fold, n % 2, sentence(n, 3 + n % 5)) for n in range(20) for fold in range(3)]
+    write(tmp_path / "texts/MR.tsv", rows, "fold\tlabel\tsentence")
+    printed = succeeds("prepare.sh", "--offline", "texts", "--vocabulary", "t5", "MR", SETTINGS="")
+    assert printed.startswith("fold 0 of MR: 20 train, 20 valid, 20 test\n") and printed.count("\n") == 3
+    given = ["MR", "t5/start.pt", "--pooling", "mean"]
+    succeeds("run.sh", "test", *given, FOLD="1", LEARNING_RATE="1e-3")
+    run = tmp_path / "runs/finetuned/t5/MR-fold1-seed1"
+    results = json.loads((run / "results.json").read_text())
+    expected = {"task": "MR", "fold": "1", "encoding": "t5", "lr": 1e-3, "seed": 1, "metric": "accuracy"}
+    assert {name: results[name] for name in expected} == expected
+    checkpoint = load_checkpoint(run / "checkpoint_best.pt")
+    assert checkpoint["cfg"]["model"].pooling == "mean"
+    assert results["metrics"]["accuracy"] == checkpoint["extra_state"]["best"]
+    lines = [line.split("\t") for line in (run / "predictions.test.tsv").read_text().splitlines()[1:]]
+    assert [label for _, _, label, _ in lines] == [str(n % 2) for n in range(20)]
+    right = sum(found == label for _, found, label, _ in lines) / 20
+    assert results["test"]["accuracy"] == right and set(results["splits"]) == {"valid"}
+    again = succeeds("run.sh", "finetune", *given, FOLD="1", LEARNING_RATE="1e-3")
+    assert again == "run.sh: runs/finetuned/t5/MR-fold1-seed1 is trained\n"
+    (record,) = sweeps.records_of(tmp_path / "runs")
+    expected = {"task": "MR", "encoding": "t5", "checkpoint": "t5/start.pt", "LEARNING_RATE": "0.001", "SEED": "1"}
+    assert record["cells"] == {**expected, "FOLD": "1"}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +149,16 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
         ("run.sh", ["train", "TREC", "t5"], "no data in data/TREC: run prepare.sh TREC first"),
         ("run.sh", ["train", "MR", "t5"], "MR is in folds: set FOLD"),
         ("run.sh", ["train", "XYZ", "t5"], "no task XYZ: give MR"),
+        ("run.sh", ["finetune", "TREC", "t5/start.pt"], "TREC: run prepare.sh --vocabulary FOLDER TREC first"),
+        (
+            "run.sh",
+            ["train", "TREC", "t5/start.pt"],
+            "is a checkpoint, and train trains from scratch: run.sh finetune TREC t5",
+        ),
+        ("run.sh", ["finetune", "CR", "t5/start.pt"], "CR is in folds: set FOLD"),
+        ("run.sh", ["finetune", "TREC"], "which task and checkpoint? usage: run.sh"),
+        ("run.sh", ["predict", "TREC", "t5/start.pt"], "no checkpoint runs/finetuned/t5/TREC-seed1/checkpoint_best.pt"),
+        ("prepare.sh", ["--vocabulary", ".", "TREC"], "no dict.txt in .: give the folder of the pretraining's data"),
         ("run.sh", ["sing"], "usage: run.sh"),
         ("run.sh", ["report"], "no finished run in runs"),
         ("prepare.sh", ["SNLI"], "SNLI is not downloaded: give the folder"),
@@ -112,7 +167,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     ],
 )
 def test_wrong_arguments_are_one_line(tmp_path, script, arguments, message):
-    (tmp_path / "tiny.sh").write_text(TINY)
+    (tmp_path / "tiny.sh").touch()
     done = recipe(tmp_path, script, *arguments)
     assert done.returncode == 1 and message in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
 
@@ -127,6 +182,55 @@ def test_the_command_has_the_values_of_the_settings_of_a_paper(tmp_path, setting
     }[settings]
     words = " ".join(done.stdout.replace("\\\n", " ").split())
     assert all(f" --{flag} " in words for flag in expected.split("|")), done.stdout
+
+
+def result(folder, encoding, seed, valid, test=None, **more):
+    """What a run leaves behind."""
+    facts = {"task": "MR", "encoding": encoding, "seed": str(seed), "lr": "1e-3", "metrics": {"accuracy": valid}}
+    if test is not None:
+        facts["test"] = {"accuracy": test}
+    place = folder / f"{encoding}-seed{seed}-{len(list(folder.glob('*')))}"
+    place.mkdir(parents=True)
+    (place / "results.json").write_text(json.dumps({**facts, "majority": {"valid": 0.5, "test": 0.4}} | more))
+
+
+def test_a_report_has_differences_by_fold_the_majority_and_what_the_papers_say(tmp_path):
+    for fold in range(3):
+        result(tmp_path / "runs", "learned", 1, 0.9, 0.6, fold=fold)
+        result(tmp_path / "runs", "at5", 1, 0.8, 0.7 + fold / 100, fold=fold)
+        result(tmp_path / "runs", "at5", 1, 0.1, 0.9, fold=fold, lr="1e-2")  # not the rate that validation chooses
+        more = {"checkpoint": f"runs/t5-seed{fold}/x.pt", "majority": {"test": {"accuracy": 0.3}}}
+        result(tmp_path / "runs", "t5", 1, 0.9, 0.6, fold=fold, **more)
+    report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert (
+        "| encoding | folds | test accuracy, % | - learned | p | verdict | *in the papers, with larger models* |"
+        in text
+    )
+    assert "| always the most frequent class | | 40.00 |" in text
+    assert "| at5 | 0 1 2 | 71.00 ± 1.00 | +11.00 ± 2.48 | 0.003 | higher | AT5 81.2 |" in text
+    assert "difference from learned fold by fold" in text and "the intervals are too narrow" in text
+    tuned = text.split("## MR, fine-tuned\n")[1]
+    assert "| t5-seed0 | 0 | 60.00 |" in tuned and "papers" not in tuned and "class | | 30.00 |" in tuned
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["figures"]["MR, from scratch"]["at5"] == {"0": 70.0, "1": pytest.approx(71), "2": 72.0}
+
+
+def test_a_model_without_a_test_makes_a_table_of_validations(tmp_path):
+    result(tmp_path / "runs", "learned", 1, 0.9, 0.6)
+    result(tmp_path / "runs", "t5", 1, 0.8)
+    report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| validation accuracy, % |" in text and "| t5 | 1 | 80.00 | -10.00 |  | one seed |" in text
+    result(tmp_path / "runs", "t5", 2, 0.8, 0.7)
+    report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
+    assert "| t5 | 2 | 70.00 | no common seed |" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_what_a_report_says_of_the_papers_stands_in_the_readme():
+    readme = (RECIPE / "README.md").read_text()
+    numbers = {value for rows in report.PAPERS.values() for row in rows.values() for value in row.values()}
+    assert len(numbers) > 40 and all(f"| {value:.2f} |" in readme or f"| {value:.1f} |" in readme for value in numbers)
 
 
 def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
@@ -154,6 +258,37 @@ def test_pairs_have_marks_and_the_longer_sentence_is_cut_first(tmp_path):
     found, arrays = read(tmp_path / "out")
     assert found[0] == ["[CLS]", "who", "?", "[SEP]", "he", "said", '"', "no"]
     assert found[1] == ["[CLS]", "a", "b", "c", "d", "[SEP]", "e"] and arrays["labels"].tolist() == [0, 1]
+
+
+def test_folds_without_a_label_in_training_and_vectors_that_are_none_are_errors(tmp_path):
+    write(tmp_path / "CR/all.tsv", [(0, 1, "a"), (1, 0, "b"), (2, 0, "c")], "fold\tlabel\tsentence")
+    with pytest.raises(ValueError, match="CR: training has no example of the label 1: get its file again"):
+        data.main(["CR", str(tmp_path), str(tmp_path / "CR-data")])
+    assert not list(tmp_path.glob("CR-data*"))
+    (tmp_path / "glove.txt").write_text("b 1 x\n")
+    with pytest.raises(ValueError, match="glove.txt, line 1: could not convert string to float: 'x': give GloVe's"):
+        data.read_glove(tmp_path / "glove.txt", {"b"}, 2)
+    with pytest.raises(ValueError, match="glove.txt has a vector for no word of the data"):
+        data.read_glove(tmp_path / "glove.txt", {"a"}, 2)
+
+
+def test_examples_of_snli_without_a_label_are_counted_and_left_out(tmp_path, capsys):
+    labels = ["neutral", "-", "entailment", "contradiction", "-"]
+    for part in ("train", "dev"):
+        write(tmp_path / f"SNLI/{part}.tsv", [(x, "a", "b") for x in labels], "gold_label\tsentence1\tsentence2")
+    printed = data.prepare(data.task_of("SNLI"), tmp_path, tmp_path / "out")
+    assert printed.startswith("SNLI: 3 train, 3 valid;")
+    assert f"{tmp_path}/SNLI/dev.tsv: 2 examples without a label are left out\n" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="the label '-' is none of"):
+        data.from_table(data.Table(tmp_path / "SNLI/dev.tsv"), data.task_of("MNLI"))
+
+
+def test_a_broken_result_is_named(tmp_path):
+    result(tmp_path / "runs", "t5", 1, 0.8)
+    (place,) = (tmp_path / "runs").rglob("results.json")
+    place.write_text("{")
+    with pytest.raises(ValueError, match="results.json cannot be read .*: remove it, and evaluate this run again"):
+        report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_equal_predictions_have_no_correlation_and_no_matthews_correlation():
 
 
 @pytest.mark.parametrize(
-    "found, message", [([1.0], "1 predictions for 2 examples"), ([1.0, float("nan")], "the run has diverged")]
+    "found, message", [([1.0], "1 predictions for 2 examples"), ([1.0, float("nan")], "diverged. Try a smaller --lr")]
 )
 def test_predictions_that_cannot_be_scored_are_an_error(found, message):
     with pytest.raises(ValueError, match=message):

@@ -11,10 +11,12 @@ import pytest
 import torch
 import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
 from fairseq import checkpoint_utils
-from glue_files import sentence, write_tsv, write_vocabulary
-from small_models import trained
+from glue_files import sentence, write_gpt2, write_tsv, write_vocabulary
+from small_models import roberta, trained
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.checkpoints.tupe import import_tupe
+from fairseq_relpos.criterions.sentence_scores import SentenceScores, SentenceScoresConfig
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.finetuning import predict as predicting
 from fairseq_relpos.finetuning.glue import CONVENTIONS, TASKS, metric_of, task_of
@@ -23,7 +25,10 @@ from fairseq_relpos.finetuning.prepare import prepare
 from fairseq_relpos.finetuning.start import flags, settings_of, task_on
 from fairseq_relpos.finetuning.tables import Table
 from fairseq_relpos.finetuning.tokens import longest_first
+from fairseq_relpos.finetuning.vocabulary import Vocabulary
+from fairseq_relpos.reports.training_log import read_run
 
+GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
 USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
 
 
@@ -103,19 +108,25 @@ def test_two_ranks_have_the_metrics_of_one_process_and_predictions_are_those_of_
     assert all(0 <= float(line[1]) <= 5 for line in server[1:])
 
 
-@pytest.mark.parametrize("name", ["stock", *names_for(causal=False)])
+@pytest.mark.parametrize("name", ["stock", "official", *names_for(causal=False)])
 def test_every_encoding_is_fine_tuned_and_predicts_what_its_training_has_validated(name, data, tmp_path):
-    """From a checkpoint of this encoding, or of stock fairseq."""
-    trained("roberta" if name == "stock" else f"roberta_{name}", tmp_path / "start.pt")
-    name = "learned" if name == "stock" else name
-    given = argparse.Namespace(checkpoint=f"{tmp_path}/start.pt", data=str(data / "RTE"), **SCHEDULE)
+    """From a checkpoint of this encoding, of stock fairseq, or of the official TUPE code."""
+    data = data / "RTE"
+    if name == "official":
+        data = shutil.copytree(data, tmp_path / "data")
+        import_tupe(f"{GOLDEN}/tupe_r/checkpoint.pt", f"{tmp_path}/start.pt", f"{GOLDEN}/tupe_dict.txt")
+        shutil.copy(tmp_path / "dict.txt", data)  # which the import has written
+    else:
+        trained("roberta" if name == "stock" else f"roberta_{name}", tmp_path / "start.pt")
+    name = {"stock": "learned", "official": "tupe_r"}.get(name, name)
+    given = argparse.Namespace(checkpoint=f"{tmp_path}/start.pt", data=str(data), **SCHEDULE)
     lines = flags(given)
     assert "--encoder-layers 3" in lines and f"--arch roberta_{name}" in lines
     words = shlex.split(" ".join(lines))
     more = [*words, "--max-update", 1, "--finetune-from-model", tmp_path / "start.pt"]
     more += ["--lr-scheduler", "polynomial_decay"]
-    log = forked.train(training(data / "RTE", tmp_path / "run", *more), tmp_path / "log")
-    need_predictions_of_the_training(tmp_path / "run", data / "RTE", log, "accuracy", tmp_path)
+    log = forked.train(training(data, tmp_path / "run", *more), tmp_path / "log")
+    need_predictions_of_the_training(tmp_path / "run", data, log, "accuracy", tmp_path)
 
 
 SCHEDULE = {
@@ -130,7 +141,9 @@ SCHEDULE = {
 
 
 def test_unpadded_layers_predict_the_same(data, tmp_path):
-    log = forked.train(training(data / "RTE", tmp_path, "--arch", "roberta_tupe_r", *TINY), tmp_path / "log")
+    arguments = ["--arch", "roberta_tupe_r", *TINY, "--log-file", tmp_path / "train.log"]
+    log = forked.train(training(data / "RTE", tmp_path, *arguments), tmp_path / "log")
+    assert read_run(tmp_path / "train.log").unit == 1  # the loss of this criterion is in nats
     paths = [str(tmp_path / "checkpoint_best.pt")]
     outputs = []
     for unpad in (False, True):
@@ -138,6 +151,33 @@ def test_unpadded_layers_predict_the_same(data, tmp_path):
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
         outputs.append(predicting.predict(model.eval(), cfg, task, "valid"))
     assert log and torch.allclose(*outputs, atol=1e-5) and not torch.equal(outputs[0][0], outputs[0][1])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "max"])
+def test_a_head_reads_the_vectors_of_the_real_tokens_that_pooling_names(pooling):
+    model = roberta("roberta_t5", pooling=pooling).eval()
+    model.register_classification_head("head", 3)
+    words = model.encoder.dictionary
+    tokens = torch.full((2, 7), words.pad())
+    tokens[0], tokens[1, :4] = torch.arange(4, 11), torch.arange(6, 10)
+    with torch.no_grad():
+        found, vectors = (
+            model(tokens, features_only=True, classification_head_name=name)[0] for name in ("head", None)
+        )
+        for row, length in enumerate((7, 4)):
+            real = vectors[row, :length]
+            one = {"cls": real[0], "last": real[-1], "mean": real.mean(0), "max": real.amax(0)}[pooling]
+            expected = model.classification_heads["head"](one[None, None])[0]
+            torch.testing.assert_close(found[row], expected)
+
+
+def test_scores_of_classes_that_are_not_finite_are_predictions_of_no_class():
+    task = argparse.Namespace(regression=False)
+    criterion = SentenceScores(SentenceScoresConfig(metrics="accuracy"), task).eval()
+    outputs = torch.tensor([[0.0, 1.0], [torch.nan, 0.0]])
+    sample = {"net_input": {}, "target": torch.tensor([1, 0]), "id": torch.arange(2), "ntokens": 2}
+    predictions = criterion(lambda **_: (outputs, None), sample)[2]["predictions"]
+    assert predictions[0] == 1 and predictions[1].isnan()
 
 
 def test_the_schedule_is_computed_from_the_batches_of_all_epochs(data, tmp_path):
@@ -185,6 +225,16 @@ def test_a_missing_file_and_a_missing_vocabulary_are_named(vocabulary, tmp_path)
         (tmp_path / f"tsv/{name}.tsv").unlink()
     with pytest.raises(ValueError, match="MNLI: no dev_matched.tsv, dev_mismatched.tsv in .*: get them first"):
         prepare(task_of("MNLI"), tmp_path / "tsv", vocabulary, tmp_path / "out")
+
+
+def test_sentences_become_pieces_of_gpt2(tmp_path):
+    words = Vocabulary(write_gpt2(tmp_path))
+    symbols = [words.dictionary[number] for number in words.encode("cat he")]
+    assert symbols == ["257", "220", str(ord("h") - 33), str(ord("e") - 33), "</s>"]
+    counts = prepare(task_of("STS-B"), write_tsv(tmp_path / "tsv", "STS-B"), tmp_path, tmp_path / "out")
+    assert counts == {"train": 24, "valid": 24, "test": 24}
+    sample = task_on(str(tmp_path / "out"), 1, 32).load_dataset("train")[0]
+    assert (sample["net_input.src_tokens"] != words.dictionary.unk()).all()
 
 
 def test_quotation_marks_are_text_and_join_no_lines(tmp_path):

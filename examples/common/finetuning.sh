@@ -1,0 +1,79 @@
+# What the recipes share that fine-tune on sentences or pairs with labels (docs/fine-tuning.md). Sourced after recipe.sh.
+# Before its functions are called, there are $task, $checkpoint, $run, and
+#   $data     the folder that fairseq_relpos.finetuning.prepare has made
+#   $metric   what chooses the best checkpoint
+#   $splits   those that a validation scores
+#   $facts    what results.json says of the run besides
+#   $prepare  what makes the data, where prepare.sh TASK is not enough
+
+# start_command: what prints the flags of the model and of the schedule -> `start`
+start_command() {
+  local epochs=$EPOCHS
+  case " $LARGE_TASKS " in *" $task "*) epochs=$EPOCHS_OF_LARGE ;; esac
+  start=(python -m fairseq_relpos.finetuning.start "$checkpoint" "$data" --seed "$SEED"
+    --batch "$BATCH" ${MAX_TOKENS:+--max-tokens "$MAX_TOKENS"} ${MAX_POSITIONS:+--max-positions "$MAX_POSITIONS"}
+    --epochs "$epochs" --warmup "$WARMUP" --validations "$VALIDATIONS")
+}
+
+# training_command FLAGS [flags]: the whole of it -> `training`. FLAGS: what `start` prints
+training_command() {
+  training=(fairseq-train "$data"
+    --user-dir "$ROOT/fairseq_relpos" --finetune-from-model "$checkpoint" $1
+    --task sentence_pairs --criterion sentence_scores --metrics "$metric"
+    --best-checkpoint-metric "$metric" --maximize-best-checkpoint-metric
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT" --pooler-dropout "$DROPOUT"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
+    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    --batch-size "$BATCH" ${MAX_TOKENS:+--max-tokens "$MAX_TOKENS"} --seed "$SEED" --num-workers 0
+    --required-batch-size-multiple 1 --valid-subset "$(IFS=,; echo "${splits[*]}")"
+    --keep-interval-updates 1 --no-epoch-checkpoints
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
+    "${@:2}")
+}
+
+print_command() {
+  start_command
+  training_command '$flags' "$@"
+  echo "flags=\$($(printf '%q ' "${start[@]}"))"
+  same_run show "${training[@]}" | sed "s/'\$flags'/\$flags/"
+}
+
+need_data() {
+  [ -e "$data/task.json" ] || die "no data in $data: run ${prepare:-prepare.sh} $task first, or set DATA"
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: pretrain first, or give another one"
+}
+
+finetune() {
+  local flags
+  need_data
+  start_command
+  lock "$run"
+  flags=$(errors_in "$run/start.log" "${start[@]}")
+  training_command "${flags//$'\n'/ }" "$@"
+  CONDITIONS=$(echo "data $(digest "$data/sources.txt")"; echo "start $(digest "$checkpoint")")
+  train_to_the_end "$run" "$task, seed $SEED" "${training[@]}"
+  [ "$run/results.json" -nt "$run/checkpoint_best.pt" ] || write_results
+}
+
+# The best checkpoint on the validation data -> results.json
+write_results() {
+  errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
+    "$run" "${splits[@]}" --results "$run/results.json" "recipe=$(basename "$HERE")" "task=$task" \
+    "checkpoint=$checkpoint" ${facts[@]+"${facts[@]}"}
+}
+
+predict() {
+  local splits=("$@") results=()
+  [ -e "$run/checkpoint_best.pt" ] || die "no checkpoint $run/checkpoint_best.pt: run.sh finetune $task $checkpoint first"
+  if [ $# -eq 0 ]; then
+    [ -e "$data/input0/test.idx" ] ||
+      die "$data has no test split: prepare.sh was given no test data; name another split, such as valid"
+    splits=($(cd "$data/input0" && printf '%s\n' test*.idx | sed 's/\.idx$//'))
+  fi
+  [ "${splits[*]}" != test ] || results=(--results "$run/results.json") # where the tests have labels
+  errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
+    "$run" "${splits[@]}" ${results[@]+"${results[@]}"}
+  say "predictions of ${splits[*]}: $run"
+}

@@ -1,0 +1,58 @@
+"""The report of fine-tuned runs."""
+
+import json
+
+import pytest
+
+from fairseq_relpos.finetuning import report
+
+#: encoding -> learning rate -> validation and test scores of the seeds 1, 2, 3
+FIGURES = {
+    "learned": {1e-5: [(0.5, 0.4), (0.6, 0.5), (0.7, 0.6)], 2e-5: [(0.1, 0.9), (0.9, 0.9), (0.1, 0.9)]},
+    "tupe_r": {1e-5: [(0.6, 0.52), (0.7, 0.6), (0.8, 0.74)]},
+}
+
+
+def write_runs(folder, figures=FIGURES, task="CoLA", metric="mcc"):
+    for encoding, rates in figures.items():
+        for rate, values in rates.items():
+            for seed, (valid, test) in enumerate(values, 1):
+                run = folder / f"lr{rate}" / f"{encoding}-seed{seed}"
+                run.mkdir(parents=True)
+                splits = {"valid": {metric: valid}}
+                facts = {"task": task, "encoding": encoding, "lr": rate, "seed": seed, "metric": metric}
+                facts |= {
+                    "metrics": splits["valid"],
+                    "splits": splits,
+                    "test": {metric: test},
+                    "checkpoint": f"runs/{encoding}/c.pt",
+                }
+                facts |= {"majority": {"valid": 0.0, "test": 0.0}, "one_answer": valid == 0.1}
+                (run / "results.json").write_text(json.dumps(facts))
+    return folder
+
+
+def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp_path):
+    write_runs(tmp_path)
+    (tmp_path / "results.json").write_text('{"rule": "median", "runs": []}')  # of a sweep's report
+    begun = tmp_path / "lr3e-05" / "t5-seed1"
+    begun.mkdir(parents=True)
+    (begun / "command").write_text("'fairseq-train'")
+    report.main([str(tmp_path), str(tmp_path / "out"), "tupe", "learned"])
+    text = (tmp_path / "out" / "RESULTS.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert lines[2].startswith("| always the most frequent label |  |  |  | 0.00 | 0.00 |")
+    # two runs with the other rate give one answer
+    assert lines[3] == "| learned | 1e-05 | 3 | 60.00 | 60.00 ± 10.00 | 50.00 ± 10.00 |  |  | 2 | 55.19 |"
+    assert lines[4].startswith(
+        "| tupe_r | 1e-05 | 3 | 70.00 | 70.00 ± 10.00 | 62.00 ± 11.14 | +12.00 ± 4.97 | 0.009 | 0 |"
+    )
+    assert lines[4].endswith("| 63.56 |") and "| CoLA | learned | 2e-05 | 2 | 90.00 | 90.00 | done |" in text
+    assert "lr3e-05/t5-seed1 (not ended)" in text and "sweep" not in text
+
+
+def test_without_results_or_with_an_unknown_convention_there_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match="no results.json below .*: run.sh finetune first, or set RUNS"):
+        report.main([str(tmp_path), str(tmp_path), "tupe", "learned"])
+    with pytest.raises(ValueError, match="CONVENTION=bert: give tupe, huang, m4m, glue"):
+        report.main([str(tmp_path), str(tmp_path), "bert", "learned"])
