@@ -203,6 +203,10 @@ class PositionEncoding(nn.Module):
     #: why only a causal stack, such as a decoder, can have it; None: any stack can
     causal_only: str | None = None
 
+    #: hyperparameters that a trained model may get anew for its evaluation: no weight depends on them, and the
+    #: signature leaves them out
+    free_in_evaluation: tuple[str, ...] = ()
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "logits" in vars(cls):
@@ -280,8 +284,9 @@ class PositionEncoding(nn.Module):
     @property
     def signature(self) -> str:
         """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Dropout is left out:
-        it changes training, not the function that a checkpoint holds."""
-        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k]
+        it changes training, not the function that a checkpoint holds; so are those that are free in evaluation."""
+        left_out = self.free_in_evaluation
+        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k and k not in left_out]
         return "|".join([f"pe:{self.name}", *parts])
 
 
