@@ -2,6 +2,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/transformer_xl.sh"
 NAME=language_modeling_qu
 DROPOUT=0                  # Table 4; Transformer-XL has 0.1
+ACTIVATION_DROPOUT=0
 WEIGHT_DECAY=0.01          # they say AdamW, and no value: PyTorch's AdamW
 EVALUATIONS="150/0 150/150 150/640"
 SAME_LENGTH=no

@@ -33,7 +33,8 @@ precision_flags() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks precision schedule task=(--task language_modeling) hparams=()
+  local ranks precision schedule norm=() task=(--task language_modeling) hparams=()
+  local output=(--criterion cross_entropy --share-decoder-input-output-embed)
   refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
   ranks=$((GPUS > 1 ? GPUS : 1))
@@ -44,16 +45,26 @@ training_command() {
     cosine) schedule=(--lr-period-updates $((UPDATES - WARMUP_UPDATES))) ;;
     *) die "SCHEDULE=$SCHEDULE: give polynomial_decay or cosine" ;;
   esac
+  case $NORM in
+    pre) norm=(--decoder-normalize-before) ;;
+    post) ;;
+    *) die "NORM=$NORM: give pre or post" ;;
+  esac
+  # legacy_ddp: fairseq's adaptive_loss wants it
+  [ -z "$BANDS" ] || output=(--criterion adaptive_loss --ddp-backend legacy_ddp
+    --adaptive-input --adaptive-input-cutoff "$BANDS" --adaptive-input-factor 1
+    --adaptive-softmax-cutoff "$BANDS" --adaptive-softmax-factor 1 --tie-adaptive-weights --tie-adaptive-proj)
   # without a memory blocks are shuffled
   [ "$MEMORY" -eq 0 ] || task=(--task lm_streams --memory-length "$MEMORY")
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
   precision=$(precision_flags)
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_lm_$encoding$SIZE"
-    "${task[@]}" --criterion "$CRITERION" --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode none
+    "${task[@]}" --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode none
     --decoder-layers "$LAYERS" --decoder-attention-heads "$HEADS" --decoder-ffn-embed-dim "$FFN_DIM"
     --decoder-embed-dim "$EMBED_DIM" --decoder-input-dim "$EMBED_DIM" --decoder-output-dim "$EMBED_DIM"
-    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" --activation-fn "$ACTIVATION"
+    ${norm[@]+"${norm[@]}"} "${output[@]}"
+    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" --activation-dropout "$ACTIVATION_DROPOUT"
     ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} ${hparams[@]+"${hparams[@]}"}
     --optimizer "$OPTIMIZER" --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
     --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"

@@ -25,12 +25,13 @@ LAYERS=2
 EMBED_DIM=128
 HEADS=4
 FFN_DIM=512
+NORM=pre                   # LayerNorm before each part (pre) or after it (post)
+BANDS=                     # 20000,60000: adaptive input and softmax with these bands of words; empty: one softmax
 DROPOUT=0                  # little text is seen twice
 ATTENTION_DROPOUT=0
-ACTIVATION=relu
+ACTIVATION_DROPOUT=0       # in the feed-forward part
 declare -gA HPARAMS=()     # [t5]="num_buckets=64": of --position-hparams, for one encoding
-MODEL_FLAGS=(--decoder-normalize-before --share-decoder-input-output-embed) # more flags of fairseq-train about it
-CRITERION=cross_entropy
+MODEL_FLAGS=()             # more flags of fairseq-train about it
 
 # --- one update ---
 TOKENS_PER_SAMPLE=128      # T: tokens of a block, or of a segment where there is a memory
@@ -39,10 +40,10 @@ BATCH=16                   # blocks of an update, or streams where there is a me
 UPDATE_FREQ=1              # passes that make an update: BATCH is divided among them and the GPUs
 
 # --- how long, how fast ---
-UPDATES=1000
+UPDATES=1500
 LEARNING_RATE=4e-3
 SCHEDULE=polynomial_decay  # down to 0; or cosine
-WARMUP_UPDATES=100
+WARMUP_UPDATES=150
 OPTIMIZER=adam             # decoupled weight decay: it is AdamW
 ADAM_BETAS='(0.9, 0.98)'
 ADAM_EPS=1e-6
@@ -53,7 +54,7 @@ PRECISION=fp32             # or fp16, bf16
 
 # --- what is written when, in updates ---
 LOG_EVERY=20
-SAVE_EVERY=200             # fairseq validates whenever it saves
+SAVE_EVERY=250             # fairseq validates whenever it saves
 
 # --- what is looked at afterwards ---
 EVALUATED=checkpoint_last.pt # or checkpoint_best.pt: that with the best validation

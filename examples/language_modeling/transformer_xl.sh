@@ -9,13 +9,10 @@ LAYERS=16
 EMBED_DIM=410
 HEADS=10                   # of 41 dimensions, which rope refuses: 416 and 8 for it
 FFN_DIM=2100
+NORM=post
+BANDS=20000,40000,200000   # of train.py
 DROPOUT=0.1
-# Post-norm, as theirs: the architecture without --decoder-normalize-before. Bands of the vocabulary as theirs; fairseq's bands have a
-# projection each, theirs of this width have none. legacy_ddp: fairseq's adaptive_loss needs it.
-MODEL_FLAGS=(--adaptive-input --adaptive-input-cutoff 20000,40000,200000 --adaptive-input-factor 1
-  --adaptive-softmax-cutoff 20000,40000,200000 --adaptive-softmax-factor 1 --tie-adaptive-weights --tie-adaptive-proj
-  --ddp-backend legacy_ddp)
-CRITERION=adaptive_loss
+ACTIVATION_DROPOUT=0.1     # theirs is one number for both
 
 TOKENS_PER_SAMPLE=150
 MEMORY=150
