@@ -44,6 +44,8 @@ COLOURS = {
     "at5_nob": "#9467bd",
     "alibi": "#bcbd22",
     "kerple_log": "#98df8a",
+    "kerple_power": "#31a354",
+    "sandwich": "#cedb9c",
     "fire": "#637939",
     "tisa": "#9edae5",
     "tupe_a": "#ff7f0e",

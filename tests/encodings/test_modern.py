@@ -1,4 +1,4 @@
-"""RoPE, ALiBi, KERPLE, FIRE, SHAPE and TISA against their equations in loops."""
+"""RoPE, ALiBi, KERPLE, Sandwich, FIRE, SHAPE and TISA against their equations in loops."""
 
 import math
 
@@ -76,6 +76,46 @@ def test_kerple_is_a_logarithm(per_layer, lengths):
     check_against_loops(encoding, oracle, *lengths)
 
 
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_kerple_is_a_power(per_layer, lengths):
+    encoding = build("kerple_power", DIMS, per_layer=per_layer)
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        r1 = torch.log(1 + torch.exp(encoding.stack.r[0, head]))
+        r2 = 2 / (1 + torch.exp(-encoding.stack.r[1, head]))
+        return q_i @ k_j / 2 - r1 * (torch.exp(r2 * math.log(abs(j - i))) if i != j else 0)
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("width", [128, 6])
+def test_sandwich_is_the_product_of_two_sinusoidal_vectors(width, lengths, dims):
+    def vector(p):
+        angles = [p / 10000 ** (2 * c / width) for c in range(width // 2)]
+        return [f(angle) for f in (math.sin, math.cos) for angle in angles]
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        product = sum(a * b for a, b in zip(vector(i), vector(j)))
+        return q_i @ k_j / 2 + (product - width / 2) / ((head + 1) * 8 / 3)
+
+    # the bias has torch's default type; its values are computed in float64
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        check_against_loops(build("sandwich", dims, width=width), oracle, *lengths)
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("width", [0, -2, 7])
+def test_sandwich_refuses_an_odd_width(width):
+    with pytest.raises(ValueError, match=f"sandwich: width={width} must be even and positive"):
+        build("sandwich", DIMS, width=width)
+
+
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
 @pytest.mark.parametrize("threshold", [4, 4000])
@@ -114,6 +154,13 @@ def test_kerple_starts_where_the_authors_do():
     r1, r2 = torch.nn.functional.softplus(build("kerple_log", Dims(4000, 1000, 8)).stack.r)
     assert 1.9 < r1.max() <= 2 and 0.95 < r1.mean() < 1.05
     assert 0.95 < r2.max() <= 1 and 0.45 < r2.mean() < 0.55
+
+
+def test_kerples_power_starts_where_the_authors_do():
+    factor, exponent = build("kerple_power", Dims(4000, 1000, 8)).stack.r
+    r1, r2 = torch.nn.functional.softplus(factor), 2 * exponent.sigmoid()
+    assert 0.95 < r1.max() <= 1 and 0.45 < r1.mean() < 0.55
+    assert 1.9 < r2.max() <= 2 and 0.95 < r2.mean() < 1.05
 
 
 def test_fire_is_one_value_an_offset_while_no_token_is_beyond_its_threshold():
