@@ -200,11 +200,12 @@ class PositionEncoding(nn.Module):
     #: files are stock's, without a signature, in a stack that fairseq builds with it
     stock_positions: str | None = None
 
-    #: hyperparameters that may change after the training, as for longer inputs: no weight depends on them
-    changeable: frozenset[str] = frozenset()
-
     #: why only a causal stack, such as a decoder, can have it; None: any stack can
     causal_only: str | None = None
+
+    #: hyperparameters that a trained model may get anew for its evaluation: no weight depends on them, and the
+    #: signature leaves them out
+    free_in_evaluation: tuple[str, ...] = ()
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -282,10 +283,10 @@ class PositionEncoding(nn.Module):
 
     @property
     def signature(self) -> str:
-        """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Left out are dropout,
-        which changes training and not the function that a checkpoint holds, and what is ``changeable``."""
-        left_out = {k for k in self.hparams if "dropout" in k} | self.changeable
-        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if k not in left_out]
+        """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Dropout is left out:
+        it changes training, not the function that a checkpoint holds; so are those that are free in evaluation."""
+        left_out = self.free_in_evaluation
+        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k and k not in left_out]
         return "|".join([f"pe:{self.name}", *parts])
 
 

@@ -43,7 +43,7 @@ class RoPE(PositionEncoding):
     Cost: 2 (T + S) E.
     """
 
-    changeable = frozenset({"scaling", "factor", "trained_length"})
+    free_in_evaluation = ("scaling", "factor", "trained_length")
 
     def __init__(
         self,
