@@ -23,6 +23,8 @@ class InnerProducts(DistanceBias):
     def __init__(self, dims, width):
         super().__init__(dims)
         self.width = width
+        # follows the model's type, so that a model in float64 is exact
+        self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         reach = offset_R.size(0) // 2
@@ -30,7 +32,7 @@ class InnerProducts(DistanceBias):
         product_R = products(1 << reach.bit_length(), self.width, offset_R.device)[offset_R.abs()]
         heads = self.dims.num_heads
         divisor_H = torch.arange(1, heads + 1, dtype=torch.float64, device=offset_R.device) * (8 / heads)
-        return (product_R / divisor_H[:, None]).to(torch.get_default_dtype())
+        return (product_R / divisor_H[:, None]).to(torch.promote_types(self.like_model.dtype, torch.float32))
 
 
 @register("sandwich", "chi2023sandwich")

@@ -77,6 +77,12 @@ def colour_of(encoding: str) -> str:
     return COLOURS.get(name, others[zlib.crc32(encoding.encode()) % len(others)])
 
 
+def dashes_of(encoding: str) -> str:
+    """Returns the line style of an encoding: solid, unless other hyperparameters give it the colour of another line."""
+    _, _, variant = encoding.partition(" ")
+    return ("--", ":", "-.")[zlib.crc32(encoding.encode()) % 3] if "=" in variant else "-"
+
+
 def line_colours(count: int) -> list[Any]:
     """Returns colours for lines; up to ten, colour-blind readers can tell them apart."""
     return [plt.get_cmap("tab10" if count <= 10 else "turbo")(i if count <= 10 else i / count) for i in range(count)]
