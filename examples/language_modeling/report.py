@@ -15,7 +15,9 @@ from compared_runs import ComparedRuns, check_same, settings_of  # noqa: E402
 from figures import FIGURES, perplexity_per_word  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports import comparison, losses  # noqa: E402
+from fairseq_relpos.reports import comparison, losses, reach  # noqa: E402
+
+PICTURE = "reach.png"
 
 
 def main(folder, *arguments):
@@ -54,6 +56,13 @@ def main(folder, *arguments):
         if encoding in values[columns[0]]
     ]
     Path(folder).mkdir(parents=True, exist_ok=True)
+    lengths = lengths_of(compared)
+    by_length = {
+        f"{what}, blocks of {length}": compared.values(lambda run, n=length: at(lengths, run, n, counts, figure))
+        for length in settings["LENGTHS"].split()
+    }
+    if lengths:
+        reach.plot([*lengths.values()], Path(folder, PICTURE))
     text = RESULTS.format(
         today=date.today().isoformat(),
         warning=compared.warning(),
@@ -68,6 +77,7 @@ def main(folder, *arguments):
         if settings["VOCABULARY"] == "words"
         else PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], per_word)),
         rates=compared.rates_table(),
+        reach=reach_section(compared, lengths, by_length, settings["LENGTHS"].split(), what, digits),
         missing=compared.missing(),
         environment=settings["ENVIRONMENT"],
         compared=settings["COMPARED"],
@@ -83,7 +93,7 @@ def main(folder, *arguments):
     comparison.write(
         Path(folder, "results.json"),
         compared.baseline,
-        {f"{what}, {in_words(column)}": of_column for column, of_column in values.items()},
+        {**{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()}, **by_length},
     )
     print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
 
@@ -140,6 +150,73 @@ def refusals(compared, scores, columns):
     return f"Gaps:\n{''.join(told)}" if told else ""
 
 
+def lengths_of(compared):
+    """What `fairseq-relpos extrapolation` found, by run. The report notes runs without it."""
+    places = {run.name: compared.place / run.name / "extrapolation.json" for run in compared.runs}
+    without = [name for name, path in places.items() if not path.exists()]
+    if without and len(without) < len(places):
+        compared.notes.append(f"no longer blocks (run.sh extrapolate): {', '.join(without)}")
+    return {name: reach.read(path) for name, path in places.items() if path.exists()}
+
+
+def measured(lengths, run, length):
+    """Of blocks without a memory; None where the run has none of this length."""
+    found = lengths.get(run.name, {"measurements": []})["measurements"]
+    return next((m for m in found if (m["length"], m["memory"], m["stride"]) == (int(length), 0, None)), None)
+
+
+def at(lengths, run, length, counts, figure):
+    """The figure of the whole text in blocks of this length, None where the positions end before."""
+    found = measured(lengths, run, length)
+    return None if found is None or found["loss"] is None else figure(found["loss"] * found["scored"], counts)
+
+
+def reach_section(compared, lengths, by_length, wanted, what, digits):
+    if not lengths:
+        return "Not measured: run.sh extrapolate."
+    all_tokens = [
+        [
+            encoding,
+            *(
+                mean_or_gap(compared, lengths, encoding, n, of_length[encoding], digits)
+                for n, of_length in zip(wanted, by_length.values())
+            ),
+        ]
+        for encoding in compared.encodings
+    ]
+    last = [
+        [
+            encoding,
+            *(
+                mean_or_gap(compared, lengths, encoding, n, last_losses(compared, lengths, encoding, n), 3)
+                for n in wanted
+            ),
+        ]
+        for encoding in compared.encodings
+    ]
+    head = ["encoding", *(f"{int(n):,}" for n in wanted)]
+    return REACH.format(
+        what=what,
+        picture=PICTURE,
+        all_tokens=losses.markdown(head, all_tokens),
+        last=losses.markdown(head, last),
+        number=next(iter(lengths.values()))["last"],
+    )
+
+
+def last_losses(compared, lengths, encoding, length):
+    found = {run.seed: measured(lengths, run, length) for run in compared.of(encoding)}
+    return {seed: m["last_loss"] if m else None for seed, m in found.items()}
+
+
+def mean_or_gap(compared, lengths, encoding, length, of_seed, digits):
+    values = [value for value in of_seed.values() if value is not None]
+    if values:
+        return losses.with_deviation(values, digits)
+    ends = {m["ends_at"] for m in (measured(lengths, run, length) for run in compared.of(encoding)) if m}
+    return f"ends at {ends.pop():,}" if len(ends) == 1 and None not in ends else "-"
+
+
 def runs_table(compared):
     rows = [
         [run.name, f"{run.parameters:,}", f"{run.seconds / 60:,.0f}", compared.kept(run, "commit.txt")]
@@ -161,6 +238,16 @@ text has `<unk>`: a word that is `<unk>` costs less than its letters.
 
 {table}
 """
+REACH = """\
+The test text in blocks of each length, without a memory: {what} of all tokens.
+
+{all_tokens}
+
+The last {number} tokens of each block alone, which have most context (nats a token). Long blocks have few of them.
+
+{last}
+
+![loss against the length of the blocks, a line for each encoding]({picture})"""
 RESULTS = """# Results of examples/language_modeling
 
 Written by `run.sh report` ({today}). Every token of the test text is scored once, with the weights after {updates}
@@ -177,6 +264,9 @@ Mean ± standard deviation over the seeds. A lower figure is better. A memory ha
 
 {legend}
 {per_word}
+## On longer blocks
+{reach}
+
 ## The learning rates
 The last validation loss (nats a token) of one seed with each rate. The best one, in bold, serves the other seeds.
 

@@ -103,7 +103,7 @@ extrapolate() {
   need_checkpoint
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
-    --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@"
+    --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"
 }
 
 evaluate() {
