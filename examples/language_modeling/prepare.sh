@@ -38,7 +38,7 @@ case $VOCABULARY in
 esac
 if [ ${#files[@]} -eq 0 ]; then
   [ -e "$HERE/downloads/$TEXTS.txt" ] ||
-    die "TEXTS=$TEXTS: there are $(cd "$HERE/downloads" && ls -- *.txt | sed 's/\.txt$//' | paste -sd' '); or give files: $usage"
+    die "TEXTS=$TEXTS: there are $(cd "$HERE/downloads" && ls -- *.txt | sed 's/\.txt$//' | sort | paste -sd' '); or give files: $usage"
   python "$HERE/fetch.py" "$HERE/downloads/$TEXTS.txt" "$OUT/texts" "$offline"
   while read -r _ name; do
     kind=${name#wiki.}

@@ -33,20 +33,20 @@ def evaluation_of(text):
 def load(checkpoint, data, tokens, memory, clamp, same_length):
     """The model and its task for this evaluation; ValueError where the encoding cannot."""
     from fairseq import checkpoint_utils, tasks
+    from omegaconf import open_dict
 
-    from fairseq_relpos.encodings import parse_hparams
+    from fairseq_relpos.encodings import find, parse_hparams
 
     state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     settings = state["cfg"]
-    settings.task._name = "lm_streams" if memory else "language_modeling"
-    settings.task.data = data
-    settings.task.tokens_per_sample = tokens
+    with open_dict(settings.task):
+        settings.task._name = "lm_streams" if memory else "language_modeling"
+        settings.task.data, settings.task.tokens_per_sample = data, tokens
+        settings.task.eval_memory_length, settings.task.same_length = memory, same_length and memory > 0
     model = settings.model
     model.attention_backend = "auto"  # it may be another machine
-    model.eval_memory_length, model.same_length = memory, same_length and memory > 0
-    hparams = parse_hparams(model.position_hparams)  # of a checkpoint, so all that the encoding has
-    if clamp is not None and "clamp" in hparams:
-        hparams["clamp"] = str(clamp)
+    if clamp is not None and "clamp" in find(model.position_encoding).free_in_evaluation:
+        hparams = {**parse_hparams(model.position_hparams), "clamp": str(clamp)}
         model.position_hparams = " ".join(map("=".join, hparams.items()))
     task = tasks.setup_task(settings.task, from_checkpoint=True)
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task([checkpoint], task=task, state=state)

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import math
+import random
 import runpy
+import subprocess
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -139,3 +142,137 @@ def test_a_word_that_the_training_text_lacks_is_an_error_and_no_unk(programs, tm
 def test_an_evaluation_that_is_none_is_named(programs, text):
     with pytest.raises(SystemExit, match="is not TOKENS/MEMORY or TOKENS/MEMORY/CLAMP"):
         programs("score")["evaluation_of"](text)
+
+
+# --- from text to the report ---
+
+TINY = """
+VOCAB_SIZE=300 LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
+TOKENS_PER_SAMPLE=16 BATCH=4 UPDATES=3 WARMUP_UPDATES=1 LOG_EVERY=1 SAVE_EVERY=2
+EVALUATIONS="16/0 16/24" EVALUATED_STREAMS=3 LENGTHS="16 40"
+COMPARED="learned transformer_xl" SEEDS=1 JOBS=2
+"""
+#: the papers' settings, but for the size
+TINY_PAPER = """
+LAYERS=2 EMBED_DIM=20 HEADS=2 FFN_DIM=16 BANDS=12,24 DROPOUT=0.1 WORKERS=1
+TOKENS_PER_SAMPLE=8 MEMORY=8 BATCH=4 UPDATES=3 LOG_EVERY=1 SAVE_EVERY=3 LENGTHS=
+EVALUATIONS="8/0 8/8 4/32 4/32/16" EVALUATED_STREAMS=2
+"""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language_modeling")
+    (folder / "tiny.sh").write_text(TINY)
+    (folder / "paper.sh").write_text(TINY_PAPER)
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefgh", k=chance.randint(2, 4))) for _ in range(40)]
+    for name, lines in (("train", 60), ("valid", 9), ("test", 9)):
+        text = "".join(" ".join(chance.choices(words, k=chance.randint(3, 9))) + "\n" for _ in range(lines))
+        (folder / f"{name}.txt").write_text(" ".join(words) + "\n" + text if name == "train" else text)
+    return folder
+
+
+def recipe(workplace, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+
+
+def succeeds(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def fails(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    return done.stdout.strip().splitlines()[-1]
+
+
+def prepare(workplace, run=succeeds, train="train.txt", **environment):
+    return run(workplace, "prepare.sh", "--train", train, "--valid", "valid.txt", "--test", "test.txt", **environment)
+
+
+def test_from_text_to_tables_with_every_token_scored_once(workplace):
+    prepare(workplace)
+    assert "data is ready" in prepare(workplace)
+    counts = json.loads((workplace / "data" / "counts.json").read_text())["test"]
+    assert counts["bytes"] == len((workplace / "test.txt").read_bytes())
+    succeeds(workplace, "compare.sh")
+    runs = workplace / "runs"
+    results = (runs / "RESULTS.md").read_text()
+    scores = json.loads((runs / "transformer_xl-seed1" / "scores.json").read_text())["scores"]
+    plain, memory = (one["nats"] for one in scores if one["split"] == "test")
+    assert abs(plain - memory) > 1e-3  # the memory is read
+    bits = plain / math.log(2) / counts["bytes"]
+    assert f"| transformer_xl | {bits:.4f} | {memory / math.log(2) / counts['bytes']:.4f} |" in results
+    assert f"| transformer_xl | {math.exp(plain / counts['words']):.2f} |" in results
+    # another program scores the same tokens as one row of blocks
+    found = json.loads((runs / "transformer_xl-seed1" / "extrapolation.json").read_text())["measurements"][0]
+    assert (found["length"], found["scored"]) == (16, counts["tokens"])
+    assert found["loss"] * found["scored"] == pytest.approx(plain, rel=1e-5)
+    # learned cannot remember, and ends: gaps with a reason
+    assert "- learned, 16/24: a segment memory of 24 tokens (--memory-length): learned adds positions" in results
+    assert "| ends at 16 |" in results and (runs / "reach.png").exists()
+    figures = json.loads((runs / "results.json").read_text())["figures"]
+    assert figures["bits per byte, blocks of 40"]["learned"] == {"1": None}
+
+    # nothing is done twice
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*-seed1/*.json")}
+    assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "transformer_xl")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_papers_settings_train_with_a_memory_and_are_scored_by_their_convention(workplace):
+    paper = {"SETTINGS": f"{RECIPE}/transformer_xl.sh paper.sh", "DATA": "words", "RUNS": "paper"}
+    prepare(workplace, **paper)
+    succeeds(workplace, "run.sh", "evaluate", "transformer_xl", **paper)
+    succeeds(workplace, "run.sh", "report", **paper)
+    run = workplace / "paper" / "transformer_xl-seed1"
+    for flag in ("'lm_streams' '--memory-length' '8'", "'adaptive_loss'", "'cosine'"):
+        assert flag in (run / "trained").read_text()
+    results = json.loads((run / "scores.json").read_text())
+    words = (workplace / "test.txt").read_text()
+    assert results["counts"]["test"]["tokens"] == len(words.split()) + words.count("\n")
+    found = {
+        (one["tokens"], one["memory"], one["clamp"]): one["nats"] for one in results["scores"] if one["split"] == "test"
+    }
+    perplexity = math.exp(found[4, 32, 16] / results["counts"]["test"]["tokens"])
+    assert f"| {perplexity:.2f} |" in (workplace / "paper" / "RESULTS.md").read_text()
+    assert len(set(found.values())) == 4  # clamp too changes something
+
+
+def test_what_is_wrong_is_one_line(workplace, tmp_path):
+    (workplace / "odd.txt").write_bytes(b"good\nbad \xff\n")
+    assert "line 2: not UTF-8" in prepare(workplace, fails, "odd.txt", DATA="odd")
+    assert not (workplace / "odd" / "dict.txt").exists()
+    for words, message in [
+        (["--train", "train.txt"], "no text for --valid; usage"),
+        (["train.txt"], "train.txt stands before --train"),
+        (["--offline", "nowhere"], "--offline nowhere: no such folder"),
+        (["--train", "none.txt"], "no readable file none.txt"),
+    ]:
+        assert message in fails(workplace, "prepare.sh", *words, DATA="odd")
+    assert "no data in none" in fails(workplace, "run.sh", "train", "t5", DATA="none")
+    for setting, message in [
+        ("VOCABULARY=letters", "VOCABULARY=letters: give pieces or words"),
+        ("TEXTS=wikitext-3", "TEXTS=wikitext-3: there are wikitext-103 wikitext-103-raw wikitext-2 wikitext-2-raw"),
+    ]:
+        (workplace / "wrong.sh").write_text(setting)
+        assert message in fails(workplace, "prepare.sh", SETTINGS="wrong.sh", DATA="odd")
+    for setting, message in [
+        ("NORM=middle", "NORM=middle: give pre or post"),
+        ("SCHEDULE=flat", "SCHEDULE=flat: give polynomial_decay or cosine"),
+        ("UPDATE_FREQ=3", "BATCH=16 is no multiple of 1 processes x UPDATE_FREQ=3"),
+        ("PRECISION=int8", "PRECISION=int8: give fp16, bf16 or fp32"),
+    ]:
+        (workplace / "wrong.sh").write_text(setting)
+        assert message in fails(workplace, "run.sh", "command", "t5", SETTINGS="wrong.sh")
