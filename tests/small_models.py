@@ -107,12 +107,12 @@ LANGUAGE_MODEL_SIZES = {
 }
 
 
-def language_model(arch, seed=1, task=None, **settings):
+def language_model(arch, seed=1, task=None, words=40, **settings):
     """A decoder-only language model of this architecture; its ``args`` are what a checkpoint would hold."""
     args = Namespace(**{**LANGUAGE_MODEL_SIZES, "arch": arch, **settings})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(seed)
-    words = dictionary()
+    words = dictionary(words)
     task = task or SimpleNamespace(source_dictionary=words, target_dictionary=words)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     model.args = args
