@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from ..atomic_files import whole_file
 from ..encodings import ENCODINGS, StackPart, parse_hparams
+from ..segments import Place, SegmentMemory
 from .checkpoint import choose_stack, load_model
 from .figures import picture_path
 from .reach import MASKED, plot, table
@@ -223,6 +224,8 @@ def measure(
         raise ValueError(
             "--stride, --memory and --post-process are for language models: a masked one sees both sides of a token"
         )
+    if memories[-1]:
+        check_memory(model, memories[-1], text)
     found = Reach(
         str(checkpoint),
         getattr(settings.model, "position_encoding", None) or f"stock {settings.model.arch}",
@@ -273,6 +276,24 @@ def kind_of(model: Any, task: Any, checkpoint: str | Path) -> str:
         f"{checkpoint} is neither a language model nor a masked one (--task language_modeling or masked_lm): "
         "extrapolation needs one of them"
     )
+
+
+def check_memory(model: Any, length: int, text: Text) -> None:
+    """Raises ValueError where the model cannot remember so many tokens."""
+    if not hasattr(model, "remember"):
+        raise ValueError(f"--memory {length}: a model of stock fairseq has none; --arch transformer_lm_NAME has")
+    if text.first is not None:
+        raise ValueError(f"--memory {length}: with --add-bos-token each block begins a text anew; leave the memory out")
+    try:
+        remember(model, length)
+    except ValueError as error:
+        raise ValueError(f"--memory {length}: {error}") from None
+
+
+def remember(model: Any, length: int) -> None:
+    """Gives the model an empty memory of this length, of the kind that it was trained with."""
+    trained = model.decoder.embed_positions.segment_memory
+    model.remember(SegmentMemory(0, length, trained is not None and trained.same_length))
 
 
 def changes(model: argparse.Namespace, text: str) -> dict[str, str]:
@@ -403,20 +424,25 @@ def last_position(model: Any) -> int | None:
 def fill(plan: Measurement, model: Any, text: Text, last: int, max_tokens: int) -> None:
     """Measures what ``plan`` says."""
     limit = last_position(model)
-    if limit is not None and plan.length > limit:
+    if limit is not None and plan.length + plan.memory > limit:
         plan.ends_at = limit
         return
     if torch.cuda.is_available():
         model.cuda()
+    if plan.memory:
+        remember(model, plan.memory)
     step = text.step(plan.length)
     total = last_total = 0.0
     last_scored = 0
     windows = sliding(len(text), step, plan.stride) if plan.stride else side_by_side(len(text), step)
     with tqdm(total=len(text), desc=f"length {plan.length}", unit=" tokens", disable=None, leave=False) as bar:
-        for begins, width, new in batches(windows, max(1, max_tokens // plan.length)):
+        # with a memory the text is one stream, block by block
+        rows = 1 if plan.memory else max(1, max_tokens // plan.length)
+        for number, (begins, width, new) in enumerate(batches(windows, rows)):
             inputs, targets, scored = text.at(begins[:, None] + torch.arange(width))
             scored[:, : width - new] = False
-            losses = losses_of(model, inputs, targets, scored, text.first)
+            place = {"place": Place(0, number, (number > 0,))} if plan.memory else {}
+            losses = losses_of(model, inputs, targets, scored, text.first, **place)
             total += float(losses.sum())
             if width == step:  # the last block of the text may be shorter
                 last_total += float(losses[:, -last:].sum())
@@ -456,16 +482,24 @@ def batches(windows: Iterator[Windows], rows: int) -> Iterator[Windows]:
 
 @torch.no_grad()
 def losses_of(
-    model: Any, inputs_BT: torch.Tensor, targets_BT: torch.Tensor, scored_BT: torch.Tensor, first: int | None
+    model: Any,
+    inputs_BT: torch.Tensor,
+    targets_BT: torch.Tensor,
+    scored_BT: torch.Tensor,
+    first: int | None,
+    **place: Any,
 ) -> torch.Tensor:
-    """The loss of each token in nats, [B, T] in float64; 0 where it is not scored."""
+    """The loss of each token in nats, [B, T] in float64; 0 where it is not scored. place: see ``segments.Place``."""
     device = next(model.parameters()).device
     losses_BT = torch.zeros(targets_BT.shape, dtype=torch.float64)
     if first is not None:
         inputs_BT = F.pad(inputs_BT, (1, 0), value=first)
         targets_BT, scored_BT = F.pad(targets_BT, (1, 0)), F.pad(scored_BT, (1, 0))
     inputs, targets, scored = (x.to(device) for x in (inputs_BT, targets_BT, scored_BT))
-    found = (masked_losses if hasattr(model, "encoder") else next_losses)(model, inputs, targets[scored], scored)
+    if hasattr(model, "encoder"):
+        found = masked_losses(model, inputs, targets[scored], scored)
+    else:
+        found = next_losses(model, inputs, targets[scored], scored, **place)
     losses_BT[scored_BT[:, -losses_BT.size(1) :]] = found.double().cpu()
     return losses_BT
 
@@ -479,8 +513,10 @@ def masked_losses(
     return F.cross_entropy(logits_NV.float(), targets_N, reduction="none")
 
 
-def next_losses(model: Any, inputs_BT: torch.Tensor, targets_N: torch.Tensor, scored_BT: torch.Tensor) -> torch.Tensor:
-    features_NE = model(inputs_BT, features_only=True)[0][scored_BT]
+def next_losses(
+    model: Any, inputs_BT: torch.Tensor, targets_N: torch.Tensor, scored_BT: torch.Tensor, **place: Any
+) -> torch.Tensor:
+    features_NE = model(inputs_BT, features_only=True, **place)[0][scored_BT]
     at_once = max(1, LOGITS_AT_ONCE // len(model.decoder.dictionary))
     found = []
     for features, targets in zip(features_NE.split(at_once), targets_N.split(at_once)):

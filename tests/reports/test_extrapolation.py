@@ -81,6 +81,23 @@ def test_a_token_sees_its_block_or_its_window_and_no_more(checkpoints, data):
         assert of_blocks.last_loss == pytest.approx(float(last.mean()), abs=1e-6)
 
 
+def test_a_memory_as_long_as_the_text_makes_blocks_equal_to_the_whole_text(checkpoints, data):
+    found = extrapolation.measure(checkpoints["rope"], data, [16, 227], [0, 8, 300], last=1)
+    short, remembering, all_of_it, whole, *others = found.measurements
+    assert [(m.length, m.memory) for m in found.measurements[:4]] == [(16, 0), (16, 8), (16, 300), (227, 0)]
+    assert all_of_it.loss == pytest.approx(whole.loss, abs=1e-6)
+    assert all(m.loss == pytest.approx(whole.loss, abs=1e-6) for m in others)
+    assert len({short.loss, remembering.loss, all_of_it.loss}) == 3
+    assert {m.scored for m in found.measurements} == {227}
+
+
+def test_absolute_positions_count_block_and_memory(monkeypatch):
+    plan = extrapolation.Measurement(length=16, memory=8)
+    monkeypatch.setattr(extrapolation, "last_position", lambda model: 20)
+    extrapolation.fill(plan, None, None, last=1, max_tokens=64)
+    assert plan.ends_at == 20 and plan.loss is None
+
+
 @pytest.mark.parametrize("tokens, step, stride", [(9, 9, 2), (10, 9, 2), (37, 8, 8), (37, 8, 3), (38, 1, 1)])
 def test_every_token_is_scored_once(tokens, step, stride):
     for windows in (extrapolation.side_by_side(tokens, step), extrapolation.sliding(tokens, step, stride)):
@@ -201,6 +218,8 @@ def test_pieces_make_words_and_bytes_and_an_unknown_piece_makes_neither():
         ("rope", "--lengths 16 --output a.jpg", "--output a.jpg: pictures are written as .png or .svg"),
         ("rope", "--lengths 16 --position-hparams base=5", "base: at evaluation rope may change factor, scaling, tra"),
         ("learned", "--lengths 16 --position-hparams a=5", "a: at evaluation learned may change no hyperparameter"),
+        ("learned", "--lengths 16 --memory 0,8", "--memory 8: a segment memory of 8 tokens"),
+        ("rope", "--lengths 16 --memory -1", "--memory '-1': whole numbers of 0 or more"),
         ("masked", "--lengths 16 --stride 4", "--stride, --memory and --post-process are for language models"),
     ],
 )
