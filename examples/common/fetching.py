@@ -161,12 +161,17 @@ def check_digest(path, source):
     if source.digest == "-":
         return
     kind, expected = source.digest.split(":")
+    found = digest_of(path, kind)
+    if found != expected:
+        fail(f"{path} has {kind} {found}, not {expected}: remove it and run again, or {source.hint}")
+
+
+def digest_of(path, kind):
     found = hashlib.new(kind)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             found.update(block)
-    if found.hexdigest() != expected:
-        fail(f"{path} has {kind} {found.hexdigest()}, not {expected}: remove it and run again, or {source.hint}")
+    return found.hexdigest()
 
 
 def extract(archive, name, target):

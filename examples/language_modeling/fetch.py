@@ -5,12 +5,11 @@
 LIST.sha1 has the digest of every file: with another text no figure compares with a paper's.
 """
 
-import hashlib
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
-from fetching import fail, fetch
+from fetching import digest_of, fail, fetch
 from full_disk import in_one_line
 
 
@@ -20,8 +19,7 @@ def main(list_path, folder, offline):
     new = [name for name in digests if not Path(folder, name).exists()]
     fetch(list_path, folder, offline, list(digests))
     for name in new:  # what was there has been looked at before
-        with open(Path(folder, name), "rb") as file:
-            found = hashlib.file_digest(file, "sha1").hexdigest()
+        found = digest_of(Path(folder, name), "sha1")
         if found != digests[name]:
             Path(folder, name).unlink()
             where = f"--offline {offline}" if offline else "the archive"

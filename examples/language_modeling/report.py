@@ -29,7 +29,7 @@ def main(folder, *arguments):
     counts = json.loads(counts[compared.runs[0].name])["test"]
     what, figure, digits = FIGURES[settings["VOCABULARY"]]
     columns = settings["EVALUATIONS"].split()
-    nats = {column: compared.values(lambda run, c=column: nats_of(scores[run.name], c, "test")) for column in columns}
+    nats = {column: compared.values(lambda run, c=column: nats_of(scores[run.name], c)) for column in columns}
     values = {
         column: {
             encoding: {seed: figure(x, counts) for seed, x in of_seed.items() if x is not None}
@@ -106,16 +106,16 @@ def is_finished(run, settings):
     return not checkpoint.exists() or scored.stat().st_mtime > checkpoint.stat().st_mtime
 
 
-def found_in(scores, column, split):
+def found_in(scores, column):
     for found in scores["scores"]:
         name = "/".join(str(found[key]) for key in ("tokens", "memory", "clamp") if found[key] is not None)
-        if name == column and found.get("split", split) == split:
+        if name == column:
             return found
     return {"refused": "not scored: run.sh score again"}
 
 
-def nats_of(scores, column, split):
-    return found_in(scores, column, split).get("nats")
+def nats_of(scores, column):
+    return found_in(scores, column).get("nats")
 
 
 def in_words(column):
@@ -143,7 +143,7 @@ def refusals(compared, scores, columns):
     lines = {}
     for run in compared.runs:
         for column in columns:
-            reason = found_in(scores[run.name], column, "test").get("refused")
+            reason = found_in(scores[run.name], column).get("refused")
             if reason:
                 lines.setdefault((run.encoding, reason), []).append(column)
     told = [f"- {name}, {', '.join(dict.fromkeys(c))}: {reason}\n" for (name, reason), c in lines.items()]
