@@ -112,9 +112,23 @@ class LMStreamsTask(LanguageModelingTask):
     ) -> Any:
         split = next((name for name, known in self.datasets.items() if known is dataset), None)
         if split is None:  # sentences to be continued or scored
-            given = (max_tokens, max_sentences, max_positions, ignore_invalid_inputs, required_batch_size_multiple)
-            given += (seed, num_shards, shard_id, num_workers, epoch, data_buffer_size, *args)
-            return super().get_batch_iterator(dataset, *given, skip_remainder_batch=skip_remainder_batch, **kwargs)
+            return super().get_batch_iterator(
+                dataset,
+                max_tokens,
+                max_sentences,
+                max_positions,
+                ignore_invalid_inputs,
+                required_batch_size_multiple,
+                seed,
+                num_shards,
+                shard_id,
+                num_workers,
+                epoch,
+                data_buffer_size,
+                *args,
+                skip_remainder_batch=skip_remainder_batch,
+                **kwargs,
+            )
         if max_tokens is not None:
             raise ValueError(
                 f"--max-tokens {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
