@@ -38,29 +38,13 @@ def main(folder, *arguments):
         for column, of_column in nats.items()
     }
     values = {column: {name: v for name, v in of_column.items() if v} for column, of_column in values.items()}
-    good = "\n\n".join(
-        f"### {in_words(column)}\n"
-        + comparison.table(of_column, compared.baseline if compared.baseline in of_column else None, what, digits)
-        for column, of_column in values.items()
-        if of_column
-    )
     memory = memory_table(compared, values, digits)
-    per_word = [
-        [
-            encoding,
-            losses.with_deviation(
-                [perplexity_per_word(x, counts) for x in nats[columns[0]][encoding].values() if x is not None], 2
-            ),
-        ]
-        for encoding in compared.encodings
-        if encoding in values[columns[0]]
-    ]
     Path(folder).mkdir(parents=True, exist_ok=True)
     lengths = lengths_of(compared)
-    by_length = {
-        f"{what}, blocks of {length}": compared.values(lambda run, n=length: at(lengths, run, n, counts, figure))
-        for length in settings["LENGTHS"].split()
-    }
+    wanted = settings["LENGTHS"].split() if lengths else []
+    found = {length: compared.values(lambda run, n=length: measured(lengths, run, n)) for length in wanted}
+    whole = {length: each(lambda m: figure(m["loss"] * m["scored"], counts), found[length]) for length in wanted}
+    last = {length: each(lambda m: m["last_loss"], found[length]) for length in wanted}
     if lengths:
         reach.plot([*lengths.values()], Path(folder, PICTURE))
     text = RESULTS.format(
@@ -71,13 +55,11 @@ def main(folder, *arguments):
         updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
         memory=memory,
         refused=refusals(compared, scores, columns),
-        good=good,
+        good=paired_tables(compared, values, what, digits),
         legend=comparison.LEGEND.format(baseline=compared.baseline),
-        per_word=""
-        if settings["VOCABULARY"] == "words"
-        else PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], per_word)),
+        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),
         rates=compared.rates_table(),
-        reach=reach_section(compared, lengths, by_length, settings["LENGTHS"].split(), what, digits),
+        reach=reach_section(compared, lengths, found, whole, last, what, digits),
         missing=compared.missing(),
         environment=settings["ENVIRONMENT"],
         compared=settings["COMPARED"],
@@ -93,7 +75,10 @@ def main(folder, *arguments):
     comparison.write(
         Path(folder, "results.json"),
         compared.baseline,
-        {**{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()}, **by_length},
+        {
+            **{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()},
+            **{f"{what}, blocks of {length}": of_length for length, of_length in whole.items()},
+        },
     )
     print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
 
@@ -165,56 +150,71 @@ def measured(lengths, run, length):
     return next((m for m in found if (m["length"], m["memory"], m["stride"]) == (int(length), 0, None)), None)
 
 
-def at(lengths, run, length, counts, figure):
-    """The figure of the whole text in blocks of this length, None where the positions end before."""
-    found = measured(lengths, run, length)
-    return None if found is None or found["loss"] is None else figure(found["loss"] * found["scored"], counts)
+def each(figure, by_encoding):
+    """The figures of what was measured, None where the positions end before."""
+    return {
+        encoding: {seed: None if m is None or m["loss"] is None else figure(m) for seed, m in of_seed.items()}
+        for encoding, of_seed in by_encoding.items()
+    }
 
 
-def reach_section(compared, lengths, by_length, wanted, what, digits):
+def reach_section(compared, lengths, found, whole, last, what, digits):
     if not lengths:
         return "Not measured: run.sh extrapolate."
-    all_tokens = [
-        [
-            encoding,
-            *(
-                mean_or_gap(compared, lengths, encoding, n, of_length[encoding], digits)
-                for n, of_length in zip(wanted, by_length.values())
-            ),
-        ]
-        for encoding in compared.encodings
-    ]
-    last = [
-        [
-            encoding,
-            *(
-                mean_or_gap(compared, lengths, encoding, n, last_losses(compared, lengths, encoding, n), 3)
-                for n in wanted
-            ),
-        ]
-        for encoding in compared.encodings
-    ]
-    head = ["encoding", *(f"{int(n):,}" for n in wanted)]
     return REACH.format(
         what=what,
         picture=PICTURE,
-        all_tokens=losses.markdown(head, all_tokens),
-        last=losses.markdown(head, last),
+        shortest=f"{int(next(iter(whole))):,}",
+        whole=rise_table(compared, found, whole, digits),
+        last=rise_table(compared, found, last, 3),
         number=next(iter(lengths.values()))["last"],
     )
 
 
-def last_losses(compared, lengths, encoding, length):
-    found = {run.seed: measured(lengths, run, length) for run in compared.of(encoding)}
-    return {seed: m["last_loss"] if m else None for seed, m in found.items()}
+def rise_table(compared, found, by_length, digits):
+    """The figure at the first length, and what it changes by at the others, each run compared with itself."""
+    first, *others = by_length
+    rows = []
+    for encoding in compared.encodings:
+        begin = by_length[first][encoding]
+        row = [encoding, mean_or_gap(begin, found[first][encoding], digits)]
+        for length in others:
+            now = by_length[length][encoding]
+            seeds = [seed for seed in begin if begin[seed] is not None and now[seed] is not None]
+            if seeds:
+                one = comparison.difference([now[seed] for seed in seeds], [begin[seed] for seed in seeds])
+                row.append(one.text(digits))
+            else:
+                row.append(mean_or_gap(now, found[length][encoding], digits))
+        rows.append(row)
+    return losses.markdown(["encoding", f"{int(first):,}", *(f"{int(n):,} - {int(first):,}" for n in others)], rows)
 
 
-def mean_or_gap(compared, lengths, encoding, length, of_seed, digits):
+def mean_or_gap(of_seed, found, digits):
     values = [value for value in of_seed.values() if value is not None]
     if values:
         return losses.with_deviation(values, digits)
-    ends = {m["ends_at"] for m in (measured(lengths, run, length) for run in compared.of(encoding)) if m}
+    ends = {m and m["ends_at"] for m in found.values()}
     return f"ends at {ends.pop():,}" if len(ends) == 1 and None not in ends else "-"
+
+
+def paired_tables(compared, values, what, digits):
+    """A table for each memory. Without the baseline, which may have none, there are no differences."""
+    return "\n\n".join(
+        f"### {in_words(column)}\n"
+        + comparison.table(of_column, compared.baseline if compared.baseline in of_column else None, what, digits)
+        for column, of_column in values.items()
+        if of_column
+    )
+
+
+def per_word(compared, nats, counts):
+    rows = [
+        [name, losses.with_deviation([perplexity_per_word(x, counts) for x in nats[name].values() if x is not None], 2)]
+        for name in compared.encodings
+        if any(x is not None for x in nats[name].values())
+    ]
+    return PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], rows))
 
 
 def runs_table(compared):
@@ -239,9 +239,11 @@ text has `<unk>`: a word that is `<unk>` costs less than its letters.
 {table}
 """
 REACH = """\
-The test text in blocks of each length, without a memory: {what} of all tokens.
+The test text in blocks of each length, without a memory: {what} of all tokens in blocks of {shortest} (mean ± standard
+deviation), and what it changes by in longer ones: each run compared with itself, mean ± half the width of the 95 %
+interval over the seeds (Student's t, without a correction).
 
-{all_tokens}
+{whole}
 
 The last {number} tokens of each block alone, which have most context (nats a token). Long blocks have few of them.
 

@@ -150,7 +150,7 @@ TINY = """
 VOCAB_SIZE=300 LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
 TOKENS_PER_SAMPLE=16 BATCH=4 UPDATES=3 WARMUP_UPDATES=1 LOG_EVERY=1 SAVE_EVERY=2
 EVALUATIONS="16/0 16/24" EVALUATED_STREAMS=3 LENGTHS="16 40"
-COMPARED="learned transformer_xl" SEEDS=1 JOBS=2
+COMPARED="learned transformer_xl" SEEDS=1 JOBS=2 BASELINE=transformer_xl
 """
 #: the papers' settings, but for the size
 TINY_PAPER = """
@@ -216,9 +216,11 @@ def test_from_text_to_tables_with_every_token_scored_once(workplace):
     assert f"| transformer_xl | {bits:.4f} | {memory / math.log(2) / counts['bytes']:.4f} |" in results
     assert f"| transformer_xl | {math.exp(plain / counts['words']):.2f} |" in results
     # another program scores the same tokens as one row of blocks
-    found = json.loads((runs / "transformer_xl-seed1" / "extrapolation.json").read_text())["measurements"][0]
+    found, longer = json.loads((runs / "transformer_xl-seed1" / "extrapolation.json").read_text())["measurements"]
     assert (found["length"], found["scored"]) == (16, counts["tokens"])
     assert found["loss"] * found["scored"] == pytest.approx(plain, rel=1e-5)
+    rise = (longer["loss"] - found["loss"]) * found["scored"] / math.log(2) / counts["bytes"]
+    assert f"| transformer_xl | {bits:.4f} | {rise:+.4f} |" in results
     # learned cannot remember, and ends: gaps with a reason
     assert "- learned, 16/24: a segment memory of 24 tokens (--memory-length): learned adds positions" in results
     assert "| ends at 16 |" in results and (runs / "reach.png").exists()
