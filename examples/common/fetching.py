@@ -26,7 +26,8 @@ from pathlib import Path
 from relpos_files import whole_file
 
 SECONDS = 30  # that a server may take to answer
-HEADERS = {"User-Agent": "fairseq_relpos"}  # some servers refuse the one that urllib has by itself
+# some servers refuse the one that urllib has by itself
+HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; fairseq_relpos)"}
 OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 
 
