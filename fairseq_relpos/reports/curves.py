@@ -12,7 +12,11 @@ Curves = Mapping[str, Sequence[Mapping[Any, float]]]
 
 #: more lines than that in one panel cannot be told apart
 MOST_LINES = 7
+#: large panels side by side
+MOST_BESIDE = 3
 COLUMNS = 4
+#: letters above a small panel; a longer title has two lines
+LONGEST_TITLE = 28
 
 
 def plot(
@@ -33,14 +37,19 @@ def plot(
     """
     names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
     if len(names) <= MOST_LINES:
-        figure, panels = new_figure(columns=len(by_panel), width=5.4, height=3.8, sharey=True)
+        columns = min(len(by_panel), MOST_BESIDE)
+        rows = -(-len(by_panel) // columns)
+        figure, panels = new_figure(columns, rows, width=5.4, height=3.8, sharey=True)
         for panel, (title, curves) in zip(panels, by_panel.items()):
             for name in curves:
                 _draw(panel, curves[name], name)
             _name_line_ends(panel, curves, *visible(by_panel, skip_first))
             panel.set_title(title, fontsize="medium")
             panel.set_xlabel(x_label)
-        panels[0].set_ylabel(y_label)
+        for panel in panels[::columns]:
+            panel.set_ylabel(y_label)
+        for panel in panels[len(by_panel) :]:
+            panel.set_visible(False)
     else:
         each = [(title, name) for title, curves in by_panel.items() for name in curves]
         rows = -(-len(each) // COLUMNS)
@@ -51,6 +60,8 @@ def plot(
                     panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
             _draw(panel, by_panel[title][name], name)
             text = name if len(by_panel) == 1 else f"{name}, {title}"
+            if len(text) > LONGEST_TITLE:
+                text = f"{name}\n{title}"
             panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
         for panel in panels[len(each) :]:
             panel.set_visible(False)

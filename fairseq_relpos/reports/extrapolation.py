@@ -75,6 +75,8 @@ class Reach:
     digest: str
     #: how many tokens of each block are its last ones
     last: int
+    #: whether every length has the same last tokens, those of the longest blocks
+    same_last: bool
     #: of the text that the tokens spell, with line ends; None where nobody knows
     words: int | None = None
     bytes: int | None = None
@@ -224,11 +226,12 @@ def measure(
         raise ValueError(
             "--stride, --memory and --post-process are for language models: a masked one sees both sides of a token"
         )
+    ends = common_ends(text, lengths, last)
     if memories[-1]:
         check_memory(model, memories[-1], text)
     found = Reach(
         str(checkpoint),
-        getattr(settings.model, "position_encoding", None) or f"stock {settings.model.arch}",
+        getattr(settings.model, "position_encoding", None) or f"stock {name_of(settings.model)}",
         position_hparams,
         settings.common.seed,
         trained_length or settings.task.tokens_per_sample,
@@ -238,6 +241,7 @@ def measure(
         len(text),
         digest(text),
         last,
+        ends is not None,
     )
     if post_process:
         found.words, found.bytes = words_and_bytes(task.source_dictionary, text.targets, post_process)
@@ -247,7 +251,7 @@ def measure(
         if plan.position_hparams != hparams:
             hparams = plan.position_hparams
             evaluated = load_model(checkpoint, data, **({"position_hparams": hparams} if hparams else {}))[0]
-        fill(plan, evaluated, text, last, max_tokens)
+        fill(plan, evaluated, text, last, ends, max_tokens)
         found.measurements.append(plan)
         logger.info(in_words(plan))
     return found
@@ -265,6 +269,11 @@ def in_words(found: Measurement) -> str:
     how = f"sliding by {found.stride}" if found.stride else f"memory {found.memory}" if found.memory else "blocks"
     result = f"ends at {found.ends_at}" if found.loss is None else f"{found.loss:.4f} nats per token"
     return f"length {found.length}, {how}: {result}"
+
+
+def name_of(model_settings: Any) -> str:
+    """What fairseq calls the model: its --arch, or its name where only that is saved."""
+    return getattr(model_settings, "arch", None) or model_settings._name
 
 
 def kind_of(model: Any, task: Any, checkpoint: str | Path) -> str:
@@ -421,8 +430,18 @@ def last_position(model: Any) -> int | None:
     return positions.hard_limit if isinstance(positions, StackPart) else getattr(positions, "max_positions", None)
 
 
-def fill(plan: Measurement, model: Any, text: Text, last: int, max_tokens: int) -> None:
-    """Measures what ``plan`` says."""
+def common_ends(text: Text, lengths: Sequence[int], last: int) -> torch.Tensor | None:
+    """True at the last tokens of the longest blocks, [N], where these are last tokens at every length; else None: then
+    each length has its own."""
+    longest, *others = (text.step(length) for length in reversed(lengths))
+    if any(longest % step for step in others):
+        return None
+    places = torch.arange(len(text))
+    return (places % longest >= longest - last) & (places < len(text) // longest * longest)
+
+
+def fill(plan: Measurement, model: Any, text: Text, last: int, ends: torch.Tensor | None, max_tokens: int) -> None:
+    """Measures what ``plan`` says. ends: see ``common_ends``."""
     limit = last_position(model)
     if limit is not None and plan.length + plan.memory > limit:
         plan.ends_at = limit
@@ -439,14 +458,16 @@ def fill(plan: Measurement, model: Any, text: Text, last: int, max_tokens: int) 
         # with a memory the text is one stream, block by block
         rows = 1 if plan.memory else max(1, max_tokens // plan.length)
         for number, (begins, width, new) in enumerate(batches(windows, rows)):
-            inputs, targets, scored = text.at(begins[:, None] + torch.arange(width))
+            places = begins[:, None] + torch.arange(width)
+            inputs, targets, scored = text.at(places)
             scored[:, : width - new] = False
             place = {"place": Place(0, number, (number > 0,))} if plan.memory else {}
             losses = losses_of(model, inputs, targets, scored, text.first, **place)
             total += float(losses.sum())
             if width == step:  # the last block of the text may be shorter
-                last_total += float(losses[:, -last:].sum())
-                last_scored += int(scored[:, -last:].sum())
+                at_end = torch.arange(width) >= width - last if ends is None else ends[places]
+                last_total += float((losses * at_end).sum())
+                last_scored += int((scored & at_end).sum())
             plan.scored += int(scored.sum())
             bar.update(new * len(begins))
     plan.loss = total / plan.scored

@@ -49,6 +49,7 @@ def table(found: dict[str, Any]) -> str:
         f"{found['encoding']}{changed}, trained at {found['trained_length']:,} tokens with seed {found['seed']}: "
         f"{found['checkpoint']}\n"
         f"text: {found['tokens']:,} tokens of {found['split']} in {found['data']}, digest {found['digest']}\n"
+        f"last {found['last']} tokens of a block: {'the same' if found['same_last'] else 'others'} at every length\n"
         f"perplexity: e to the loss, per {of_each} of this dictionary; compare it with no other dictionary's\n\n"
         f"{markdown(head, rows)}"
     )
@@ -79,7 +80,7 @@ def row(found: dict[str, Any], measured: dict[str, Any]) -> list[str]:
 def context(measured: dict[str, Any]) -> str:
     """What a token sees besides its own block, in words."""
     if measured["stride"]:
-        return f"window, by {measured['stride']}"
+        return f"window by {measured['stride']}"
     return f"block, memory {measured['memory']:,}" if measured["memory"] else "block"
 
 
@@ -102,7 +103,7 @@ def plot(runs: Sequence[dict[str, Any]], path: str | Path, shown: Sequence[str] 
                 if measured[SHOWN[what]] is None:
                     continue
                 title = "all tokens" if what == "mean" else f"last {found['last']} tokens"
-                panel = by_panel.setdefault(f"{title}, {context(measured)}", {})
+                panel = by_panel.setdefault(f"{title}, {context(measured)}".replace(", block", ""), {})
                 lines = panel.setdefault(name, [])
                 if not lines or lines[-1].get("run") is not found:  # a line for each run
                     lines.append({"run": found})

@@ -24,6 +24,13 @@ SIZES = [
 ]
 
 
+MODELS = {
+    "rope": ["transformer_lm_rope"],
+    "learned": ["transformer_lm_learned"],
+    "stock": ["transformer_lm", "--decoder-learned-pos"],
+}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return binarise(tmp_path_factory.mktemp("extrapolation"))
@@ -35,22 +42,27 @@ def checkpoints(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reach")
     common = [data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-progress-bar", "--no-epoch-checkpoints"]
     common += ["--optimizer", "adam", "--lr", 0.05, "--batch-size", 4, "--max-update", 8, "--tokens-per-sample", 16]
-    for name in ("rope", "learned"):
-        arch = ["--task", "language_modeling", "--arch", f"transformer_lm_{name}", "--save-dir", folder / name]
-        forked.train([*common, *arch, *SIZES], folder / "log")
+    for name, arch in MODELS.items():
+        more = ["--task", "language_modeling", "--save-dir", folder / name, "--arch", *arch]
+        forked.train([*common, *more, *SIZES], folder / "log")
     masked = masked_lm(data, folder / "masked", USER_DIR, "--max-update", 8, "--lr", 0.05, arch="roberta_t5")
     forked.train([*masked, "--no-epoch-checkpoints"], folder / "log")
-    return {name: folder / name / "checkpoint_last.pt" for name in ("rope", "learned", "masked")}
+    return {name: folder / name / "checkpoint_last.pt" for name in (*MODELS, "masked")}
+
+
+def loss_of_eval_lm(checkpoint, data, folder, *flags):
+    """In nats per token."""
+    arguments = [data, "--user-dir", USER_DIR, "--cpu", "--path", checkpoint, "--gen-subset", "valid", *flags]
+    evaluation = forked.Run(arguments, folder / "log", command="eval_lm")
+    assert evaluation.wait() == 0, evaluation.printed()
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", evaluation.printed())[1]) * math.log(2)
 
 
 def test_blocks_at_the_trained_length_have_the_loss_of_eval_lm(checkpoints, data, tmp_path):
     found = extrapolation.measure(checkpoints["rope"], data, [16, 50])
-    arguments = [data, "--user-dir", USER_DIR, "--cpu", "--path", checkpoints["rope"], "--gen-subset", "valid"]
-    evaluation = forked.Run([*arguments, "--tokens-per-sample", 16], tmp_path / "log", command="eval_lm")
-    assert evaluation.wait() == 0, evaluation.printed()
-    bits = float(re.search(r"Loss \(base 2\): ([\d.]+)", evaluation.printed())[1])
     short, long = found.measurements
-    assert short.loss == pytest.approx(bits * math.log(2), abs=1e-4)
+    expected = loss_of_eval_lm(checkpoints["rope"], data, tmp_path, "--tokens-per-sample", 16)
+    assert short.loss == pytest.approx(expected, abs=1e-4)
     assert short.scored == long.scored == found.tokens == 227 and abs(short.loss - long.loss) > 1e-4
 
 
@@ -79,6 +91,13 @@ def test_a_token_sees_its_block_or_its_window_and_no_more(checkpoints, data):
         assert of_windows.loss == pytest.approx(float(torch.cat(windows[length]).mean()), abs=1e-6)
         last = torch.cat([block[-3:] for block in blocks[length] if len(block) == length])
         assert of_blocks.last_loss == pytest.approx(float(last.mean()), abs=1e-6)
+    assert not found.same_last
+    # where the lengths divide the longest, its last tokens are last tokens at each: 21..23 and 45..47
+    found = extrapolation.measure(checkpoints["rope"], data, [8, 24], last=3, tokens=61)
+    short = torch.cat([losses(16, 24)[-3:], losses(40, 48)[-3:]])
+    assert found.same_last and found.measurements[0].last_loss == pytest.approx(float(short.mean()), abs=1e-6)
+    long = torch.cat([losses(0, 24)[-3:], losses(24, 48)[-3:]])
+    assert found.measurements[1].last_loss == pytest.approx(float(long.mean()), abs=1e-6)
 
 
 def test_a_memory_as_long_as_the_text_makes_blocks_equal_to_the_whole_text(checkpoints, data):
@@ -94,7 +113,7 @@ def test_a_memory_as_long_as_the_text_makes_blocks_equal_to_the_whole_text(check
 def test_absolute_positions_count_block_and_memory(monkeypatch):
     plan = extrapolation.Measurement(length=16, memory=8)
     monkeypatch.setattr(extrapolation, "last_position", lambda model: 20)
-    extrapolation.fill(plan, None, None, last=1, max_tokens=64)
+    extrapolation.fill(plan, None, None, 1, None, max_tokens=64)
     assert plan.ends_at == 20 and plan.loss is None
 
 
@@ -130,6 +149,12 @@ def test_every_length_fills_in_the_same_masks(checkpoints, data):
     assert found.measurements[1].loss == pytest.approx(total / found.measurements[1].scored, abs=1e-5)
 
 
+def test_a_model_of_stock_fairseq_is_measured_like_ours(checkpoints, data):
+    ours, stock = (extrapolation.measure(checkpoints[name], data, [16, 32]) for name in ("learned", "stock"))
+    assert ours.measurements == stock.measurements and stock.measurements[1].ends_at == 16
+    assert stock.encoding == "stock transformer_lm" and ours.digest == stock.digest
+
+
 def test_adaptive_softmax_is_scored_as_its_criterion_does():
     model = language_model(
         "transformer_lm_t5", criterion="adaptive_loss", adaptive_softmax_cutoff="10,20", adaptive_softmax_dropout=0.0
@@ -148,7 +173,7 @@ def test_adaptive_softmax_is_scored_as_its_criterion_does():
     assert torch.equal(found != 0, scored) and torch.allclose(found[scored], every[scored])
 
 
-def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data):
+def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data, tmp_path):
     def measure(hparams):
         found = extrapolation.measure(checkpoints["rope"], data, [16, 64], position_hparams=hparams)
         assert found.changed == hparams and found.trained_length == 16
@@ -159,6 +184,11 @@ def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data)
     assert yarn[1].loss != plain[1].loss
     assert yarn[1].position_hparams == "base=10000 scaling=yarn factor=4.0 trained_length=16"
     assert same[1].loss == yarn[1].loss and same[0].loss != plain[0].loss
+    overrides = {"max_target_positions": 64, "position_hparams": yarn[1].position_hparams}
+    expected = loss_of_eval_lm(
+        checkpoints["rope"], data, tmp_path, "--tokens-per-sample", 64, "--model-overrides", str(overrides)
+    )
+    assert yarn[1].loss == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints, data, tmp_path, capsys, caplog):
@@ -184,7 +214,7 @@ def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints
     assert len(list(tmp_path.glob("new/*"))) == 2
     assert main(["plot", "extrapolation", *files, "--output", str(tmp_path / "a.svg")]) == 0
     drawn = (tmp_path / "a.svg").read_text()
-    assert "learned (ends at 16)" in drawn and "last 4 tokens, block" in drawn and "window, by 8" in drawn
+    assert "learned (ends at 16)" in drawn and "last 4 tokens" in drawn and "all tokens, window by 8" in drawn
     assert main(["plot", "extrapolation", *files, "--show", "last", "--output", str(tmp_path / "b.svg")]) == 0
     assert "window" not in (tmp_path / "b.svg").read_text()
 
@@ -218,6 +248,7 @@ def test_pieces_make_words_and_bytes_and_an_unknown_piece_makes_neither():
         ("rope", "--lengths 16 --output a.jpg", "--output a.jpg: pictures are written as .png or .svg"),
         ("rope", "--lengths 16 --position-hparams base=5", "base: at evaluation rope may change factor, scaling, tra"),
         ("learned", "--lengths 16 --position-hparams a=5", "a: at evaluation learned may change no hyperparameter"),
+        ("stock", "--lengths 16 --memory 0,8", "--memory 8: a model of stock fairseq has none"),
         ("learned", "--lengths 16 --memory 0,8", "--memory 8: a segment memory of 8 tokens"),
         ("rope", "--lengths 16 --memory -1", "--memory '-1': whole numbers of 0 or more"),
         ("masked", "--lengths 16 --stride 4", "--stride, --memory and --post-process are for language models"),
