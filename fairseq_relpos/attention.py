@@ -52,24 +52,28 @@ class RelPosMultiheadAttention(MultiheadAttention):
                 "self-attention with positions has no before_softmax and no static_kv: "
                 "both belong to encoder-decoder attention"
             )
+        keys = query if self.past_MBE is None else torch.cat([self.past_MBE, query])
         q_BHTD = self.split_heads(self.spread(self.q_proj(query)))
-        k_BHSD = self.split_heads(self.spread(self.k_proj(query)))
-        v_BHSD = self.split_heads(self.spread(self.v_proj(query)))
+        k_BHSD = self.split_heads(self.spread(self.k_proj(keys)))
+        v_BHSD = self.split_heads(self.spread(self.v_proj(keys)))
         padding_BS, cache = key_padding_mask, None
         if incremental_state is not None:
             cache = self._get_input_buffer(incremental_state)
             k_BHSD, v_BHSD, padding_BS = self.extend(cache, k_BHSD, v_BHSD, padding_BS)
             self._set_input_buffer(incremental_state, cache)
         pos = self.positions(q_BHTD, k_BHSD)
-        with pos.in_layer(lambda: self.spread(query).transpose(0, 1), cache):
+        with pos.in_layer(lambda: self.spread(keys).transpose(0, 1), cache):
             terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
-        mask = self.mask(padding_BS, attn_mask, pos.documents_BS)
+        mask = self.mask(padding_BS, attn_mask, pos)
         out_BHTD, weights_BHTS = self.backend(terms, v_BHSD, mask, self.dropout_p(), need_weights or need_head_weights)
         out = self.out_proj(self.pack(out_BHTD.permute(2, 0, 1, 3).flatten(2)))
         if weights_BHTS is None:
             return out, None
         weights_HBTS = weights_BHTS.transpose(0, 1)
         return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
+
+    #: what the layer remembers of earlier segments, [M, B, E], while it runs (layers/memory.py)
+    past_MBE: Tensor | None = None
 
     #: the places of the packed tokens in their batch, while --unpad runs the layer
     real_tokens: RealTokens | None = None
@@ -104,16 +108,18 @@ class RelPosMultiheadAttention(MultiheadAttention):
             )
         return pos
 
-    def mask(
-        self, padding_BS: torch.Tensor | None, attn_mask: torch.Tensor | None, documents_BS: torch.Tensor | None = None
-    ) -> Mask:
+    def mask(self, padding_BS: torch.Tensor | None, attn_mask: torch.Tensor | None, pos: Positions) -> Mask:
+        if pos.segment is not None:
+            return Mask(
+                pos.segment.hidden_BS(), causal=True, extra=pos.segment.too_far_TS(pos), documents_BS=pos.documents_BS
+            )
         if padding_BS is not None:
             padding_BS = padding_BS.bool()
         # in a causal stack fairseq passes its future mask, and passes none where it wants
         # the full context (alignment) or decodes one step
         if self.causal and attn_mask is not None:
-            return Mask(padding_BS, causal=True, documents_BS=documents_BS)
-        return Mask(padding_BS, extra=attn_mask, documents_BS=documents_BS)
+            return Mask(padding_BS, causal=True, documents_BS=pos.documents_BS)
+        return Mask(padding_BS, extra=attn_mask, documents_BS=pos.documents_BS)
 
     def extend(
         self, saved: dict[str, Any], k_BHSD: torch.Tensor, v_BHSD: torch.Tensor, padding_BS: torch.Tensor | None

@@ -98,9 +98,10 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> No
         )
 
 
-def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] = ()) -> None:
+def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] = (), causal: bool = False) -> None:
     """Sets the defaults of an architecture; safe to call more than once. This is the first function of the
-    plugin that sees the arguments, so it also refuses impossible ones."""
+    plugin that sees the arguments, so it also refuses impossible ones. causal: what the stack of a model is that has
+    only one."""
     refuse_unsupported(args)
     for name in ("position_encoding", "position_layers", "attention_backend", "position_stacks"):
         if getattr(args, name, None) == "":
@@ -114,7 +115,7 @@ def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] 
     source = f"--position-encoding {given}" if given else f"--arch {getattr(args, 'arch', None) or encoding}"
     if not stacks:
         find(args.position_encoding)
-        _check_serves(args.position_encoding, False, source)
+        _check_serves(args.position_encoding, causal, source)
         return
     asked = getattr(args, "position_stacks", None)
     names = encodings_of(args.position_encoding, chosen_stacks(asked or ",".join(stacks), stacks), encoding)

@@ -39,6 +39,7 @@ def override_self_attention(
     unpad: bool = False,
     device: torch.device | None = None,
     length_flag: str = "--max-positions",
+    segment_memory: bool = False,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
@@ -49,6 +50,7 @@ def override_self_attention(
     torch_compile: compile each layer except its attention, for training.
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     device: where the model will run, if not where it is.
+    segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -87,7 +89,7 @@ def override_self_attention(
     with named("--attention-backend"):
         refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
     for layer in all_layers:
-        wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations)
+        wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations, segment_memory)
     return encoding
 
 

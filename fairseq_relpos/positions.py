@@ -62,6 +62,8 @@ class Positions:
         self.shared: Any = None
         #: what one generation keeps from step to step; None in a full pass
         self.memory: dict | None = memory
+        #: the Segment that the queries are, where the keys before them are remembered
+        self.segment: Any = None
         self._padding_BS: Any = padding_BS
         self._x: Callable[[], torch.Tensor] | None = None if x is None else lambda: x
         self._kept: dict | None = None
@@ -293,10 +295,12 @@ class CurrentPass:
         self.positions: Positions | None = None
         #: position_ids and document_ids for the passes to come, as ``Positions.of`` takes them
         self.given: dict = {}
+        #: where the rows of the passes to come are in their streams (``segments.Place``)
+        self.place: Any = None
 
     def __deepcopy__(self, memo):
         memo[id(self)] = copy = CurrentPass()
         return copy
 
     def __getstate__(self):
-        return {"positions": None, "given": {}}
+        return {"positions": None, "given": {}, "place": None}

@@ -84,6 +84,8 @@ FAMILIES = {
         "at5_nob": "a small network of a learned number for each distance",
         "alibi": "a fixed penalty, linear in the distance",
         "kerple_log": "a learned penalty, logarithmic in the distance",
+        "kerple_power": "a learned penalty, a learned power of the distance",
+        "sandwich": "a fixed penalty, the product of two sinusoidal vectors",
         "fire": "a small network of the distance, relative to the position",
         "tisa": "a sum of learned Gaussian curves over the distance",
     },

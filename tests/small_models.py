@@ -96,6 +96,29 @@ def transformer(arch, seed=1, **settings):
     return model
 
 
+LANGUAGE_MODEL_SIZES = {
+    "decoder_layers": 2,
+    "decoder_embed_dim": 24,
+    "decoder_input_dim": 24,
+    "decoder_output_dim": 24,
+    "decoder_ffn_embed_dim": 48,
+    "decoder_attention_heads": 3,
+    "max_target_positions": 32,
+}
+
+
+def language_model(arch, seed=1, task=None, words=40, **settings):
+    """A decoder-only language model of this architecture; its ``args`` are what a checkpoint would hold."""
+    args = Namespace(**{**LANGUAGE_MODEL_SIZES, "arch": arch, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(seed)
+    words = dictionary(words)
+    task = task or SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.args = args
+    return model
+
+
 def decoder(name, hparams=None):
     """A decoder without an encoder: a causal stack with the encoding."""
     args = Namespace(

@@ -20,15 +20,16 @@ ALLOWED = {
     "terms": {"gated"},
     "encodings": MATHS | {"once"},
     "backends": {"terms", "positions", "gated"},
+    "segments": {"once"},
     "layers": {"mends"},
     "signature": {"once"},
     "attention": {"backends", "encodings", "layers", "positions"},
     "flags": {"backends", "encodings"},
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
-    "models": {"checkpoints", "encodings", "flags", "override", "register", "signature"},
+    "models": {"checkpoints", "encodings", "flags", "once", "override", "register", "segments", "signature"},
     "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
 }
-TORCH_ONLY = ["once", "positions", "rows", "terms", "gated", "encodings", "backends"]
+TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 

@@ -51,6 +51,8 @@ PARAMETERS = {
     "rope": 0,
     "alibi": 0,
     "kerple_log": 12 * 2 * 12,
+    "kerple_power": 12 * 2 * 12,
+    "sandwich": 0,
     "fire": 1 + 1 + (2 * 32 + 32) + (32 * 12 + 12),
     "shape": 0,
     "cope": 12 * 64 * 64,

@@ -4,7 +4,8 @@
 
 LIST: downloads.txt of the recipe. OFFLINE: a folder that holds the files or the archives that they are in,
 plain, .xz or .gz; empty: the network. All addresses are asked before the first byte of text is
-downloaded, so that a dead link is known within seconds. schemes: what an address that is none begins
+downloaded, so that a dead link is known within seconds. Lines of LIST with the same files are the same text in
+several archives: the first that answers is taken. schemes: what an address that is none begins
 with, and a function (rest of it, names, folder, source) that makes these files.
 """
 
@@ -25,6 +26,8 @@ from pathlib import Path
 from relpos_files import whole_file
 
 SECONDS = 30  # that a server may take to answer
+# some servers refuse the one that urllib has by itself
+HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; fairseq_relpos)"}
 OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 
 
@@ -58,19 +61,22 @@ def fetch(list_path, folder, offline, names, schemes=None):
     schemes = schemes or {}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    sources = {}  # by what they provide
+    for source in read_list(list_path):
+        sources.setdefault(tuple(source.provides), []).append(source)
+    unknown = set(names).difference(*sources)
+    if unknown:
+        fail(f"{', '.join(sorted(unknown))}: not in {list_path}")
     wanted = [name for name in names if not (folder / name).exists()]
     needed = []
-    for source in read_list(list_path):
-        missing = [name for name in wanted if name in source.provides]
+    for provides, alternatives in sources.items():
+        missing = [name for name in wanted if name in provides]
         if offline:
             missing = [name for name in missing if not copied(Path(offline), name, folder / name)]
         if missing:
-            needed.append((source, missing))
-    unknown = set(names) - {name for source in read_list(list_path) for name in source.provides}
-    if unknown:
-        fail(f"{', '.join(sorted(unknown))}: not in {list_path}")
-    archives = [located(source, folder, offline, schemes) for source, _ in needed]
-    for (source, missing), place in zip(needed, archives):
+            needed.append((alternatives, missing))
+    archives = [located(alternatives, folder, offline, schemes) for alternatives, _ in needed]
+    for (_, missing), (source, place) in zip(needed, archives):
         scheme = scheme_of(place, schemes)
         if scheme:
             schemes[scheme](place[len(scheme) :], missing, folder, source)
@@ -115,34 +121,36 @@ def write(file, target, expected_bytes=None):
             raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
 
 
-def located(source, folder, offline, schemes):
-    """The archive on this machine, or the first address that answers."""
-    places = [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]
-    for place in places:
-        if source.archive != "-" and place.is_file():
-            return str(place)
+def located(alternatives, folder, offline, schemes):
+    """Of the archives one on this machine, or the first address that answers."""
+    for source in alternatives:
+        for place in [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]:
+            if source.archive != "-" and place.is_file():
+                return source, str(place)
+    archives = [source.archive for source in alternatives if source.archive != "-"]
     if offline:
         fail(
-            f"--offline {offline}: neither {' and '.join(source.provides)} (also .xz, .gz) nor "
-            f"{source.archive if source.archive != '-' else 'another form of them'} is in it"
+            f"--offline {offline}: neither {' and '.join(alternatives[0].provides)} (also .xz, .gz) nor "
+            f"{' nor '.join(archives) or 'another form of them'} is in it"
         )
     reasons = []
-    for address in source.addresses:
-        if scheme_of(address, schemes):
-            return address
-        request = urllib.request.Request(address, method="HEAD")
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS):
-                return address
-        except (OSError, ValueError) as error:  # URLError is an OSError
-            reasons.append(f"{address} ({getattr(error, 'reason', error)})")
-    fail(f"{source.archive}: no address answers: {'; '.join(reasons)}; {source.hint}")
+    for source in alternatives:
+        for address in source.addresses:
+            if scheme_of(address, schemes):
+                return source, address
+            request = urllib.request.Request(address, method="HEAD", headers=HEADERS)
+            try:
+                with urllib.request.urlopen(request, timeout=SECONDS):
+                    return source, address
+            except (OSError, ValueError) as error:  # URLError is an OSError
+                reasons.append(f"{address} ({getattr(error, 'reason', error)})")
+    fail(f"{' or '.join(archives)}: no address answers: {'; '.join(reasons)}; {alternatives[0].hint}")
 
 
 def downloaded(source, address, folder):
     print(f"downloading {address}")
     try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=HEADERS), timeout=SECONDS) as answer:
             write(answer, folder / source.archive, answer.headers.get("Content-Length"))
     except OSError as error:
         others = ", ".join(other for other in source.addresses if other != address) or "none"
@@ -154,12 +162,17 @@ def check_digest(path, source):
     if source.digest == "-":
         return
     kind, expected = source.digest.split(":")
+    found = digest_of(path, kind)
+    if found != expected:
+        fail(f"{path} has {kind} {found}, not {expected}: remove it and run again, or {source.hint}")
+
+
+def digest_of(path, kind):
     found = hashlib.new(kind)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             found.update(block)
-    if found.hexdigest() != expected:
-        fail(f"{path} has {kind} {found.hexdigest()}, not {expected}: remove it and run again, or {source.hint}")
+    return found.hexdigest()
 
 
 def extract(archive, name, target):

@@ -49,11 +49,11 @@ describe_sources() {
 
 # unpack_split SPLIT FILE...
 unpack_split() {
-  [ -e "$OUT/$1.txt" ] || python "$HERE/pieces.py" unpack "$OUT/$1.txt" "${@:2}"
+  [ -e "$OUT/$1.txt" ] || python "$COMMON/pieces.py" unpack "$OUT/$1.txt" "${@:2}"
 }
 
 encode_split() {
-  [ -e "$OUT/$1.pieces" ] || python "$HERE/pieces.py" encode "$OUT/spm.model" "$OUT/$1.txt" "$OUT/$1.pieces"
+  [ -e "$OUT/$1.pieces" ] || python "$COMMON/pieces.py" encode "$OUT/spm.model" "$OUT/$1.txt" "$OUT/$1.pieces"
 }
 
 mkdir -p "$OUT"
@@ -77,7 +77,7 @@ done
 
 if [ ! -e "$OUT/spm.model" ]; then
   say "vocabulary of $VOCAB_SIZE pieces, learned from the training text (a minute for 50 MB)"
-  python "$HERE/pieces.py" vocabulary "$OUT/train.txt" "$OUT/spm" "$VOCAB_SIZE" "$NORMALIZATION"
+  python "$COMMON/pieces.py" vocabulary "$OUT/train.txt" "$OUT/spm" "$VOCAB_SIZE" "$NORMALIZATION"
 fi
 for split in "${splits[@]}"; do
   encode_split "$split"
@@ -88,7 +88,7 @@ done
 say "binarising"
 binarised=$OUT/binarised.tmp
 rm -rf "$binarised"
-python "$HERE/pieces.py" dictionary "$OUT/spm.model" "$OUT/dict.tmp"
+python "$COMMON/pieces.py" dictionary "$OUT/spm.model" "$OUT/dict.tmp"
 # prefixes KIND: of the splits that begin so, with commas
 prefixes() { printf '%s\n' "${splits[@]}" | sed -n "s|^$1.*|$OUT/&.pieces|p" | paste -sd,; }
 others=(--validpref "$(prefixes valid)")

@@ -4,6 +4,7 @@
     corpus.py vocabulary WORK SIZE NORMALIZATION COVERAGE SENTENCES LANGUAGES     -> WORK/spm.model
     corpus.py dictionary WORK THRESHOLD LANGUAGES       -> WORK/dict.en.txt, WORK/dict.de.txt
     corpus.py encode WORK SPLIT LANGUAGES [MAX_PIECES MAX_RATIO]     -> WORK/SPLIT.pieces.en, ...
+    corpus.py join WORK SPLIT OUT LANGUAGES TIMES MAX_POSITIONS     -> WORK/OUT.en, WORK/OUT.de
     corpus.py pieces DATA LANGUAGE TEXT PIECES
 
 LANGUAGES: en,de. PREFIX: PREFIX.en and PREFIX.de, plain, .xz or .gz. What is written has its
@@ -216,6 +217,40 @@ def encode(work, split, languages, *limits):
     print("; ".join([f"{split}: {kept:,} pairs", *counts, *left_out]))
 
 
+def join(work, split, out, languages, times, max_positions):
+    """Sentences of a test set, one after the other, until their source is longer than any in training: than ``times``
+    the longest. What is left at the end stays out."""
+    encoders = [Encoder(work, language) for language in languages.split(",")]
+    source = encoders[0].language
+    longest = max(len(line.split()) for line in lines_of(f"{work}/train.pieces.{source}"))
+    wanted = int(times) * longest
+    kept, parts, length = 0, [], 0
+    with writing(*(f"{work}/{out}.{e.language}" for e in encoders)) as files:
+        for pair in zip(*(lines_of(f"{work}/{split}.{e.language}") for e in encoders)):
+            if not all(pair):
+                continue
+            parts.append(pair)
+            length += len(encoders[0](pair[0]))
+            if length <= wanted:
+                continue
+            lines = [" ".join(side) for side in zip(*parts)]
+            needed = 1 + max(len(encoder(line)) for encoder, line in zip(encoders, lines))
+            if needed > int(max_positions):
+                fail(
+                    f"JOINED={times}: joined sentences of {needed:,} tokens, and MAX_POSITIONS={max_positions}: set a "
+                    f"larger one, or a smaller JOINED (the longest source of the training has {longest:,} pieces)"
+                )
+            for line, file in zip(lines, files):
+                file.write(line + "\n")
+            kept, parts, length = kept + 1, [], 0
+        if not kept:
+            fail(
+                f"JOINED={times}: the sentences of {split} together are no longer than {wanted:,} pieces, {times} x "
+                "the longest source of the training: give a longer test text, or a smaller JOINED"
+            )
+    print(f"{out}: {kept:,} pairs, joined from {split}, with sources of more than {wanted:,} pieces")
+
+
 def pieces(data, language, text, path):
     """What fairseq-interactive reads, of one side. data: where prepare.sh has left its vocabulary."""
     encoder = Encoder(data, language)
@@ -236,7 +271,7 @@ def unfit(source, target, max_pieces, max_ratio):
     return None
 
 
-STEPS = {step.__name__: step for step in (unpack, vocabulary, dictionary, encode, pieces)}
+STEPS = {step.__name__: step for step in (unpack, vocabulary, dictionary, encode, join, pieces)}
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]

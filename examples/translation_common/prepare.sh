@@ -33,6 +33,9 @@ describe_sources() {
       done
     done <<<"${prefixes[$split]}"
   done
+  for split in ${joined[@]+"${joined[@]}"}; do
+    echo "joined $split $(basename "${prefixes[test]}")-joined${times[$split]}.$SOURCE"
+  done
 }
 
 binarise() {
@@ -49,6 +52,10 @@ binarise() {
   [ "$JOINED_DICTIONARY" != yes ] || groups=("$both")
   corpus dictionary "$work" "$VOCAB_THRESHOLD" "${groups[@]}"
   corpus encode "$work" train "$both" "$MAX_PIECES" "$MAX_RATIO"
+  for split in ${joined[@]+"${joined[@]}"}; do
+    corpus join "$work" test "$split" "$both" "${times[$split]}" "$MAX_POSITIONS"
+  done
+  splits+=(${joined[@]+"${joined[@]}"})
   for split in "${splits[@]:1}"; do
     corpus encode "$work" "$split" "$both"
   done
@@ -112,6 +119,15 @@ main() {
   [ -n "${prefixes[train]:-}" ] && [ -n "${prefixes[valid]:-}" ] && [ $tests -gt 0 ] ||
     die "no text for training, validation or test; $usage"
 
+  # test sets of joined sentences, and how many times the longest source of the training theirs exceed
+  declare -gA times=()
+  joined=()
+  for argument in $JOINED; do
+    [[ $argument =~ ^[1-9][0-9]*$ ]] || die "JOINED=$JOINED: give whole numbers of 1 or more, such as \"1 2\""
+    joined+=("test$tests")
+    times[test$tests]=$argument
+    tests=$((tests + 1))
+  done
   local sources
   sources=$(describe_sources)
   mkdir -p "$OUT"

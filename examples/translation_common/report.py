@@ -34,7 +34,7 @@ def main(folder, *arguments):
     figures["validation loss (nats), on which rates were chosen"] = compared.values(learning_rates.figure_of)
     Path(folder).mkdir(parents=True, exist_ok=True)
     edges = [int(edge) for edge in settings["LENGTH_EDGES"].split()]
-    buckets = {test.name: tables.buckets_of(runs, test, edges) for test in tests.values()}
+    buckets = {test.name: tables.buckets_of(runs, test, beyond(edges, test.sources)) for test in tests.values()}
     tables.plot_losses(runs, Path(folder, LOSSES))
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     good = "\n\n".join(
@@ -98,6 +98,15 @@ def test_sets(data, settings):
         split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split], settings["TARGET"])
         for split, name in names.items()
     }
+
+
+def beyond(edges, sources):
+    """The edges, and the double of the last as long as most of the sources are longer, as joined ones are."""
+    edges = list(edges)
+    lengths = sorted(len(source.split()) for source in sources)
+    while lengths[len(lengths) // 2] > edges[-1]:
+        edges.append(2 * edges[-1])
+    return edges
 
 
 def is_finished(run, settings):

@@ -190,7 +190,7 @@ choose_penalty() {
 }
 
 generate() {
-  local split penalty
+  local split penalty length
   need_checkpoint "$(maker)"
   lock "$run"
   rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
@@ -198,7 +198,10 @@ generate() {
   penalty=$(length_penalty)
   for split in $(test_splits); do
     say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
-    decode "$run/$split.generate.txt" "$penalty" fairseq-generate --gen-subset "$split" --no-progress-bar "$@"
+    length=() # fairseq writes 200 tokens at most
+    ! grep -q "^joined $split " "$DATA/sources.txt" || length=(--max-len-a 2)
+    decode "$run/$split.generate.txt" "$penalty" fairseq-generate --gen-subset "$split" --no-progress-bar \
+      ${length[@]+"${length[@]}"} "$@"
     translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
   done
   decoding "$@" >"$run/decoded"

@@ -21,6 +21,7 @@ VOCAB_THRESHOLD=1          # pieces rarer than this in a language are split furt
 JOINED_DICTIONARY=yes      # one dictionary for both languages, so that embeddings can be shared
 MAX_PIECES=250             # a side; longer pairs are left out of training
 MAX_RATIO=9                # of the longer side to the shorter; beyond it a pair is no translation
+JOINED=                    # "1 2": test sets of joined sentences, each longer than 1 or 2 x the longest in training
 WORKERS=1                  # of fairseq-preprocess
 
 # --- text of the toy grammar, where prepare.sh gets no files ---

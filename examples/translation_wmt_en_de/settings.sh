@@ -26,6 +26,7 @@ VOCAB_THRESHOLD=1
 JOINED_DICTIONARY=yes
 MAX_PIECES=250             # a side; with the next value what fairseq's prepare-wmt14en2de.sh keeps
 MAX_RATIO=1.5
+JOINED=                    # "1 2": test sets of joined sentences, each longer than 1 or 2 x the longest in training
 WORKERS=8
 
 # --- the model: Transformer base ---

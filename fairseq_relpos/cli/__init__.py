@@ -23,6 +23,7 @@ COMMANDS = {
     "import-tupe": ("fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*"),
     "warm-start": ("fairseq_relpos.cli.warm_start", "start any encoding from a trained RoBERTa"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
+    "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import

@@ -26,6 +26,7 @@ class Stack:
 
 ENCODER_ALONE = [Stack(causal=False)]
 SEQUENCE_ENCODER = [Stack(causal=False, has_cls=False)]
+DECODER_ALONE = [Stack(causal=True, has_cls=False)]
 ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cls=False)]
 
 #: name of the family -> its stacks, and its sizes by the ending of the architecture's name
@@ -38,6 +39,30 @@ FAMILIES = {
             "_iwslt_de_en": Size(6, 512, 4),
             "_wmt_en_de": Size(6, 512, 8),
             "_wmt_en_de_big": Size(6, 1024, 16),
+        },
+    ),
+    "transformer_lm": (
+        DECODER_ALONE,
+        {
+            "": Size(6, 512, 8),
+            "_big": Size(12, 1024, 16),
+            "_gbw": Size(12, 512, 16),
+            "_baevski_gbw": Size(12, 512, 16),
+            "_wiki103": Size(16, 1024, 8),
+            "_baevski_wiki103": Size(16, 1024, 8),
+            "_gpt": Size(12, 768, 12),
+            "_gpt2_tiny": Size(2, 64, 1),
+            "_gpt2_small": Size(24, 1024, 16),
+            "_gpt2_medium": Size(36, 1280, 20),
+            "_gpt2_big": Size(48, 1600, 25),
+            "_gpt3_small": Size(12, 768, 12),
+            "_gpt3_medium": Size(24, 1024, 16),
+            "_gpt3_large": Size(24, 1536, 16),
+            "_gpt3_xl": Size(24, 2048, 32),
+            "_gpt3_2_7": Size(32, 2560, 32),
+            "_gpt3_6_7": Size(32, 4096, 32),
+            "_gpt3_13": Size(40, 5120, 40),
+            "_gpt3_175": Size(96, 12288, 96),
         },
     ),
     "sequence_encoder": (SEQUENCE_ENCODER, {"": Size(1, 256, 8)}),

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses
+from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses, reach
 
 #: kind -> (module or class with ``add_arguments`` and ``run``, summary)
 KINDS: dict[str, tuple[Any, str]] = {
@@ -13,6 +13,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "buckets": (encoding_plots.Buckets, "the bucket functions of T5 and AT5"),
     "prior-matrix": (encoding_plots.PriorMatrix, "the fixed matrices of Transformer-XL and GCDF"),
     "distance": (encoding_plots.Distance, "how far apart a prior keeps two distances"),
+    "extrapolation": (reach, "losses of several runs against the length, as `extrapolation --json` found them"),
     "loss": (losses, "validation losses of several runs against updates, and a table"),
 }
 

@@ -1,4 +1,4 @@
-"""Biases that fall with the distance: ALiBi, and KERPLE's logarithm."""
+"""Biases that fall with the distance: ALiBi, and KERPLE's logarithm and power."""
 
 import functools
 from typing import Literal
@@ -109,3 +109,40 @@ class KerpleLog(PositionEncoding):
 
     def make_stack(self) -> StackPart:
         return LogKernel(self.dims)
+
+
+class PowerKernel(DistanceBias):
+    """KERPLE's power bias. r1 > 0 is the softplus of a free parameter, r2 in (0, 2) twice its sigmoid."""
+
+    def __init__(self, dims):
+        super().__init__(dims)
+        r1, r2 = torch.empty(2, dims.num_heads).uniform_(0, 1)
+        self.r = nn.Parameter(torch.stack([r1.expm1().log(), r2.logit()]))
+
+    def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
+        factor, exponent = full_precision(self.r)[..., None]
+        r1, r2 = nn.functional.softplus(factor), 2 * exponent.sigmoid()
+        return -r1 * offset_R.abs().to(r2) ** r2
+
+
+@register("kerple_power", "chi2022kerple")
+class KerplePower(PositionEncoding):
+    """e_ij = q_i.k_j / sqrt(d) - r_{1,h} |j - i|^{r_{2,h}}, r_1 > 0, 0 < r_2 < 2
+    (Chi et al. 2022, KERPLE, Eq. 4).
+
+    r: (2, H), free parameters, of which r_1 is the softplus and r_2 twice the sigmoid; r_1 U(0, 1)
+    and r_2 U(0, 2) at first, as in the authors' code; per_layer=True, as in the authors' code: in
+    each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, any length.
+
+    Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more, and r_2 to 2 or less, at
+    which a parameter gets no more gradient; softplus and sigmoid keep it inside instead.
+
+    Cost: one bias [H, T, S] in each layer; H T S additions.
+    """
+
+    def __init__(self, dims, per_layer: bool = True):
+        super().__init__(dims)
+        self.per_layer = per_layer
+
+    def make_stack(self) -> StackPart:
+        return PowerKernel(self.dims)

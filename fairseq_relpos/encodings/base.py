@@ -77,6 +77,8 @@ class StackPart(nn.Module):
         #: what fairseq asks a position embedding for
         self.max_positions = dims.max_len
         self.current_pass = CurrentPass()
+        #: a ``SegmentMemory`` where the layers remember earlier segments
+        self.segment_memory: Any = None
         #: a backend's once-per-pass work on a shared Bias: (bias, pos) -> bias
         self.prepare_bias: Callable[[Bias, Positions], Bias] | None = None
         #: the result where nothing is added; fairseq's encoders add it without a check, so there it is 0
@@ -97,14 +99,20 @@ class StackPart(nn.Module):
     ) -> torch.Tensor | int | None:
         length = tokens_BT.size(1)
         decoding = incremental_state is not None
+        padding_BS, segment = tokens_BT.eq(self.dims.padding_idx), None
+        if self.segment_memory is not None and self.current_pass.place is not None and not decoding:
+            segment = self.segment_memory.begin(self.current_pass.place, padding_BS, self.training)
+            if segment is not None:
+                padding_BS = segment.padding_BS
         pos = Positions.of(
             1 if decoding else length,  # while decoding, the newest token is the only query
-            length,
-            padding_BS=tokens_BT.eq(self.dims.padding_idx),
+            padding_BS.size(1),
+            padding_BS=padding_BS,
             # its own key: fairseq reorders its caches with the beam and leaves this alone
             memory=None if incremental_state is None else incremental_state.setdefault(MEMORY, {}),
             **self.current_pass.given,
         )
+        pos.segment = segment
         self.check_positions(pos)
         pos.shared = self.evaluate(pos)
         if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
@@ -112,6 +120,11 @@ class StackPart(nn.Module):
         self.current_pass.positions = pos
         added = self.embed(tokens_BT, pos)
         return self.nothing_to_add if added is None else added
+
+    @property
+    def adds_to_the_input(self) -> bool:
+        """Whether positions join the token embeddings."""
+        return type(self).embed is not StackPart.embed
 
     @contextlib.contextmanager
     def given(
@@ -203,6 +216,10 @@ class PositionEncoding(nn.Module):
     #: why only a causal stack, such as a decoder, can have it; None: any stack can
     causal_only: str | None = None
 
+    #: hyperparameters that a trained model may get anew for its evaluation: no weight depends on them, and the
+    #: signature leaves them out
+    free_in_evaluation: tuple[str, ...] = ()
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "logits" in vars(cls):
@@ -263,7 +280,7 @@ class PositionEncoding(nn.Module):
     def logits(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> torch.Tensor:
         """The logits e_BHTS: scaled, before masking, in float32 at least. What ``embed`` adds to the input
         reaches them only through q and k."""
-        if self.stack is not None and type(self.stack).embed is not StackPart.embed:
+        if self.stack is not None and self.stack.adds_to_the_input:
             self.warn_of_the_input_part()
         return evaluate(self.terms(q_BHTD, k_BHSD, pos))
 
@@ -280,8 +297,9 @@ class PositionEncoding(nn.Module):
     @property
     def signature(self) -> str:
         """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Dropout is left out:
-        it changes training, not the function that a checkpoint holds."""
-        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k]
+        it changes training, not the function that a checkpoint holds; so are those that are free in evaluation."""
+        left_out = self.free_in_evaluation
+        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k and k not in left_out]
         return "|".join([f"pe:{self.name}", *parts])
 
 

@@ -1,16 +1,26 @@
 """RoPE: queries and keys are rotated by their positions."""
 
 import functools
-from typing import Any
+import logging
+import math
+from typing import Any, Literal
 
 import torch
 
+from ..once import log_once
 from ..positions import Positions
 from ..terms import Terms
 from .base import PositionEncoding, register
 
+logger = logging.getLogger(__name__)
 
-@register("rope", "su2021roformer")
+Scaling = Literal["none", "interpolation", "ntk", "yarn"]
+#: YaRN: pairs that turn fewer times than the first within the trained length are interpolated, and those that turn
+#: more often than the second stay as they are
+YARN_TURNS = (1, 32)
+
+
+@register("rope", "su2021roformer", "chen2023interpolation", "peng2024yarn")
 class RoPE(PositionEncoding):
     """e_ij = (R_i q_i).(R_j k_j) / sqrt(d)   (Su et al. 2021, Eq. 14-16), which depends on
     positions only through j - i.
@@ -18,19 +28,44 @@ class RoPE(PositionEncoding):
     R_p turns the pair (c, c + d/2) by the angle p base^(-2c/d). No parameters, any length.
     d must be even.
 
+    A trained model gets longer inputs with scaling and factor s (evaluated / trained length). Both may change
+    at evaluation, and so may trained_length, which yarn alone needs: no weight depends on them.
+    interpolation: angles p / s (Chen et al. 2023, Positional Interpolation). ntk: the base is
+    base s^(d/(d-2)), so that the slowest pair turns 1/s as far and the fastest as far as before (NTK-aware
+    scaling, Peng et al. 2024, Sec. 3.1). yarn: pairs that turn 32 times or more within the trained length
+    keep their angle, those that turn less than once get 1/s of it, a ramp joins the two; and q and k are multiplied
+    by 0.1 ln(s) + 1, the attention temperature (Peng et al. 2024, YaRN, Sec. 3.2 and 3.4).
+
     Paper and code: pairs are halves apart, as in the codes; the paper pairs neighbours, a
-    permutation of the head's dimensions.
+    permutation of the head's dimensions. YaRN's ramp is linear in c, between whole numbers, as in the authors'
+    code and in public models; its paper has a ramp that is linear in the number of turns.
 
     Cost: 2 (T + S) E.
     """
 
-    def __init__(self, dims, base: float = 10000.0):
+    free_in_evaluation = ("scaling", "factor", "trained_length")
+
+    def __init__(
+        self,
+        dims,
+        base: float = 10000.0,
+        scaling: Scaling = "none",
+        factor: float = 1.0,
+        trained_length: int | None = None,
+    ):
         super().__init__(dims)
         if dims.head_dim % 2:
             raise ValueError(f"a head of {dims.head_dim} dimensions cannot be split into pairs")
         if base <= 0:
             raise ValueError(f"base={base} must be positive")
-        self.base = base
+        refuse_what_cannot_scale(dims.head_dim, base, scaling, factor, trained_length)
+        self.frequency = base, scaling, factor, trained_length if scaling == "yarn" else None
+        if scaling != "none":
+            log_once(
+                logger,
+                f"rope: angles are rescaled for longer inputs (scaling={scaling} factor={factor:g}); this is a change "
+                "at evaluation, for which a checkpoint's weights need not be trained",
+            )
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         # slots will do: padding to the left shifts query and key alike
@@ -43,16 +78,62 @@ class RoPE(PositionEncoding):
     def rotation(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin for at least ``length`` positions. Rounding up keeps the number of tables small; they
         stay on the device."""
-        return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.base, device)
+        return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.frequency, device)
+
+
+def refuse_what_cannot_scale(
+    head_dim: int, base: float, scaling: Scaling, factor: float, trained_length: int | None
+) -> None:
+    """Raises ValueError for hyperparameters that contradict one another, or that would change nothing."""
+    if scaling == "none":
+        if factor != 1:
+            raise ValueError(f"factor={factor:g} changes nothing: add scaling=interpolation, ntk or yarn")
+        return
+    if factor <= 1:
+        raise ValueError(
+            f"scaling={scaling} with factor={factor:g}: give a factor above 1, the evaluated over the trained length"
+        )
+    if scaling == "ntk" and head_dim == 2:
+        raise ValueError("scaling=ntk needs heads of 4 or more dimensions; use interpolation")
+    if scaling == "yarn" and (trained_length is None or trained_length < 1):
+        raise ValueError(
+            f"scaling=yarn with trained_length={trained_length}: give the length in tokens of the training's sequences"
+        )
+    if scaling == "yarn" and base <= 1:
+        raise ValueError(f"scaling=yarn with base={base:g}: a base above 1 is needed")
 
 
 @functools.lru_cache(maxsize=8)
-def rotation(length: int, head_dim: int, base: float, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of every position and pair, [length, D/2], float64."""
+def rotation(
+    length: int, head_dim: int, frequency: tuple[float, Scaling, float, int | None], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every position and pair, [length, D/2], float64, times YaRN's factor of q and k."""
     with torch.inference_mode(False):  # trainings read it, too
-        frequency = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
-        angle = torch.arange(length).double()[:, None] * frequency
-        return angle.cos().to(device), angle.sin().to(device)
+        _, scaling, factor, _ = frequency
+        angle = torch.arange(length).double()[:, None] * frequencies(head_dim, *frequency)
+        size = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
+        return (size * angle.cos()).to(device), (size * angle.sin()).to(device)
+
+
+def frequencies(
+    head_dim: int, base: float, scaling: Scaling, factor: float, trained_length: int | None
+) -> torch.Tensor:
+    """The angle of each pair at position 1, [D/2], float64."""
+    if scaling == "ntk":
+        base *= factor ** (head_dim / (head_dim - 2))
+    plain = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
+    if scaling == "interpolation":
+        return plain / factor
+    if trained_length is None:
+        return plain
+    # the pairs that turn this often within the trained length, as real numbers
+    slow, fast = (
+        head_dim * math.log(trained_length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in YARN_TURNS
+    )
+    first, last = max(math.floor(fast), 0), min(math.ceil(slow), head_dim - 1)
+    width = max(last - first, 0.001)  # as the authors avoid a division by zero
+    ramp = ((torch.arange(head_dim // 2).double() - first) / width).clamp(0, 1)
+    return plain * (1 - ramp) + plain / factor * ramp
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

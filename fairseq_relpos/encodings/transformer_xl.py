@@ -60,9 +60,14 @@ class ProjectedPrior(PositionEncoding):
     In the normal form: u joins the query, and (v - u).(W R) is a bias of the row.
     """
 
-    def __init__(self, dims, untie):
+    free_in_evaluation = ("clamp",)
+
+    def __init__(self, dims, untie, clamp):
         super().__init__(dims)
+        if clamp is not None and clamp < 1:
+            raise ValueError(f"clamp={clamp} must be 1 or more")
         self.untie = untie
+        self.clamp = clamp
         self.w = nn.Linear(dims.embed_dim, dims.embed_dim, bias=False)
         nn.init.normal_(self.w.weight, std=INIT_STD)
         if untie:
@@ -87,6 +92,8 @@ class ProjectedPrior(PositionEncoding):
     def projected(self, length: int, difference_HD: torch.Tensor) -> tuple[Rows, torch.Tensor, torch.Tensor]:
         """W R as a table A, and its product with v - u."""
         reach = max(length - 1, 1)
+        if self.clamp is not None:
+            reach = min(reach, self.clamp)
         w = full_precision(self.w.weight)
         rows_RE = self.factor * around_zero(self.function, reach, w) @ w.mT
         A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
@@ -100,7 +107,8 @@ class TransformerXL(ProjectedPrior):
 
     R_p = [sin(p f_c) | cos(p f_c)], f_c = 10000^(-2c/E). W: (E, E) in each layer, N(0, 0.02),
     no bias; u, v: (H, d), N(0, 0.02), for all layers, or untie=True: in each. R is a function,
-    so any length works; left and right differ at any distance.
+    so any length works; left and right differ at any distance. clamp: distances beyond so many tokens
+    count as that many, as in the authors' evaluation (400 there); it may be given to a trained model.
 
     Paper and code: sines and cosines in halves as in the codes; the papers interleave them, a
     permutation of W's columns.
@@ -110,8 +118,8 @@ class TransformerXL(ProjectedPrior):
 
     function = staticmethod(sinusoids_of_distance)
 
-    def __init__(self, dims, untie: bool = False):
-        super().__init__(dims, untie)
+    def __init__(self, dims, untie: bool = False, clamp: int | None = None):
+        super().__init__(dims, untie, clamp)
 
 
 @register("gcdf", "qu2021encoding")
@@ -120,7 +128,7 @@ class GCDF(ProjectedPrior):
     (Qu et al. 2021, GCDF, Eq. 14-15).
 
     Phi: the Gaussian cumulative distribution, wider in higher dimensions. lambda: scale, 4
-    in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02).
+    in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02). clamp: as in transformer_xl.
 
     Paper and code: the author's code reads R_{j-i}, the same family with W negated, and swaps
     the sides of positions beyond its table; here far positions keep their own.
@@ -130,6 +138,6 @@ class GCDF(ProjectedPrior):
 
     function = staticmethod(gaussian_cdf_of_distance)
 
-    def __init__(self, dims, lambda_: float = 4.0):
-        super().__init__(dims, untie=True)
+    def __init__(self, dims, lambda_: float = 4.0, clamp: int | None = None):
+        super().__init__(dims, True, clamp)
         self.factor = lambda_

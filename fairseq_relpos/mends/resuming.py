@@ -292,7 +292,7 @@ def data_order(cfg: Any) -> dict[str, Any]:
     found = {"number of ranks": cfg.distributed_training.distributed_world_size}
     settings = (
         (cfg.dataset, ("max_tokens", "batch_size", "required_batch_size_multiple")),
-        (cfg.task, ("tokens_per_sample", "sample_break_mode")),
+        (cfg.task, ("tokens_per_sample", "sample_break_mode", "update_freq")),  # the last one: lm_streams
         (cfg.common, ("seed",)),
     )
     for group, names in settings:

@@ -12,11 +12,14 @@ from ..encodings import StackPart
 STACKS = ("encoder", "decoder")
 
 
-def load_model(path: str | Path, data: str | Path | None = None, seed: int | None = None) -> tuple[Any, Any, Any]:
+def load_model(
+    path: str | Path, data: str | Path | None = None, seed: int | None = None, **settings: Any
+) -> tuple[Any, Any, Any]:
     """Loads a model (in eval mode), its saved settings and its task.
 
     data: a folder with binarised text and dict.txt, in place of the one named in the checkpoint, which may be
-    somewhere else on this machine. seed: the seed of the masks, in place of the training's.
+    somewhere else on this machine. seed: the seed of the masks, in place of the training's. settings: others in place
+    of the saved ones.
     """
     from fairseq import checkpoint_utils
 
@@ -24,20 +27,20 @@ def load_model(path: str | Path, data: str | Path | None = None, seed: int | Non
 
     refuse_missing(path)
     # the plugin is imported already; the checkpoint's path of it, and its backend, may be those of another machine
-    overrides: dict[str, Any] = {"user_dir": None, "attention_backend": "auto"}
+    overrides: dict[str, Any] = {"user_dir": None, "attention_backend": "auto", **settings}
     if data is not None:
-        overrides["data"] = data
+        overrides["data"] = str(data)
     if seed is not None:
         overrides["seed"] = seed
     try:
-        models, settings, task = checkpoint_utils.load_model_ensemble_and_task([path], overrides)
+        models, saved, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
     except MissingData as error:
         if data is not None:
             raise
         raise ValueError(
             f"{path} was trained on data that are not here ({error.what}): give the folder with --data"
         ) from None
-    return models[0].eval(), settings, task
+    return models[0].eval(), saved, task
 
 
 def load_positions(path: str | Path) -> tuple[Any, Any, int]:

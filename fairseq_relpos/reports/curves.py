@@ -5,35 +5,51 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from .figures import colour_of, new_figure, save
+from .figures import colour_of, dashes_of, new_figure, save
 
 #: encoding -> the curve of each run: {number of updates, or the label of a place: value}
 Curves = Mapping[str, Sequence[Mapping[Any, float]]]
 
 #: more lines than that in one panel cannot be told apart
 MOST_LINES = 7
+#: large panels side by side
+MOST_BESIDE = 3
 COLUMNS = 4
+#: letters above a small panel; a longer title has two lines
+LONGEST_TITLE = 28
 
 
 def plot(
-    by_panel: Mapping[str, Curves], path: str | Path, x_label: str, y_label: str, skip_first: bool = False
+    by_panel: Mapping[str, Curves],
+    path: str | Path,
+    x_label: str,
+    y_label: str,
+    skip_first: bool = False,
+    doubling: bool = False,
+    mark: float | None = None,
 ) -> Path:
     """Draws the mean over the runs of each encoding, and the band from their lowest to their highest value.
 
     Up to MOST_LINES encodings share a panel for each key of ``by_panel``, with their names at the ends of the lines.
     More of them have a small panel each, with the others in grey behind. skip_first: the first point of a curve may lie
-    outside of the picture, as that of a loss. Raises ValueError for runs of one encoding without a common point.
+    outside of the picture, as that of a loss. doubling: places are powers of two, or as far apart. mark: a place with a
+    vertical line. Raises ValueError for runs of one encoding without a common point.
     """
     names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
     if len(names) <= MOST_LINES:
-        figure, panels = new_figure(columns=len(by_panel), width=5.4, height=3.8, sharey=True)
+        columns = min(len(by_panel), MOST_BESIDE)
+        rows = -(-len(by_panel) // columns)
+        figure, panels = new_figure(columns, rows, width=5.4, height=3.8, sharey=True)
         for panel, (title, curves) in zip(panels, by_panel.items()):
             for name in curves:
-                _draw(panel, curves[name], colour_of(name))
+                _draw(panel, curves[name], name)
             _name_line_ends(panel, curves, *visible(by_panel, skip_first))
             panel.set_title(title, fontsize="medium")
             panel.set_xlabel(x_label)
-        panels[0].set_ylabel(y_label)
+        for panel in panels[::columns]:
+            panel.set_ylabel(y_label)
+        for panel in panels[len(by_panel) :]:
+            panel.set_visible(False)
     else:
         each = [(title, name) for title, curves in by_panel.items() for name in curves]
         rows = -(-len(each) // COLUMNS)
@@ -42,8 +58,10 @@ def plot(
             for other, runs in by_panel[title].items():
                 if other != name:
                     panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
-            _draw(panel, by_panel[title][name], colour_of(name))
+            _draw(panel, by_panel[title][name], name)
             text = name if len(by_panel) == 1 else f"{name}, {title}"
+            if len(text) > LONGEST_TITLE:
+                text = f"{name}\n{title}"
             panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
         for panel in panels[len(each) :]:
             panel.set_visible(False)
@@ -51,7 +69,16 @@ def plot(
         figure.supylabel(y_label, fontsize="medium")
     low, high = visible(by_panel, skip_first)
     panels[0].set_ylim(low, high)
+    places = sorted(
+        {place for curves in by_panel.values() for runs in curves.values() for run in runs for place in run}
+    )
     for panel in panels:
+        if doubling:
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(places, map(str, places))
+            panel.minorticks_off()
+        if mark is not None:
+            panel.axvline(mark, color="0.6", linewidth=0.8, linestyle=":")
         panel.grid(alpha=0.3)
         panel.margins(x=0.02)
     return save(figure, path)
@@ -78,10 +105,11 @@ def _mean(runs: Sequence[Mapping[Any, float]]) -> tuple[list[Any], list[float]]:
     return places, [mean(run[place] for run in runs) for place in places]
 
 
-def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], colour: Any) -> None:
+def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], name: str) -> None:
     places, middle = _mean(runs)
+    colour = colour_of(name)
     marker = {"marker": "o", "markersize": 2.5} if len(places) <= 10 else {}
-    panel.plot(places, middle, color=colour, linewidth=1.5, zorder=3, **marker)
+    panel.plot(places, middle, color=colour, linestyle=dashes_of(name), linewidth=1.5, zorder=3, **marker)
     if len(runs) > 1:
         lowest = [min(run[place] for run in runs) for place in places]
         highest = [max(run[place] for run in runs) for place in places]

@@ -44,6 +44,8 @@ COLOURS = {
     "at5_nob": "#9467bd",
     "alibi": "#bcbd22",
     "kerple_log": "#98df8a",
+    "kerple_power": "#31a354",
+    "sandwich": "#cedb9c",
     "fire": "#637939",
     "tisa": "#9edae5",
     "tupe_a": "#ff7f0e",
@@ -73,6 +75,12 @@ def colour_of(encoding: str) -> str:
     name = encoding.split(" ")[0]
     others = [f"C{number}" for number in range(10)]
     return COLOURS.get(name, others[zlib.crc32(encoding.encode()) % len(others)])
+
+
+def dashes_of(encoding: str) -> str:
+    """Returns the line style of an encoding: solid, unless other hyperparameters give it the colour of another line."""
+    _, _, variant = encoding.partition(" ")
+    return ("--", ":", "-.")[zlib.crc32(encoding.encode()) % 3] if "=" in variant else "-"
 
 
 def line_colours(count: int) -> list[Any]:

@@ -40,9 +40,10 @@ def test_sizes_are_those_of_the_architecture_function(arch):
     assert name == "t5"
     args = Namespace()
     ARCH_CONFIG_REGISTRY[arch](args)
-    for side in ("encoder", "decoder")[: len(stacks)]:
+    for stack in stacks:
+        side = "decoder" if stack.causal else "encoder"
         assert size.layers == getattr(args, f"{side}_layers")
-        assert size.embed_dim == getattr(args, f"{side}_embed_dim", args.encoder_embed_dim)
+        assert size.embed_dim == getattr(args, f"{side}_embed_dim", getattr(args, "encoder_embed_dim", None))
         assert size.heads == getattr(args, f"{side}_attention_heads")
 
 

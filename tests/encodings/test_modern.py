@@ -1,4 +1,4 @@
-"""RoPE, ALiBi, KERPLE, FIRE, SHAPE and TISA against their equations in loops."""
+"""RoPE, ALiBi, KERPLE, Sandwich, FIRE, SHAPE and TISA against their equations in loops."""
 
 import math
 
@@ -33,6 +33,61 @@ def test_rope_rotates_pairs_by_their_position(base, lengths, dims):
         return sum(a * b for a, b in zip(rotated(q_i, i), rotated(k_j, j))) / 2
 
     check_against_loops(build("rope", dims, base=base), oracle, *lengths)
+
+
+SCALED = Dims(embed_dim=24, num_heads=3, max_len=9)
+#: scaling -> the angle of pair c at position 1, in heads of 8 dimensions, for 4 times the length
+ANGLES = {
+    "interpolation": [10000 ** (-2 * c / 8) / 4 for c in range(4)],
+    "ntk": [(10000 * 4 ** (8 / 6)) ** (-2 * c / 8) for c in range(4)],
+    # within 2048 tokens the pairs turn 326, 33, 3.3 and 0.3 times. The ramp goes from 1.01, where it is 32 turns, down
+    # to 1, to 2.51, where it is one, up to 3
+    "yarn": [1, 10000**-0.25, 10000**-0.5 * (1 / 2 + 1 / 2 / 4), 10000**-0.75 / 4],
+}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("scaling", ANGLES)
+def test_rope_is_rescaled_for_longer_inputs(scaling, lengths):
+    size = 0.1 * math.log(4) + 1 if scaling == "yarn" else 1
+
+    def rotated(x, p):
+        angles = [p * angle for angle in ANGLES[scaling]]
+        left = [x[c] * math.cos(a) - x[c + 4] * math.sin(a) for c, a in enumerate(angles)]
+        return left + [x[c] * math.sin(a) + x[c + 4] * math.cos(a) for c, a in enumerate(angles)]
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        return size**2 * sum(a * b for a, b in zip(rotated(q_i, i), rotated(k_j, j))) / math.sqrt(8)
+
+    trained = {"trained_length": 2048} if scaling == "yarn" else {}
+    check_against_loops(build("rope", SCALED, scaling=scaling, factor=4, **trained), oracle, *lengths)
+
+
+@pytest.mark.parametrize(
+    "hparams, what",
+    [
+        ({"factor": 4}, "factor=4 changes nothing: add scaling=interpolation, ntk or yarn"),
+        ({"scaling": "ntk"}, "scaling=ntk with factor=1: give a factor above 1"),
+        ({"scaling": "yarn", "factor": 2}, "scaling=yarn with trained_length=None: give the length"),
+        ({"scaling": "yarn", "factor": 2, "trained_length": 0}, "scaling=yarn with trained_length=0: give the"),
+        ({"scaling": "yarn", "factor": 2, "trained_length": 9, "base": 1}, "with base=1: a base above 1 is needed"),
+        ({"scaling": "linear", "factor": 2}, "scaling=linear of rope is not none or interpolation or ntk or yarn"),
+    ],
+)
+def test_rope_refuses_a_scaling_that_changes_nothing_or_lacks_a_length(hparams, what):
+    with pytest.raises(ValueError, match=what):
+        build("rope", SCALED, **hparams)
+    with pytest.raises(ValueError, match="scaling=ntk needs heads of 4 or more dimensions"):
+        build("rope", Dims(2, 1, 9), scaling="ntk", factor=2)
+
+
+@pytest.mark.parametrize("trained_length", [1, 4, 6, 7, 64])
+def test_yarn_interpolates_all_pairs_but_the_first_where_none_turned_once_in_training(trained_length):
+    plain = build("rope", SCALED).rotation(2, torch.device("cpu"))
+    scaled = build("rope", SCALED, scaling="yarn", factor=4, trained_length=trained_length)
+    cos, sin = scaled.rotation(2, torch.device("cpu"))
+    angle = torch.atan2(sin, cos)[1] / torch.atan2(plain[1], plain[0])[1]
+    assert angle[0] == 1 and (angle[1:] < 1).all() and angle[-1] == pytest.approx(0.25), angle
 
 
 def test_slopes_follow_the_authors_rule():
@@ -76,6 +131,40 @@ def test_kerple_is_a_logarithm(per_layer, lengths):
     check_against_loops(encoding, oracle, *lengths)
 
 
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_kerple_is_a_power(per_layer, lengths):
+    encoding = build("kerple_power", DIMS, per_layer=per_layer)
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        r1 = torch.log(1 + torch.exp(encoding.stack.r[0, head]))
+        r2 = 2 / (1 + torch.exp(-encoding.stack.r[1, head]))
+        return q_i @ k_j / 2 - r1 * (torch.exp(r2 * math.log(abs(j - i))) if i != j else 0)
+
+    check_against_loops(encoding, oracle, *lengths)
+
+
+@pytest.mark.parametrize("dims", [DIMS, CAUSAL])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("width", [128, 6])
+def test_sandwich_is_the_product_of_two_sinusoidal_vectors(width, lengths, dims):
+    def vector(p):
+        angles = [p / 10000 ** (2 * c / width) for c in range(width // 2)]
+        return [f(angle) for f in (math.sin, math.cos) for angle in angles]
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        product = sum(a * b for a, b in zip(vector(i), vector(j)))
+        return q_i @ k_j / 2 + (product - width / 2) / ((head + 1) * 8 / 3)
+
+    check_against_loops(build("sandwich", dims, width=width), oracle, *lengths)
+
+
+@pytest.mark.parametrize("width", [0, -2, 7])
+def test_sandwich_refuses_an_odd_width(width):
+    with pytest.raises(ValueError, match=f"sandwich: width={width} must be even and positive"):
+        build("sandwich", DIMS, width=width)
+
+
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 @pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
 @pytest.mark.parametrize("threshold", [4, 4000])
@@ -114,6 +203,13 @@ def test_kerple_starts_where_the_authors_do():
     r1, r2 = torch.nn.functional.softplus(build("kerple_log", Dims(4000, 1000, 8)).stack.r)
     assert 1.9 < r1.max() <= 2 and 0.95 < r1.mean() < 1.05
     assert 0.95 < r2.max() <= 1 and 0.45 < r2.mean() < 0.55
+
+
+def test_kerples_power_starts_where_the_authors_do():
+    factor, exponent = build("kerple_power", Dims(4000, 1000, 8)).stack.r
+    r1, r2 = torch.nn.functional.softplus(factor), 2 * exponent.sigmoid()
+    assert 0.95 < r1.max() <= 1 and 0.45 < r1.mean() < 0.55
+    assert 1.9 < r2.max() <= 2 and 0.95 < r2.mean() < 1.05
 
 
 def test_fire_is_one_value_an_offset_while_no_token_is_beyond_its_threshold():

@@ -25,7 +25,14 @@ def gaussian(p, dim, scale):
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize(
     "name, hparams",
-    [("transformer_xl", {}), ("transformer_xl", {"untie": True}), ("gcdf", {}), ("gcdf", {"lambda": 2})],
+    [
+        ("transformer_xl", {}),
+        ("transformer_xl", {"untie": True}),
+        ("transformer_xl", {"clamp": 3}),
+        ("gcdf", {}),
+        ("gcdf", {"lambda": 2}),
+        ("gcdf", {"clamp": 1}),
+    ],
 )
 def test_a_projected_prior_meets_the_query(name, hparams, lengths, dims):
     encoding = build(name, dims, **hparams)
@@ -33,10 +40,12 @@ def test_a_projected_prior_meets_the_query(name, hparams, lengths, dims):
     d = dims.head_dim
 
     def oracle(q_i, k_j, head, i, j, sentence):
+        most = hparams.get("clamp", 100)
+        distance = max(-most, min(most, i - j))
         if name == "gcdf":
-            prior = gaussian(i - j, dims.embed_dim, hparams.get("lambda", 4))
+            prior = gaussian(distance, dims.embed_dim, hparams.get("lambda", 4))
         else:
-            prior = sinusoid(i - j, dims.embed_dim)
+            prior = sinusoid(distance, dims.embed_dim)
         prior = torch.tensor(prior, dtype=torch.float64)
         projected = encoding.w.weight[head * d : (head + 1) * d] @ prior
         u, v = owner.u[head], owner.v[head]
@@ -50,3 +59,11 @@ def test_left_and_right_stay_apart_at_any_distance():
         encoding = build(name, DIMS)
         rows = encoding.prior(400)
         assert not torch.allclose(rows[0], rows[-1])
+
+
+def test_a_trained_model_may_be_evaluated_with_another_clamp():
+    trained = build("transformer_xl", CAUSAL, untie=True)
+    assert trained.signature == "pe:transformer_xl|untie:True"
+    assert build("transformer_xl", CAUSAL, untie=True, clamp=400).signature == trained.signature
+    with pytest.raises(ValueError, match="transformer_xl: clamp=0 must be 1 or more"):
+        build("transformer_xl", CAUSAL, clamp=0)

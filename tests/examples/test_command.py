@@ -34,6 +34,12 @@ RUNS = [  # recipe, words, settings, what the data folder has
     ("artificial_tasks", "reber at5", "LEARNING_RATES=5e-4", {}),
     ("roberta_small", "t5 --max-update 7", ". examples/quickstart/settings.sh", {**TEXT_DATA, **SPLITS}),
     ("roberta_pretraining", "none --reset-dataloader", "MACHINE=cpu2 DROPOUT=0.25", TEXT_DATA),
+    (
+        "language_modeling",
+        "lfhc",
+        ". examples/language_modeling/qu.sh",
+        {"dict.txt": "a 1\n", "sources.txt": "vocabulary words\n", "counts.json": "{}"},
+    ),
     ("translation_small", "tupe_r", "HPARAMS=([tupe_r]='num_buckets=8 max_distance=9')", PAIRS_DATA),
     ("translation_wmt_en_de", "at5", ". examples/translation_wmt_en_de/at5.sh", PAIRS_DATA),
 ]

@@ -88,8 +88,36 @@ def test_files_are_cleaned_filtered_and_noticed_when_they_change(tmp_path):
     assert "test: 5 pairs" in printed
     assert "is ready" in succeeds(tmp_path, "prepare.sh", "out", *texts)
     write_pairs(tmp_path / "valid", SENTENCES[:3])
+    write_pairs(tmp_path / "news", [*SENTENCES * 3, ("", "")])
+    with open(tmp_path / "tiny.sh", "a") as settings:
+        settings.write('JOINED="1 2"\n')
     printed = succeeds(tmp_path, "prepare.sh", "out", *texts)
     assert "have changed" in printed and "valid: 3 pairs" in printed
+    joined_sentences_are_longer_than_any_in_training(tmp_path / "out", printed)
+    with open(tmp_path / "tiny.sh", "a") as settings:
+        settings.write("JOINED=99\n")
+    assert "JOINED=99: the sentences of test together are no longer than " in fails(tmp_path, "prepare.sh", "a", *texts)
+    assert not list((tmp_path / "a").iterdir())
+
+
+def joined_sentences_are_longer_than_any_in_training(data, printed):
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(data / "dict.en.txt"))
+    texts = [
+        data_utils.load_indexed_dataset(str(data / f"{split}.en-de.en"), dictionary)
+        for split in ("train", "test1", "test2")
+    ]
+    train, *tests = ([int(size) - 1 for size in text.sizes] for text in texts)
+    for times, sizes in zip((1, 2), tests):
+        assert min(sizes) > times * max(train), (times, sizes)
+        assert f"test{times}: {len(sizes)} pairs, joined from test, with sources of more than" in printed
+    tables = runpy.run_path(str(RECIPE.parent / "translation_common" / "report.py"))
+    named = tables["test_sets"](data, {"SOURCE": "en", "TARGET": "de", "TEXT": "raw"})
+    assert [test.name for test in named.values()] == ["news", "news-joined1", "news-joined2"]
+    english, german = ((data / "text" / f"test1.{language}").read_text().splitlines() for language in ("en", "de"))
+    assert english[0].startswith("A dog sleeps here . The cat works .")
+    assert german[0].startswith("Ein Hund schläft hier . Die Katze arbeitet .") and len(german) == len(english)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +139,12 @@ def test_text_that_cannot_be_used_is_named_in_one_line_and_nothing_is_left(tmp_p
     texts = ["--train", "odd", "--valid", "good", "--test", "good"]
     assert re.search(message, fails(tmp_path, "prepare.sh", "out", *texts))
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_joined_sources_have_edges_of_their_own():
+    beyond = runpy.run_path(str(RECIPE.parent / "translation_common" / "report.py"))["beyond"]
+    assert beyond([8, 12], ["a " * 10] * 3 + ["a " * 90]) == [8, 12]
+    assert beyond([8, 12], ["a " * 40, "a " * 50, "a " * 90]) == [8, 12, 24, 48, 96]
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):

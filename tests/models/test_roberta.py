@@ -343,6 +343,22 @@ def test_weights_of_the_same_function_load_whatever_the_dropout():
     roberta("roberta_at5").load_state_dict(state)
 
 
+def test_rope_is_rescaled_on_a_trained_model_and_the_log_says_so(caplog):
+    log_once.cache_clear()
+    trained = scale_up(roberta("roberta_rope"), 0.2).eval()
+    assert trained.args.position_hparams == "base=10000 scaling=none factor=1 trained_length=None"
+    tokens = torch.arange(4, 30)[None]
+    for hparams in ("scaling=interpolation factor=2", "scaling=ntk factor=2", "scaling=yarn factor=2 trained_length=9"):
+        with caplog.at_level("INFO"):
+            other = roberta("roberta_rope", seed=2, position_hparams=hparams).eval()
+        other.load_state_dict(trained.state_dict())
+        assert not torch.equal(other(tokens)[0], trained(tokens)[0])
+        assert f"rope: angles are rescaled for longer inputs ({hparams.split(' trained')[0]})" in caplog.text
+        trained.load_state_dict(other.state_dict())
+    with pytest.raises(SignatureMismatch, match=r"\[pe:rope\|base:10000\|layers:all\], asked for \[pe:rope\|base:50\|"):
+        roberta("roberta_rope", position_hparams="base=50").load_state_dict(trained.state_dict())
+
+
 def test_a_file_without_signature_is_named_in_the_log(caplog):
     state = roberta("roberta_t5").state_dict()
     del state["encoder.sentence_encoder.embed_positions.encoding_version"]

@@ -54,7 +54,7 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     for kind, others, needed in (
         (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
         (TranslationTask, (encoder, decoder), "an encoder with a decoder, such as transformer_NAME"),
-        (LanguageModelingTask, (encoder, both), "a decoder, such as fairseq's transformer_lm"),
+        (LanguageModelingTask, (encoder, both), "a decoder, such as transformer_lm_NAME"),
     ):
         if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):
             return needed

@@ -46,6 +46,8 @@ FROM_ZERO = (
     "validate_interval_updates",
     "adam_eps",
     "context_window",
+    "memory_length",
+    "eval_memory_length",
     "shard_id",
     "lr",
 )

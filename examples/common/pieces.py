@@ -1,10 +1,11 @@
-"""Text <-> SentencePiece pieces, for prepare.sh.
+"""Text <-> SentencePiece pieces, for the prepare.sh of small recipes.
 
     python pieces.py unpack TEXT FILE...                          FILE: plain, .xz or .gz
-    python pieces.py vocabulary TEXT PREFIX SIZE NORMALIZATION    -> PREFIX.model
+    python pieces.py vocabulary TEXT PREFIX SIZE NORMALIZATION [bytes]    -> PREFIX.model
     python pieces.py encode MODEL TEXT PIECES
     python pieces.py dictionary MODEL DICT                        -> fairseq's dict.txt
 
+With `bytes`, 256 pieces of the vocabulary are the bytes, which spell every character that no other piece has.
 What is written has its name only when it is whole.
 """
 
@@ -17,10 +18,8 @@ import zlib
 from pathlib import Path
 
 import sentencepiece
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from full_disk import in_one_line  # noqa: E402
-from relpos_files import whole_file  # noqa: E402
+from full_disk import in_one_line
+from relpos_files import whole_file
 
 OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 LONGEST_PARAGRAPH = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip many
@@ -42,7 +41,7 @@ def blocks_of(path):
         sys.exit(f"pieces.py: error: {path} cannot be unpacked: is it cut short? ({error})")
 
 
-def vocabulary(text, prefix, size, normalization):
+def vocabulary(text, prefix, size, normalization, rare="unknown"):
     check(text)
     model = io.BytesIO()  # by itself SentencePiece is content with half a file on a full disk
     try:
@@ -53,6 +52,7 @@ def vocabulary(text, prefix, size, normalization):
             model_type="bpe",
             normalization_rule_name=normalization,
             character_coverage=0.9995,
+            byte_fallback=rare == "bytes",
             max_sentence_length=LONGEST_PARAGRAPH,
             num_threads=1,
             minloglevel=2,

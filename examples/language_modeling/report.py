@@ -1,0 +1,299 @@
+"""The tables and the picture of every finished run: report.py FOLDER NAME=VALUE...
+
+Writes RESULTS.md and results.json into FOLDER, and reach.png where there are blocks of several lengths. The values are
+settings of the recipe and what today's data are (CONDITIONS).
+"""
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
+from compared_runs import ComparedRuns, check_same, settings_of  # noqa: E402
+from figures import FIGURES, perplexity_per_word  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.reports import comparison, losses, reach  # noqa: E402
+
+PICTURE = "reach.png"
+
+
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    compared = ComparedRuns(settings, lambda run: is_finished(run, settings))
+    scores = {run.name: json.loads(compared.kept(run, "scores.json")) for run in compared.runs}
+    counts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
+    check_same(counts, "not scored on the same text", "run.sh score again")
+    counts = json.loads(counts[compared.runs[0].name])["test"]
+    what, figure, digits = FIGURES[settings["VOCABULARY"]]
+    columns = settings["EVALUATIONS"].split()
+    nats = {column: compared.values(lambda run, c=column: nats_of(scores[run.name], c)) for column in columns}
+    values = {
+        column: {
+            encoding: {seed: figure(x, counts) for seed, x in of_seed.items() if x is not None}
+            for encoding, of_seed in of_column.items()
+        }
+        for column, of_column in nats.items()
+    }
+    values = {column: {name: v for name, v in of_column.items() if v} for column, of_column in values.items()}
+    memory = memory_table(compared, values, digits)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    lengths = lengths_of(compared)
+    wanted = settings["LENGTHS"].split() if lengths else []
+    found = {length: compared.values(lambda run, n=length: measured(lengths, run, n)) for length in wanted}
+    whole = {length: each(lambda m: figure(m["loss"] * m["scored"], counts), found[length]) for length in wanted}
+    last = {length: each(lambda m: m["last_loss"], found[length]) for length in wanted}
+    if lengths:
+        reach.plot([*lengths.values()], Path(folder, PICTURE))
+    text = RESULTS.format(
+        today=date.today().isoformat(),
+        warning=compared.warning(),
+        what=what,
+        convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
+        updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
+        memory=memory,
+        refused=refusals(compared, scores, columns),
+        good=paired_tables(compared, values, what, digits),
+        legend=comparison.LEGEND.format(baseline=compared.baseline),
+        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),
+        rates=compared.rates_table(),
+        reach=reach_section(compared, lengths, found, whole, last, what, digits),
+        missing=compared.missing(),
+        environment=settings["ENVIRONMENT"],
+        compared=settings["COMPARED"],
+        sources=Path(settings["DATA"], "sources.txt").read_text(encoding="utf-8").strip(),
+        alike=compared.alike(),
+        first=compared.runs[0].name,
+        command=compared.kept(compared.runs[0], "trained"),
+        runs=runs_table(compared),
+        machines=compared.machines(),
+    )
+    with whole_file(Path(folder, "RESULTS.md")) as part:
+        Path(part).write_text(text, encoding="utf-8")
+    comparison.write(
+        Path(folder, "results.json"),
+        compared.baseline,
+        {
+            **{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()},
+            **{f"{what}, blocks of {length}": of_length for length, of_length in whole.items()},
+        },
+    )
+    print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
+
+
+def is_finished(run, settings):
+    """Trained to the end, and scored since."""
+    scored, checkpoint = run / "scores.json", run / settings["EVALUATED"]
+    if not (run / "trained").exists() or not scored.exists():
+        return False
+    return not checkpoint.exists() or scored.stat().st_mtime > checkpoint.stat().st_mtime
+
+
+def found_in(scores, column):
+    for found in scores["scores"]:
+        name = "/".join(str(found[key]) for key in ("tokens", "memory", "clamp") if found[key] is not None)
+        if name == column:
+            return found
+    return {"refused": "not scored: run.sh score again"}
+
+
+def nats_of(scores, column):
+    return found_in(scores, column).get("nats")
+
+
+def in_words(column):
+    tokens, memory, *clamp = column.split("/")
+    told = "no memory" if memory == "0" else f"a memory of {memory}"
+    return f"segments of {tokens}, {told}{f', clamp {clamp[0]}' if clamp else ''}"
+
+
+def memory_table(compared, values, digits):
+    rows = [
+        [
+            encoding,
+            *(
+                losses.with_deviation([*of_column[encoding].values()], digits) if encoding in of_column else "-"
+                for of_column in values.values()
+            ),
+        ]
+        for encoding in compared.encodings
+    ]
+    return losses.markdown(["encoding", *map(in_words, values)], rows)
+
+
+def refusals(compared, scores, columns):
+    """Why there is a gap in the table, a line for each encoding and reason."""
+    lines = {}
+    for run in compared.runs:
+        for column in columns:
+            reason = found_in(scores[run.name], column).get("refused")
+            if reason:
+                lines.setdefault((run.encoding, reason), []).append(column)
+    told = [f"- {name}, {', '.join(dict.fromkeys(c))}: {reason}\n" for (name, reason), c in lines.items()]
+    return f"Gaps:\n{''.join(told)}" if told else ""
+
+
+def lengths_of(compared):
+    """What `fairseq-relpos extrapolation` found, by run. The report notes runs without it."""
+    places = {run.name: compared.place / run.name / "extrapolation.json" for run in compared.runs}
+    without = [name for name, path in places.items() if not path.exists()]
+    if without and len(without) < len(places):
+        compared.notes.append(f"no longer blocks (run.sh extrapolate): {', '.join(without)}")
+    return {name: reach.read(path) for name, path in places.items() if path.exists()}
+
+
+def measured(lengths, run, length):
+    """Of blocks without a memory; None where the run has none of this length."""
+    found = lengths.get(run.name, {"measurements": []})["measurements"]
+    return next((m for m in found if (m["length"], m["memory"], m["stride"]) == (int(length), 0, None)), None)
+
+
+def each(figure, by_encoding):
+    """The figures of what was measured, None where the positions end before."""
+    return {
+        encoding: {seed: None if m is None or m["loss"] is None else figure(m) for seed, m in of_seed.items()}
+        for encoding, of_seed in by_encoding.items()
+    }
+
+
+def reach_section(compared, lengths, found, whole, last, what, digits):
+    if not lengths:
+        return "Not measured: run.sh extrapolate."
+    return REACH.format(
+        what=what,
+        picture=PICTURE,
+        shortest=f"{int(next(iter(whole))):,}",
+        whole=rise_table(compared, found, whole, digits),
+        last=rise_table(compared, found, last, 3),
+        number=next(iter(lengths.values()))["last"],
+    )
+
+
+def rise_table(compared, found, by_length, digits):
+    """The figure at the first length, and what it changes by at the others, each run compared with itself."""
+    first, *others = by_length
+    rows = []
+    for encoding in compared.encodings:
+        begin = by_length[first][encoding]
+        row = [encoding, mean_or_gap(begin, found[first][encoding], digits)]
+        for length in others:
+            now = by_length[length][encoding]
+            seeds = [seed for seed in begin if begin[seed] is not None and now[seed] is not None]
+            if seeds:
+                one = comparison.difference([now[seed] for seed in seeds], [begin[seed] for seed in seeds])
+                row.append(one.text(digits))
+            else:
+                row.append(mean_or_gap(now, found[length][encoding], digits))
+        rows.append(row)
+    return losses.markdown(["encoding", f"{int(first):,}", *(f"{int(n):,} - {int(first):,}" for n in others)], rows)
+
+
+def mean_or_gap(of_seed, found, digits):
+    values = [value for value in of_seed.values() if value is not None]
+    if values:
+        return losses.with_deviation(values, digits)
+    ends = {m and m["ends_at"] for m in found.values()}
+    return f"ends at {ends.pop():,}" if len(ends) == 1 and None not in ends else "-"
+
+
+def paired_tables(compared, values, what, digits):
+    """A table for each memory. Without the baseline, which may have none, there are no differences."""
+    return "\n\n".join(
+        f"### {in_words(column)}\n"
+        + comparison.table(of_column, compared.baseline if compared.baseline in of_column else None, what, digits)
+        for column, of_column in values.items()
+        if of_column
+    )
+
+
+def per_word(compared, nats, counts):
+    rows = [
+        [name, losses.with_deviation([perplexity_per_word(x, counts) for x in nats[name].values() if x is not None], 2)]
+        for name in compared.encodings
+        if any(x is not None for x in nats[name].values())
+    ]
+    return PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], rows))
+
+
+def runs_table(compared):
+    rows = [
+        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:,.0f}", compared.kept(run, "commit.txt")]
+        for run in compared.runs
+    ]
+    return losses.markdown(["run", "parameters", "minutes", "commit"], rows)
+
+
+CONVENTIONS = {
+    "words": "Perplexity per word: exp of the mean of -log p over all {tokens:,} tokens of the test text, line ends\n"
+    "and `<unk>` included, as the papers have it.",
+    "pieces": "Bits per byte: -log2 p of the whole test text over its {bytes:,} bytes, line ends included, whatever\n"
+    "the size of the vocabulary.",
+}
+PER_WORD = """
+## Per word
+exp(-log p of the whole text / its words), line ends included. Do not compare it with the perplexity of a paper whose
+text has `<unk>`: a word that is `<unk>` costs less than its letters.
+
+{table}
+"""
+REACH = """\
+The test text in blocks of each length, without a memory: {what} of all tokens in blocks of {shortest} (mean ± standard
+deviation), and what it changes by in longer ones: each run compared with itself, mean ± half the width of the 95 %
+interval over the seeds (Student's t, without a correction).
+
+{whole}
+
+The last {number} tokens of each block alone, which have most context (nats a token). Long blocks have few of them.
+
+{last}
+
+![loss against the length of the blocks, a line for each encoding]({picture})"""
+RESULTS = """# Results of examples/language_modeling
+
+Written by `run.sh report` ({today}). Every token of the test text is scored once, with the weights after {updates}
+updates. {convention}
+
+{warning}## With and without a memory: {what}
+Mean ± standard deviation over the seeds. A lower figure is better. A memory has so many tokens before the segment.
+
+{memory}
+
+{refused}
+## Which differ
+{good}
+
+{legend}
+{per_word}
+## On longer blocks
+{reach}
+
+## The learning rates
+The last validation loss (nats a token) of one seed with each rate. The best one, in bold, serves the other seeds.
+
+{rates}
+
+## What is missing
+{missing}
+## How
+```
+{environment}bash examples/language_modeling/compare.sh {compared}
+```
+Text (SHA-256, split, file):
+```
+{sources}
+```
+{alike} {first} was
+```
+{command}
+```
+
+{runs}
+
+Minutes include validation, and other processes may have shared the machine: compare figures, not minutes. Machines:
+{machines}
+"""
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,278 @@
+"""The recipe through its own scripts, sized for seconds; and the conventions of its figures on text counted by hand."""
+
+import hashlib
+import json
+import math
+import random
+import runpy
+import subprocess
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import preloaded
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "examples" / "language_modeling"
+COMMON = ROOT / "examples" / "common"
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The programs of the recipe in this process: name -> its functions."""
+    monkeypatch.syspath_prepend(str(COMMON))
+    monkeypatch.syspath_prepend(str(RECIPE))
+    return lambda name: runpy.run_path(str(RECIPE / f"{name}.py"))
+
+
+# --- the texts ---
+
+
+class Server(BaseHTTPRequestHandler):
+    """Of one archive; it refuses the User-Agent that urllib has by itself, as some servers do."""
+
+    archive = b""
+
+    def do_HEAD(self):
+        refused = self.headers["User-Agent"].startswith("Python-urllib") or not self.path.endswith("/there.zip")
+        self.send_response(403 if refused else 200)
+        self.send_header("Content-Length", str(0 if refused else len(self.archive)))
+        self.end_headers()
+        return not refused
+
+    def do_GET(self):
+        if self.do_HEAD():
+            self.wfile.write(self.archive)
+
+    def log_message(self, *unused):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path):
+    with zipfile.ZipFile(tmp_path / "packed", "w") as packed:
+        packed.writestr("deep/wiki.test.tokens", "a <unk> \n")
+    Server.archive = (tmp_path / "packed").read_bytes()
+    found = HTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=found.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{found.server_port}"
+    found.shutdown()
+
+
+def test_the_first_archive_that_answers_is_taken_and_the_text_has_to_be_the_known_one(
+    programs, server, tmp_path, capsys
+):
+    fetch = programs("fetch")["main"]
+    (tmp_path / "texts.txt").write_text(
+        f"wiki.test.tokens gone.zip - {server}/gone.zip\nwiki.test.tokens there.zip - {server}/there.zip\n"
+    )
+    digest = hashlib.sha1(b"a <unk> \n").hexdigest()
+    (tmp_path / "texts.sha1").write_text(f"{digest}  wiki.test.tokens\n")
+    fetch(tmp_path / "texts.txt", tmp_path / "out", "")
+    assert (tmp_path / "out" / "wiki.test.tokens").read_text() == "a <unk> \n"
+    assert f"downloading {server}/there.zip" in capsys.readouterr().out
+
+    (tmp_path / "texts.sha1").write_text(f"{'0' * 40}  wiki.test.tokens\n")
+    (tmp_path / "out" / "wiki.test.tokens").unlink()
+    with pytest.raises(SystemExit, match=f"wiki.test.tokens of the archive has sha1 {digest}, not 000"):
+        fetch(tmp_path / "texts.txt", tmp_path / "out", "")
+    assert not (tmp_path / "out" / "wiki.test.tokens").exists()
+    # a folder that has neither the text nor one of the archives
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit, match="neither wiki.test.tokens .* nor gone.zip nor there.zip is in it"):
+        fetch(tmp_path / "texts.txt", tmp_path / "new", str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPE.glob("downloads/*.txt")))
+def test_every_file_of_a_list_of_downloads_has_a_digest(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(COMMON))
+    sources = runpy.run_path(str(COMMON / "fetching.py"))["read_list"](RECIPE / "downloads" / f"{name}.txt")
+    lines = [line.split() for line in (RECIPE / "downloads" / f"{name}.sha1").read_text().splitlines()]
+    for source in sources:
+        assert source.provides == [file for _, file in lines]
+        assert all(address.startswith("https://") for address in source.addresses)
+    assert all(len(digest) == 40 for digest, _ in lines)
+
+
+# --- counts and figures ---
+
+TEXT = " = Title = \n\nthe  cat sat ,\n"  # 3 lines; 3 + 0 + 4 words; "= Title =", "" and "the cat sat ,"
+
+
+def test_words_and_line_ends_are_counted_as_the_papers_do(programs, tmp_path, capsys):
+    (tmp_path / "test.txt").write_text(TEXT)
+    programs("corpus")["encode"]("words", "-", tmp_path, "test")
+    counts = json.loads((tmp_path / "test.counts.json").read_text())
+    assert counts == {"lines": 3, "tokens": 10, "words": 10, "bytes": None}
+    assert (tmp_path / "test.units").read_text() == "= Title =\n\nthe cat sat ,\n"
+    figures = programs("figures")
+    # each token with probability 1/4
+    assert figures["FIGURES"]["words"][1](10 * math.log(4), counts) == pytest.approx(4)
+
+
+def test_bits_per_byte_are_of_the_text_whatever_the_pieces(programs, tmp_path, monkeypatch):
+    corpus, figures = programs("corpus"), programs("figures")
+    pieces = corpus["pieces"]
+    (tmp_path / "train.txt").write_text("the cat sat on the mat , a title of cats\n" * 20)
+    (tmp_path / "test.txt").write_text(f"{TEXT}snow: 雪\n")
+    pieces.vocabulary(str(tmp_path / "train.txt"), str(tmp_path / "spm"), 285, "identity", "bytes")
+    corpus["encode"]("pieces", str(tmp_path / "spm.model"), tmp_path, "test")
+    counts = json.loads((tmp_path / "test.counts.json").read_text())
+    units = (tmp_path / "test.units").read_text().splitlines()
+    assert units[-1].endswith("<0xE9> <0x9B> <0xAA>")  # a character that the training text lacks
+    assert counts["bytes"] == (9 + 1) + (0 + 1) + (13 + 1) + (6 + 3 + 1)
+    assert counts["words"] == 10 + 3 and counts["lines"] == 4
+    assert counts["tokens"] == sum(len(line.split()) + 1 for line in units)
+    # one bit for each byte
+    nats = counts["bytes"] * math.log(2)
+    assert figures["FIGURES"]["pieces"][1](nats, counts) == pytest.approx(1)
+    assert figures["perplexity_per_word"](nats, counts) == pytest.approx(2 ** (35 / 13))
+
+
+def test_a_word_that_the_training_text_lacks_is_an_error_and_no_unk(programs, tmp_path):
+    (tmp_path / "dict.txt").write_text("cat 3\nsat 2\n")
+    (tmp_path / "test.units").write_text("cat <unk> sat\nthe cat\n")
+    with pytest.raises(SystemExit, match="test, line 2: the word 'the' is not in the training text: set VOCABULARY"):
+        programs("corpus")["closed"](tmp_path / "dict.txt", tmp_path, "test")
+
+
+@pytest.mark.parametrize("text", ["128", "128/", "0/128", "64/640/400/1", "a/b"])
+def test_an_evaluation_that_is_none_is_named(programs, text):
+    with pytest.raises(SystemExit, match="is not TOKENS/MEMORY or TOKENS/MEMORY/CLAMP"):
+        programs("score")["evaluation_of"](text)
+
+
+# --- from text to the report ---
+
+TINY = """
+VOCAB_SIZE=300 LAYERS=1 EMBED_DIM=16 HEADS=2 FFN_DIM=32
+TOKENS_PER_SAMPLE=16 BATCH=4 UPDATES=3 WARMUP_UPDATES=1 LOG_EVERY=1 SAVE_EVERY=2
+EVALUATIONS="16/0 16/24" EVALUATED_STREAMS=3 LENGTHS="16 40"
+COMPARED="learned transformer_xl" SEEDS=1 JOBS=2 BASELINE=transformer_xl
+"""
+#: the papers' settings, but for the size
+TINY_PAPER = """
+LAYERS=2 EMBED_DIM=20 HEADS=2 FFN_DIM=16 BANDS=12,24 DROPOUT=0.1 WORKERS=1
+TOKENS_PER_SAMPLE=8 MEMORY=8 BATCH=4 UPDATES=3 LOG_EVERY=1 SAVE_EVERY=3 LENGTHS=
+EVALUATIONS="8/0 8/8 4/32 4/32/16" EVALUATED_STREAMS=2
+"""
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language_modeling")
+    (folder / "tiny.sh").write_text(TINY)
+    (folder / "paper.sh").write_text(TINY_PAPER)
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefgh", k=chance.randint(2, 4))) for _ in range(40)]
+    for name, lines in (("train", 60), ("valid", 9), ("test", 9)):
+        text = "".join(" ".join(chance.choices(words, k=chance.randint(3, 9))) + "\n" for _ in range(lines))
+        (folder / f"{name}.txt").write_text(" ".join(words) + "\n" + text if name == "train" else text)
+    return folder
+
+
+def recipe(workplace, script, *arguments, **environment):
+    return subprocess.run(
+        ["bash", str(RECIPE / script), *map(str, arguments)],
+        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+
+
+def succeeds(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def fails(*arguments, **environment):
+    done = recipe(*arguments, **environment)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    return done.stdout.strip().splitlines()[-1]
+
+
+def prepare(workplace, run=succeeds, train="train.txt", **environment):
+    return run(workplace, "prepare.sh", "--train", train, "--valid", "valid.txt", "--test", "test.txt", **environment)
+
+
+def test_from_text_to_tables_with_every_token_scored_once(workplace):
+    prepare(workplace)
+    assert "data is ready" in prepare(workplace)
+    counts = json.loads((workplace / "data" / "counts.json").read_text())["test"]
+    assert counts["bytes"] == len((workplace / "test.txt").read_bytes())
+    succeeds(workplace, "compare.sh")
+    runs = workplace / "runs"
+    results = (runs / "RESULTS.md").read_text()
+    scores = json.loads((runs / "transformer_xl-seed1" / "scores.json").read_text())["scores"]
+    plain, memory = (one["nats"] for one in scores)
+    assert abs(plain - memory) > 1e-3  # the memory is read
+    bits = plain / math.log(2) / counts["bytes"]
+    assert f"| transformer_xl | {bits:.4f} | {memory / math.log(2) / counts['bytes']:.4f} |" in results
+    assert f"| transformer_xl | {math.exp(plain / counts['words']):.2f} |" in results
+    # another program scores the same tokens as one row of blocks
+    found, longer = json.loads((runs / "transformer_xl-seed1" / "extrapolation.json").read_text())["measurements"]
+    assert (found["length"], found["scored"]) == (16, counts["tokens"])
+    assert found["loss"] * found["scored"] == pytest.approx(plain, rel=1e-5)
+    rise = (longer["loss"] - found["loss"]) * found["scored"] / math.log(2) / counts["bytes"]
+    assert f"| transformer_xl | {bits:.4f} | {rise:+.4f} |" in results
+    # learned cannot remember, and ends: gaps with a reason
+    assert "- learned, 16/24: a segment memory of 24 tokens (--memory-length): learned adds positions" in results
+    assert "| ends at 16 |" in results and (runs / "reach.png").exists()
+    figures = json.loads((runs / "results.json").read_text())["figures"]
+    assert figures["bits per byte, blocks of 40"]["learned"] == {"1": None}
+
+    # nothing is done twice
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*-seed1/*.json")}
+    assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "transformer_xl")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_papers_settings_train_with_a_memory_and_are_scored_by_their_convention(workplace):
+    paper = {"SETTINGS": f"{RECIPE}/transformer_xl.sh paper.sh", "DATA": "words", "RUNS": "paper"}
+    prepare(workplace, **paper)
+    succeeds(workplace, "run.sh", "evaluate", "transformer_xl", **paper)
+    succeeds(workplace, "run.sh", "report", **paper)
+    run = workplace / "paper" / "transformer_xl-seed1"
+    for flag in ("'lm_streams' '--memory-length' '8'", "'adaptive_loss'", "'cosine'"):
+        assert flag in (run / "trained").read_text()
+    results = json.loads((run / "scores.json").read_text())
+    words = (workplace / "test.txt").read_text()
+    assert results["counts"]["test"]["tokens"] == len(words.split()) + words.count("\n")
+    found = {(one["tokens"], one["memory"], one["clamp"]): one["nats"] for one in results["scores"]}
+    perplexity = math.exp(found[4, 32, 16] / results["counts"]["test"]["tokens"])
+    assert f"| {perplexity:.2f} |" in (workplace / "paper" / "RESULTS.md").read_text()
+    assert len(set(found.values())) == 4  # clamp too changes something
+
+
+def test_what_is_wrong_is_one_line(workplace, tmp_path):
+    (workplace / "odd.txt").write_bytes(b"good\nbad \xff\n")
+    assert "line 2: not UTF-8" in prepare(workplace, fails, "odd.txt", DATA="odd")
+    assert not (workplace / "odd" / "dict.txt").exists()
+    for words, message in [
+        (["--train", "train.txt"], "no text for --valid; usage"),
+        (["train.txt"], "train.txt stands before --train"),
+        (["--offline", "nowhere"], "--offline nowhere: no such folder"),
+        (["--train", "none.txt"], "no readable file none.txt"),
+    ]:
+        assert message in fails(workplace, "prepare.sh", *words, DATA="odd")
+    assert "no data in none" in fails(workplace, "run.sh", "train", "t5", DATA="none")
+    for setting, message in [
+        ("VOCABULARY=letters", "VOCABULARY=letters: give pieces or words"),
+        ("TEXTS=wikitext-3", "TEXTS=wikitext-3: there are wikitext-103 wikitext-103-raw wikitext-2 wikitext-2-raw"),
+    ]:
+        (workplace / "wrong.sh").write_text(setting)
+        assert message in fails(workplace, "prepare.sh", SETTINGS="wrong.sh", DATA="odd")
+    for setting, message in [
+        ("NORM=middle", "NORM=middle: give pre or post"),
+        ("SCHEDULE=flat", "SCHEDULE=flat: give polynomial_decay or cosine"),
+        ("UPDATE_FREQ=3", "BATCH=16 is no multiple of 1 processes x UPDATE_FREQ=3"),
+        ("PRECISION=int8", "PRECISION=int8: give fp16, bf16 or fp32"),
+    ]:
+        (workplace / "wrong.sh").write_text(setting)
+        assert message in fails(workplace, "run.sh", "command", "t5", SETTINGS="wrong.sh")

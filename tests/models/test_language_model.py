@@ -1,0 +1,256 @@
+"""transformer_lm_NAME: what must stay stock, and every encoding through training, scoring and decoding."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+
+import forked
+import pytest
+import torch
+from fairseq import search
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_cli import eval_lm, generate, interactive, train  # noqa: F401  forked runs find them imported
+from fairseq_data import binarise
+from loops import scale_up
+from small_models import dictionary, language_model
+from torch import nn
+
+from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.models.language_model import ENDINGS, RelPosLanguageModel
+
+USER_DIR = Path(__file__).parents[2] / "fairseq_relpos"
+NAMES = sorted(ENCODINGS)
+STOCK = {"learned": ["--decoder-learned-pos"], "sinusoidal": []}
+SIZES = [
+    *("--decoder-layers", 2, "--decoder-embed-dim", 16, "--decoder-input-dim", 16, "--decoder-output-dim", 16),
+    *("--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2),
+]
+WORDS = dictionary()
+
+
+def commands(data):
+    return [data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-progress-bar"]
+
+
+def training(data, save_dir, arch, *more):
+    return [
+        *commands(data),
+        *("--save-dir", save_dir, "--task", "language_modeling", "--arch", arch, *SIZES, "--tokens-per-sample", 16),
+        *("--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--max-update", 5, "--no-epoch-checkpoints"),
+        *("--required-batch-size-multiple", 1, *more),
+    ]
+
+
+def evaluation(data, checkpoint, *more):
+    return [
+        *commands(data),
+        *("--path", checkpoint, "--gen-subset", "valid", "--batch-size", 3, "--required-batch-size-multiple", 1),
+        *("--tokens-per-sample", 16, *more),
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return binarise(tmp_path_factory.mktemp("language-model"))
+
+
+def run(command, arguments, log):
+    process = forked.Run(arguments, log, command=command)
+    assert process.wait() == 0, process.printed()
+    return process.printed()
+
+
+def scores(data, checkpoint, log):
+    """What eval-lm prints, in blocks and with a sliding window, down to the score of each word."""
+    printed = [
+        run("eval_lm", evaluation(data, checkpoint, "--output-word-probs", *more), log)
+        for more in ([], ["--context-window", 8])
+    ]
+    assert all("Loss (base 2)" in text for text in printed)
+    return [[line for line in text.splitlines() if " [-" in line or "Loss" in line] for text in printed]
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_learned_and_sinusoidal_train_and_evaluate_as_stock_fairseq_to_the_last_bit(name, data, tmp_path):
+    found = []
+    for arch, more in (("transformer_lm", STOCK[name]), (f"transformer_lm_{name}", [])):
+        folder = tmp_path / arch
+        folder.mkdir()
+        printed = forked.train(training(data, folder, arch, *more), folder / "log")
+        losses = re.findall(r"ppl [\d.]+", printed)
+        weights = torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
+        found.append((weights, losses, scores(data, folder / "checkpoint_last.pt", folder / "log")))
+    (stock, *of_stock), (ours, *of_ours) = found
+    assert list(ours) == list(stock) and of_ours == of_stock and of_ours[0]
+    assert all(torch.equal(ours[key], stock[key]) for key in stock)
+
+
+@pytest.fixture(scope="module")
+def folder(data, tmp_path_factory):
+    """A folder with a trained model, with positions in its logits and a table of --max-target-positions."""
+    folder = tmp_path_factory.mktemp("trained")
+    forked.train(training(data, folder, "transformer_lm_shaw", "--max-target-positions", 40), folder / "log")
+    return folder
+
+
+def test_generate_and_interactive_continue_a_text(data, folder):
+    common = ["--path", folder / "checkpoint_last.pt", "--task", "language_modeling", "--beam", 2, "--max-len-b", 30]
+    sentences = ["--gen-subset", "valid", "--required-batch-size-multiple", 1, "--sample-break-mode", "eos"]
+    printed = run("generate", [*commands(data), *common, *sentences], folder / "log")
+    assert printed.count("\nH-") == 24
+    text = folder / "text"
+    text.write_text("w1 w2 w3\nw7\n", encoding="utf-8")
+    arguments = [*commands(data), *common, "--batch-size", 2, "--buffer-size", 2, "--input", text]
+    hypotheses = re.findall(r"H-(\d+)\t\S+\t(.*)", run("interactive", arguments, folder / "log"))
+    assert dict(hypotheses)["0"].startswith("w1 w2 w3") and dict(hypotheses)["1"].startswith("w7")
+
+
+def test_from_pretrained_samples_and_scores(data, folder):
+    hub = RelPosLanguageModel.from_pretrained(str(folder), "checkpoint_last.pt", str(data))
+    assert hub.sample("w1 w2", beam=2, max_len_b=12).startswith("w1 w2")
+    found = hub.score("w1 w2 w3 w4")["positional_scores"]
+    tokens = hub.encode("w1 w2 w3 w4")
+    with torch.no_grad():
+        logits = hub.models[0](torch.cat([tokens[-1:], tokens[:-1]])[None])[0]
+    torch.testing.assert_close(found, logits.log_softmax(-1)[0].gather(1, tokens[:, None])[:4, 0])
+
+
+@pytest.mark.parametrize("ending", ENDINGS[1:])
+def test_sizes_are_those_of_the_stock_architecture_of_the_same_ending(ending):
+    stock = Namespace()
+    ARCH_CONFIG_REGISTRY[f"transformer_lm{ending}"](stock)
+    for name in NAMES:
+        ours = Namespace()
+        ARCH_CONFIG_REGISTRY[f"transformer_lm_{name}{ending}"](ours)
+        assert ours.decoder_learned_pos == (name == "learned")
+        stock.decoder_learned_pos = ours.decoder_learned_pos
+        assert {k: getattr(ours, k) for k in vars(stock)} == vars(stock)
+
+
+ADAPTIVE = {
+    "adaptive_input_cutoff": "10,20",
+    "adaptive_softmax_cutoff": "10,20",
+    "tie_adaptive_proj": True,
+    "decoder_layers": 2,
+    "dropout": 0.0,
+}
+
+
+@pytest.mark.parametrize("name", ["transformer_xl", "t5"])
+def test_adaptive_inputs_and_adaptive_softmax_train_all_parameters(name):
+    model = language_model(f"transformer_lm_{name}_wiki103", **ADAPTIVE)
+    assert model.decoder.adaptive_softmax is not None and model.decoder.embed_tokens.cutoff[:2] == [10, 20]
+    tokens = torch.randint(4, 44, (3, 12))
+    features = model(tokens)[0]
+    outputs, targets = model.decoder.adaptive_softmax(features, tokens.flatten())
+    sum(
+        nn.functional.cross_entropy(o, t, reduction="sum") for o, t in zip(outputs, targets) if o is not None
+    ).backward()
+    assert [key for key, p in model.named_parameters() if p.grad is None] == []
+    assert model.get_normalized_probs((features, {}), True, {"target": tokens}).shape == (3, 12, len(WORDS))
+
+
+def model_of(name, seed=1, **settings):
+    """Evaluated, with positions that matter and outputs that vary."""
+    model = language_model(f"transformer_lm_{name}", seed, dropout=0.0, **settings).eval()
+    scale_up(model.decoder.embed_positions)
+    for layer in model.decoder.layers:
+        scale_up(layer.self_attn.position_encoding)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.mul_(4)
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_every_encoding_decodes_step_by_step_what_the_full_pass_computes(name):
+    for normalize_before in (False, True):
+        model = model_of(name, decoder_normalize_before=normalize_before)
+        tokens = torch.randint(4, 40, (3, 14))
+        state = {}
+        for step in range(1, 15):
+            if step in (4, 9):
+                order = torch.tensor([2, 0, 0, 1]) if step == 4 else torch.tensor([1, 3, 0])
+                model.decoder.reorder_incremental_state_scripting(state, order)
+                tokens = tokens[order]
+            one = model.decoder(tokens[:, :step], incremental_state=state)[0]
+            full = model.decoder(tokens[:, :step])[0]
+            torch.testing.assert_close(one[:, -1], full[:, -1], atol=1e-5, rtol=0)
+
+
+class WithoutCache(nn.Module):
+    """The model as the generator sees one that cannot decode incrementally."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.decoder = _DecodesAnew(model.decoder)
+        self.max_decoder_positions = model.max_decoder_positions
+        self.get_normalized_probs = model.get_normalized_probs
+
+
+class _DecodesAnew(nn.Module):
+    def __init__(self, decoder):
+        super().__init__()
+        self.stock = decoder
+
+    def forward(self, tokens, encoder_out=None):
+        return self.stock(tokens)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sampled_continuation_is_the_same_with_and_without_cache(name):
+    model = model_of(name)
+    prompts = torch.tensor([[5, 6, 7], [8, 1, 1], [9, 10, 1]])
+    found = []
+    for each in (model, WithoutCache(model)):
+        torch.manual_seed(7)
+        generator = SequenceGenerator(
+            [each], WORDS, beam_size=2, max_len_b=20, search_strategy=search.Sampling(WORDS, sampling_topk=10)
+        )
+        sample = {"net_input": {"src_tokens": prompts, "src_lengths": prompts.ne(1).sum(1)}}
+        hypotheses = generator.generate([each], sample, prefix_tokens=prompts, bos_token=2)
+        found.append([[h["tokens"].tolist() for h in sentence] for sentence in hypotheses])
+    assert found[0] == found[1]
+    assert len({tuple(h) for sentence in found[0] for h in sentence}) > 3, "nothing to tell them apart"
+    assert found[0][0][0][:3] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_rebuilt_from_its_saved_settings(name):
+    model = language_model(f"transformer_lm_{name}", max_target_positions=None, tokens_per_sample=20)
+    assert model.args.max_target_positions == 20
+    assert "None" not in model.args.position_hparams or name in {"transformer_xl", "gcdf"}
+    # evaluated in longer blocks: tables keep their size
+    saved = {key: value for key, value in vars(model.args).items() if key != "arch"}
+    rebuilt = language_model(f"transformer_lm_{name}", **{**saved, "tokens_per_sample": 50})
+    assert rebuilt.args.position_hparams == model.args.position_hparams
+    rebuilt.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["learned", "tupe_r"])
+def test_absolute_positions_say_where_they_end(name):
+    model = language_model(f"transformer_lm_{name}")
+    saved = {key: value for key, value in vars(model.args).items() if key != "arch"}
+    longer = language_model(f"transformer_lm_{name}", **{**saved, "max_target_positions": 64})
+    with pytest.raises(ValueError, match="positions end at 32, 64 are asked for .*: use --max-target-positions 32"):
+        longer.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "arch, settings, what",
+    [
+        ("transformer_lm_t5", {"decoder_learned_pos": True}, "--decoder-learned-pos and the position encoding t5"),
+        ("transformer_lm_t5", {"no_token_positional_embeddings": True}, "--no-token-positional-embeddings"),
+        ("transformer_lm_t5", {"decoder_attention_heads": 5}, "--decoder-embed-dim, --decoder-attention-heads"),
+        ("transformer_lm_t5", {"unpad": True}, "--unpad is for the layers of an encoder"),
+        ("transformer_lm_t5", {"decoder_layers": 0}, "--decoder-layers 0"),
+        ("transformer_lm_t5", {"position_hparams": "nothing=1"}, "t5 has no nothing; it accepts num_buckets=32"),
+        ("transformer_lm_t5", {"position_encoding": "t55"}, "unknown position encoding 't55'"),
+    ],
+)
+def test_impossible_settings_are_one_line(arch, settings, what):
+    with pytest.raises(ValueError, match=what) as error:
+        language_model(arch, **settings)
+    assert "\n" not in str(error.value)
