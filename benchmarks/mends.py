@@ -52,6 +52,7 @@ TESTS = {
     "order-of-data": "training/test_saving.py::test_resuming_with_other_batches_in_an_epoch_is_refused",
     "other-adam": "training/test_torch_adamw.py::test_a_training_goes_on_with_the_other",
     "signals": "training/test_stopping.py::test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been",
+    "broken-off-validations": "training/test_stopping.py::test_a_validation_that_is_broken_off_leaves_nothing_behind",
     "end-threads": "training/test_ending.py",
     "compiled-forms": "models/test_torch_compile.py::test_every_form_of_a_batch_is_compiled",
     "position-log": "training/test_watching.py::test_tensorboard_has_speed_scale_gradients_norms_and_pictures",

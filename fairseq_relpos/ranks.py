@@ -40,7 +40,7 @@ def together(step: Callable[[], Any]) -> Any:
     return result
 
 
-def in_one_line(error):
+def in_one_line(error: Exception) -> str:
     kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
     return f"{socket.gethostname()}: {kind}{str(error).strip().partition(chr(10))[0]}"
 

@@ -5,13 +5,14 @@ import inspect
 import logging
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..once import log_once
-from .replace import replace
+from .ending import end_readers, readers
+from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,21 @@ def new_loaders_for_each_epoch(batches: Any) -> None:
     for name in ("persistent_workers", "reuse_dataloader"):
         if hasattr(batches, name):
             setattr(batches, name, False)
+
+
+def end_the_reading_of_a_validation() -> None:
+    """Ends the thread that reads ahead for a validation together with the validation. After --max-valid-steps it would
+    go on, and share the data loaders with the thread of the next validation."""
+
+    def until_its_end(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        before = readers()
+        try:
+            return stock(*args, **kwargs)
+        finally:
+            end_readers([reader for reader in readers() if reader not in before])
+
+    for command in commands_with("validate"):
+        replace(command, "validate", "broken-off-validations")(until_its_end)
 
 
 def without_fillers(trainer: Any, samples: list[Any]) -> list[Any]:
@@ -164,4 +180,9 @@ def _what_keeps_long_samples(task, max_positions):
     return "--max-positions of a training makes room for them"
 
 
-INSTALLERS = (make_the_same_batches_after_a_resume, report_lost_samples, say_which_samples_are_too_long)
+INSTALLERS = (
+    end_the_reading_of_a_validation,
+    make_the_same_batches_after_a_resume,
+    report_lost_samples,
+    say_which_samples_are_too_long,
+)

@@ -77,7 +77,7 @@ def end_all() -> None:
     global has_begun
     has_begun = True
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would report killed loaders as an error
-    end_readers()
+    end_readers(readers())
     for process in list(loaders):
         if process._parent_pid == os.getpid() and process.is_alive():
             process.kill()
@@ -88,11 +88,15 @@ def end_all() -> None:
     end_groups()
 
 
-def end_readers() -> None:
-    """Ends fairseq's threads that read batches ahead, each after the batch that it is reading."""
+def readers() -> list[Any]:
+    """Returns fairseq's threads that read batches ahead."""
     from fairseq.data.iterators import BackgroundConsumer
 
-    readers = [thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)]
+    return [thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)]
+
+
+def end_readers(readers: list[Any]) -> None:
+    """Ends these threads, each after the batch that it is reading."""
     for reader in readers:
         reader._max_len = 0  # the thread compares this after each batch
     deadline = time.monotonic() + SECONDS_FOR_A_BATCH

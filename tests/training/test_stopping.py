@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 import time
 
 import pytest
@@ -189,17 +190,24 @@ def test_a_step_that_runs_out_of_memory_looks_once(monkeypatch):
     assert Rank().valid_step(True) == "loss" and inner == [True, False] and len(looks) == 1
 
 
-def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path):
+def test_a_validation_that_is_broken_off_leaves_nothing_behind(data, tmp_path):
     def arm():
+        from fairseq.data.iterators import BackgroundConsumer
         from fairseq.trainer import Trainer
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-        step = Trainer.train_step
+        step, read = Trainer.train_step, _MultiProcessingDataLoaderIter._next_data
 
         def train_step(self, *args, **kwargs):
-            print(f"{len(multiprocessing.active_children())} loaders")
+            threads = [one for one in threading.enumerate() if isinstance(one, BackgroundConsumer)]
+            print(f"{len(multiprocessing.active_children())} loaders, {len(threads)} threads")
             return step(self, *args, **kwargs)
 
-        Trainer.train_step = train_step
+        def read_slowly(self):
+            time.sleep(0.1)  # the thread of a validation still reads when the next one begins
+            return read(self)
+
+        Trainer.train_step, _MultiProcessingDataLoaderIter._next_data = train_step, read_slowly
 
     command = arguments(
         data,
@@ -215,8 +223,8 @@ def test_a_validation_that_is_broken_off_leaves_no_loaders_behind(data, tmp_path
         1,
     )
     printed = train(command, tmp_path / "log", before=arm)
-    counts = [int(found) for found in re.findall(r"(\d+) loaders", printed)]
-    assert len(counts) == 8 and max(counts) <= 2
+    counts = [tuple(map(int, found)) for found in re.findall(r"(\d+) loaders, (\d+) threads", printed)]
+    assert len(counts) == 8 and max(counts)[0] <= 2 and max(threads for _, threads in counts) <= 1
 
 
 # Numbers that stop being numbers
