@@ -186,15 +186,15 @@ def weights(folder):
 
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
-    """A training of two epochs with a memory, its folder and what it printed."""
+    """A training of an epoch with a memory, its folder and what it printed."""
     folder = tmp_path_factory.mktemp("trained")
-    more = [*MEMORY, "--max-epoch", 2]
+    more = [*MEMORY, "--max-epoch", 1]
     return folder, forked.train(training(data, folder, *more), folder / "log")
 
 
 def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, trained, tmp_path):
     folder, printed = trained
-    (validated,) = re.findall(r"epoch 002 \| valid on 'valid' subset \| loss ([\d.]+)", printed)
+    (validated,) = re.findall(r"epoch 001 \| valid on 'valid' subset \| loss ([\d.]+)", printed)
     common = [data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--path", folder / "checkpoint_last.pt"]
     common += ["--gen-subset", "valid", "--batch-size", 4, "--tokens-per-sample", 8]
     streams = [*common, "--task", "lm_streams"]
@@ -206,7 +206,7 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     assert len(set(of_memory.values())) == 3
     blocks = run("eval_lm", [*common, "--required-batch-size-multiple", 1], log)
     assert loss_of(blocks) == of_memory[0] and "the segment memory of 16 tokens is not in use: --task" in blocks
-    printed = run("validate", [*common[:7], "--valid-subset", "valid", "--batch-size", 4], log)
+    printed = run("validate", [*common[:8], "--task", "lm_streams", "--valid-subset", "valid", "--batch-size", 4], log)
     assert f"| loss {validated} |" in printed
     refused = forked.Run([*streams, "--context-window", 4], log, command="eval_lm")
     assert refused.wait() == 1 and "--context-window 4 and the segment memory of" in refused.printed()
