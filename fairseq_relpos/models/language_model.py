@@ -158,6 +158,8 @@ def stock_settings(args: argparse.Namespace) -> argparse.Namespace:
             "--no-token-positional-embeddings: what joins the token embeddings is the position "
             "encoding's; leave the flag out (--position-encoding none has no positions at all)"
         )
+    if getattr(args, "unpad", False):
+        raise ValueError("--unpad is for the layers of an encoder, and a language model has none: leave it out")
     args = copy.copy(args)
     args.checkpoint_activations = args.offload_activations = False
     args.decoder_learned_pos = is_learned(args)

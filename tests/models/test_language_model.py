@@ -244,6 +244,7 @@ def test_absolute_positions_say_where_they_end(name):
         ("transformer_lm_t5", {"decoder_learned_pos": True}, "--decoder-learned-pos and the position encoding t5"),
         ("transformer_lm_t5", {"no_token_positional_embeddings": True}, "--no-token-positional-embeddings"),
         ("transformer_lm_t5", {"decoder_attention_heads": 5}, "--decoder-embed-dim, --decoder-attention-heads"),
+        ("transformer_lm_t5", {"unpad": True}, "--unpad is for the layers of an encoder"),
         ("transformer_lm_t5", {"decoder_layers": 0}, "--decoder-layers 0"),
         ("transformer_lm_t5", {"position_hparams": "nothing=1"}, "t5 has no nothing; it accepts num_buckets=32"),
         ("transformer_lm_t5", {"position_encoding": "t55"}, "unknown position encoding 't55'"),

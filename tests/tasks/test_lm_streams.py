@@ -12,7 +12,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm, train, validate  # noqa: F401  forked runs find them imported
 from fairseq_data import WORDS, binarise, fairseq_ok
 
-import fairseq_relpos  # noqa: F401  registers the task
+from fairseq_relpos import segments
+from fairseq_relpos.models.language_model import RelPosLanguageModel
 
 USER_DIR = Path(__file__).parents[2] / "fairseq_relpos"
 SIZES = [
@@ -205,10 +206,39 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     assert len(set(of_memory.values())) == 3
     blocks = run("eval_lm", [*common, "--required-batch-size-multiple", 1], log)
     assert loss_of(blocks) == of_memory[0] and "the segment memory of 16 tokens is not in use: --task" in blocks
+    printed = run("validate", [*common[:7], "--valid-subset", "valid", "--batch-size", 4], log)
+    assert f"| loss {validated} |" in printed
     refused = forked.Run([*streams, "--context-window", 4], log, command="eval_lm")
     assert refused.wait() == 1 and "--context-window 4 and the segment memory of" in refused.printed()
     longer = forked.Run([*streams, "--tokens-per-sample", 99], log, command="eval_lm")
     assert longer.wait() == 1 and "--tokens-per-sample 99: the model has 24 positions" in longer.printed()
+
+
+def test_a_model_with_a_memory_continues_a_text_without_it(data, trained):
+    hub = RelPosLanguageModel.from_pretrained(str(trained[0]), "checkpoint_last.pt", str(data))
+    assert hub.sample("w1 w2", beam=2, max_len_b=12).startswith("w1 w2")
+    scored = hub.score(["w1 w2 w3", "w4 w5"])
+    assert [len(each["positional_scores"]) for each in scored] == [3, 2]
+    assert scored[0]["positional_scores"].tolist() == hub.score("w1 w2 w3")["positional_scores"].tolist()
+
+
+@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
+def test_a_training_in_half_precision_remembers_in_half_precision(flag, data, tmp_path):
+    more = [*MEMORY, flag, "--max-update", 3, "--disable-validation", "--no-save"]
+    printed = forked.train(training(data, tmp_path, *more), tmp_path / "log", before=say_the_type)
+    assert f"remembered as {'torch.float16' if flag == '--fp16' else 'torch.bfloat16'}" in printed
+
+
+def say_the_type():
+    """Prints the type of what the first layer remembers."""
+    stock = segments.Segment.enter
+
+    def enter(self, layer, x_TBE, norm):
+        past = stock(self, layer, x_TBE, norm)
+        print("remembered as", None if past is None else self.past[layer].dtype)
+        return past
+
+    segments.Segment.enter = enter
 
 
 def test_two_ranks_update_freq_and_recomputation_train_as_one_rank(data, tmp_path):
