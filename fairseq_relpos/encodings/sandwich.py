@@ -20,6 +20,8 @@ def products(reach: int, width: int, device: torch.device) -> torch.Tensor:
 class InnerProducts(DistanceBias):
     """The products, divided by another number in each head."""
 
+    like_model: torch.Tensor
+
     def __init__(self, dims, width):
         super().__init__(dims)
         self.width = width

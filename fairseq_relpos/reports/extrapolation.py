@@ -250,7 +250,7 @@ def measure(
         plan.position_hparams = for_length(given, settings.model, plan.length, found.trained_length)
         if plan.position_hparams != hparams:
             hparams = plan.position_hparams
-            evaluated = load_model(checkpoint, data, **({"position_hparams": hparams} if hparams else {}))[0]
+            evaluated = load_model(checkpoint, data, position_hparams=hparams)[0] if hparams else model
         fill(plan, evaluated, text, last, ends, max_tokens)
         found.measurements.append(plan)
         logger.info(in_words(plan))

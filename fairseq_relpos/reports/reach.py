@@ -97,23 +97,17 @@ def plot(runs: Sequence[dict[str, Any]], path: str | Path, shown: Sequence[str] 
     refuse_different_texts(runs)
     by_panel: dict[str, dict[str, list[dict[int, float]]]] = {}
     for found in runs:
-        name = name_of(found, runs)
+        lines: dict[str, dict[int, float]] = {}
         for measured in found["measurements"]:
             for what in shown:
-                if measured[SHOWN[what]] is None:
-                    continue
-                title = "all tokens" if what == "mean" else f"last {found['last']} tokens"
-                panel = by_panel.setdefault(f"{title}, {context(measured)}".replace(", block", ""), {})
-                lines = panel.setdefault(name, [])
-                if not lines or lines[-1].get("run") is not found:  # a line for each run
-                    lines.append({"run": found})
-                lines[-1][measured["length"]] = measured[SHOWN[what]]
+                if (loss := measured[SHOWN[what]]) is not None:
+                    title = "all tokens" if what == "mean" else f"last {found['last']} tokens"
+                    title = f"{title}, {context(measured)}".replace(", block", "")
+                    lines.setdefault(title, {})[measured["length"]] = loss
+        for title, line in lines.items():
+            by_panel.setdefault(title, {}).setdefault(name_of(found, runs), []).append(line)
     if not by_panel:
         raise ValueError("nothing to draw: no run has positions at any of its lengths")
-    for panel in by_panel.values():
-        for lines in panel.values():
-            for line in lines:
-                del line["run"]
     of_each = "masked token" if runs[0]["kind"] == MASKED else "token"
     trained = {found["trained_length"] for found in runs}
     return curves.plot(
