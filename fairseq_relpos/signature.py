@@ -20,9 +20,18 @@ class SignatureMismatch(ValueError):
     """The checkpoint has another position encoding."""
 
 
-def attach_signature(stack_part: nn.Module, encoding: Any, layers: str) -> None:
+def sign(stack_part: nn.Module, encoding: Any, layers: str = "all", stock: bool = True) -> None:
+    """Gives the stack part its signature. stock=False: also where the encoding's positions are fairseq's own, but not
+    those that fairseq builds in this stack."""
+    if stock and encoding.stock_positions:
+        write_stock_files(stack_part, text_of(encoding, layers))
+    else:
+        attach_signature(stack_part, text_of(encoding, layers))
+
+
+def attach_signature(stack_part: nn.Module, text: str) -> None:
     """Writes the signature into ``stack_part``'s state dict and checks it on loading."""
-    stack_part.register_buffer(KEY, to_bytes(text_of(encoding, layers)))
+    stack_part.register_buffer(KEY, to_bytes(text))
     stack_part.register_load_state_dict_pre_hook(check_signature)
 
 
