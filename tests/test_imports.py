@@ -22,6 +22,7 @@ ALLOWED = {
     "signature": {"once"},
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
+    "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature"},
     "layers": {"mends", "real_tokens"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
     "flags": {"backends", "encodings"},
@@ -30,7 +31,7 @@ ALLOWED = {
     "checkpoints": {"atomic_files", "encodings", "flags", "signature"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "gated", "encodings", "backends"]
-TORCH_ONLY += ["signature", "real_tokens", "self_attention"]
+TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 
