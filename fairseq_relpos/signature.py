@@ -16,13 +16,18 @@ logger = logging.getLogger(__name__)
 KEY = "encoding_version"
 
 
+#: what to do about a mismatch in fairseq's commands
+ADVICE = "use the same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new RoBERTa from it"
+
+
 class SignatureMismatch(ValueError):
     """The checkpoint has another position encoding."""
 
 
-def sign(stack_part: nn.Module, encoding: Any, layers: str = "all", stock: bool = True) -> None:
+def sign(stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True, advice: str = ADVICE) -> None:
     """Gives the stack part its signature. stock=False: also where the encoding's positions are fairseq's own, but not
-    those that fairseq builds in this stack."""
+    those that fairseq builds in this stack. advice: what a mismatch says to do."""
+    stack_part.if_signatures_differ = advice
     if stock and encoding.stock_positions:
         write_stock_files(stack_part, text_of(encoding, layers))
     else:
@@ -49,7 +54,7 @@ def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *u
         state_dict.pop(prefix + key, None)
     signature = state_dict.pop(prefix + KEY, None)
     if signature is not None:
-        compare(to_text(signature), positions.stock_signature, prefix)
+        compare(to_text(signature), positions.stock_signature, prefix, positions.if_signatures_differ)
 
 
 def refuse_positions(stack: nn.Module) -> None:
@@ -72,7 +77,7 @@ def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *u
     key = prefix + KEY
     expected = getattr(stack_part, KEY)
     if key in state_dict:
-        compare(to_text(state_dict[key]), to_text(expected), prefix)
+        compare(to_text(state_dict[key]), to_text(expected), prefix, stack_part.if_signatures_differ)
         return
     # once: fairseq's EMA loads one at every update
     log_once(
@@ -83,15 +88,11 @@ def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *u
     state_dict[key] = expected.clone()
 
 
-def compare(found: str, wanted: str, prefix: str) -> None:
+def compare(found: str, wanted: str, prefix: str, advice: str = ADVICE) -> None:
     """Raises SignatureMismatch where the two signatures differ."""
     if found != wanted:
         stack = prefix.split(".")[0]
-        raise SignatureMismatch(
-            f"the checkpoint's {stack} was trained with [{found}], asked for [{wanted}]: use the "
-            "same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new "
-            "RoBERTa from it"
-        )
+        raise SignatureMismatch(f"the checkpoint's {stack} was trained with [{found}], asked for [{wanted}]: {advice}")
 
 
 def to_bytes(text: str) -> torch.Tensor:

@@ -11,6 +11,9 @@ from ..self_attention import PositionedAttention
 from ..signature import sign
 from .cache import Cache, as_padding, positions_of_pass
 
+#: what to do about weights of another encoding
+IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
+
 
 class LayerAttention(PositionedAttention):
     """The projections of one layer's attention. Its stack hands it an encoding and the positions of each pass."""
@@ -69,7 +72,7 @@ class RelPosSelfAttention(LayerAttention):
         joined: Any = build(encoding, dims, **(hparams or {}))
         self.set_encoding(joined, select(backend))
         joined.stack.prepare_bias = self.backend.prepare_bias
-        sign(joined.stack, joined)
+        sign(joined.stack, joined, advice=IF_WEIGHTS_DIFFER)
 
     @property
     def in_proj_weight(self) -> Tensor:

@@ -3,14 +3,13 @@
 import pytest
 import torch
 from loops import scale_up
-from small_models import SIZES, roberta, sentences, stack_of
+from small_models import SIZES, decoder, roberta, sentences, stack_of
 
-from fairseq_relpos.encodings import names_for
+from fairseq_relpos.encodings import ENCODINGS, names_for
 from fairseq_relpos.nn import RelPosEncoder
 
 PAD = 1
 WIDTH, HEADS, LAYERS = SIZES["encoder_embed_dim"], SIZES["encoder_attention_heads"], SIZES["encoder_layers"]
-DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
 def weights_of(stack, encoder):
@@ -65,3 +64,19 @@ def test_an_encoder_is_roberta_to_the_last_bit_with_dropout_and_gradients(name, 
         assert torch.equal(found, wanted)
     weights = torch.randn_like(found) * tokens.ne(PAD)[..., None]
     assert_same_gradients(gradients(encoder, (weights * found).sum()), gradients(stack, (weights * wanted).sum()))
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_a_causal_encoder_is_fairseqs_decoder_to_the_last_bit(name):
+    stack = decoder(name)
+    scale_up_positions(stack, 2)
+    encoder = weights_of(stack, RelPosEncoder(WIDTH, HEADS, 2, name, 32, causal=True, ffn_dim=48, activation="relu"))
+    tokens = sentences(length=13)
+    real = tokens.ne(PAD)
+    wanted, _ = stack.extract_features(tokens, None)
+    found = encoder(stack.embed_tokens(tokens), ~real)
+    assert torch.equal(found[real], wanted[real])
+    weights = torch.randn_like(found)[real]
+    assert_same_gradients(
+        gradients(encoder, (weights * found[real]).sum()), gradients(stack, (weights * wanted[real]).sum())
+    )
