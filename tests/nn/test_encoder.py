@@ -160,6 +160,16 @@ def test_copies_and_loaded_weights_compute_the_same(name, tmp_path):
         assert torch.equal(other(x), stack(x))
 
 
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_a_module_made_without_memory_gets_all_that_it_needs_from_its_weights(name):
+    source = encoder(name, causal=name == "cope").float()
+    with torch.device("meta"):
+        stack = RelPosEncoder(WIDTH, HEADS, LAYERS, name, LONGEST, causal=name == "cope", ffn_dim=48).eval()
+    stack.load_state_dict(source.state_dict(), assign=True)
+    x = inputs().float()
+    assert torch.equal(stack(x), source(x))
+
+
 def test_weights_of_another_encoding_are_refused():
     with pytest.raises(SignatureMismatch, match="layers:first.*layers:all"):
         encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers="first").state_dict())
