@@ -16,10 +16,20 @@ from torch import nn
 
 from .attention import RelPosMultiheadAttention
 from .backends import Backend, select
-from .encodings import Dims, PositionEncoding, StackPart, build_layer_part, check_serves, find, to_text
+from .encodings import (
+    Dims,
+    PositionEncoding,
+    StackPart,
+    build_layer_part,
+    build_stack,
+    check_serves,
+    find,
+    parse_layers,
+    to_text,
+)
 from .flags import named
 from .layers import wrap
-from .signature import attach_signature, text_of, write_stock_files
+from .signature import sign
 
 logger = logging.getLogger(__name__)
 
@@ -69,16 +79,12 @@ def override_self_attention(
     with torch.random.fork_rng(devices=[]):
         with named("--position-hparams"):
             encoding = build_layer_part(name, dims, **hparams)
-        stack_part = no_stack_part(dims) if encoding.per_layer else encoding.make_stack()
-        parts = [layer_part(name, hparams, dims, number, chosen) for number in range(1, len(all_layers) + 1)]
+        stack_part, parts = build_stack(encoding, hparams, len(all_layers), chosen)
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
     stack_part.prepare_bias = chosen_backend.prepare_bias
-    if encoding.stock_positions and encoding.stock_positions == kind_of(stack.embed_positions):
-        write_stock_files(stack_part, text_of(encoding, layers))
-    else:
-        attach_signature(stack_part, encoding, layers)
+    sign(stack_part, encoding, layers, stock=encoding.stock_positions == kind_of(stack.embed_positions))
     stack.embed_positions = stack_part
     for layer, part in zip(all_layers, parts):
         layer.self_attn.__class__ = RelPosMultiheadAttention
@@ -102,38 +108,6 @@ def kind_of(stock_positions: nn.Module | None) -> str | None:
     """The kind of position embedding that fairseq has built: "learned", "sinusoidal" or None."""
     kinds = {LearnedPositionalEmbedding: "learned", SinusoidalPositionalEmbedding: "sinusoidal"}
     return kinds.get(type(stock_positions))
-
-
-def parse_layers(text: str, count: int) -> list[int]:
-    """Parses "all", "first" or "1,2,5" into layer numbers, which count from 1."""
-    if text == "all":
-        return list(range(1, count + 1))
-    if text == "first":
-        return [1]
-    try:
-        numbers = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        numbers = []
-    if not numbers or numbers[0] < 1 or numbers[-1] > count:
-        raise ValueError(
-            f"--position-layers {text!r} is not all, first, or numbers from 1 to {count} with commas between"
-        )
-    return numbers
-
-
-def layer_part(name: str, hparams: dict, dims: Dims, number: int, chosen: list[int]) -> PositionEncoding:
-    """The encoding's layer part for this layer; ``none`` in a layer that is not chosen."""
-    here = Dims(**{**vars(dims), "layer": number})
-    if number not in chosen:
-        return build_layer_part("none", here)
-    part = build_layer_part(name, here, **hparams)
-    if part.per_layer:
-        part.stack = part.make_stack()
-    return part
-
-
-def no_stack_part(dims: Dims) -> StackPart:
-    return build_layer_part("none", dims).make_stack()
 
 
 def adopt_common_weights(stack_part: StackPart, stock_positions: nn.Module | None) -> None:

@@ -16,21 +16,25 @@ logger = logging.getLogger(__name__)
 KEY = "encoding_version"
 
 
+#: what to do about a mismatch in fairseq's commands
+ADVICE = "use the same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new RoBERTa from it"
+
+
 class SignatureMismatch(ValueError):
     """The checkpoint has another position encoding."""
 
 
-def attach_signature(stack_part: nn.Module, encoding: Any, layers: str) -> None:
-    """Writes the signature into ``stack_part``'s state dict and checks it on loading."""
-    stack_part.register_buffer(KEY, to_bytes(text_of(encoding, layers)))
-    stack_part.register_load_state_dict_pre_hook(check_signature)
-
-
-def write_stock_files(positions: Any, wanted: str) -> None:
-    """Leaves a stack's ``positions`` with stock fairseq's state dict, key for key, without a signature. A
-    signature in a loaded file is still compared with ``wanted``."""
-    positions.stock_signature = wanted
-    positions.register_load_state_dict_pre_hook(check_stock_file)
+def sign(stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True, advice: str = ADVICE) -> None:
+    """Gives the stack part its signature. stock=False: also where the encoding's positions are fairseq's own, but not
+    those that fairseq builds in this stack. advice: what a mismatch says to do."""
+    stack_part.signature = text_of(encoding, layers)
+    stack_part.if_signatures_differ = advice
+    if stock and encoding.stock_positions:
+        # stock fairseq's state dict, key for key
+        stack_part.register_load_state_dict_pre_hook(check_stock_file)
+    else:
+        stack_part.register_buffer(KEY, to_bytes(stack_part.signature))
+        stack_part.register_load_state_dict_pre_hook(check_signature)
 
 
 def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
@@ -40,7 +44,7 @@ def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *u
         state_dict.pop(prefix + key, None)
     signature = state_dict.pop(prefix + KEY, None)
     if signature is not None:
-        compare(to_text(signature), positions.stock_signature, prefix)
+        compare(to_text(signature), positions.signature, prefix, positions.if_signatures_differ)
 
 
 def refuse_positions(stack: nn.Module) -> None:
@@ -61,28 +65,23 @@ def text_of(encoding: Any, layers: str) -> str:
 
 def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     key = prefix + KEY
-    expected = getattr(stack_part, KEY)
     if key in state_dict:
-        compare(to_text(state_dict[key]), to_text(expected), prefix)
+        compare(to_text(state_dict[key]), stack_part.signature, prefix, stack_part.if_signatures_differ)
         return
     # once: fairseq's EMA loads one at every update
     log_once(
         logger,
         "checkpoint without a position-encoding signature (stock fairseq, or learned positions): loaded as "
-        f"{to_text(expected)} where the weights fit",
+        f"{stack_part.signature} where the weights fit",
     )
-    state_dict[key] = expected.clone()
+    state_dict[key] = to_bytes(stack_part.signature)
 
 
-def compare(found: str, wanted: str, prefix: str) -> None:
+def compare(found: str, wanted: str, prefix: str, advice: str = ADVICE) -> None:
     """Raises SignatureMismatch where the two signatures differ."""
     if found != wanted:
         stack = prefix.split(".")[0]
-        raise SignatureMismatch(
-            f"the checkpoint's {stack} was trained with [{found}], asked for [{wanted}]: use the "
-            "same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new "
-            "RoBERTa from it"
-        )
+        raise SignatureMismatch(f"the checkpoint's {stack} was trained with [{found}], asked for [{wanted}]: {advice}")
 
 
 def to_bytes(text: str) -> torch.Tensor:

@@ -21,15 +21,19 @@ ALLOWED = {
     "encodings": MATHS | {"once"},
     "backends": {"terms", "positions", "gated"},
     "segments": {"once"},
-    "layers": {"mends"},
     "signature": {"once"},
-    "attention": {"backends", "encodings", "layers", "positions"},
+    "real_tokens": set(),
+    "self_attention": {"backends", "encodings", "positions", "real_tokens"},
+    "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature"},
+    "layers": {"mends", "real_tokens"},
+    "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
     "flags": {"backends", "encodings"},
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
     "models": {"checkpoints", "encodings", "flags", "once", "override", "register", "segments", "signature"},
     "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
+TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 
@@ -73,7 +77,7 @@ def test_the_mathematics_needs_torch_alone(part):
 def test_backends_and_attention_name_no_encoding():
     from fairseq_relpos.encodings import ENCODINGS
 
-    for part in ("backends", "attention", "terms", "positions"):
+    for part in ("backends", "attention", "self_attention", "terms", "positions"):
         for file in files_of(part):
             strings = {
                 node.value

@@ -16,6 +16,7 @@ from .base import (
     register,
 )
 from .hparams import accepted_values, hyperparameters, parse_hparams, to_text
+from .stack import build_stack, parse_layers
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -28,11 +29,13 @@ __all__ = [
     "accepted_values",
     "build",
     "build_layer_part",
+    "build_stack",
     "check_serves",
     "find",
     "hyperparameters",
     "names_for",
     "parse_hparams",
+    "parse_layers",
     "register",
     "to_text",
 ]

@@ -76,22 +76,21 @@ class SinusoidalPositions(StackPart):
         super().__init__(dims)
         if dims.embed_dim < 4:
             raise ValueError(f"embed_dim={dims.embed_dim}: sinusoids of several frequencies need 4 or more")
-        # follows the model's device and dtype, as fairseq's table does
+        # follows the model's dtype, as fairseq's table does
         self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor:
         rows_BT = position_rows(tokens_BT, self.dims.padding_idx, pos)
         length = tokens_BT.size(1)
-        table = self.table(length) if pos is None else pos.remember(self, self.table)
-        return F.embedding(rows_BT, table)
+        make = functools.partial(self.table, device=tokens_BT.device)
+        return F.embedding(rows_BT, make(length) if pos is None else pos.remember(self, make))
 
-    def table(self, length: int) -> torch.Tensor:
+    def table(self, length: int, device: torch.device) -> torch.Tensor:
         """A table with at least the rows that ``length`` tokens read. A row does not depend on the number of
         rows."""
         pad = self.dims.padding_idx
         rows = max(64, 1 << (pad + length).bit_length())
-        like = self.like_model
-        return _kept_sinusoids(rows, self.dims.embed_dim, pad, like.dtype, like.device)
+        return _kept_sinusoids(rows, self.dims.embed_dim, pad, self.like_model.dtype, device)
 
 
 @functools.lru_cache(maxsize=8)

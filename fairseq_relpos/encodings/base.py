@@ -104,7 +104,7 @@ class StackPart(nn.Module):
             segment = self.segment_memory.begin(self.current_pass.place, padding_BS, self.training)
             if segment is not None:
                 padding_BS = segment.padding_BS
-        pos = Positions.of(
+        pos = self.positions(
             1 if decoding else length,  # while decoding, the newest token is the only query
             padding_BS.size(1),
             padding_BS=padding_BS,
@@ -113,17 +113,22 @@ class StackPart(nn.Module):
             **self.current_pass.given,
         )
         pos.segment = segment
-        self.check_positions(pos)
-        pos.shared = self.evaluate(pos)
-        if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
-            pos.shared = self.prepare_bias(pos.shared, pos)
         self.current_pass.positions = pos
         added = self.embed(tokens_BT, pos)
         return self.nothing_to_add if added is None else added
 
+    def positions(self, tgt_len: int, src_len: int, **how: Any) -> Positions:
+        """The Positions of one forward pass, with what its layers share. how: as in ``Positions.of``."""
+        pos = Positions.of(tgt_len, src_len, **how)
+        self.check_positions(pos)
+        pos.shared = self.evaluate(pos)
+        if isinstance(pos.shared, Bias) and self.prepare_bias is not None:
+            pos.shared = self.prepare_bias(pos.shared, pos)
+        return pos
+
     @property
-    def adds_to_the_input(self) -> bool:
-        """Whether positions join the token embeddings."""
+    def joins_input(self) -> bool:
+        """Whether this encoding adds something to the token embeddings."""
         return type(self).embed is not StackPart.embed
 
     @contextlib.contextmanager
@@ -280,19 +285,19 @@ class PositionEncoding(nn.Module):
     def logits(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> torch.Tensor:
         """The logits e_BHTS: scaled, before masking, in float32 at least. What ``embed`` adds to the input
         reaches them only through q and k."""
-        if self.stack is not None and self.stack.adds_to_the_input:
+        if self.stack is not None and self.stack.joins_input:
             self.warn_of_the_input_part()
         return evaluate(self.terms(q_BHTD, k_BHSD, pos))
 
-    def warn_of_the_input_part(self) -> None:
+    def warn_of_the_input_part(
+        self,
+        who: str = "these logits lack",
+        advice: str = "add encoding.embed(tokens) to the token embeddings before q and k are projected",
+    ) -> None:
         """Warns once that the logits lack the positions of the input, unless ``embed`` has been called."""
         if not self._input_part_is_known:
             self._input_part_is_known = True
-            warnings.warn(
-                f"{self.name} adds positions to the input, which these logits lack: add "
-                "encoding.embed(tokens) to the token embeddings before q and k are projected",
-                stacklevel=3,
-            )
+            warnings.warn(f"{self.name} adds positions to the input, which {who}: {advice}", stacklevel=3)
 
     @property
     def signature(self) -> str:

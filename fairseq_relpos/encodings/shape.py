@@ -22,7 +22,7 @@ class ShiftedSinusoids(SinusoidalPositions):
         shift_B1 = torch.randint(self.max_shift + 1, (len(tokens_BT), 1), device=tokens_BT.device)
         rows_BT = rows_BT + shift_B1 * rows_BT.ne(pad)
         span = tokens_BT.size(1) if pos is None else pos.span
-        table = self.table(span + self.max_shift)
+        table = self.table(span + self.max_shift, tokens_BT.device)
         return torch.nn.functional.embedding(rows_BT, table)
 
 

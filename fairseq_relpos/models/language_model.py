@@ -89,7 +89,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
     def remember(self, memory: SegmentMemory) -> None:
         """Gives the model this segment memory, which is empty. Only batches that say their ``place`` use it."""
         length = memory.length or memory.eval_length
-        if length and self.decoder.embed_positions.adds_to_the_input:
+        if length and self.decoder.embed_positions.joins_input:
             raise ValueError(
                 f"a segment memory of {length} tokens (--memory-length): {self.encoding_name} adds positions to the "
                 "input, and what a layer remembers would keep them while the text moves on; encodings that can: "
@@ -135,7 +135,7 @@ def can_remember() -> list[str]:
     """The names of the encodings that a model with a segment memory can have."""
     dims = Dims(embed_dim=8, num_heads=2, max_len=8, causal=True)
     stacks = {name: build(name, dims).stack for name in names_for(causal=True)}
-    return [name for name, stack in stacks.items() if stack is None or not stack.adds_to_the_input]
+    return [name for name, stack in stacks.items() if stack is None or not stack.joins_input]
 
 
 def check_room(memory: SegmentMemory, args: argparse.Namespace, of_the_task: Any, hard_limit: int | None) -> None:

@@ -1,0 +1,128 @@
+"""Self-attention with a position encoding."""
+
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..backends import select
+from ..encodings import Dims, build
+from ..self_attention import PositionedAttention
+from ..signature import sign
+from .cache import Cache, as_padding, positions_of_pass
+
+#: what to do about weights of another encoding
+IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
+
+
+class LayerAttention(PositionedAttention):
+    """The projections of one layer's attention. Its stack hands it an encoding and the positions of each pass."""
+
+    def __init__(self, dims: Dims, dropout: float, bias: bool = True):
+        super().__init__()
+        self.embed_dim, self.num_heads, self.head_dim = dims.embed_dim, dims.num_heads, dims.head_dim
+        self.dropout = dropout
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            linear = nn.Linear(dims.embed_dim, dims.embed_dim, bias=bias)
+            # torch's and fairseq's: q, k and v as parts of one matrix [3E, E]
+            nn.init.xavier_uniform_(linear.weight, gain=1 if name == "out_proj" else 1 / math.sqrt(2))
+            if bias:
+                nn.init.zeros_(linear.bias)
+            self.add_module(name, linear)
+
+    @property
+    def dropout_p(self) -> float:
+        return self.dropout if self.training else 0.0
+
+
+class RelPosSelfAttention(LayerAttention):
+    """Self-attention with a position encoding, which it owns. It takes the place of an nn.MultiheadAttention with
+    batch_first=True that a model uses for self-attention.
+
+    encoding: a name of ``fairseq_relpos.encodings.ENCODINGS``. max_len: the longest sequence in tokens; tables are made
+    for it. causal: no token sees a later one. dropout: of the attention weights, in training. hparams: those of the
+    encoding, by name. has_cls: whether the first token is a [CLS], which some encodings treat apart; None: where
+    attention is not causal. backend: how attention is computed, one of ``fairseq_relpos.backends.names()``.
+
+    An encoding that adds positions to the input of a whole stack (learned, sinusoidal, ...) belongs into a
+    ``RelPosEncoder``; here it would leave the order of the tokens invisible, of which a warning tells.
+    """
+
+    # attributes of nn.MultiheadAttention that nn.TransformerEncoder asks for
+    batch_first = True
+    in_proj_bias = None  # keeps torch's own fused layer away
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        encoding: str = "tupe_r",
+        max_len: int = 512,
+        causal: bool = False,
+        dropout: float = 0.0,
+        *,
+        hparams: dict[str, Any] | None = None,
+        has_cls: bool | None = None,
+        bias: bool = True,
+        backend: str = "auto",
+    ):
+        dims = Dims(embed_dim, num_heads, max_len, causal, has_cls=has_cls)
+        super().__init__(dims, dropout, bias)
+        self.causal = causal
+        joined: Any = build(encoding, dims, **(hparams or {}))
+        self.set_encoding(joined, select(backend))
+        joined.stack.prepare_bias = self.backend.prepare_bias
+        sign(joined.stack, joined, advice=IF_WEIGHTS_DIFFER)
+
+    @property
+    def in_proj_weight(self) -> Tensor:
+        raise RuntimeError(
+            "nn.TransformerEncoder is about to drop the pads, and with them the positions: build it with "
+            "enable_nested_tensor=False"
+        )
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = False,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        cache: Cache | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the output [B, T, E], and None or the weights [B, T, S] ([B, H, T, S] without
+        average_attn_weights).
+
+        query [B, T, E]; key and value are the same tensor, or left out. key_padding_mask [B, T]: True at pads.
+        attn_mask [T, S] or [B * H, T, S]: True where a query may not see a key, or numbers to be added to the logits.
+        is_causal: no token sees a later one in this call, and attn_mask, if given, says just that. cache: query and
+        all masks are those of the new tokens; S counts the earlier ones, too. position_ids, document_ids [B, T]:
+        see ``fairseq_relpos.positions.Positions``.
+        """
+        for name, other in (("key", key), ("value", value)):
+            if other is not None and other is not query:
+                raise ValueError(f"{name} is another tensor than query: this is self-attention, give the query alone")
+        encoding: Any = self.position_encoding
+        if encoding.stack.joins_input:
+            encoding.warn_of_the_input_part("one attention lacks", "use fairseq_relpos.nn.RelPosEncoder")
+        padding_BT = as_padding(key_padding_mask, query)
+        pos, _ = positions_of_pass(encoding.stack, query, padding_BT, position_ids, document_ids, cache, self)
+        out_TBE, weights_BHTS = self.attend(
+            query.transpose(0, 1).contiguous(),
+            pos,
+            padding_BT,
+            None if is_causal else attn_mask,
+            is_causal or self.causal,
+            self.dropout_p,
+            need_weights,
+            None if cache is None else cache.of(self),
+        )
+        if weights_BHTS is not None and average_attn_weights:
+            weights_BHTS = weights_BHTS.mean(1)
+        return out_TBE.transpose(0, 1), weights_BHTS

@@ -1,0 +1,92 @@
+"""What decoding keeps from step to step, and the positions of one pass with or without it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..encodings import StackPart
+from ..positions import Positions
+from ..self_attention import joined_padding
+
+
+class Cache:
+    """What one generation keeps from step to step. One cache serves a whole model: each module finds its own part.
+
+    Give a new one to the first step of a generation, and the same one to each later step, with the new tokens alone.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[nn.Module, dict[str, Any]] = {}
+        #: what does not change while the sequence grows, such as projected tables; the same for all sentences
+        self.memory: dict = {}
+
+    def of(self, module: nn.Module) -> dict[str, Any]:
+        """The part of this module. Each tensor in it has one row for each sentence."""
+        return self._parts.setdefault(module, {})
+
+    def reorder(self, order_B: Tensor) -> None:
+        """Makes sentence order_B[i] the i-th one, as beam search does after each step."""
+        for part in self._parts.values():
+            for key, value in part.items():
+                if torch.is_tensor(value):
+                    part[key] = value.index_select(0, order_B.to(value.device))
+
+
+def as_padding(mask: Tensor | None, x_BTE: Tensor) -> Tensor | None:
+    """The mask as booleans [B, T], True at pads. Additive masks of 0 and -inf, into which torch's TransformerEncoder
+    turns boolean ones, are accepted, too."""
+    if mask is None:
+        return None
+    if mask.shape != x_BTE.shape[:2]:
+        wanted = tuple(x_BTE.shape[:2])
+        raise ValueError(f"key_padding_mask of shape {tuple(mask.shape)}: give [batch, length], {wanted} here")
+    if mask.dtype in (torch.bool, torch.uint8):
+        return mask.bool()
+    if mask.is_floating_point():
+        padding = mask.isneginf()
+        if not (padding | mask.eq(0)).all():
+            raise ValueError("key_padding_mask has numbers beside 0 and -inf: give booleans, True at pads")
+        return padding
+    raise ValueError(
+        f"key_padding_mask of type {mask.dtype}: give booleans, True at pads (where 1 means a real token, mask == 0)"
+    )
+
+
+def positions_of_pass(
+    stack_part: StackPart,
+    x_BTE: Tensor,
+    padding_BT: Tensor | None,
+    position_ids: Tensor | None,
+    document_ids: Tensor | None,
+    cache: Cache | None,
+    owner: nn.Module,
+) -> tuple[Positions, Tensor | None]:
+    """The positions of this pass, and the pads among all its keys [B, S]. In a decoding step, x, the pads and the
+    ids are those of the new tokens; the cache has the earlier ones."""
+    if x_BTE.dim() != 3 or x_BTE.size(2) != stack_part.dims.embed_dim:
+        raise ValueError(f"x of shape {tuple(x_BTE.shape)}: give [batch, length, {stack_part.dims.embed_dim}]")
+    length = x_BTE.size(1)
+    if cache is None:
+        ids = {"position_ids": position_ids, "document_ids": document_ids}
+        return stack_part.positions(length, length, padding_BS=padding_BT, device=x_BTE.device, **ids), padding_BT
+    if not stack_part.dims.causal:
+        raise ValueError("a cache serves attention in which no token sees a later one: build it with causal=True")
+    kept = cache.of(owner)
+    seen = kept.get("length", 0)
+    padding_BS = joined_padding(kept.get("padding_BS"), padding_BT, seen, length, x_BTE)
+    ids = {
+        name: _joined_ids(name, kept.get(name), given, seen)
+        for name, given in (("position_ids", position_ids), ("document_ids", document_ids))
+    }
+    pos = stack_part.positions(
+        length, seen + length, padding_BS=padding_BS, device=x_BTE.device, memory=cache.memory, **ids
+    )
+    kept.update(length=seen + length, padding_BS=padding_BS, **ids)
+    return pos, padding_BS
+
+
+def _joined_ids(name, before_BS, now_BT, seen):
+    if seen and (before_BS is None) != (now_BT is None):
+        raise ValueError(f"{name} are given for some steps of this generation only: give them for all, or for none")
+    return now_BT if before_BS is None else torch.cat([before_BS, now_BT], 1)

@@ -1,0 +1,214 @@
+"""RelPosEncoder, with torch alone."""
+
+import copy
+
+import pytest
+import torch
+from loops import scale_up
+from torch import nn
+
+from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.nn import Cache, RelPosEncoder
+from fairseq_relpos.signature import SignatureMismatch
+
+WIDTH, HEADS, LAYERS, LONGEST = 24, 3, 2, 32
+BIDIRECTIONAL = names_for(causal=False)
+# of each kind one: input, operands, shared bias, in each layer, projections of the layer
+KINDS = ["learned", "sinusoidal", "bert_ad", "tupe_r", "kerple_log", "m4m", "deberta", "transformer_xl"]
+
+
+def encoder(name="tupe_r", causal=False, seed=3, **settings):
+    torch.manual_seed(seed)
+    stack = RelPosEncoder(WIDTH, HEADS, LAYERS, name, LONGEST, causal, **{"ffn_dim": 48, **settings}).double()
+    scale_up(stack.embed_positions)
+    for layer in stack.layers:
+        scale_up(layer.self_attn.position_encoding)
+    return stack.eval()
+
+
+def inputs(batch=2, length=9):
+    return torch.randn(batch, length, WIDTH, dtype=torch.float64)
+
+
+def pads(batch=2, length=9, left=False, count=3):
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    mask[-1, slice(0, count) if left else slice(length - count, length)] = True
+    return mask
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_without_positions_it_is_torchs_transformer_encoder(norm_first, activation):
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 48, 0.0, activation, batch_first=True, norm_first=norm_first, dtype=torch.float64
+    )
+    last = nn.LayerNorm(WIDTH, dtype=torch.float64) if norm_first else None
+    stock = nn.TransformerEncoder(layer, LAYERS, last, enable_nested_tensor=False)
+    scale_up(stock, 0.3)
+    ours = encoder("none", norm_first=norm_first, activation=activation)
+    state = ours.state_dict()
+    for number, layer in enumerate(stock.layers):
+        pairs = {"fc1": layer.linear1, "fc2": layer.linear2, "self_attn.out_proj": layer.self_attn.out_proj}
+        pairs |= {"self_attn_layer_norm": layer.norm1, "final_layer_norm": layer.norm2}
+        for name, module in pairs.items():
+            state |= {f"layers.{number}.{name}.{key}": value for key, value in module.state_dict().items()}
+        for kind in ("weight", "bias"):
+            for name, part in zip("qkv", getattr(layer.self_attn, f"in_proj_{kind}").chunk(3)):
+                state[f"layers.{number}.self_attn.{name}_proj.{kind}"] = part
+    if norm_first:
+        state |= {"layer_norm.weight": last.weight, "layer_norm.bias": last.bias}
+    ours.load_state_dict(state)
+    x, padding = inputs(), pads()
+    wanted = stock(x, src_key_padding_mask=padding)
+    torch.testing.assert_close(ours(x, padding)[~padding], wanted[~padding])
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_what_stands_at_pads_and_how_many_there_are_changes_nothing(name):
+    stack, x, padding = encoder(name), inputs(), pads()
+    wanted = stack(x, padding)
+    others = torch.where(padding[..., None], inputs(), x)
+    torch.testing.assert_close(stack(others, padding)[~padding], wanted[~padding])
+    torch.testing.assert_close(stack(x[1:, :6])[0], wanted[1, :6])
+
+
+@pytest.mark.parametrize("name", sorted(set(ENCODINGS) - {"none"}))
+def test_the_order_of_the_tokens_matters(name):
+    stack, x = encoder(name, causal=name == "cope"), inputs()
+    order = torch.tensor([0, 1, 3, 2, *range(4, 9)])
+    assert not torch.allclose(stack(x[:, order])[:, -1], stack(x)[:, -1], atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_decoding_with_a_cache_is_the_full_pass(name, norm_first):
+    stack = encoder(name, causal=True, norm_first=norm_first)
+    x, padding = inputs(3, 11), pads(3, 11, left=norm_first)
+    full = stack(x, padding)
+    cache, found, start, order = Cache(), [], 0, torch.arange(3)
+    for end in (4, 5, 8, 9, 10, 11):
+        step = slice(start, end)
+        found.append(stack(x[order, step], padding[order, step], cache=cache))
+        if end == 8:  # as beam search
+            order = torch.tensor([1, 2, 0])
+            cache.reorder(order)
+            found = [part[order] for part in found]
+        start = end
+    real = ~padding[order]
+    torch.testing.assert_close(torch.cat(found, 1)[real], full[order][real], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_packed_documents_are_as_each_alone(name):
+    stack, x = encoder(name), inputs(1, 12)
+    documents = torch.tensor([[4] * 5 + [9] * 7])
+    found = stack(x, document_ids=documents)[0]
+    for part in (slice(0, 5), slice(5, 12)):
+        torch.testing.assert_close(found[part], stack(x[:, part])[0], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("how", ["checkpoint_activations", "unpad"])
+def test_other_ways_to_run_the_layers_give_the_same_outputs_and_gradients(name, how):
+    plain = encoder(name, dropout=0.0, attention_dropout=0.0).train()
+    other = encoder(name, dropout=0.0, attention_dropout=0.0, **{how: True}).train()
+    x, padding = inputs(), pads()
+    if how == "checkpoint_activations":
+        other(inputs(3, 5))  # another pass in between
+    weights = inputs() * ~padding[..., None]
+    results = []
+    for stack in (plain, other):
+        out = stack(x, padding)
+        stack(inputs(1, 4))
+        loss = (weights * out).sum()
+        grads = torch.autograd.grad(loss, list(stack.parameters()), allow_unused=True)
+        results.append([out[~padding], *(g for g in grads if g is not None)])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_layers_share_what_the_paper_shares():
+    count = {n: sum("embed_positions" in k for k, _ in encoder(n).named_parameters()) for n in ("tupe_r", "shaw")}
+    assert count == {"tupe_r": 8, "shaw": 0}
+    assert len([k for k, _ in encoder("shaw").named_parameters() if "position_encoding" in k]) == LAYERS
+
+
+@pytest.mark.parametrize("position_layers, seen", [("first", [True, False]), ("2", [False, True])])
+def test_positions_in_some_layers_alone(position_layers, seen):
+    stack = encoder("shaw", position_layers=position_layers)
+    assert [layer.self_attn.position_encoding.name == "shaw" for layer in stack.layers] == seen
+
+
+def test_states_are_those_between_the_layers():
+    stack, x, padding = encoder(norm_first=True, layernorm_embedding=True), inputs(), pads()
+    states = stack.states(x, padding, need_weights=True)
+    torch.testing.assert_close(states.output, stack(x, padding))
+    assert len(states.hidden) == LAYERS + 1 and states.hidden[0].shape == x.shape
+    torch.testing.assert_close(stack.layer_norm(states.hidden[-1]), states.output)
+    assert [w.shape for w in states.weights] == [(2, HEADS, 9, 9)] * LAYERS
+    assert states.weights[0][1, :, :, -3:].eq(0).all()
+    assert stack.states(x).weights == [None, None]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_copies_and_loaded_weights_compute_the_same(name, tmp_path):
+    stack, x = encoder(name), inputs()
+    torch.save(stack.state_dict(), tmp_path / "weights.pt")
+    again = encoder(name, seed=4)
+    again.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    for other in (copy.deepcopy(stack), again):
+        assert torch.equal(other(x), stack(x))
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_a_module_made_without_memory_gets_all_that_it_needs_from_its_weights(name):
+    source = encoder(name, causal=name == "cope").float()
+    with torch.device("meta"):
+        stack = RelPosEncoder(WIDTH, HEADS, LAYERS, name, LONGEST, causal=name == "cope", ffn_dim=48).eval()
+    stack.load_state_dict(source.state_dict(), assign=True)
+    x = inputs().float()
+    assert torch.equal(stack(x), source(x))
+
+
+def test_weights_of_another_encoding_are_refused():
+    with pytest.raises(SignatureMismatch, match="layers:first.*layers:all"):
+        encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers="first").state_dict())
+
+
+@pytest.mark.parametrize("name", ["learned", "tupe_r", "m4m"])
+def test_half_precision_stays_near_full_precision(name):
+    stack, x, padding = encoder(name).float(), inputs().float(), pads()
+    wanted = stack(x, padding)
+    with torch.autocast("cpu", torch.bfloat16):
+        under_autocast = stack(x, padding)
+    in_half = copy.deepcopy(stack).bfloat16()(x.bfloat16(), padding)
+    for found in (under_autocast, in_half):
+        assert (found.float() - wanted)[~padding].abs().mean() < 0.05
+
+
+def test_torch_compile_gives_the_same_results_and_gradients():
+    stack, x, padding = encoder("tupe_r"), inputs(), pads()
+    compiled = torch.compile(stack, backend="aot_eager")
+    wanted, found = stack(x, padding), compiled(x, padding)
+    torch.testing.assert_close(found, wanted)
+    parameters = list(stack.parameters())
+    for a, b in zip(*(torch.autograd.grad(out.sum(), parameters, allow_unused=True) for out in (found, wanted))):
+        assert a is b is None or torch.allclose(a, b)
+
+
+WRONG = {
+    "activation": ({"activation": "swoosh"}, "'swoosh' is not known: give gelu, relu"),
+    "position_layers": ({"position_layers": "3"}, "position_layers '3' is not all, first, or numbers from 1 to 2"),
+    "hparams": ({"hparams": {"rows": 3}}, "tupe_r has no rows; it accepts num_buckets"),
+    "backend": ({"backend": "flash"}, "'flash' is not known"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_settings_are_one_line_that_says_what_is_accepted(case):
+    settings, message = WRONG[case]
+    with pytest.raises(ValueError, match=message) as error:
+        encoder(**settings)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="num_layers=0: give 1 or more"):
+        RelPosEncoder(WIDTH, HEADS, 0)

@@ -1,0 +1,252 @@
+"""RelPosSelfAttention, with torch alone."""
+
+import copy
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from loops import scale_up
+from torch import nn
+
+import fairseq_relpos.nn
+from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.nn import Cache, RelPosSelfAttention
+from fairseq_relpos.positions import Positions
+from fairseq_relpos.signature import SignatureMismatch
+
+WIDTH, HEADS, LONGEST = 24, 3, 32
+BIDIRECTIONAL = names_for(causal=False)
+
+
+def attention(name, causal=False, **settings):
+    module = RelPosSelfAttention(WIDTH, HEADS, name, LONGEST, causal, **settings)
+    scale_up(module.position_encoding)
+    return module.double().eval()
+
+
+def inputs(batch=2, length=9):
+    return torch.randn(batch, length, WIDTH, dtype=torch.float64)
+
+
+def pads(batch=2, length=9, left=False, count=3):
+    """The last sentence has pads, at its end or at its beginning."""
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    mask[-1, slice(0, count) if left else slice(length - count, length)] = True
+    return mask
+
+
+@pytest.fixture(autouse=True)
+def without_warnings_of_the_input_part():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*positions to the input")
+        yield
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_output_and_weights_are_those_of_the_logits(name):
+    module, x, padding = attention(name), inputs(), pads()
+    q, k, v = (
+        linear(x).view(2, 9, HEADS, -1).transpose(1, 2) for linear in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    logits = module.position_encoding.logits(q, k, Positions.of(9, 9, padding))
+    weights = logits.masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
+    wanted = module.out_proj((weights @ v).transpose(1, 2).flatten(2))
+    out, found = module(x, key_padding_mask=padding, need_weights=True, average_attn_weights=False)
+    torch.testing.assert_close(found, weights)
+    torch.testing.assert_close(out, wanted)
+    assert module(x)[1] is None
+    assert module(x, need_weights=True)[1].shape == (2, 9, 9)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_decoding_with_a_cache_is_the_full_pass(name, left):
+    module, x, padding = attention(name, causal=True), inputs(3, 11), pads(3, 11, left)
+    full, _ = module(x, key_padding_mask=padding)
+    cache, found, start = Cache(), [], 0
+    order = torch.arange(3)
+    for end in (4, 5, 8, 9, 10, 11):
+        step = slice(start, end)
+        found.append(module(x[order, step], key_padding_mask=padding[order, step], cache=cache)[0])
+        if end == 8:  # as beam search
+            order = torch.tensor([2, 0, 1])
+            cache.reorder(order)
+            found = [part[order] for part in found]
+        start = end
+    real = ~padding[order]
+    torch.testing.assert_close(torch.cat(found, 1)[real], full[order][real], atol=1e-10, rtol=0)
+
+
+def test_a_cache_keeps_the_numbers_of_documents():
+    module, x = attention("t5", causal=True), inputs()
+    documents = torch.tensor([[5] * 4 + [6] * 5, [1] * 7 + [2] * 2])
+    full, _ = module(x, document_ids=documents)
+    torch.testing.assert_close(full[0, 4:], module(x[:1, 4:])[0][0])
+    cache = Cache()
+    steps = [module(x[:, [t]], document_ids=documents[:, [t]], cache=cache)[0] for t in range(9)]
+    torch.testing.assert_close(torch.cat(steps, 1), full)
+    with pytest.raises(ValueError, match="document_ids are given for some steps of this generation only"):
+        module(x[:, :1], cache=cache)
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "deberta", "m4m", "rope"])
+def test_no_token_sees_a_later_one_in_causal_attention(name):
+    module, x = attention(name, causal=True), inputs()
+    changed = torch.cat([x[:, :6], inputs(length=3)], 1)
+    torch.testing.assert_close(module(x)[0][:, :6], module(changed)[0][:, :6])
+    hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    bidirectional = attention(name)
+    torch.testing.assert_close(bidirectional(x, is_causal=True)[0], bidirectional(x, attn_mask=hidden)[0])
+
+
+@pytest.mark.parametrize("length", [9, 70])
+@pytest.mark.parametrize("name", ["none", "t5", "shaw"])
+def test_causal_attention_heeds_another_mask_too(name, length):
+    module = RelPosSelfAttention(WIDTH, HEADS, name, 80, causal=True).eval()
+    x = inputs(length=length).float()
+    offset = torch.arange(length) - torch.arange(length)[:, None]
+    window = offset.abs() > 4
+    found, _ = module(x, attn_mask=window)
+    changed = torch.cat([inputs(length=1).float(), x[:, 1:]], 1)
+    torch.testing.assert_close(module(changed, attn_mask=window)[0][:, 5:], found[:, 5:])
+    torch.testing.assert_close(module(x, attn_mask=window | (offset > 0))[0], found)
+    assert not torch.allclose(module(x)[0], found)
+
+
+def transformer_encoder(**settings):
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, batch_first=True, dropout=0.0, dtype=torch.float64, **settings)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def take_weights(module, stock):
+    """Copies the projections of an nn.MultiheadAttention."""
+    state = module.state_dict()
+    for name, weight, bias in zip("qkv", stock.in_proj_weight.chunk(3), stock.in_proj_bias.chunk(3)):
+        state[f"{name}_proj.weight"], state[f"{name}_proj.bias"] = weight, bias
+    state["out_proj.weight"], state["out_proj.bias"] = stock.out_proj.weight, stock.out_proj.bias
+    module.load_state_dict(state)
+    return module
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("how", ["plain", "padded", "causal"])
+def test_it_takes_the_place_of_the_attention_in_torchs_transformer_encoder(how, training):
+    stock = transformer_encoder().train(training)
+    ours = copy.deepcopy(stock)
+    for layer in ours.layers:
+        none = RelPosSelfAttention(WIDTH, HEADS, "none", LONGEST).double()
+        layer.self_attn = take_weights(none, layer.self_attn)
+    ours.train(training)
+    x = inputs(length=8)
+    given = {
+        "plain": {},
+        "padded": {"src_key_padding_mask": pads(length=8)},
+        "causal": {"mask": nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.float64), "is_causal": True},
+    }[how]
+    real = ~pads(length=8) if how == "padded" else ...
+    torch.testing.assert_close(ours(x, **given)[real], stock(x, **given)[real])
+    for layer in ours.layers:
+        layer.self_attn = attention("shaw")
+    assert not torch.allclose(ours(x, **given), stock(x, **given))
+
+
+def test_nested_tensors_are_refused():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True), 1).eval()
+    model.layers[0].self_attn = RelPosSelfAttention(WIDTH, 2)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="enable_nested_tensor=False"):
+        model(torch.randn(2, 9, WIDTH), src_key_padding_mask=pads())
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "shaw", "deberta", "kerple_log"])
+def test_copies_and_loaded_weights_compute_the_same(name, tmp_path):
+    module, x = attention(name), inputs()
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    again = RelPosSelfAttention(WIDTH, HEADS, name, LONGEST).double().eval()
+    again.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    for other in (copy.deepcopy(module), again):
+        assert torch.equal(other(x)[0], module(x)[0])
+
+
+def test_weights_of_another_encoding_are_refused_although_they_fit():
+    with pytest.raises(SignatureMismatch, match="max_distance:64.*max_distance:128.*: build the module"):
+        attention("t5").load_state_dict(attention("t5", hparams={"max_distance": 64}).state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["tupe_r", "m4m", "transformer_xl", "cope"])
+def test_half_precision_stays_near_full_precision(name, dtype):
+    module = attention(name, causal=name == "cope").float()
+    x, padding = inputs().float(), pads()
+    wanted, _ = module(x, key_padding_mask=padding)
+    with torch.autocast("cpu", dtype):
+        under_autocast, _ = module(x, key_padding_mask=padding)
+    in_half, _ = copy.deepcopy(module).to(dtype)(x.to(dtype), key_padding_mask=padding)
+    for found in (under_autocast, in_half):
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.float(), wanted, atol=0.05 * wanted.abs().max().item(), rtol=0.05)
+
+
+def test_an_encoding_of_the_input_warns_that_one_attention_lacks_it():
+    with pytest.warns(
+        UserWarning, match="learned adds positions to the input, which one attention lacks: use .*Encoder"
+    ):
+        attention("learned")(inputs())
+
+
+@pytest.mark.parametrize("name", ["t5", "alibi", "tupe_r"])
+def test_dropout_acts_in_training_alone(name):
+    module, x = attention(name, dropout=0.5), inputs()
+    assert torch.equal(module(x)[0], module(x)[0])
+    module.train()
+    assert not torch.equal(module(x)[0], module(x)[0])
+
+
+WRONG = {
+    "x": (lambda m: m(torch.zeros(2, 9, 8)), r"x of shape \(2, 9, 8\): give \[batch, length, 24\]"),
+    "key": (lambda m: m(inputs(), inputs()), "key is another tensor than query"),
+    "mask of numbers": (lambda m: m(inputs(), key_padding_mask=pads().long()), "torch.int64: give booleans"),
+    "mask of other floats": (lambda m: m(inputs(), key_padding_mask=pads().double()), "numbers beside 0 and -inf"),
+    "mask's shape": (lambda m: m(inputs(), key_padding_mask=pads(length=8)), r"shape \(2, 8\): .* \(2, 9\) here"),
+    "cache": (lambda m: m(inputs(), cache=Cache()), "build it with causal=True"),
+    "too long": (lambda m: m(inputs(length=33)), "33 tokens, but this position encoding has 32 .* max_len 33"),
+    "encoding": (lambda m: RelPosSelfAttention(24, 3, "t6"), "unknown position encoding 't6'; known: "),
+    "hparams": (lambda m: RelPosSelfAttention(24, 3, "t5", hparams={"rows": 3}), "t5 has no rows; it accepts num"),
+    "heads": (lambda m: RelPosSelfAttention(24, 5), "cannot be divided into 5 attention heads"),
+    "backend": (lambda m: RelPosSelfAttention(24, 3, backend="flash"), "'flash' is not known; choose from auto"),
+    "causal_only": (lambda m: RelPosSelfAttention(24, 3, "cope"), "cope serves causal stacks alone"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_calls_are_one_line_that_says_what_is_accepted(case):
+    call, message = WRONG[case]
+    with pytest.raises(ValueError, match=message) as error:
+        call(attention("tupe_r"))
+    assert "\n" not in str(error.value)
+
+
+def test_an_additive_padding_mask_is_accepted():
+    module, x = attention("tupe_r"), inputs()
+    additive = torch.zeros(2, 9).masked_fill(pads(), -torch.inf)
+    assert torch.equal(module(x, key_padding_mask=additive)[0], module(x, key_padding_mask=pads())[0])
+
+
+def test_importing_it_imports_nothing_but_torch_and_the_standard_library():
+    program = (
+        "import sys, torch\n"
+        "sys.modules['fairseq'] = sys.modules['numpy'] = None\n"
+        "before = set(sys.modules)\n"
+        "import fairseq_relpos.nn\n"
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)\n"
+        "attention = fairseq_relpos.nn.RelPosSelfAttention(8, 2, 'tupe_r', 9)\n"
+        "attention(torch.randn(2, 5, 8))[0].sum().backward()\n"
+    )
+    package = Path(fairseq_relpos.nn.__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"fairseq_relpos"}
