@@ -1,0 +1,370 @@
+"""Models and tokenizers for Hugging Face transformers, against fairseq's."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from small_models import roberta, sentences, trained
+
+pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
+
+import transformers  # noqa: E402
+
+import fairseq_relpos.hf as hf  # noqa: E402  before transformers: it hides a torchaudio that does not load
+from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.encodings import names_for  # noqa: E402
+from fairseq_relpos.exchange import to_transformers  # noqa: E402
+from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
+from fairseq_relpos.finetuning import span_head  # noqa: E402
+from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
+
+PACKAGE = Path(__file__).parents[1]
+
+
+MASKED_LM = to_transformers.Kind("AutoModelForMaskedLM", "fill-mask")
+
+
+def moved(model):
+    """The model with all weights moved, so that none has no effect."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def both_sides():
+    return [sentences(), sentences(padding="left"), sentences(batch=1)]
+
+
+def logits(model, tokens, **settings):
+    with torch.no_grad():
+        return model(input_ids=tokens, attention_mask=tokens.ne(1).long(), **settings).logits
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """fairseq's models of some encodings, and the folders that they are exported to."""
+    folder = tmp_path_factory.mktemp("exported")
+    models = {}
+    for name in ("deberta", "learned", "shape", "tupe_r"):
+        models[name] = trained(f"roberta_{name}", folder / f"{name}.pt")
+        assert export(folder / f"{name}.pt", folder / name).difference == 0
+    return SimpleNamespace(folder=folder, models=models)
+
+
+def test_logits_of_every_encoding_have_fairseqs_bits_with_pads_on_both_sides():
+    for name in names_for(False):
+        model = moved(roberta(f"roberta_{name}"))
+        ours = to_transformers.as_transformers(model, model.args, MASKED_LM, None)
+        for tokens in both_sides():
+            real = tokens.ne(1)
+            with torch.no_grad():
+                assert torch.equal(logits(ours, tokens)[real], model(tokens)[0][real]), name
+
+
+def test_exported_folders_load_with_fairseqs_bits(exported):
+    tokens = sentences()
+    for name, model in exported.models.items():
+        loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / name)
+        with torch.no_grad():
+            assert torch.equal(logits(loaded, tokens)[tokens.ne(1)], model(tokens)[0][tokens.ne(1)]), name
+
+
+def test_learned_positions_become_transformers_own_roberta(exported):
+    config = json.loads((exported.folder / "learned" / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForMaskedLM"] and config["max_position_embeddings"] == 34
+
+
+def test_an_exported_model_loads_and_gives_the_same_without_fairseq(exported, tmp_path):
+    tokens = sentences()
+    with torch.no_grad():
+        wanted = {name: exported.models[name](tokens)[0] for name in ("tupe_r", "deberta", "shape")}
+    torch.save((tokens, wanted), tmp_path / "wanted.pt")
+    program = f"""
+import sys
+sys.modules["fairseq"] = None
+import fairseq_relpos.hf, torch
+from transformers import AutoModelForMaskedLM
+tokens, wanted = torch.load({str(tmp_path / "wanted.pt")!r})
+for name, logits in wanted.items():
+    model = AutoModelForMaskedLM.from_pretrained({str(exported.folder)!r} + "/" + name)
+    with torch.no_grad():
+        out = model(input_ids=tokens, attention_mask=tokens.ne(1).long()).logits
+    assert torch.equal(out[tokens.ne(1)], logits[tokens.ne(1)]), name
+assert not [name for name in sys.modules if name.startswith("fairseq.")]
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("settings", [{"untie_weights_roberta": True}, {"encoder_normalize_before": True}])
+def test_other_roberta_settings_come_along(settings, tmp_path):
+    more = {
+        "layernorm_embedding": False,
+        "activation_fn": "relu",
+        "no_scale_embedding": False,
+        "activation_dropout": 0.1,
+    }
+    model = trained("roberta_learned", tmp_path / "a.pt", position_layers="2,3", **more, **settings)
+    result = export(tmp_path / "a.pt", tmp_path / "a")
+    assert (result.model, result.difference) == ("RelPosRobertaForMaskedLM", 0)
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
+    assert loaded.config.activation_dropout == 0.1 and loaded.config.position_layers == "2,3"
+    tied = loaded.lm_head.decoder.weight is loaded.roberta.embed_tokens.weight
+    assert tied == (not model.args.untie_weights_roberta)
+
+
+def test_half_of_a_training_step_is_fairseqs(exported):
+    """Loss and gradients of one step, also with recomputed activations and without pads."""
+    tokens, model = sentences(), copy.deepcopy(exported.models["tupe_r"])
+    real = tokens.ne(1)
+    theirs = torch.nn.functional.cross_entropy(model(tokens)[0][real], tokens[real])
+    theirs.backward()
+    wanted = dict(model.named_parameters())["encoder.sentence_encoder.embed_positions.p"].grad
+    for settings in ({}, {"unpad": True}, {"recompute": True}):
+        loaded = transformers.AutoModelForMaskedLM.from_pretrained(
+            exported.folder / "tupe_r",
+            **{"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "unpad": "unpad" in settings},
+        ).train()
+        if "recompute" in settings:
+            loaded.activation_checkpointing_enable()
+        labels = tokens.masked_fill(~real, -100)
+        loss = loaded(input_ids=tokens, attention_mask=real.long(), labels=labels).loss
+        loss.backward()
+        torch.testing.assert_close(loss, theirs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(loaded.roberta.encoder.embed_positions.p.grad, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_torch_compile_takes_an_exported_model(exported):
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
+    tokens = sentences(batch=1)
+    wanted = logits(loaded, tokens)
+    compiled = torch.compile(loaded, backend="eager")
+    torch.testing.assert_close(logits(compiled, tokens), wanted)
+
+
+def test_hidden_states_and_attention_come_out_where_they_are_asked_for(exported):
+    loaded = transformers.AutoModel.from_pretrained(exported.folder / "deberta").eval()
+    tokens = sentences()
+    out = loaded(tokens, output_hidden_states=True, output_attentions=True)
+    assert len(out.hidden_states) == 4 and torch.equal(out.hidden_states[-1], out.last_hidden_state)
+    weights = out.attentions[0][0]
+    assert len(out.attentions) == 3 and torch.allclose(weights.sum(-1), torch.ones(3, 17))
+
+
+def test_an_encoding_of_a_new_model_begins_with_its_own_weights():
+    config = hf.RelPosRobertaConfig(
+        **{"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3},
+        **{"intermediate_size": 48, "position_encoding": "m3", "position_hparams": "init=ones"},
+    )
+    model = transformers.AutoModelForTokenClassification.from_config(config)
+    table = model.roberta.encoder.layers[0].self_attn.position_encoding.table
+    assert torch.equal(table, torch.ones_like(table))
+    out = model(sentences(), labels=torch.zeros(3, 17, dtype=torch.long))
+    assert out.logits.shape == (3, 17, 2) and torch.isfinite(out.loss)
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "learned"])
+def test_a_head_for_sentences_comes_along_with_the_names_of_its_classes(name, tmp_path):
+    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/labels.txt").write_text("bad\ngood\nmixed\n")
+    (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
+    result = export(tmp_path / "a.pt", tmp_path / "a", tmp_path / "data")
+    assert result.model.endswith("ForSequenceClassification") and result.left_out == ["encoder.lm_head"]
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "a")
+    assert loaded.config.id2label == {0: "bad", 1: "good", 2: "mixed"}
+    tokens = sentences()
+    with torch.no_grad():
+        assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
+
+
+def test_a_head_for_answers_comes_along(tmp_path):
+    model = trained("roberta_tupe_r", tmp_path / "a.pt")
+    span_head.add_span_head(model, 24)
+    state = torch.load(tmp_path / "a.pt", weights_only=False)
+    state["model"] = model.state_dict()
+    torch.save(state, tmp_path / "a.pt")
+    assert export(tmp_path / "a.pt", tmp_path / "a").model == "RelPosRobertaForQuestionAnswering"
+    loaded = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "a")
+    tokens = sentences()
+    with torch.no_grad():
+        out = loaded(input_ids=tokens, attention_mask=tokens.ne(1).long())
+        wanted = model(tokens)[tokens.ne(1)]
+    assert torch.equal(torch.stack([out.start_logits, out.end_logits], -1)[tokens.ne(1)], wanted)
+
+
+# vocabularies
+
+LINES = [
+    "The quick brown fox jumps over the lazy dog, and nobody knows why it does so.",
+    "In 1999 a small group of people wrote down what they had seen in the valley.",
+    "Caf\xe9s, na\xefve ideas and 1,000 other things: which of them do you like (most)?",
+] * 20
+
+
+def sentencepiece_folder(folder, kind, **options):
+    import sentencepiece
+
+    folder.mkdir()
+    with open(folder / "spm.model", "wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES),
+            **{"model_writer": model, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2},
+            **{"vocab_size": 120, "num_threads": 1} | options,
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    lines = [f"{piece} 1\n" for piece in sorted(pieces) if piece not in ("<s>", "</s>", "<unk>")]
+    (folder / "dict.txt").write_text("".join([*lines, "madeupword0 0\n"]), encoding="utf-8")
+
+
+def gpt2_folder(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    folder.mkdir()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    model = json.loads(tokenizer.to_str())["model"]
+    (folder / "encoder.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
+    (folder / "vocab.bpe").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+    numbers = sorted(model["vocab"].values(), reverse=True)
+    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in numbers), encoding="utf-8")
+
+
+def words_folder(folder):
+    folder.mkdir()
+    words = sorted({word for line in LINES for word in line.split()})
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+
+
+VOCABULARIES = {
+    "bpe": lambda folder: sentencepiece_folder(folder, "bpe"),
+    "unigram": lambda folder: sentencepiece_folder(folder, "unigram", normalization_rule_name="nfkc"),
+    "char": lambda folder: sentencepiece_folder(folder, "char"),
+    "bytes": lambda folder: sentencepiece_folder(
+        folder, "bpe", byte_fallback=True, vocab_size=400, remove_extra_whitespaces=False, split_by_whitespace=False
+    ),
+    "gpt2": gpt2_folder,
+    "words": words_folder,
+}
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
+    VOCABULARIES[kind](tmp_path / "data")
+    size = len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1
+    words = to_transformers.Words(tmp_path / "data", size, Path("a.pt"))
+    for name, text in fast_tokenizer.files_of(words.fast, 32).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of"]
+    for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
+        assert ids == words.ids(text), text
+    pair = tokenizer("of the", "a dog")["input_ids"]
+    assert pair == [*words.ids("of the"), 2, *words.ids("a dog")[1:]]
+    masked = tokenizer("The <mask> brown fox")["input_ids"]
+    assert masked.count(tokenizer.mask_token_id) == 1 and tokenizer.mask_token_id == size - 1
+    if kind != "bytes":  # which keeps the blank before it
+        assert masked.index(size - 1) == len(words.ids("The")) - 1
+    assert tokenizer.decode(tokenizer(LINES[0])["input_ids"], skip_special_tokens=True) == LINES[0]
+
+
+def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
+    for kind in ("bpe", "gpt2"):
+        folder = tmp_path / kind
+        VOCABULARIES[kind](folder)
+        kept = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)[:-10]
+        (folder / "dict.txt").write_text("".join(kept), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"pieces that are not in dict.txt"):
+            to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+        for name, what in {"spm.model": "pieces of SentencePiece: copy", "vocab.bpe": "byte-level BPE: copy"}.items():
+            if (folder / name).exists():
+                (folder / name).unlink()
+                with pytest.raises(ValueError, match=what):
+                    to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+
+
+@pytest.fixture
+def with_words(tmp_path):
+    """A checkpoint of a model for the words w0 to w39, and the folder of its data."""
+    trained("roberta_tupe_r", tmp_path / "a.pt")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
+    return tmp_path
+
+
+def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys):
+    command = ["export-hf", str(with_words / "a.pt"), str(with_words / "out"), "--data", str(with_words / "data")]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "RelPosRobertaForMaskedLM" in printed and "differ from fairseq's by 0 " in printed
+    card = (with_words / "out/README.md").read_text()
+    assert "`tupe_r`" in card and "FILL IN" in card and "pe:tupe_r" in card
+    fill = transformers.pipeline("fill-mask", model=str(with_words / "out"))
+    answers = fill("w3 <mask> w5")
+    assert len(answers) == 5 and all(answer["token_str"] for answer in answers)
+
+
+def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, capsys, monkeypatch):
+    monkeypatch.chdir(with_words)
+    trained("roberta_tupe_r", "heads.pt", head=True)
+    state = torch.load("heads.pt", weights_only=False)
+    state["model"].update({k.replace("mood", "other"): v for k, v in state["model"].items() if "mood" in k})
+    torch.save(state, "heads.pt")
+    Path("small").mkdir()
+    Path("small/dict.txt").write_text("w0 1\n")
+    Path("there").mkdir()
+    before = sorted(Path().rglob("*"))
+    for arguments, what in {
+        "none.pt out": "none.pt is no file",
+        "a.pt there": "there is there already",
+        "a.pt no/where": "there is no folder no",
+        "a.pt out --data there": "no dict.txt in there",
+        "a.pt out --data small": "make 6 words, a.pt has 45",
+        "heads.pt out": "has the heads mood, other: choose one by --head",
+        "heads.pt out --head third": "no classification head third",
+        "data/dict.txt out": "no checkpoint",
+    }.items():
+        assert main(["export-hf", *arguments.split()]) == 1
+        error = capsys.readouterr().err
+        assert what in error and len(error.splitlines()) == 1, error
+        assert sorted(Path().rglob("*")) == before
+
+
+def test_an_export_that_differs_is_not_written(with_words, monkeypatch):
+    as_it_is = to_transformers.as_transformers
+
+    def moved(*arguments):
+        model = as_it_is(*arguments)
+        with torch.no_grad():
+            model.roberta.encoder.layers[0].fc1.bias.add_(0.01)
+        return model
+
+    monkeypatch.setattr(to_transformers, "as_transformers", moved)
+    with pytest.raises(ValueError, match="differ by .* from fairseq's"):
+        export(with_words / "a.pt", with_words / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(to_transformers.Words, "ids", lambda *unused: [0, 2])
+    with pytest.raises(ValueError, match="other ids"):
+        export(with_words / "a.pt", with_words / "out", with_words / "data")
+    assert sorted(path.name for path in with_words.iterdir()) == ["a.pt", "data"]
+
+
+def test_weights_of_another_encoding_are_refused(with_words):
+    export(with_words / "a.pt", with_words / "out")
+    config = with_words / "out/config.json"
+    config.write_text(config.read_text().replace("num_buckets=32", "num_buckets=16"))
+    with pytest.raises(ValueError, match="restore the config.json"):
+        transformers.AutoModel.from_pretrained(with_words / "out")
