@@ -21,19 +21,8 @@ from ..finetuning import span_head
 from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
 from ..hf import RelPosRobertaConfig, fast_tokenizer, model_card
 from ..signature import KEY, text_of
+from .names import ACTIVATIONS, LAYER, STACK
 
-#: fairseq's activations by transformers' names
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "linear": "linear",
-    "relu": "relu",
-    "relu_squared": "relu2",
-    "swish": "silu",
-    "tanh": "tanh",
-}
-STACK = "encoder.sentence_encoder."
 #: names of weights, fairseq's -> ours for transformers; the first that fits
 NAMES = {
     r"encoder\.sentence_encoder\.embed_tokens\.": "roberta.embed_tokens.",
@@ -48,21 +37,13 @@ STOCK_NAMES = {
     r"encoder\.sentence_encoder\.embed_tokens\.": "roberta.embeddings.word_embeddings.",
     r"encoder\.sentence_encoder\.embed_positions\.": "roberta.embeddings.position_embeddings.",
     r"encoder\.sentence_encoder\.layernorm_embedding\.": "roberta.embeddings.LayerNorm.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.self_attn\.q_proj\.": r"roberta.encoder.layer.\1.attention.self.query.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.self_attn\.k_proj\.": r"roberta.encoder.layer.\1.attention.self.key.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.self_attn\.v_proj\.": r"roberta.encoder.layer.\1.attention.self.value.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.self_attn\.out_proj\.": (
-        r"roberta.encoder.layer.\1.attention.output.dense."
-    ),
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.self_attn_layer_norm\.": (
-        r"roberta.encoder.layer.\1.attention.output.LayerNorm."
-    ),
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.fc1\.": r"roberta.encoder.layer.\1.intermediate.dense.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.fc2\.": r"roberta.encoder.layer.\1.output.dense.",
-    r"encoder\.sentence_encoder\.layers\.(\d+)\.final_layer_norm\.": r"roberta.encoder.layer.\1.output.LayerNorm.",
+    **{
+        rf"encoder\.sentence_encoder\.layers\.(\d+)\.{re.escape(ours)}\.": rf"roberta.encoder.layer.\1.{theirs}."
+        for theirs, ours in LAYER.items()
+    },
     r"encoder\.lm_head\.weight$": "lm_head.decoder.weight",
     r"encoder\.lm_head\.": "lm_head.",
-    **{name: ours for name, ours in NAMES.items() if ours in ("classifier.", "qa_outputs.")},
+    **{name: theirs for name, theirs in NAMES.items() if theirs in ("classifier.", "qa_outputs.")},
 }
 
 #: the largest difference of a logit between fairseq and the folder, as a part of the largest logit

@@ -8,11 +8,14 @@ import torch
 from fairseq.data import Dictionary
 
 GPT2_FILES = ("encoder.json", "vocab.bpe")
+#: of the library tokenizers, where a model was imported from transformers
+FAST_FILE = "tokenizer.json"
 
 
 class Vocabulary:
-    """dict.txt, and spm.model (SentencePiece) or encoder.json and vocab.bpe (GPT-2's BPE). Where a manifest.json says
-    how the text was changed before (in lower case, in Moses' tokens), sentences are changed in the same way."""
+    """dict.txt, and spm.model (SentencePiece), encoder.json and vocab.bpe (GPT-2's BPE) or tokenizer.json. Where a
+    manifest.json says how the text was changed before (in lower case, in Moses' tokens), sentences are changed in the
+    same way."""
 
     def __init__(self, folder: str | Path):
         folder = Path(folder)
@@ -44,9 +47,12 @@ class Vocabulary:
 
             encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
             return lambda text: map(str, encoder.encode(text))
+        if (folder / FAST_FILE).exists():
+            fast = fast_tokenizer(folder / FAST_FILE)
+            return lambda text: fast.encode(text, add_special_tokens=False).tokens
         raise ValueError(
-            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}: copy the files of the pretraining's "
-            "vocabulary there"
+            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}, nor {FAST_FILE}: copy the files of the "
+            "pretraining's vocabulary there"
         )
 
     def encode(self, text: str) -> torch.Tensor:
@@ -56,3 +62,19 @@ class Vocabulary:
         pieces = self.pieces(text.lower() if self.lowercase else text)
         ids = [self.dictionary.index(piece) for piece in pieces]
         return torch.tensor([*ids, self.dictionary.eos()])
+
+
+def fast_tokenizer(path: str | Path) -> Any:
+    """The tokenizer in a tokenizer.json. A special symbol in a text is text."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ValueError(f'{path} needs the library tokenizers: pip install "fairseq_relpos[hf]"') from None
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"{path} is no file of the library tokenizers ({error}): copy it again") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer

@@ -126,7 +126,8 @@ class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
                 raise ValueError(f"attention_mask of shape {tuple(attention_mask.shape)}: [batch, tokens] is needed")
             padding_BT = attention_mask == 0
         elif input_ids is not None:
-            padding_BT = input_ids == self.config.pad_token_id
+            pad: Any = self.config.pad_token_id
+            padding_BT = input_ids.eq(pad)
         x_BTE = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         want_weights = self.config.output_attentions if output_attentions is None else output_attentions
         want_hidden = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states

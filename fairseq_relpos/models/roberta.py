@@ -41,6 +41,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
             "Transformer does; for sinusoidal and shape, which outweigh the tokens otherwise",
         )
         parser.add_argument(
+            "--layer-norm-eps",
+            type=float,
+            metavar="E",
+            help="what LayerNorms add to the variance (default: 1e-5); models from elsewhere may have another one",
+        )
+        parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
             help="save memory: compute each layer's activations again in backward",
@@ -57,6 +63,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         args.checkpoint_activations = False
         model = super().build_model(args, task)
         args.checkpoint_activations = recompute
+        set_layer_norm_eps(model, getattr(args, "layer_norm_eps", None))
         encoder = model.encoder.sentence_encoder
         encoding = override_self_attention(
             encoder,
@@ -98,6 +105,18 @@ class RelPosRoberta(FittingModel, RobertaModel):
             self.check_first_token(src_tokens, unmasked)
         with self.encoder.sentence_encoder.embed_positions.given(position_ids, document_ids):
             return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
+
+
+def set_layer_norm_eps(model: torch.nn.Module, eps: float | None) -> None:
+    """Gives all LayerNorms of a model this eps; None: they keep theirs. A LayerNorm of an encoding is its own."""
+    if eps is None:
+        return
+    if not 0 < eps < 1:
+        raise ValueError(f"--layer-norm-eps {eps}: a small number is needed, such as 1e-5")
+    modules: Any = model.modules()
+    for module in modules:
+        if hasattr(module, "normalized_shape"):  # torch's LayerNorm or apex's
+            module.eps = eps
 
 
 def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) -> None:
