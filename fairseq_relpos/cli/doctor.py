@@ -132,6 +132,67 @@ def check_tensorboard() -> Check:
     return check_library("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it")
 
 
+# --- what has to fit together ---
+
+
+def check_torchaudio() -> Check:
+    return check_companion("torchaudio", "fairseq reads speech with it")
+
+
+def check_torchvision() -> Check:
+    return check_companion("torchvision", "nothing here needs it")
+
+
+def check_companion(name: str, use: str) -> Check:
+    """A library whose compiled code fits one build of torch. Where it is installed, transformers imports it and fails
+    with it. fairseq-fixed brings torchaudio's CUDA build to a CPU build of torch."""
+    if find_spec(name) is None:
+        return Check(name, "ok", f"not installed ({use})")
+    _, error = attempt_import(name)
+    version = installed_version(name) or "of unknown version"
+    if error is None:
+        return Check(name, "ok", version)
+    found = f"{version} does not fit torch {installed_version('torch')}, and transformers fails with it"
+    advice = f"pip uninstall -y {name} ({use}; its build for this torch is where torch came from)"
+    return Check(name, "warn", f"{found}: {one_line(error)}", advice)
+
+
+def check_transformers() -> Check:
+    """transformers, which models for Hugging Face need, and the libraries that it asks for."""
+    name, oldest = "transformers", "5.0"
+    version = installed_version(name)
+    if version is None or find_spec(name) is None:
+        return Check(
+            name, "ok", f"not installed (optional, for models of Hugging Face: pip install '{name}>={oldest}')"
+        )
+    if numbers(version) < numbers(oldest):
+        found = f"{version}, which is too old: its RoBERTa has no exchangeable attention"
+        return Check(name, "warn", found, f"pip install '{name}>={oldest}'")
+    unmet = unmet_requirements(name, "torch")
+    if unmet:
+        found = ", ".join(f"{library} {installed_version(library) or 'missing'}" for library in unmet)
+        return Check(name, "warn", f"{version} does not work with {found}", f"pip install {' '.join(unmet.values())}")
+    return Check(name, "ok", version)
+
+
+def unmet_requirements(distribution: str, extra: str) -> dict[str, str]:
+    """What an installed distribution asks for and does not get: name -> requirement, quoted for a shell. Of what its
+    extra asks for, only libraries that are installed count."""
+    requirements, error = attempt_import("packaging.requirements")
+    if error:
+        return {}
+    unmet = {}
+    for text in metadata.requires(distribution) or []:
+        wanted = requirements.Requirement(text)
+        always = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+        version = installed_version(wanted.name)
+        if not always and (version is None or not wanted.marker.evaluate({"extra": extra})):
+            continue
+        if version is None or not wanted.specifier.contains(version, prereleases=True):
+            unmet[wanted.name] = f"'{wanted.name}{wanted.specifier}'"
+    return unmet
+
+
 # --- fairseq ---
 
 
@@ -512,6 +573,9 @@ CHECKS = (
     check_sacrebleu,
     check_sacremoses,
     check_tensorboard,
+    check_torchaudio,
+    check_torchvision,
+    check_transformers,
     check_compiler,
     check_attention,
     check_gates,

@@ -108,6 +108,56 @@ def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
     assert check.status == "FAIL" and "1.19.5" in check.found and "numpy>=1.24" in check.advice
 
 
+def installed(monkeypatch, folder, name, version, source="", *requires):
+    """Installs a distribution that stands in for the real one."""
+    package(folder, name, source)
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir()
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {r}" for r in requires),
+    ]
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.parametrize("name", ["torchaudio", "torchvision"])
+def test_a_companion_of_another_build_of_torch_is_named_with_what_fails_and_the_command(monkeypatch, tmp_path, name):
+    installed(monkeypatch, tmp_path, name, "2.11.0", "raise OSError('libc10_cuda.so: no such file')")
+    check = doctor.check_companion(name, "speech")
+    assert check.status == "warn" and f"pip uninstall -y {name}" in check.advice
+    assert (
+        "2.11.0 does not fit torch" in check.found and "transformers fails with it: OSError: libc10_cuda" in check.found
+    )
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / name / "__init__.py").write_text("works = True")
+    assert doctor.check_companion(name, "speech") == doctor.Check(name, "ok", "2.11.0")
+    without(monkeypatch, name)
+    assert doctor.check_companion(name, "speech").status == "ok"
+
+
+@pytest.mark.parametrize(
+    "version, requires, status, found, advice",
+    [
+        ("4.57.6", [], "warn", "4.57.6, which is too old", "pip install 'transformers>=5.0'"),
+        ("5.23.0", ["torch>=2.0; extra == 'torch'", "pytest", "other>=1; extra == 'audio'"], "ok", "5.23.0", ""),
+        ("5.23.0", ["pytest<2,>=1"], "warn", "5.23.0 does not work with pytest ", "pip install 'pytest<2,>=1'"),
+        ("5.23.0", ["torch>=99; extra == 'torch'"], "warn", "does not work with torch 2.", "pip install 'torch>=99'"),
+        ("5.23.0", ["no-such-library"], "warn", "no-such-library missing", "pip install 'no-such-library'"),
+        ("5.23.0", ["no-such-library; extra == 'torch'"], "ok", "5.23.0", ""),
+    ],
+)
+def test_transformers_and_what_it_asks_for_have_to_fit(monkeypatch, tmp_path, version, requires, status, found, advice):
+    installed(monkeypatch, tmp_path, "transformers", version, "", *requires)
+    check = doctor.check_transformers()
+    assert check.status == status and found in check.found and check.advice == advice
+    without(monkeypatch, "transformers")
+    assert "pip install 'transformers>=5.0'" in doctor.check_transformers().found
+
+
 @pytest.mark.parametrize(
     "message, remedy",
     [
