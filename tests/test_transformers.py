@@ -36,7 +36,7 @@ from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
 PACKAGE = Path(__file__).parents[1]
 
 
-MASKED_LM = to_transformers.Kind("AutoModelForMaskedLM", "fill-mask")
+MASKED_LM = to_transformers.Kind("AutoModelForMaskedLM")
 
 
 def moved(model):
@@ -137,12 +137,12 @@ def test_half_of_a_training_step_is_fairseqs(exported):
     theirs = torch.nn.functional.cross_entropy(model(tokens)[0][real], tokens[real])
     theirs.backward()
     wanted = dict(model.named_parameters())["encoder.sentence_encoder.embed_positions.p"].grad
-    for settings in ({}, {"unpad": True}, {"recompute": True}):
+    for settings in ({}, {"unpad": True, "sparse_prediction": True}, "recompute"):
+        more = {} if settings == "recompute" else settings
         loaded = transformers.AutoModelForMaskedLM.from_pretrained(
-            exported.folder / "tupe_r",
-            **{"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "unpad": "unpad" in settings},
+            exported.folder / "tupe_r", hidden_dropout_prob=0, attention_probs_dropout_prob=0, **more
         ).train()
-        if "recompute" in settings:
+        if settings == "recompute":
             loaded.activation_checkpointing_enable()
         labels = tokens.masked_fill(~real, -100)
         loss = loaded(input_ids=tokens, attention_mask=real.long(), labels=labels).loss
@@ -441,11 +441,28 @@ def save_with_words(model, folder, kind="bert"):
     return model
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "roberta_untied"])
+def xlm_roberta(folder):
+    """A folder of XLM-R with its SentencePiece model alone."""
+    sentencepiece_folder(folder, "unigram")
+    (folder / "dict.txt").unlink()
+    (folder / "spm.model").rename(folder / "sentencepiece.bpe.model")
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    size = processor.get_piece_size() + 2
+    config = transformers.XLMRobertaConfig(**SIZES | {"vocab_size": size}, layer_norm_eps=1e-5)
+    model = moved(transformers.XLMRobertaForMaskedLM(config))
+    model.save_pretrained(folder)
+    return model, config
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "roberta_untied", "xlm-roberta"])
 def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path):
     if kind == "bert":
         config = transformers.BertConfig(**SIZES)
         model = save_with_words(transformers.BertForMaskedLM(config), tmp_path / "a")
+    elif kind == "xlm-roberta":
+        model, config = xlm_roberta(tmp_path / "a")
     else:
         config = transformers.RobertaConfig(**SIZES, layer_norm_eps=1e-5, tie_word_embeddings=kind == "roberta")
         model = transformers.RobertaForMaskedLM(config)
@@ -461,7 +478,7 @@ def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path):
     )
     assert imported.args.untie_weights_roberta == (kind == "roberta_untied")
     ids = new_ids(tmp_path / "a", kind.split("_")[0])
-    old = torch.randint(5, 119, (3, 9))
+    old = torch.randint(5, config.vocab_size - 1, (3, 9))
     with torch.no_grad():
         ours = read_by_fairseq(tmp_path / "out")(ids[old])[0][..., ids]
     torch.testing.assert_close(ours, logits(model, old), rtol=0, atol=5e-5)
@@ -557,6 +574,7 @@ WRONG = {
         (a / "vocab.txt").read_text().replace("[MASK]\n", "")
     ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
+    "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
 
 
@@ -585,6 +603,7 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
+        ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),
     ],
 )
 def test_options_of_deberta_without_a_counterpart_are_refused_by_name(settings, what, tmp_path):

@@ -183,11 +183,8 @@ class Source:
             self.take_layer(layer)
         self.take_language_model()
         self.take_heads()
-        # buffers, weights that are not used, and copies of tied ones
-        for key in [
-            key for key in self.theirs if re.search(r"position_ids$|token_type_ids$|^lm_head\.decoder\.bias$", key)
-        ]:
-            del self.theirs[key]
+        for key in [key for key in self.theirs if key.endswith(("position_ids", "token_type_ids"))]:
+            del self.theirs[key]  # no weights
 
     def rows(self) -> int:
         return len(self.ours[f"{STACK}embed_tokens.weight"])
@@ -207,7 +204,7 @@ class Source:
         layers = get("num_hidden_layers", int)
         pattern = re.compile(rf"{re.escape(self.at)}{self.layers_at}(\d+)\.")
         found = {int(match[1]) for key in self.theirs if (match := pattern.match(key))}
-        if found != set(range(layers)):
+        if len(found) != layers or max(found, default=-1) != layers - 1:
             raise ValueError(f"{self.config.folder}: config.json has {layers} layers, the weights have {len(found)}")
         dropout = get("hidden_dropout_prob", float, 0.1)
         head_dropout = get("classifier_dropout", float, dropout)
@@ -270,6 +267,10 @@ class Source:
             raise ValueError(f"{self.config.folder}: {key} is {list(words.shape)}, config.json says {shape}")
         return words
 
+    def check_rows(self, name: str, table: torch.Tensor, wanted: int) -> None:
+        if len(table) != wanted:
+            raise ValueError(f"{self.config.folder}: {name} has {len(table)} rows, config.json promises {wanted}")
+
     def take_layer(self, layer: int) -> None:
         for theirs, ours in LAYER.items():
             move = self.move_norm if "LayerNorm" in theirs else self.move
@@ -306,13 +307,13 @@ class Source:
                 break
         has_head = "encoder.lm_head.bias" in self.ours
         out = words if matrix is None else matrix.float()
-        self.fold_token_type(has_head)
+        self.fold_token_type()
         words = self.ours[f"{STACK}embed_tokens.weight"]
         self.args.untie_weights_roberta = has_head and not torch.equal(out, words)
         if has_head:
             self.ours["encoder.lm_head.weight"] = out
 
-    def fold_token_type(self, has_head: bool) -> None:
+    def fold_token_type(self) -> None:
         """Token type 0 is added to every token: to its position if there are learned ones, else to the word."""
         if self.type_0 is None or not self.type_0.any():
             return
@@ -398,6 +399,7 @@ class Bert(Source):
             raise ValueError(
                 f"{self.config.folder}: the weights have no position_embeddings, which config.json promises"
             )
+        self.check_rows("position_embeddings.weight", positions, self.args.max_positions + self.unused_rows)
         positions = positions.float()[self.unused_rows :]
         # fairseq's rows up to the pad, which no token reads
         self.ours[f"{STACK}embed_positions.weight"] = torch.cat([positions.new_zeros(2, positions.size(1)), positions])
@@ -406,6 +408,7 @@ class Bert(Source):
         super().take_layer(layer)
         if self.relative:  # theirs is in the order of i - j, ours of j - i
             table = self.take(f"{self.at}encoder.layer.{layer}.attention.self.distance_embedding.weight")
+            self.check_rows("distance_embedding.weight", table, 2 * self.args.max_positions - 1)
             self.ours[f"{STACK}layers.{layer}.self_attn.position_encoding.table"] = table.flip(0)
 
 
@@ -475,8 +478,10 @@ class Deberta(Source):
         self.terms = ",".join(term for term in ("c2p", "p2c") if term in terms)
         args.arch, args.max_positions = "roberta_deberta", length
         buckets = max(get("position_buckets", int, -1), 0)
+        distance = length if reach < 1 else reach
+        self.reach = buckets or distance
         args.position_hparams = (
-            f"max_distance={length if reach < 1 else reach} att={self.terms} buckets={buckets} "
+            f"max_distance={distance} att={self.terms} buckets={buckets} "
             f"norm_table={self.has_norm} share_att_key={self.shares} p2c=i-j variant=deberta"
         )
 
@@ -484,7 +489,8 @@ class Deberta(Source):
         super().take_embeddings()
         stack = f"{STACK}embed_positions."
         self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
-        self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
+        table = self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
+        self.check_rows("rel_embeddings.weight", table, 2 * self.reach)
         if self.has_norm:
             self.move(f"{self.at}encoder.LayerNorm", f"{stack}layer_norm")
 
@@ -648,7 +654,6 @@ class Bart:
 READERS: dict[str, Callable[[Config, Weights], Any]] = {
     "roberta": Roberta,
     "xlm-roberta": Roberta,
-    "camembert": Roberta,
     "bert": Bert,
     "deberta": DebertaV1,
     "deberta-v2": DebertaV2,

@@ -166,7 +166,6 @@ class Kind:
     """What a model is for. auto: the Auto class. head: the name of its classification head."""
 
     auto: str
-    pipeline: str
     head: str | None = None
     labels: int = 0
 
@@ -176,13 +175,13 @@ def kind_of(model: Any, path: Path, head: str | None) -> tuple[Kind, list[str]]:
     heads = list(model.classification_heads)
     words_head = ["encoder.lm_head"]
     if hasattr(model, span_head.NAME) and head is None:
-        return Kind("AutoModelForQuestionAnswering", "question-answering"), [*words_head, *heads]
+        return Kind("AutoModelForQuestionAnswering"), [*words_head, *heads]
     if head is None and len(heads) > 1:
         raise ValueError(f"{path} has the heads {', '.join(heads)}: choose one by --head NAME")
     if head is not None and head not in heads:
         raise ValueError(f"{path} has no classification head {head}: it has {', '.join(heads) or 'none'}")
     if not heads:
-        return Kind("AutoModelForMaskedLM", "fill-mask"), []
+        return Kind("AutoModelForMaskedLM"), []
     head = head or heads[0]
     linear = model.classification_heads[head]
     if linear.dense.out_features != linear.dense.in_features:
@@ -190,7 +189,7 @@ def kind_of(model: Any, path: Path, head: str | None) -> tuple[Kind, list[str]]:
             f"{path}: head {head} has {linear.dense.out_features} inner dimensions, the model has "
             f"{linear.dense.in_features}: transformers' heads have as many as the model"
         )
-    kind = Kind("AutoModelForSequenceClassification", "text-classification", head, linear.out_proj.out_features)
+    kind = Kind("AutoModelForSequenceClassification", head, linear.out_proj.out_features)
     return kind, [*words_head, *(other for other in heads if other != head)]
 
 

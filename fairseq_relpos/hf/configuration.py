@@ -11,7 +11,9 @@ class RelPosRobertaConfig(PreTrainedConfig):
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
     position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
     position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
-    unpad: layers compute nothing for pads. classifier_activation, classifier_dropout: of the head for sentences.
+    unpad: layers compute nothing for pads. sparse_prediction: where labels are given, the masked language model
+    computes logits for labelled tokens alone, [N, vocab_size], as fairseq does in training. classifier_activation,
+    classifier_dropout: of the head for sentences.
     """
 
     model_type = "relpos_roberta"
@@ -41,5 +43,6 @@ class RelPosRobertaConfig(PreTrainedConfig):
     layernorm_embedding: bool = True
     scale_embedding: bool = False
     unpad: bool = False
+    sparse_prediction: bool = False
     classifier_activation: str = "tanh"
     classifier_dropout: float | int | None = None

@@ -66,7 +66,7 @@ TRAINING = {
 def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str:
     """cfg: fairseq's configuration. args: the settings of its model. checked: the result of the comparison."""
     ours = model.config.model_type == "relpos_roberta"
-    auto = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification"}
+    pipelines = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification"}
     kind = type(model).__name__.split("For")[-1]
     what = "A RoBERTa" + {"MaskedLM": "", "SequenceClassification": " that was fine-tuned to classify texts"}.get(
         kind, " that was fine-tuned to answer questions"
@@ -83,7 +83,7 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
     }
     settings = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
     return CARD.format(
-        pipeline=auto.get(kind, "question-answering"),
+        pipeline=pipelines.get(kind, "question-answering"),
         encoding=args.position_encoding,
         what=what,
         hparams=args.position_hparams or "none",

@@ -215,8 +215,10 @@ class RelPosRobertaForMaskedLM(WithEncoder):
     ) -> MaskedLMOutput:
         """labels [B, T]: the tokens to predict; -100 where there is none."""
         out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
-        logits = self.lm_head(out.last_hidden_state)
-        loss = None
+        states, loss = out.last_hidden_state, None
+        if labels is not None and self.config.sparse_prediction:
+            states, labels = states[labels != -100], labels[labels != -100]
+        logits = self.lm_head(states)
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
         return MaskedLMOutput(loss, logits, out.hidden_states, out.attentions)
