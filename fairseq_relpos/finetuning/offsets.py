@@ -9,7 +9,7 @@ from typing import Protocol
 import sentencepiece
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
-from .vocabulary import FAST_FILE, fast_tokenizer
+from .fast_tokenizer import FAST_FILE, fast_tokenizer
 
 #: the pieces, and where each begins and ends in the text, in characters
 Pieces = tuple[list[str], list[int], list[int]]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 
+from .fast_tokenizer import FAST_FILE, fast_tokenizer
+
 GPT2_FILES = ("encoder.json", "vocab.bpe")
-#: of the library tokenizers, where a model was imported from transformers
-FAST_FILE = "tokenizer.json"
 
 
 class Vocabulary:
@@ -62,19 +62,3 @@ class Vocabulary:
         pieces = self.pieces(text.lower() if self.lowercase else text)
         ids = [self.dictionary.index(piece) for piece in pieces]
         return torch.tensor([*ids, self.dictionary.eos()])
-
-
-def fast_tokenizer(path: str | Path) -> Any:
-    """The tokenizer in a tokenizer.json. A special symbol in a text is text."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise ValueError(f'{path} needs the library tokenizers: pip install "fairseq_relpos[hf]"') from None
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
-        raise ValueError(f"{path} is no file of the library tokenizers ({error}): copy it again") from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
-    return tokenizer

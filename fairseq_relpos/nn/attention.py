@@ -101,7 +101,7 @@ class RelPosSelfAttention(LayerAttention):
 
         query [B, T, E]; key and value are the same tensor, or left out. key_padding_mask [B, T]: True at pads.
         attn_mask [T, S] or [B * H, T, S]: True where a query may not see a key, or numbers to be added to the logits.
-        is_causal: no token sees a later one in this call; attn_mask is not read then. cache: query and
+        is_causal: no token sees a later one in this call, and attn_mask, if given, says just that. cache: query and
         all masks are those of the new tokens; S counts the earlier ones, too. position_ids, document_ids [B, T]:
         see ``fairseq_relpos.positions.Positions``.
         """
@@ -113,13 +113,12 @@ class RelPosSelfAttention(LayerAttention):
             encoding.warn_of_the_input_part("one attention lacks", "use fairseq_relpos.nn.RelPosEncoder")
         padding_BT = as_padding(key_padding_mask, query)
         pos, _ = positions_of_pass(encoding.stack, query, padding_BT, position_ids, document_ids, cache, self)
-        is_causal = is_causal or self.causal
         out_TBE, weights_BHTS = self.attend(
             query.transpose(0, 1).contiguous(),
             pos,
             padding_BT,
             None if is_causal else attn_mask,
-            is_causal,
+            is_causal or self.causal,
             self.dropout_p,
             need_weights,
             None if cache is None else cache.of(self),

@@ -192,7 +192,7 @@ class RelPosEncoder(nn.Module):
                 real_tokens = pos.once(RealTokens)
         x_TBE = x_BTE.transpose(0, 1)
         hidden, weights = [x_BTE], []
-        how = (None if self.causal else attn_mask, self.causal, need_weights)
+        how = (attn_mask, self.causal, need_weights)
         for layer in self.layers:
             packed = x_TBE if real_tokens is None else real_tokens.pack(x_TBE)
             kept = None if cache is None else cache.of(layer)

@@ -103,6 +103,20 @@ def test_no_token_sees_a_later_one_in_causal_attention(name):
     torch.testing.assert_close(bidirectional(x, is_causal=True)[0], bidirectional(x, attn_mask=hidden)[0])
 
 
+@pytest.mark.parametrize("length", [9, 70])
+@pytest.mark.parametrize("name", ["none", "t5", "shaw"])
+def test_causal_attention_heeds_another_mask_too(name, length):
+    module = RelPosSelfAttention(WIDTH, HEADS, name, 80, causal=True).eval()
+    x = inputs(length=length).float()
+    offset = torch.arange(length) - torch.arange(length)[:, None]
+    window = offset.abs() > 4
+    found, _ = module(x, attn_mask=window)
+    changed = torch.cat([inputs(length=1).float(), x[:, 1:]], 1)
+    torch.testing.assert_close(module(changed, attn_mask=window)[0][:, 5:], found[:, 5:])
+    torch.testing.assert_close(module(x, attn_mask=window | (offset > 0))[0], found)
+    assert not torch.allclose(module(x)[0], found)
+
+
 def transformer_encoder(**settings):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, batch_first=True, dropout=0.0, dtype=torch.float64, **settings)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
