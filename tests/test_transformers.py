@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -313,7 +314,11 @@ def with_words(tmp_path):
     return tmp_path
 
 
-def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys):
+def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys, monkeypatch):
+    def connect(*unused):
+        raise AssertionError("something tries to reach a network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
     command = ["export-hf", str(with_words / "a.pt"), str(with_words / "out"), "--data", str(with_words / "data")]
     assert main(command) == 0
     printed = capsys.readouterr().out
