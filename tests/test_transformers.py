@@ -298,11 +298,18 @@ def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
         (folder / "dict.txt").write_text("".join(kept), encoding="utf-8")
         with pytest.raises(ValueError, match=r"pieces that are not in dict.txt"):
             to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
-        for name, what in {"spm.model": "pieces of SentencePiece: copy", "vocab.bpe": "byte-level BPE: copy"}.items():
+        for name, what in {"spm.model": "pieces of SentencePiece: give", "vocab.bpe": "byte-level BPE: give"}.items():
             if (folder / name).exists():
                 (folder / name).unlink()
                 with pytest.raises(ValueError, match=what):
                     to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+
+
+def test_pieces_of_words_are_not_taken_for_words(tmp_path):
+    for lines, what in {"##ing 1\nwalk 1\n": "WordPiece", "walk@@ 1\ning 1\n": "subword-nmt"}.items():
+        (tmp_path / "dict.txt").write_text(lines)
+        with pytest.raises(ValueError, match=what):
+            to_transformers.Words(tmp_path, 7, Path("a.pt"))
 
 
 @pytest.fixture

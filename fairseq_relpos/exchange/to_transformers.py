@@ -333,12 +333,8 @@ class Words:
         has_files = (self.data / "spm.model").exists() or all((self.data / name).exists() for name in GPT2_FILES)
         if has_files or (self.data / "tokenizer.json").exists():
             self.vocabulary = Vocabulary(self.data)
-        elif any(symbol.startswith(fast_tokenizer.BLANK) for symbol in symbols):
-            raise ValueError(f"{self.data}/dict.txt has pieces of SentencePiece: copy their spm.model beside it")
-        elif all(symbol.isdigit() or symbol.startswith("madeupword") for symbol in symbols):
-            raise ValueError(
-                f"{self.data}/dict.txt has the numbers of a byte-level BPE: copy {' and '.join(GPT2_FILES)} beside it"
-            )
+        else:
+            refuse_pieces(self.data, symbols)
         #: Moses' tokens, into which texts have to be cut first
         self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
         lowercase = self.vocabulary is not None and self.vocabulary.lowercase
@@ -369,6 +365,23 @@ class Words:
                         ids = [i for i in dataset[number].tolist() if i >= self.dictionary.nspecial]
                         yield self.fast.decode(ids)
                     return
+
+
+def refuse_pieces(data: Path, symbols: list[str]) -> None:
+    """Raises ValueError if these symbols are pieces of words, whose vocabulary is not there."""
+    marks = {
+        "pieces of SentencePiece": (lambda symbol: symbol.startswith(fast_tokenizer.BLANK), "spm.model"),
+        "the numbers of a byte-level BPE": (str.isdigit, " and ".join(GPT2_FILES)),
+        "pieces of WordPiece": (lambda symbol: symbol.startswith("##"), "tokenizer.json"),
+        "pieces of subword-nmt, which are not served": (lambda symbol: symbol.endswith("@@"), "another vocabulary"),
+    }
+    for what, (is_piece, file) in marks.items():
+        # some words of a text may look like pieces
+        if sum(map(is_piece, symbols)) > len(symbols) / 20:
+            raise ValueError(
+                f"{data}/dict.txt has {what}: give the folder that has {file} beside this dict.txt (that of the "
+                "pretraining's data, or of import-hf)"
+            )
 
 
 def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Exported:
