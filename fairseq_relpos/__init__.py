@@ -14,7 +14,7 @@ from typing import Any
 from .version import __version__
 
 #: parts that change nothing in fairseq or torch
-ALONE = ("backends", "cli", "encodings", "mends", "nn", "positions", "references", "rows", "terms", "version")
+ALONE = ("backends", "cli", "encodings", "hf", "mends", "nn", "positions", "references", "rows", "terms", "version")
 
 
 def register() -> None:

@@ -25,12 +25,14 @@ ALLOWED = {
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
     "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature"},
+    "hf": {"encodings", "nn", "signature"},
     "layers": {"mends", "real_tokens"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
     "flags": {"backends", "encodings"},
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
     "models": {"checkpoints", "encodings", "flags", "once", "override", "register", "segments", "signature"},
     "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
+    "exchange": {"atomic_files", "checkpoints", "encodings", "finetuning", "hf", "signature"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
 TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]
@@ -72,6 +74,13 @@ def test_the_mathematics_needs_torch_alone(part):
         for name in imports(file):
             known = {"torch", *sys.stdlib_module_names, *IMPORTED_LATE.get(file.name, ())}
             assert name.startswith(".") or name in known, file
+
+
+def test_models_for_transformers_need_no_fairseq():
+    for file in files_of("hf"):
+        allowed = {"torch", "transformers", "tokenizers", "sentencepiece", "huggingface_hub", *sys.stdlib_module_names}
+        outside = {name for name in imports(file) if not name.startswith(".")} - {"torchaudio"}
+        assert outside <= allowed, file
 
 
 def test_backends_and_attention_name_no_encoding():

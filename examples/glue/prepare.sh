@@ -35,7 +35,7 @@ python "$HERE/fetch.py" "$HERE/downloads.txt" "$DATA/tsv" "$offline" "${tasks[@]
 # sources TASK: what its data are made of
 sources() {
   local file
-  for file in "$VOCABULARY"/{dict.txt,spm.model,encoder.json,vocab.bpe,manifest.json} "$DATA/tsv/$1"/*.tsv; do
+  for file in "$VOCABULARY"/{dict.txt,spm.model,encoder.json,vocab.bpe,tokenizer.json,manifest.json} "$DATA/tsv/$1"/*.tsv; do
     [ ! -e "$file" ] || echo "$(digest "$file") $(basename "$file")"
   done
 }

@@ -34,7 +34,7 @@ done
 
 describe_sources() {
   local name
-  for name in spm.model encoder.json vocab.bpe manifest.json; do
+  for name in spm.model encoder.json vocab.bpe tokenizer.json manifest.json; do
     [ ! -e "$vocabulary/$name" ] || echo "$(digest "$vocabulary/$name") $name"
   done
   echo "$(digest "$vocabulary/dict.txt") dict.txt"

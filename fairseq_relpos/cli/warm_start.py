@@ -75,6 +75,8 @@ def model_flags(settings: argparse.Namespace) -> Iterator[str]:
     for name in ("encoder_normalize_before", "untie_weights_roberta"):
         if getattr(settings, name):
             yield f"--{name.replace('_', '-')}"
+    if getattr(settings, "layer_norm_eps", None) is not None:
+        yield flag("layer_norm_eps", settings.layer_norm_eps)
     if not getattr(settings, "layernorm_embedding", True):
         yield "--no-layernorm-embedding"
     if not getattr(settings, "no_scale_embedding", True):

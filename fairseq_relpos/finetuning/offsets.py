@@ -10,6 +10,7 @@ from typing import Protocol
 import sentencepiece
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
+from .fast_tokenizer import FAST_FILE, fast_tokenizer
 from .vocabulary import Vocabulary
 
 #: the pieces, and where each begins and ends in the text, in characters
@@ -21,8 +22,9 @@ class Tokenizer(Protocol):
 
 
 def tokenizer_of(folder: str) -> Tokenizer:
-    """Returns the tokenizer whose files are in the folder: spm.model (SentencePiece), or encoder.json and vocab.bpe
-    (the BPE of GPT-2). Where the pretraining's text was changed before, texts are changed in the same way."""
+    """Returns the tokenizer whose files are in the folder: spm.model (SentencePiece), encoder.json and vocab.bpe (the
+    BPE of GPT-2), or tokenizer.json. Where the pretraining's text was changed before, texts are changed in the same
+    way."""
     tokenizer = _tokenizer_of(folder)
     words = Vocabulary(folder)
     return ChangedText(tokenizer, words.changed) if words.lowercase or words.moses else tokenizer
@@ -35,9 +37,12 @@ def _tokenizer_of(folder):
     paths = [os.path.join(folder, name) for name in ("encoder.json", "vocab.bpe")]
     if all(map(os.path.exists, paths)):
         return Gpt2Pieces(*paths)
+    path = os.path.join(folder, FAST_FILE)
+    if os.path.exists(path):
+        return FastPieces(path)
     raise FileNotFoundError(
         f"no vocabulary in {folder}: give the folder of the pretraining's data, with dict.txt and spm.model, or with "
-        "dict.txt, encoder.json and vocab.bpe of GPT-2"
+        "dict.txt, encoder.json and vocab.bpe of GPT-2, or tokenizer.json"
     )
 
 
@@ -76,6 +81,17 @@ class Gpt2Pieces:
         places = Characters(text)
         spans = [places.span(end - length, end) for end, length in zip(ends, lengths)]
         return pieces, [start for start, _ in spans], [end for _, end in spans]
+
+
+class FastPieces:
+    """Pieces of the library tokenizers, which counts characters itself."""
+
+    def __init__(self, path: str) -> None:
+        self.tokenizer = fast_tokenizer(path)
+
+    def __call__(self, text: str) -> Pieces:
+        found = self.tokenizer.encode(text, add_special_tokens=False)
+        return found.tokens, [start for start, _ in found.offsets], [end for _, end in found.offsets]
 
 
 class Characters:

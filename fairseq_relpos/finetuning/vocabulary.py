@@ -7,12 +7,15 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 
+from .fast_tokenizer import FAST_FILE, fast_tokenizer
+
 GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 
 class Vocabulary:
-    """dict.txt, and spm.model (SentencePiece) or encoder.json and vocab.bpe (GPT-2's BPE). Where a manifest.json says
-    how the text was changed before (in lower case, in Moses' tokens), sentences are changed in the same way."""
+    """dict.txt, and spm.model (SentencePiece), encoder.json and vocab.bpe (GPT-2's BPE) or tokenizer.json. Where a
+    manifest.json says how the text was changed before (in lower case, in Moses' tokens), sentences are changed in the
+    same way."""
 
     def __init__(self, folder: str | Path):
         folder = Path(folder)
@@ -44,9 +47,12 @@ class Vocabulary:
 
             encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
             return lambda text: map(str, encoder.encode(text))
+        if (folder / FAST_FILE).exists():
+            fast = fast_tokenizer(folder / FAST_FILE)
+            return lambda text: fast.encode(text, add_special_tokens=False).tokens
         raise ValueError(
-            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}: copy the files of the pretraining's "
-            "vocabulary there"
+            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}, nor {FAST_FILE}: copy the files of the "
+            "pretraining's vocabulary there"
         )
 
     def changed(self, text: str) -> str:

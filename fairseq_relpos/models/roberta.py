@@ -48,6 +48,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
             "that of the last one, </s>, or the mean or the maximum of all",
         )
         parser.add_argument(
+            "--layer-norm-eps",
+            type=float,
+            metavar="E",
+            help="what LayerNorms add to the variance (default: 1e-5); models from elsewhere may have another one",
+        )
+        parser.add_argument(
             "--checkpoint-activations",
             action="store_true",
             help="save memory: compute each layer's activations again in backward",
@@ -64,6 +70,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         args.checkpoint_activations = False
         model = super().build_model(args, task)
         args.checkpoint_activations = recompute
+        set_layer_norm_eps(model, getattr(args, "layer_norm_eps", None))
         encoder = model.encoder.sentence_encoder
         encoding = override_self_attention(
             encoder,
@@ -113,6 +120,18 @@ class RelPosRoberta(FittingModel, RobertaModel):
             # fairseq's head reads the first vector
             x = self.classification_heads[classification_head_name](pool(pooling, x, lengths_B)[:, None])
         return x, extra
+
+
+def set_layer_norm_eps(model: torch.nn.Module, eps: float | None) -> None:
+    """Gives all LayerNorms of a model this eps; None: they keep theirs. A LayerNorm of an encoding is its own."""
+    if eps is None:
+        return
+    if not 0 < eps < 1:
+        raise ValueError(f"--layer-norm-eps {eps}: a small number is needed, such as 1e-5")
+    modules: Any = model.modules()
+    for module in modules:
+        if hasattr(module, "normalized_shape"):  # torch's LayerNorm or apex's
+            module.eps = eps
 
 
 def check_tokens_per_sample(args: argparse.Namespace, hard_limit: int | None) -> None:

@@ -1,0 +1,1 @@
+"""RoBERTas between fairseq and Hugging Face transformers."""

@@ -1,0 +1,673 @@
+"""RoBERTa, BERT and DeBERTa folders of transformers as checkpoints of fairseq.
+
+The weights and config.json are read as they are, never through a class of transformers: it would leave out in silence
+what it does not know, such as relative positions of BERT since transformers 5.
+"""
+
+import json
+import re
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from ..atomic_files import temporary
+from ..checkpoints.loading import refuse_packed
+from ..checkpoints.starting_point import build_roberta, nameless_words, save
+from ..encodings import names_for
+from ..finetuning import span_head
+from .names import ACTIVATIONS, LAYER, STACK
+from .pieces import Pieces
+
+Weights = dict[str, torch.Tensor]
+
+#: the name of the checkpoint in the folder that is written
+CHECKPOINT = "model.pt"
+
+#: the name that fairseq gives a classification head
+HEAD = "sentence_classification_head"
+
+
+@dataclass
+class Imported:
+    """The result of ``import_hf``. fresh: weights that were not there and begin at random. left_out: weights that have
+    no place in fairseq. words: the kind of vocabulary. unnamed: rows without a word. args: the model's settings."""
+
+    args: Namespace
+    parameters: int
+    fresh: list[str]
+    left_out: list[str]
+    words: str
+    unnamed: int
+
+
+def import_hf(folder: str | Path, out: str | Path) -> Imported:
+    """Writes the folder ``out``: model.pt, dict.txt, and the files of the vocabulary, with which data is prepared.
+
+    Raises ValueError, one line, before anything is written.
+    """
+    folder, out = Path(folder), Path(out)
+    config = Config(folder)
+    if out.exists():
+        raise ValueError(f"{out} is there already: give OUT a new name")
+    if not out.parent.is_dir():
+        raise ValueError(f"{out} cannot be written, there is no folder {out.parent}: make it first")
+    kind = config.get("model_type", str, "")
+    if kind not in READERS:
+        raise ValueError(f"{folder}: model type {kind!r} is not served; served are {', '.join(READERS)}")
+    weights = read_weights(folder)
+    source = READERS[kind](config, weights)
+    pieces = Pieces.of(folder, kind, source.rows(), config)
+    source.put_in_order(pieces.order)
+    args = source.args
+    model = source.build()
+    fresh = source.fill(model)
+    cfg = convert_namespace_to_omegaconf(args)
+    part = Path(temporary(out))
+    try:
+        part.mkdir()
+        pieces.write(part)
+        check_dictionary(part, source.rows(), pieces.with_mask, folder)
+        save(part / CHECKPOINT, cfg, cfg.model, model)
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return Imported(args, parameters, fresh, sorted(source.theirs), pieces.kind, pieces.unnamed)
+
+
+class Config:
+    """The settings in DIR/config.json."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        path = folder / "config.json"
+        if not path.is_file():
+            raise ValueError(f"no config.json in {folder}: give a folder that save_pretrained has written")
+        self.values = read_json(path)
+
+    def get(self, name: str, kind: type, default: Any = None) -> Any:
+        """The setting, if it is of this type. Raises ValueError where it is missing and has no default."""
+        value = self.values.get(name)
+        if value is None:
+            if default is None:
+                raise ValueError(f"{self.folder}/config.json has no {name}")
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ValueError(f"{self.folder}/config.json: {name} is {value!r}, which is no {kind.__name__}")
+        return value
+
+    def refuse(self, name: str, why: str, *accepted: Any) -> None:
+        """Raises ValueError if the setting has a value that is not accepted; a setting that is missing is."""
+        value = self.values.get(name)
+        if value is not None and value not in accepted:
+            raise ValueError(f"{self.folder}/config.json: {name} is {value!r}: {why}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error}): copy it again") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} has no settings, but a {type(values).__name__}")
+    return values
+
+
+def read_weights(folder: Path) -> Weights:
+    """All weights of the folder: safetensors, or .bin files, of which nothing is executed."""
+    for name, read in {"model.safetensors": read_safetensors, "pytorch_model.bin": read_bin}.items():
+        if (folder / name).is_file():
+            return read(folder / name)
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            places = read_json(index).get("weight_map")
+            parts = sorted(set(places.values())) if isinstance(places, dict) else []
+            if not parts or not all(isinstance(part, str) and Path(part).name == part for part in parts):
+                raise ValueError(f"{index} lists no files of this folder: copy it again")
+            return {key: tensor for part in parts for key, tensor in read(folder / part).items()}
+    raise ValueError(f"no model.safetensors or pytorch_model.bin in {folder}: give a folder with weights")
+
+
+def read_safetensors(path: Path) -> Weights:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError:
+        raise ValueError('safetensors is not installed: pip install "fairseq_relpos[hf]"') from None
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} is damaged or no safetensors file ({error}): copy it again") from None
+
+
+def read_bin(path: Path) -> Weights:
+    refuse_packed(path)
+    try:
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged or hostile file makes torch raise almost anything
+        foreign = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"contains {foreign[1]}, which could run any code" if foreign else "is damaged or no torch file"
+        raise ValueError(f"{path} {what}: not read, nothing was executed; get model.safetensors instead") from None
+    if not isinstance(weights, dict) or not all(torch.is_tensor(value) for value in weights.values()):
+        raise ValueError(f"{path} has something else than weights: get model.safetensors instead")
+    return weights
+
+
+class Source:
+    """A model of transformers on its way to fairseq: ``theirs`` are its weights that are not yet taken, ``ours``
+    those for fairseq, ``args`` the settings."""
+
+    #: what the names of the encoder's weights begin with, where there is a head besides
+    prefix = ""
+
+    def __init__(self, config: Config, weights: Weights):
+        self.config, self.theirs = config, dict(weights)
+        self.ours: Weights = {}
+        has_prefix = any(key.startswith(self.prefix) for key in weights)
+        self.at = self.prefix if has_prefix else ""
+        self.args = self.settings()
+        self.take_embeddings()
+        for layer in range(self.args.encoder_layers):
+            self.take_layer(layer)
+        self.take_language_model()
+        self.take_heads()
+        for key in [key for key in self.theirs if key.endswith(("position_ids", "token_type_ids"))]:
+            del self.theirs[key]  # no weights
+
+    def rows(self) -> int:
+        return len(self.ours[f"{STACK}embed_tokens.weight"])
+
+    def settings(self) -> Namespace:
+        get = self.config.get
+        self.config.refuse("is_decoder", "a decoder is not served", False)
+        self.config.refuse("add_cross_attention", "cross-attention is not served", False)
+        self.config.refuse("is_encoder_decoder", "an encoder-decoder model is not served", False)
+        activation = get("hidden_act", str, "gelu")
+        names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
+        if activation not in names:
+            raise ValueError(
+                f"{self.config.folder}/config.json: hidden_act is {activation!r}, which fairseq lacks; it has "
+                f"{', '.join(names)}"
+            )
+        layers = get("num_hidden_layers", int)
+        pattern = re.compile(rf"{re.escape(self.at)}{self.layers_at}(\d+)\.")
+        found = {int(match[1]) for key in self.theirs if (match := pattern.match(key))}
+        if len(found) != layers or max(found, default=-1) != layers - 1:
+            raise ValueError(f"{self.config.folder}: config.json has {layers} layers, the weights have {len(found)}")
+        dropout = get("hidden_dropout_prob", float, 0.1)
+        head_dropout = get("classifier_dropout", float, dropout)
+        args = Namespace(
+            task="masked_lm",
+            criterion="masked_lm",
+            data="",
+            encoder_layers=layers,
+            encoder_embed_dim=get("hidden_size", int),
+            encoder_ffn_embed_dim=get("intermediate_size", int),
+            encoder_attention_heads=get("num_attention_heads", int),
+            activation_fn=names[activation],
+            dropout=dropout,
+            attention_dropout=get("attention_probs_dropout_prob", float, 0.1),
+            pooler_dropout=head_dropout,
+            untie_weights_roberta=False,
+        )
+        eps = get("layer_norm_eps", float, self.usual_eps)
+        if eps != 1e-5:
+            args.layer_norm_eps = eps
+        self.set_positions(args)
+        args.tokens_per_sample = args.max_positions
+        return args
+
+    layers_at = r"encoder\.layer\."
+    #: the eps of LayerNorms where config.json does not say it
+    usual_eps = 1e-12
+
+    def set_positions(self, args: Namespace) -> None:
+        """Sets arch, max_positions and position_hparams."""
+        raise NotImplementedError
+
+    def take(self, key: str) -> torch.Tensor:
+        if key not in self.theirs:
+            raise ValueError(f"{self.config.folder}: the weights have no {key}, which config.json promises")
+        return self.theirs.pop(key).float()
+
+    def move(self, theirs: str, ours: str, parts: tuple[str, ...] = ("weight", "bias")) -> None:
+        for part in parts:
+            self.ours[f"{ours}.{part}"] = self.take(f"{theirs}.{part}")
+
+    def move_norm(self, theirs: str, ours: str) -> None:
+        """Moves a LayerNorm; old files call its weights gamma and beta."""
+        for old, new in (("gamma", "weight"), ("beta", "bias")):
+            if f"{theirs}.{old}" in self.theirs:
+                self.theirs[f"{theirs}.{new}"] = self.theirs.pop(f"{theirs}.{old}")
+        self.move(theirs, ours)
+
+    def take_embeddings(self) -> None:
+        at = f"{self.at}embeddings."
+        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{at}word_embeddings.weight")
+        self.move_norm(f"{at}LayerNorm", f"{STACK}layernorm_embedding")
+        types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
+        self.type_0 = None if types is None else types[0].float()
+
+    def words(self, key: str) -> torch.Tensor:
+        words = self.take(key)
+        shape = [self.config.get("vocab_size", int), self.args.encoder_embed_dim]
+        if list(words.shape) != shape:
+            raise ValueError(f"{self.config.folder}: {key} is {list(words.shape)}, config.json says {shape}")
+        return words
+
+    def check_rows(self, name: str, table: torch.Tensor, wanted: int) -> None:
+        if len(table) != wanted:
+            raise ValueError(f"{self.config.folder}: {name} has {len(table)} rows, config.json promises {wanted}")
+
+    def take_layer(self, layer: int) -> None:
+        for theirs, ours in LAYER.items():
+            move = self.move_norm if "LayerNorm" in theirs else self.move
+            move(f"{self.at}encoder.layer.{layer}.{theirs}", f"{STACK}layers.{layer}.{ours}")
+
+    #: the head of the language model: its parts, and where its bias and matrix are
+    head_parts: tuple[dict[str, str], ...] = ()
+
+    def take_language_model(self) -> None:
+        """Moves the head, where there is one, and says whether its matrix is that of the words."""
+        words = self.ours[f"{STACK}embed_tokens.weight"]
+        matrix = None
+        for parts in self.head_parts:
+            if f"{parts['bias']}" in self.theirs:
+                self.move(parts["dense"], "encoder.lm_head.dense")
+                self.move_norm(parts["norm"], "encoder.lm_head.layer_norm")
+                self.ours["encoder.lm_head.bias"] = self.take(parts["bias"])
+                matrix = self.theirs.pop(f"{parts['decoder']}.weight", None)
+                used = self.theirs.pop(f"{parts['decoder']}.bias", None)  # by transformers, where it has a copy
+                if used is not None:
+                    self.ours["encoder.lm_head.bias"] = used.float()
+                tied = self.config.get("tie_word_embeddings", bool, True)
+                if tied and matrix is not None and not torch.equal(matrix.float(), words):
+                    raise ValueError(
+                        f"{self.config.folder}: config.json says that the embeddings are tied, but {parts['decoder']}"
+                        ".weight and the word embeddings differ: correct tie_word_embeddings, or the file"
+                    )
+                if not tied and matrix is None:
+                    raise ValueError(
+                        f"{self.config.folder}: config.json says that the embeddings are not tied, but the weights "
+                        f"have no {parts['decoder']}.weight: correct tie_word_embeddings, or the file"
+                    )
+                matrix = None if tied else matrix
+                break
+        has_head = "encoder.lm_head.bias" in self.ours
+        out = words if matrix is None else matrix.float()
+        self.fold_token_type()
+        words = self.ours[f"{STACK}embed_tokens.weight"]
+        self.args.untie_weights_roberta = has_head and not torch.equal(out, words)
+        if has_head:
+            self.ours["encoder.lm_head.weight"] = out
+
+    def fold_token_type(self) -> None:
+        """Token type 0 is added to every token: to its position if there are learned ones, else to the word."""
+        if self.type_0 is None or not self.type_0.any():
+            return
+        positions = f"{STACK}embed_positions.weight"
+        if positions in self.ours:
+            self.ours[positions][2:] += self.type_0
+        else:
+            words = self.ours[f"{STACK}embed_tokens.weight"] = self.ours[f"{STACK}embed_tokens.weight"].clone()
+            words += self.type_0
+
+    def take_heads(self) -> None:
+        """Moves heads for sentences and for answers that fairseq has, too."""
+        if "qa_outputs.weight" in self.theirs:
+            self.move("qa_outputs", span_head.NAME)
+        if "classifier.dense.weight" in self.theirs and "classifier.out_proj.weight" in self.theirs:
+            for part in ("dense", "out_proj"):
+                self.move(f"classifier.{part}", f"classification_heads.{HEAD}.{part}")
+
+    def put_in_order(self, order: list[int]) -> None:
+        """Gives every word the id that fairseq gives it: row n is that of the old id order[n]."""
+        for key in (f"{STACK}embed_tokens.weight", "encoder.lm_head.weight", "encoder.lm_head.bias"):
+            if key in self.ours:
+                self.ours[key] = self.ours[key][order]
+
+    def build(self) -> Any:
+        return build_roberta(self.args, self.rows(), seed=1)
+
+    def fill(self, model: Any) -> list[str]:
+        """Loads the weights. Returns the names of those that begin at random: a head that the folder lacks."""
+        if f"{span_head.NAME}.weight" in self.ours:
+            span_head.add_span_head(model, self.args.encoder_embed_dim)
+        own = model.state_dict()
+        fresh = [key for key, _ in model.named_parameters() if key not in self.ours]
+        if lacking := [key for key in fresh if not key.startswith("encoder.lm_head.")]:
+            raise ValueError(f"{self.config.folder}: there is no weight for {lacking[0]}, which config.json promises")
+        if "encoder.lm_head.weight" not in self.ours and not self.args.untie_weights_roberta:
+            own["encoder.lm_head.weight"] = self.ours[f"{STACK}embed_tokens.weight"]  # they are one
+        model.args.load_checkpoint_heads = True
+        try:
+            model.load_state_dict({**own, **self.ours})
+        except ValueError as error:
+            raise ValueError(f"{self.config.folder} contradicts itself: {error}") from None
+        del model.args.load_checkpoint_heads
+        return fresh
+
+
+class Bert(Source):
+    prefix = "bert."
+    head_parts = (
+        {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "bias": "cls.predictions.bias",
+            "decoder": "cls.predictions.decoder",
+        },
+    )
+    #: rows of the position embeddings before that of the first token
+    unused_rows = 0
+
+    def set_positions(self, args: Namespace) -> None:
+        kind = self.config.get("position_embedding_type", str, "absolute")
+        encodings = {"absolute": "learned", "relative_key": "shaw", "relative_key_query": "m4"}
+        if kind not in encodings:
+            raise ValueError(
+                f"{self.config.folder}/config.json: position_embedding_type {kind!r} is not known; known are "
+                f"{', '.join(encodings)}"
+            )
+        args.arch = f"roberta_{encodings[kind]}"
+        self.relative = kind != "absolute"
+        length = self.config.get("max_position_embeddings", int)
+        args.max_positions = length if self.relative else length - self.unused_rows
+        if args.max_positions < 1:
+            raise ValueError(f"{self.config.folder}/config.json: max_position_embeddings is {length}, which is too few")
+        if self.relative:
+            args.position_hparams = f"max_distance={max(length - 1, 1)} heads=shared scale_factor=1"
+
+    def take_embeddings(self) -> None:
+        super().take_embeddings()
+        positions = self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
+        if self.relative:
+            return
+        if positions is None:
+            raise ValueError(
+                f"{self.config.folder}: the weights have no position_embeddings, which config.json promises"
+            )
+        self.check_rows("position_embeddings.weight", positions, self.args.max_positions + self.unused_rows)
+        positions = positions.float()[self.unused_rows :]
+        # fairseq's rows up to the pad, which no token reads
+        self.ours[f"{STACK}embed_positions.weight"] = torch.cat([positions.new_zeros(2, positions.size(1)), positions])
+
+    def take_layer(self, layer: int) -> None:
+        super().take_layer(layer)
+        if self.relative:  # theirs is in the order of i - j, ours of j - i
+            table = self.take(f"{self.at}encoder.layer.{layer}.attention.self.distance_embedding.weight")
+            self.check_rows("distance_embedding.weight", table, 2 * self.args.max_positions - 1)
+            self.ours[f"{STACK}layers.{layer}.self_attn.position_encoding.table"] = table.flip(0)
+
+
+class Roberta(Bert):
+    prefix = "roberta."
+    head_parts = (
+        {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias", "decoder": "lm_head.decoder"},
+    )
+    unused_rows = 2
+
+    def set_positions(self, args: Namespace) -> None:
+        super().set_positions(args)
+        self.config.refuse("hidden_act", "the head of transformers' RoBERTa has gelu in any case", "gelu")
+        self.config.refuse("pad_token_id", "positions of RoBERTa begin after it, so fairseq needs 1", 1)
+
+
+class Deberta(Source):
+    prefix = "deberta."
+    usual_eps = 1e-7
+    head_parts = (
+        Bert.head_parts[0],
+        {
+            "dense": "lm_predictions.lm_head.dense",
+            "norm": "lm_predictions.lm_head.LayerNorm",
+            "bias": "lm_predictions.lm_head.bias",
+            "decoder": "lm_predictions.lm_head",
+        },
+    )
+
+    def settings(self) -> Namespace:
+        refuse = self.config.refuse
+        refuse("position_biased_input", "absolute positions beside relative ones have no counterpart here", False)
+        if "position_biased_input" not in self.config.values:
+            raise ValueError(
+                f"{self.config.folder}/config.json has no position_biased_input, which then is true: absolute "
+                "positions beside relative ones have no counterpart here"
+            )
+        if not self.config.get("relative_attention", bool, False):
+            raise ValueError(f"{self.config.folder}/config.json: relative_attention is not true, which is not served")
+        refuse("talking_head", "it has no counterpart here", False)
+        refuse("conv_kernel_size", "the convolution has no counterpart here", 0)
+        refuse("embedding_size", "it has to be hidden_size", self.config.get("hidden_size", int))
+        refuse("attention_head_size", "heads of another size have no counterpart here", self.head_size())
+        return super().settings()
+
+    def head_size(self) -> int:
+        heads = self.config.get("num_attention_heads", int)
+        return self.config.get("hidden_size", int) // max(heads, 1)
+
+    def set_positions(self, args: Namespace) -> None:
+        get = self.config.get
+        terms = self.config.values.get("pos_att_type") or []
+        terms = set(terms.lower().split("|") if isinstance(terms, str) else terms)
+        if not terms or not terms <= {"c2p", "p2c"}:
+            raise ValueError(
+                f"{self.config.folder}/config.json: pos_att_type is {sorted(map(str, terms))}; served are c2p and p2c"
+            )
+        length = get("max_position_embeddings", int)
+        reach = get("max_relative_positions", int, -1)
+        self.shares = self.config.values.get("share_att_key") is True
+        norm = str(self.config.values.get("norm_rel_ebd") or "none").lower().strip()
+        if norm not in ("none", "layer_norm"):
+            raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is {norm!r}; served are none, layer_norm")
+        self.has_norm = norm == "layer_norm"
+        if self.has_norm and get("layer_norm_eps", float, 1e-7) != 1e-7:
+            raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is served with layer_norm_eps 1e-7 alone")
+        self.terms = ",".join(term for term in ("c2p", "p2c") if term in terms)
+        args.arch, args.max_positions = "roberta_deberta", length
+        buckets = max(get("position_buckets", int, -1), 0)
+        distance = length if reach < 1 else reach
+        self.reach = buckets or distance
+        args.position_hparams = (
+            f"max_distance={distance} att={self.terms} buckets={buckets} "
+            f"norm_table={self.has_norm} share_att_key={self.shares} p2c=i-j variant=deberta"
+        )
+
+    def take_embeddings(self) -> None:
+        super().take_embeddings()
+        stack = f"{STACK}embed_positions."
+        self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
+        table = self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
+        self.check_rows("rel_embeddings.weight", table, 2 * self.reach)
+        if self.has_norm:
+            self.move(f"{self.at}encoder.LayerNorm", f"{stack}layer_norm")
+
+
+class DebertaV1(Deberta):
+    def take_layer(self, layer: int) -> None:
+        at, ours = f"{self.at}encoder.layer.{layer}.", f"{STACK}layers.{layer}."
+        heads, size = self.args.encoder_attention_heads, self.head_size()
+        # head by head: the rows of query, key and value
+        packed = self.take(f"{at}attention.self.in_proj.weight")
+        rows = packed.unflatten(0, (heads, 3, size))
+        for number, name in enumerate("qkv"):
+            self.ours[f"{ours}self_attn.{name}_proj.weight"] = rows[:, number].flatten(0, 1).contiguous()
+            bias = torch.zeros(heads * size) if name == "k" else self.take(f"{at}attention.self.{name}_bias")
+            self.ours[f"{ours}self_attn.{name}_proj.bias"] = bias.reshape(-1)
+        for theirs, name in LAYER.items():
+            if ".self." not in theirs:
+                move = self.move_norm if "LayerNorm" in theirs else self.move
+                move(f"{at}{theirs}", f"{ours}{name}")
+        encoding = f"{ours}self_attn.position_encoding."
+        if "c2p" in self.terms:
+            self.move(f"{at}attention.self.pos_proj", f"{encoding}w_r", ("weight",))
+        if "p2c" in self.terms:
+            self.move(f"{at}attention.self.pos_q_proj", f"{encoding}w_t")
+
+
+class DebertaV2(Deberta):
+    def take_layer(self, layer: int) -> None:
+        own = {"query": "query_proj", "key": "key_proj", "value": "value_proj"}
+        at = f"{self.at}encoder.layer.{layer}."
+        for name, theirs in own.items():
+            for part in ("weight", "bias"):
+                self.theirs[f"{at}attention.self.{name}.{part}"] = self.take(f"{at}attention.self.{theirs}.{part}")
+        super().take_layer(layer)
+        encoding = f"{STACK}layers.{layer}.self_attn.position_encoding."
+        if not self.shares and "c2p" in self.terms:
+            self.move(f"{at}attention.self.pos_key_proj", f"{encoding}w_r", ("weight",))
+            self.theirs.pop(f"{at}attention.self.pos_key_proj.bias", None)  # drops out of the softmax
+        if not self.shares and "p2c" in self.terms:
+            self.move(f"{at}attention.self.pos_query_proj", f"{encoding}w_t")
+
+
+class Ours(Source):
+    """What ``to_transformers`` has written."""
+
+    prefix = "roberta."
+    layers_at = r"encoder\.layers\."
+    usual_eps = 1e-5
+    head_parts = (
+        {
+            "dense": "lm_head.dense",
+            "norm": "lm_head.layer_norm",
+            "bias": "lm_head.decoder.bias",
+            "decoder": "lm_head.decoder",
+        },
+    )
+
+    def set_positions(self, args: Namespace) -> None:
+        get = self.config.get
+        name = get("position_encoding", str)
+        if name not in names_for(causal=False):
+            raise ValueError(f"{self.config.folder}/config.json: unknown position_encoding {name!r}")
+        args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings", int)
+        args.position_hparams = get("position_hparams", str, "")
+        args.position_layers = get("position_layers", str, "all")
+        args.encoder_normalize_before = get("normalize_before", bool, False)
+        args.layernorm_embedding = get("layernorm_embedding", bool, True)
+        args.no_scale_embedding = not get("scale_embedding", bool, False)
+        args.activation_dropout = get("activation_dropout", float, 0.0)
+        names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
+        args.pooler_activation_fn = names.get(get("classifier_activation", str, "tanh"), "tanh")
+
+    def take_embeddings(self) -> None:
+        self.type_0 = None
+        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{self.at}embed_tokens.weight")
+        at = f"{self.at}encoder."
+        for key in [key for key in self.theirs if key.startswith(at)]:
+            self.ours[STACK + key.removeprefix(at)] = self.take(key)
+
+    def take_layer(self, layer: int) -> None:
+        pass  # all layers have been taken
+
+
+class Bart:
+    """BART, whose parts have fairseq's names, as a translation model with learned positions."""
+
+    def __init__(self, config: Config, weights: Weights):
+        self.config, self.theirs = config, dict(weights)
+        get = config.get
+        config.refuse("scale_embedding", "it has to be a boolean", True, False)
+        config.refuse("normalize_before", "layers with LayerNorm first are not those of BART", False)
+        config.refuse("tie_word_embeddings", "BART's embeddings are one matrix", True)
+        activation = get("activation_function", str, "gelu")
+        if activation not in ("gelu", "relu"):
+            raise ValueError(f"{config.folder}/config.json: activation_function is {activation!r}; served: gelu, relu")
+        length = get("max_position_embeddings", int)
+        self.args = Namespace(
+            arch="transformer_learned",
+            task="translation",
+            criterion="label_smoothed_cross_entropy",
+            data="",
+            encoder_embed_dim=get("d_model", int),
+            decoder_embed_dim=get("d_model", int),
+            max_source_positions=length,
+            max_target_positions=length,
+            activation_fn=activation,
+            dropout=get("dropout", float, 0.1),
+            attention_dropout=get("attention_dropout", float, 0.0),
+            activation_dropout=get("activation_dropout", float, 0.0),
+            share_all_embeddings=True,
+            layernorm_embedding=True,
+            no_scale_embedding=not get("scale_embedding", bool, False),
+            position_hparams="",
+        )
+        for stack in ("encoder", "decoder"):
+            for theirs, ours in {"layers": "layers", "ffn_dim": "ffn_embed_dim"}.items():
+                setattr(self.args, f"{stack}_{ours}", get(f"{stack}_{theirs}", int))
+            setattr(self.args, f"{stack}_attention_heads", get(f"{stack}_attention_heads", int))
+        bias = self.theirs.pop("final_logits_bias", None)
+        if bias is not None and bias.any():
+            raise ValueError(f"{config.folder}: final_logits_bias is not 0, which has no counterpart in fairseq")
+        at = "model." if any(key.startswith("model.") for key in weights) else ""
+        tied = [f"{at}shared.weight", f"{at}encoder.embed_tokens.weight", f"{at}decoder.embed_tokens.weight"]
+        found = [self.theirs.pop(key).float() for key in [*tied, "lm_head.weight"] if key in self.theirs]
+        if not found or any(not torch.equal(matrix, found[0]) for matrix in found):
+            raise ValueError(f"{config.folder}: the word embeddings of BART are one matrix, here are {len(found)}")
+        self.ours: Weights = {}
+        for stack in ("encoder", "decoder"):
+            self.ours[f"{stack}.embed_tokens.weight"] = found[0]
+            for key in [key for key in self.theirs if key.startswith(f"{at}{stack}.")]:
+                self.ours[key.removeprefix(at)] = self.theirs.pop(key).float()
+        self.ours["decoder.output_projection.weight"] = found[0]
+
+    def rows(self) -> int:
+        return len(self.ours["decoder.output_projection.weight"])
+
+    def put_in_order(self, order: list[int]) -> None:
+        for key in [key for key in self.ours if key.endswith(("embed_tokens.weight", "output_projection.weight"))]:
+            self.ours[key] = self.ours[key][order]
+
+    def build(self) -> Any:
+        from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+        ARCH_CONFIG_REGISTRY[self.args.arch](self.args)
+        words = nameless_words(self.rows())
+        task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+        with torch.random.fork_rng():
+            return ARCH_MODEL_REGISTRY[self.args.arch].build_model(self.args, task)
+
+    def fill(self, model: Any) -> list[str]:
+        own = model.state_dict()
+        if lacking := [key for key, _ in model.named_parameters() if key not in self.ours]:
+            raise ValueError(f"{self.config.folder}: there is no weight for {lacking[0]}, which config.json promises")
+        try:
+            model.load_state_dict({**own, **self.ours})
+        except ValueError as error:
+            raise ValueError(f"{self.config.folder} contradicts itself: {error}") from None
+        return []
+
+
+READERS: dict[str, Callable[[Config, Weights], Any]] = {
+    "roberta": Roberta,
+    "xlm-roberta": Roberta,
+    "bert": Bert,
+    "deberta": DebertaV1,
+    "deberta-v2": DebertaV2,
+    "bart": Bart,
+    "relpos_roberta": Ours,
+}
+
+
+def check_dictionary(part: Path, rows: int, with_mask: bool, folder: Path) -> None:
+    """Raises ValueError unless fairseq makes as many words of the new dict.txt as there are embeddings."""
+    dictionary = Dictionary.load(str(part / "dict.txt"))
+    if not with_mask:
+        dictionary.add_symbol("<mask>")
+    if len(dictionary) != rows:
+        raise ValueError(
+            f"{folder}: its words make {len(dictionary)} entries of dict.txt, but there are {rows} embeddings"
+        )

@@ -1,0 +1,65 @@
+"""RoBERTa with any position encoding in transformers, without fairseq: importing this package makes the Auto classes
+of transformers know it.
+
+    import fairseq_relpos.hf
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(DIR), AutoTokenizer.from_pretrained(DIR)
+
+``fairseq-relpos export-hf`` writes such a DIR.
+"""
+
+import importlib.util
+import logging
+import sys
+
+if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudio") is not None:
+    try:  # transformers imports it where it is installed, and fairseq's distributions install it
+        import torchaudio  # noqa: F401
+    except Exception as error:  # for example the CUDA build beside a CPU build of torch
+        logging.getLogger(__name__).warning(
+            "torchaudio does not fit this torch (%s), so transformers goes on without it. Where transformers is "
+            "imported alone it fails: pip uninstall torchaudio, or install the build for your torch",
+            str(error).split("\n", 1)[0],
+        )
+        sys.modules["torchaudio"] = None  # type: ignore[assignment]  # as if it were not installed
+        if "transformers" in sys.modules:  # which may have looked before
+            sys.modules["transformers"].utils.import_utils.is_torchaudio_available.cache_clear()
+
+try:
+    import transformers
+except ImportError as error:
+    raise ImportError(f'fairseq_relpos.hf needs transformers ({error}): pip install "fairseq_relpos[hf]"') from error
+
+if int(transformers.__version__.split(".")[0]) < 5:
+    raise ImportError(
+        f"fairseq_relpos.hf needs transformers 5 or newer, this is {transformers.__version__}: "
+        'pip install "transformers>=5"'
+    )
+
+from .configuration import RelPosRobertaConfig  # noqa: E402
+from .modeling import (  # noqa: E402
+    RelPosRobertaForMaskedLM,
+    RelPosRobertaForQuestionAnswering,
+    RelPosRobertaForSequenceClassification,
+    RelPosRobertaForTokenClassification,
+    RelPosRobertaModel,
+)
+
+transformers.AutoConfig.register(RelPosRobertaConfig.model_type, RelPosRobertaConfig, exist_ok=True)
+for _auto, _model in {
+    transformers.AutoModel: RelPosRobertaModel,
+    transformers.AutoModelForMaskedLM: RelPosRobertaForMaskedLM,
+    transformers.AutoModelForSequenceClassification: RelPosRobertaForSequenceClassification,
+    transformers.AutoModelForTokenClassification: RelPosRobertaForTokenClassification,
+    transformers.AutoModelForQuestionAnswering: RelPosRobertaForQuestionAnswering,
+}.items():
+    _auto.register(RelPosRobertaConfig, _model, exist_ok=True)
+
+__all__ = [
+    "RelPosRobertaConfig",
+    "RelPosRobertaForMaskedLM",
+    "RelPosRobertaForQuestionAnswering",
+    "RelPosRobertaForSequenceClassification",
+    "RelPosRobertaForTokenClassification",
+    "RelPosRobertaModel",
+]

@@ -1,0 +1,48 @@
+"""The settings of a RoBERTa with a position encoding, for transformers."""
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+@strict
+class RelPosRobertaConfig(PreTrainedConfig):
+    """transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
+
+    max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
+    position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
+    position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
+    unpad: layers compute nothing for pads. sparse_prediction: where labels are given, the masked language model
+    computes logits for labelled tokens alone, [N, vocab_size], as fairseq does in training. classifier_activation,
+    classifier_dropout: of the head for sentences.
+    """
+
+    model_type = "relpos_roberta"
+
+    vocab_size: int = 50265
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    activation_dropout: float | int = 0.0
+    max_position_embeddings: int = 512
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 2
+    tie_word_embeddings: bool = True
+    position_encoding: str = "none"
+    position_hparams: str = ""
+    position_layers: str = "all"
+    position_signature: str = ""
+    attention_backend: str = "auto"
+    normalize_before: bool = False
+    layernorm_embedding: bool = True
+    scale_embedding: bool = False
+    unpad: bool = False
+    sparse_prediction: bool = False
+    classifier_activation: str = "tanh"
+    classifier_dropout: float | int | None = None

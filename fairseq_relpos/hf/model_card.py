@@ -1,0 +1,118 @@
+"""The README.md of an exported model."""
+
+import json
+from argparse import Namespace
+from typing import Any
+
+CARD = """---
+license: unknown  # FILL IN: the licence of the weights, such as mit or cc-by-4.0
+language: []  # FILL IN, such as [en]
+datasets: []  # FILL IN: what it was trained on
+library_name: transformers
+pipeline_tag: {pipeline}
+tags: [fairseq, {encoding}]
+---
+
+# FILL IN: name of the model
+
+{what}
+
+| | |
+|---|---|
+| position encoding | `{encoding}` |
+| its hyperparameters | `{hparams}` |
+| signature | `{signature}` |
+| layers, dimension, heads, feed-forward | {layers}, {dim}, {heads}, {ffn} |
+| parameters | {parameters:,} |
+| longest input | {longest} tokens |
+| words | {vocabulary:,}{tokenizer} |
+
+## Use
+
+```python
+{imports}from transformers import {auto}, AutoTokenizer
+
+model = {auto}.from_pretrained("DIR")
+tokenizer = AutoTokenizer.from_pretrained("DIR")
+```
+{moses}
+## Training
+
+```json
+{training}
+```
+
+Trained with fairseq and exported by `fairseq-relpos export-hf`. The logits of fairseq's model and of this one differed
+by {difference:.2g} at most; the largest was {largest:.3g}.{texts}
+
+## Licence
+
+FILL IN: who made the model, from which data, and what others may do with it. The data's licence may say more than
+yours.
+"""
+
+#: settings of the training, by the part of fairseq's configuration that has them
+TRAINING = {
+    "common": ("seed", "fp16", "bf16"),
+    "dataset": ("max_tokens", "batch_size"),
+    "optimization": ("max_update", "max_epoch", "update_freq", "lr", "clip_norm"),
+    "task": ("_name", "tokens_per_sample", "mask_prob", "sample_break_mode"),
+    "criterion": ("_name",),
+    "optimizer": ("_name", "adam_betas", "adam_eps", "weight_decay"),
+    "lr_scheduler": ("_name", "warmup_updates"),
+}
+
+
+def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str:
+    """cfg: fairseq's configuration. args: the settings of its model. checked: the result of the comparison."""
+    ours = model.config.model_type == "relpos_roberta"
+    pipelines = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification"}
+    kind = type(model).__name__.split("For")[-1]
+    what = "A RoBERTa" + {"MaskedLM": "", "SequenceClassification": " that was fine-tuned to classify texts"}.get(
+        kind, " that was fine-tuned to answer questions"
+    )
+    what += (
+        f" with the position encoding `{args.position_encoding}` of fairseq_relpos."
+        if ours
+        else " as transformers has it; it needs no other package."
+    )
+    signature = getattr(model.config, "position_signature", "") or f"pe:{args.position_encoding}"
+    settings = {
+        part: {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
+        for part, names in TRAINING.items()
+    }
+    settings = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
+    return CARD.format(
+        pipeline=pipelines.get(kind, "question-answering"),
+        encoding=args.position_encoding,
+        what=what,
+        hparams=args.position_hparams or "none",
+        signature=signature.replace("|", "\\|"),  # it stands in a table
+        layers=args.encoder_layers,
+        dim=args.encoder_embed_dim,
+        heads=args.encoder_attention_heads,
+        ffn=args.encoder_ffn_embed_dim,
+        parameters=checked.parameters,
+        longest=args.max_positions,
+        vocabulary=model.config.vocab_size,
+        tokenizer="" if words is None else f", {words.kind}",
+        imports='import fairseq_relpos.hf  # pip install "fairseq_relpos[hf]"\n' if ours else "",
+        auto=f"AutoModelFor{kind}",
+        moses="\nThe tokenizer expects text in the tokens of Moses (`sacremoses`), as the training had it.\n"
+        if words is not None and words.moses
+        else "",
+        training=json.dumps(settings, indent=1),
+        difference=checked.difference,
+        largest=checked.largest,
+        texts="" if words is None else f" {checked.texts:,} texts got the same ids from both tokenizers.",
+    )
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return getattr(value, "value", value)  # fairseq's choices are texts with a value
+    try:
+        return [plain(item) for item in value]
+    except TypeError:
+        return str(value)

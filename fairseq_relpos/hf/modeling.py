@@ -1,0 +1,287 @@
+"""RoBERTa with any position encoding, as models of transformers.
+
+What they compute is fairseq's RoBERTa to the last bit: the encoder is ``nn.RelPosEncoder``, whose attention is that of
+the fairseq models. The names of the weights are fairseq's with other prefixes.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel, initialization
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils.generic import can_return_tuple
+
+from ..encodings import PositionEncoding, StackPart, build_layer_part, parse_hparams
+from ..nn import RelPosEncoder
+from ..signature import text_of
+from .configuration import RelPosRobertaConfig
+
+
+class RelPosRobertaPreTrainedModel(PreTrainedModel):
+    config_class = RelPosRobertaConfig
+    config: RelPosRobertaConfig
+    base_model_prefix = "roberta"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["RelPosEncoderLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As transformers does it; an encoding begins with its own weights."""
+        if isinstance(module, PositionEncoding):
+            fresh: nn.Module = build_layer_part(module.name, module.dims, **module.hparams)
+        elif isinstance(module, StackPart):
+            fresh = encoder_of(self.config).embed_positions
+        else:
+            super()._init_weights(module)
+            return
+        begins = {**dict(fresh.named_parameters()), **dict(fresh.named_buffers())}
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            if name in begins:
+                initialization.copy_(tensor, begins[name])
+
+
+def encoder_of(config: RelPosRobertaConfig) -> RelPosEncoder:
+    """The encoder with these settings. Raises ValueError if its encoding is not the one of the weights."""
+    encoder = RelPosEncoder(
+        config.hidden_size,
+        config.num_attention_heads,
+        config.num_hidden_layers,
+        config.position_encoding,
+        config.max_position_embeddings,
+        dropout=config.hidden_dropout_prob,
+        ffn_dim=config.intermediate_size,
+        hparams=parse_hparams(config.position_hparams),
+        position_layers=config.position_layers,
+        attention_dropout=config.attention_probs_dropout_prob,
+        activation_dropout=config.activation_dropout,
+        activation=ACT2FN[config.hidden_act],
+        norm_first=config.normalize_before,
+        layernorm_embedding=config.layernorm_embedding,
+        layer_norm_eps=config.layer_norm_eps,
+        backend=config.attention_backend,
+        unpad=config.unpad,
+    )
+    dims = encoder.embed_positions.dims
+    encoding = build_layer_part(config.position_encoding, dims, **parse_hparams(config.position_hparams))
+    signature = text_of(encoding, config.position_layers)
+    if config.position_signature not in ("", signature):
+        raise ValueError(
+            f"the weights were trained with [{config.position_signature}], but position_encoding, position_hparams and "
+            f"position_layers make [{signature}]: restore the config.json that was exported with them"
+        )
+    return encoder
+
+
+class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
+    """The encoder with its token embeddings. There is no pooler."""
+
+    def __init__(self, config: RelPosRobertaConfig, add_pooling_layer: bool = False):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.embed_scale = math.sqrt(config.hidden_size) if config.scale_embedding else 1.0
+        self.encoder = encoder_of(config)
+        #: transformers switches it on and off
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: Any) -> None:
+        self.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **unused: Any,
+    ) -> BaseModelOutput:
+        """attention_mask [B, T]: 1 at tokens, 0 at pads; by default what is no pad in input_ids. position_ids and
+        document_ids [B, T]: the positions from 0, and the number of each token's document; see ``Positions``.
+        token_type_ids are accepted where they are 0: there is only one kind."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give input_ids or inputs_embeds, one of the two")
+        if token_type_ids is not None and bool(token_type_ids.any()):
+            raise ValueError("token_type_ids other than 0: this model has no token types, so leave them out")
+        padding_BT: Tensor | None = None
+        if attention_mask is not None:
+            if attention_mask.dim() != 2:
+                raise ValueError(f"attention_mask of shape {tuple(attention_mask.shape)}: [batch, tokens] is needed")
+            padding_BT = attention_mask == 0
+        elif input_ids is not None:
+            pad: Any = self.config.pad_token_id
+            padding_BT = input_ids.eq(pad)
+        x_BTE = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        want_weights = self.config.output_attentions if output_attentions is None else output_attentions
+        want_hidden = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        self.encoder.checkpoint_activations = self.gradient_checkpointing
+        states: Any = self.encoder.states(
+            self.embed_scale * x_BTE,
+            padding_BT,
+            need_weights=bool(want_weights),
+            position_ids=position_ids,
+            document_ids=document_ids,
+        )
+        return BaseModelOutput(
+            last_hidden_state=states.output,
+            hidden_states=tuple(states.hidden) if want_hidden else None,
+            attentions=tuple(states.weights) if want_weights else None,
+        )
+
+
+class LanguageModelHead(nn.Module):
+    """fairseq's head of the masked language model."""
+
+    def __init__(self, config: RelPosRobertaConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer_norm(self.activation(self.dense(x)))
+        return F.linear(x, self.decoder.weight) + self.decoder.bias  # two steps, as in fairseq: the same bits
+
+
+class SentenceHead(nn.Module):
+    """fairseq's head for the class of a text, from its first token."""
+
+    def __init__(self, config: RelPosRobertaConfig):
+        super().__init__()
+        self.dropout = nn.Dropout(head_dropout(config))
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.classifier_activation]
+        self.out_proj = nn.Linear(config.hidden_size, int(config.num_labels or 2))
+
+    def forward(self, features_BTE: Tensor) -> Tensor:
+        x = self.activation(self.dense(self.dropout(features_BTE[:, 0])))
+        return self.out_proj(self.dropout(x))
+
+
+def head_dropout(config: RelPosRobertaConfig) -> float:
+    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+class WithEncoder(RelPosRobertaPreTrainedModel):
+    """A head on the encoder."""
+
+    def __init__(self, config: RelPosRobertaConfig):
+        super().__init__(config)
+        self.roberta = RelPosRobertaModel(config)
+        self.add_head(config)
+        self.post_init()
+
+    def add_head(self, config: RelPosRobertaConfig) -> None:
+        raise NotImplementedError
+
+
+class RelPosRobertaForMaskedLM(WithEncoder):
+    _tied_weights_keys = {"lm_head.decoder.weight": "roberta.embed_tokens.weight"}
+
+    def add_head(self, config: RelPosRobertaConfig) -> None:
+        self.lm_head = LanguageModelHead(config)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        self.lm_head.decoder = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """labels [B, T]: the tokens to predict; -100 where there is none."""
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        states, loss = out.last_hidden_state, None
+        if labels is not None and self.config.sparse_prediction:
+            states, labels = states[labels != -100], labels[labels != -100]
+        logits = self.lm_head(states)
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+        return MaskedLMOutput(loss, logits, out.hidden_states, out.attentions)
+
+
+class RelPosRobertaForSequenceClassification(WithEncoder):
+    def add_head(self, config: RelPosRobertaConfig) -> None:
+        self.classifier = SentenceHead(config)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """labels [B]: classes, or numbers where config.problem_type is "regression"."""
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.classifier(out.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss, logits, out.hidden_states, out.attentions)
+
+
+class RelPosRobertaForTokenClassification(WithEncoder):
+    def add_head(self, config: RelPosRobertaConfig) -> None:
+        self.dropout = nn.Dropout(head_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 2))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """labels [B, T]: the class of each token; -100 where there is none."""
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(out.last_hidden_state))
+        loss = None if labels is None else self.loss_function(logits, labels, self.config)
+        return TokenClassifierOutput(loss, logits, out.hidden_states, out.attentions)
+
+
+class RelPosRobertaForQuestionAnswering(WithEncoder):
+    def add_head(self, config: RelPosRobertaConfig) -> None:
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """start_positions, end_positions [B]: the first and the last token of the answer."""
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        start_BT, end_BT = (logits.contiguous() for logits in self.qa_outputs(out.last_hidden_state).unbind(-1))
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start_BT, end_BT, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(loss, start_BT, end_BT, out.hidden_states, out.attentions)

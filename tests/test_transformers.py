@@ -1,0 +1,636 @@
+"""Models and tokenizers for Hugging Face transformers, against fairseq's."""
+
+import copy
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from small_models import roberta, sentences, trained
+
+pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
+
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+import fairseq_relpos.hf as hf  # noqa: E402  before transformers: it hides a torchaudio that does not load
+from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.encodings import names_for  # noqa: E402
+from fairseq_relpos.exchange import from_transformers, to_transformers  # noqa: E402
+from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
+from fairseq_relpos.exchange.pieces import Pieces  # noqa: E402
+from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
+from fairseq_relpos.finetuning import span_head  # noqa: E402
+from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
+from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
+
+PACKAGE = Path(__file__).parents[1]
+
+
+MASKED_LM = to_transformers.Kind("AutoModelForMaskedLM")
+
+
+def moved(model):
+    """The model with all weights moved, so that none has no effect."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def both_sides():
+    return [sentences(), sentences(padding="left"), sentences(batch=1)]
+
+
+def logits(model, tokens, **settings):
+    with torch.no_grad():
+        return model(input_ids=tokens, attention_mask=tokens.ne(1).long(), **settings).logits
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """fairseq's models of some encodings, and the folders that they are exported to."""
+    folder = tmp_path_factory.mktemp("exported")
+    models = {}
+    for name in ("deberta", "learned", "shape", "tupe_r"):
+        models[name] = trained(f"roberta_{name}", folder / f"{name}.pt")
+        assert export(folder / f"{name}.pt", folder / name).difference == 0
+    return SimpleNamespace(folder=folder, models=models)
+
+
+def test_logits_of_every_encoding_have_fairseqs_bits_with_pads_on_both_sides():
+    for name in names_for(False):
+        model = moved(roberta(f"roberta_{name}"))
+        ours = to_transformers.as_transformers(model, model.args, MASKED_LM, None)
+        for tokens in both_sides():
+            real = tokens.ne(1)
+            with torch.no_grad():
+                assert torch.equal(logits(ours, tokens)[real], model(tokens)[0][real]), name
+
+
+def test_exported_folders_load_with_fairseqs_bits(exported):
+    tokens = sentences()
+    for name, model in exported.models.items():
+        loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / name)
+        with torch.no_grad():
+            assert torch.equal(logits(loaded, tokens)[tokens.ne(1)], model(tokens)[0][tokens.ne(1)]), name
+
+
+def test_learned_positions_become_transformers_own_roberta(exported):
+    config = json.loads((exported.folder / "learned" / "config.json").read_text())
+    assert config["architectures"] == ["RobertaForMaskedLM"] and config["max_position_embeddings"] == 34
+
+
+def test_an_exported_model_loads_and_gives_the_same_without_fairseq(exported, tmp_path):
+    tokens = sentences()
+    with torch.no_grad():
+        wanted = {name: exported.models[name](tokens)[0] for name in ("tupe_r", "deberta", "shape")}
+    torch.save((tokens, wanted), tmp_path / "wanted.pt")
+    program = f"""
+import sys
+sys.modules["fairseq"] = None
+import fairseq_relpos.hf, torch
+from transformers import AutoModelForMaskedLM
+tokens, wanted = torch.load({str(tmp_path / "wanted.pt")!r})
+for name, logits in wanted.items():
+    model = AutoModelForMaskedLM.from_pretrained({str(exported.folder)!r} + "/" + name)
+    with torch.no_grad():
+        out = model(input_ids=tokens, attention_mask=tokens.ne(1).long()).logits
+    assert torch.equal(out[tokens.ne(1)], logits[tokens.ne(1)]), name
+assert not [name for name in sys.modules if name.startswith("fairseq.")]
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("settings", [{"untie_weights_roberta": True}, {"encoder_normalize_before": True}])
+def test_other_roberta_settings_come_along(settings, tmp_path):
+    more = {
+        "layernorm_embedding": False,
+        "activation_fn": "relu",
+        "no_scale_embedding": False,
+        "activation_dropout": 0.1,
+    }
+    model = trained("roberta_learned", tmp_path / "a.pt", position_layers="2,3", **more, **settings)
+    result = export(tmp_path / "a.pt", tmp_path / "a")
+    assert (result.model, result.difference) == ("RelPosRobertaForMaskedLM", 0)
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
+    assert loaded.config.activation_dropout == 0.1 and loaded.config.position_layers == "2,3"
+    tied = loaded.lm_head.decoder.weight is loaded.roberta.embed_tokens.weight
+    assert tied == (not model.args.untie_weights_roberta)
+
+
+def test_half_of_a_training_step_is_fairseqs(exported):
+    """Loss and gradients of one step, also with recomputed activations and without pads."""
+    tokens, model = sentences(), copy.deepcopy(exported.models["tupe_r"])
+    real = tokens.ne(1)
+    theirs = torch.nn.functional.cross_entropy(model(tokens)[0][real], tokens[real])
+    theirs.backward()
+    wanted = dict(model.named_parameters())["encoder.sentence_encoder.embed_positions.p"].grad
+    for settings in ({}, {"unpad": True, "sparse_prediction": True}, "recompute"):
+        more = {} if settings == "recompute" else settings
+        loaded = transformers.AutoModelForMaskedLM.from_pretrained(
+            exported.folder / "tupe_r", hidden_dropout_prob=0, attention_probs_dropout_prob=0, **more
+        ).train()
+        if settings == "recompute":
+            loaded.activation_checkpointing_enable()
+        labels = tokens.masked_fill(~real, -100)
+        loss = loaded(input_ids=tokens, attention_mask=real.long(), labels=labels).loss
+        loss.backward()
+        torch.testing.assert_close(loss, theirs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(loaded.roberta.encoder.embed_positions.p.grad, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_torch_compile_takes_an_exported_model(exported):
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
+    tokens = sentences(batch=1)
+    wanted = logits(loaded, tokens)
+    compiled = torch.compile(loaded, backend="eager")
+    torch.testing.assert_close(logits(compiled, tokens), wanted)
+
+
+def test_hidden_states_and_attention_come_out_where_they_are_asked_for(exported):
+    loaded = transformers.AutoModel.from_pretrained(exported.folder / "deberta").eval()
+    tokens = sentences()
+    out = loaded(tokens, output_hidden_states=True, output_attentions=True)
+    assert len(out.hidden_states) == 4 and torch.equal(out.hidden_states[-1], out.last_hidden_state)
+    weights = out.attentions[0][0]
+    assert len(out.attentions) == 3 and torch.allclose(weights.sum(-1), torch.ones(3, 17))
+
+
+def test_an_encoding_of_a_new_model_begins_with_its_own_weights():
+    config = hf.RelPosRobertaConfig(
+        **{"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3},
+        **{"intermediate_size": 48, "position_encoding": "m3", "position_hparams": "init=ones"},
+    )
+    model = transformers.AutoModelForTokenClassification.from_config(config)
+    table = model.roberta.encoder.layers[0].self_attn.position_encoding.table
+    assert torch.equal(table, torch.ones_like(table))
+    out = model(sentences(), labels=torch.zeros(3, 17, dtype=torch.long))
+    assert out.logits.shape == (3, 17, 2) and torch.isfinite(out.loss)
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "learned"])
+def test_a_head_for_sentences_comes_along_with_the_names_of_its_classes(name, tmp_path):
+    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/labels.txt").write_text("bad\ngood\nmixed\n")
+    (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
+    result = export(tmp_path / "a.pt", tmp_path / "a", tmp_path / "data")
+    assert result.model.endswith("ForSequenceClassification") and result.left_out == ["encoder.lm_head"]
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "a")
+    assert loaded.config.id2label == {0: "bad", 1: "good", 2: "mixed"}
+    tokens = sentences()
+    with torch.no_grad():
+        assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
+
+
+def test_a_head_for_answers_comes_along(tmp_path):
+    model = trained("roberta_tupe_r", tmp_path / "a.pt")
+    span_head.add_span_head(model, 24)
+    state = torch.load(tmp_path / "a.pt", weights_only=False)
+    state["model"] = model.state_dict()
+    torch.save(state, tmp_path / "a.pt")
+    assert export(tmp_path / "a.pt", tmp_path / "a").model == "RelPosRobertaForQuestionAnswering"
+    loaded = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "a")
+    tokens = sentences()
+    with torch.no_grad():
+        out = loaded(input_ids=tokens, attention_mask=tokens.ne(1).long())
+        wanted = model(tokens)[tokens.ne(1)]
+    assert torch.equal(torch.stack([out.start_logits, out.end_logits], -1)[tokens.ne(1)], wanted)
+
+
+# vocabularies
+
+LINES = [
+    "The quick brown fox jumps over the lazy dog, and nobody knows why it does so.",
+    "In 1999 a small group of people wrote down what they had seen in the valley.",
+    "Caf\xe9s, na\xefve ideas and 1,000 other things: which of them do you like (most)?",
+] * 20
+
+
+def sentencepiece_folder(folder, kind, **options):
+    import sentencepiece
+
+    folder.mkdir()
+    with open(folder / "spm.model", "wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES),
+            **{"model_writer": model, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2},
+            **{"vocab_size": 120, "num_threads": 1} | options,
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
+    lines = [f"{piece} 1\n" for piece in sorted(pieces) if piece not in ("<s>", "</s>", "<unk>")]
+    (folder / "dict.txt").write_text("".join([*lines, "madeupword0 0\n"]), encoding="utf-8")
+
+
+def gpt2_folder(folder):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    folder.mkdir()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
+    model = json.loads(tokenizer.to_str())["model"]
+    (folder / "encoder.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
+    (folder / "vocab.bpe").write_text("#version: 0.2\n" + merges, encoding="utf-8")
+    numbers = sorted(model["vocab"].values(), reverse=True)
+    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in numbers), encoding="utf-8")
+
+
+def words_folder(folder):
+    folder.mkdir()
+    words = sorted({word for line in LINES for word in line.split()})
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+
+
+VOCABULARIES = {
+    "bpe": lambda folder: sentencepiece_folder(folder, "bpe"),
+    "unigram": lambda folder: sentencepiece_folder(folder, "unigram", normalization_rule_name="nfkc"),
+    "char": lambda folder: sentencepiece_folder(folder, "char"),
+    "bytes": lambda folder: sentencepiece_folder(
+        folder, "bpe", byte_fallback=True, vocab_size=400, remove_extra_whitespaces=False, split_by_whitespace=False
+    ),
+    "gpt2": gpt2_folder,
+    "words": words_folder,
+}
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
+    VOCABULARIES[kind](tmp_path / "data")
+    size = len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1
+    words = to_transformers.Words(tmp_path / "data", size, Path("a.pt"))
+    for name, text in fast_tokenizer.files_of(words.fast, 32).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of"]
+    for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
+        assert ids == words.ids(text), text
+    pair = tokenizer("of the", "a dog")["input_ids"]
+    assert pair == [*words.ids("of the"), 2, *words.ids("a dog")[1:]]
+    masked = tokenizer("The <mask> brown fox")["input_ids"]
+    assert masked.count(tokenizer.mask_token_id) == 1 and tokenizer.mask_token_id == size - 1
+    if kind != "bytes":  # which keeps the blank before it
+        assert masked.index(size - 1) == len(words.ids("The")) - 1
+    assert tokenizer.decode(tokenizer(LINES[0])["input_ids"], skip_special_tokens=True) == LINES[0]
+
+
+def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
+    for kind in ("bpe", "gpt2"):
+        folder = tmp_path / kind
+        VOCABULARIES[kind](folder)
+        kept = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)[:-10]
+        (folder / "dict.txt").write_text("".join(kept), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"pieces that are not in dict.txt"):
+            to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+        for name, what in {"spm.model": "pieces of SentencePiece: give", "vocab.bpe": "byte-level BPE: give"}.items():
+            if (folder / name).exists():
+                (folder / name).unlink()
+                with pytest.raises(ValueError, match=what):
+                    to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+
+
+def test_pieces_of_words_are_not_taken_for_words(tmp_path):
+    for lines, what in {"##ing 1\nwalk 1\n": "WordPiece", "walk@@ 1\ning 1\n": "subword-nmt"}.items():
+        (tmp_path / "dict.txt").write_text(lines)
+        with pytest.raises(ValueError, match=what):
+            to_transformers.Words(tmp_path, 7, Path("a.pt"))
+
+
+@pytest.fixture
+def with_words(tmp_path):
+    """A checkpoint of a model for the words w0 to w39, and the folder of its data."""
+    trained("roberta_tupe_r", tmp_path / "a.pt")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
+    return tmp_path
+
+
+def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys, monkeypatch):
+    def connect(*unused):
+        raise AssertionError("something tries to reach a network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    command = ["export-hf", str(with_words / "a.pt"), str(with_words / "out"), "--data", str(with_words / "data")]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "RelPosRobertaForMaskedLM" in printed and "differ from fairseq's by 0 " in printed
+    card = (with_words / "out/README.md").read_text()
+    assert "`tupe_r`" in card and "FILL IN" in card and "pe:tupe_r" in card
+    fill = transformers.pipeline("fill-mask", model=str(with_words / "out"))
+    answers = fill("w3 <mask> w5")
+    assert len(answers) == 5 and all(answer["token_str"] for answer in answers)
+
+
+def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, capsys, monkeypatch):
+    monkeypatch.chdir(with_words)
+    trained("roberta_tupe_r", "heads.pt", head=True)
+    state = torch.load("heads.pt", weights_only=False)
+    state["model"].update({k.replace("mood", "other"): v for k, v in state["model"].items() if "mood" in k})
+    torch.save(state, "heads.pt")
+    trained("roberta_tupe_r", "mean.pt", head=True, pooling="mean")
+    Path("small").mkdir()
+    Path("small/dict.txt").write_text("w0 1\n")
+    Path("there").mkdir()
+    before = sorted(Path().rglob("*"))
+    for arguments, what in {
+        "none.pt out": "none.pt is no file",
+        "a.pt there": "there is there already",
+        "a.pt no/where": "there is no folder no",
+        "a.pt out --data there": "no dict.txt in there",
+        "a.pt out --data small": "make 6 words, a.pt has 45",
+        "heads.pt out": "has the heads mood, other: choose one by --head",
+        "heads.pt out --head third": "no classification head third",
+        "mean.pt out": "its head reads by --pooling mean",
+        "data/dict.txt out": "no checkpoint",
+    }.items():
+        assert main(["export-hf", *arguments.split()]) == 1
+        error = capsys.readouterr().err
+        assert what in error and len(error.splitlines()) == 1, error
+        assert sorted(Path().rglob("*")) == before
+
+
+def test_an_export_that_differs_is_not_written(with_words, monkeypatch):
+    as_it_is = to_transformers.as_transformers
+
+    def moved(*arguments):
+        model = as_it_is(*arguments)
+        with torch.no_grad():
+            model.roberta.encoder.layers[0].fc1.bias.add_(0.01)
+        return model
+
+    monkeypatch.setattr(to_transformers, "as_transformers", moved)
+    with pytest.raises(ValueError, match="differ by .* from fairseq's"):
+        export(with_words / "a.pt", with_words / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(to_transformers.Words, "ids", lambda *unused: [0, 2])
+    with pytest.raises(ValueError, match="other ids"):
+        export(with_words / "a.pt", with_words / "out", with_words / "data")
+    assert sorted(path.name for path in with_words.iterdir()) == ["a.pt", "data"]
+
+
+def test_weights_of_another_encoding_are_refused(with_words):
+    export(with_words / "a.pt", with_words / "out")
+    config = with_words / "out/config.json"
+    config.write_text(config.read_text().replace("num_buckets=32", "num_buckets=16"))
+    with pytest.raises(ValueError, match="restore the config.json"):
+        transformers.AutoModel.from_pretrained(with_words / "out")
+
+
+# import
+
+GOLDEN = PACKAGE / "tests/fixtures/golden/hf"
+
+
+def read_by_fairseq(folder):
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(folder / "model.pt")], {"data": str(folder)})
+    return model.eval()
+
+
+def new_ids(folder, kind):
+    """The new id of each old one."""
+    config = from_transformers.Config(folder)
+    order = Pieces.of(folder, kind, config.values["vocab_size"], config).order
+    return torch.tensor(order).argsort()
+
+
+@pytest.mark.parametrize(
+    "name, arch",
+    {
+        "bert_relative_key_query": "roberta_m4",
+        "deberta": "roberta_deberta",
+        "deberta_v2": "roberta_deberta",
+        "roberta_relative_key": "roberta_shaw",
+    }.items(),
+)
+def test_models_with_relative_positions_are_imported_with_their_outputs_and_words(name, arch, tmp_path):
+    source, out = GOLDEN / name, tmp_path / "out"
+    imported = import_hf(source, out)
+    assert (imported.args.arch, imported.fresh, imported.left_out) == (arch, [], [])
+    model, golden = read_by_fairseq(out), np.load(source / "io.npz")
+    ids = new_ids(source, json.loads((source / "config.json").read_text())["model_type"])
+    for batch in ("b0", "b2"):
+        if f"{batch}_input_ids" in golden:
+            old = torch.from_numpy(golden[f"{batch}_input_ids"].astype(np.int64))
+            real = old.ne(-1) if batch == "b2" else torch.from_numpy(golden["b0_attention_mask"] > 0)
+            with torch.no_grad():
+                states, scores = (model(ids[old].masked_fill(~real, 1), features_only=f)[0] for f in (True, False))
+            what, ours = ("b0_last_hidden", states) if batch == "b0" else ("b2_logits", scores[..., ids])
+            torch.testing.assert_close(ours[real], torch.from_numpy(golden[what])[real], rtol=0, atol=5e-5)
+    words = Vocabulary(out)
+    for text, old, real in zip(golden["texts"], golden["b0_input_ids"], golden["b0_attention_mask"]):
+        wanted = ids[torch.from_numpy(old[real > 0].astype(np.int64))].tolist()
+        found = [0, *words.encode(str(text)).tolist()]
+        assert found[: len(wanted) - 1] == wanted[:-1]  # what is longer was cut there
+    back = export(out / "model.pt", tmp_path / "back", out)
+    assert back.difference == 0 and back.texts > 9
+
+
+SIZES = {
+    **{"vocab_size": 120, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3},
+    **{"intermediate_size": 48, "max_position_embeddings": 26},
+}
+
+
+def save_with_words(model, folder, kind="bert"):
+    """A folder of save_pretrained with a WordPiece vocabulary of 120 words."""
+    moved(model).save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(115))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return model
+
+
+def xlm_roberta(folder):
+    """A folder of XLM-R with its SentencePiece model alone."""
+    sentencepiece_folder(folder, "unigram")
+    (folder / "dict.txt").unlink()
+    (folder / "spm.model").rename(folder / "sentencepiece.bpe.model")
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    size = processor.get_piece_size() + 2
+    config = transformers.XLMRobertaConfig(**SIZES | {"vocab_size": size}, layer_norm_eps=1e-5)
+    model = moved(transformers.XLMRobertaForMaskedLM(config))
+    model.save_pretrained(folder)
+    return model, config
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "roberta_untied", "xlm-roberta"])
+def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path):
+    if kind == "bert":
+        config = transformers.BertConfig(**SIZES)
+        model = save_with_words(transformers.BertForMaskedLM(config), tmp_path / "a")
+    elif kind == "xlm-roberta":
+        model, config = xlm_roberta(tmp_path / "a")
+    else:
+        config = transformers.RobertaConfig(**SIZES, layer_norm_eps=1e-5, tie_word_embeddings=kind == "roberta")
+        model = transformers.RobertaForMaskedLM(config)
+        words_folder(tmp_path / "words")
+        dictionary = Dictionary.load(str(tmp_path / "words/dict.txt"))
+        symbols = [*dictionary.symbols, *(f"madeupword{i}" for i in range(119 - len(dictionary))), "<mask>"]
+        moved(model).save_pretrained(tmp_path / "a")
+        for name, text in fast_tokenizer.files_of(fast_tokenizer.words(symbols), 24).items():
+            (tmp_path / "a" / name).write_text(text, encoding="utf-8")
+    imported = import_hf(tmp_path / "a", tmp_path / "out")
+    assert imported.args.arch == "roberta_learned" and getattr(imported.args, "layer_norm_eps", 1e-5) == (
+        config.layer_norm_eps
+    )
+    assert imported.args.untie_weights_roberta == (kind == "roberta_untied")
+    ids = new_ids(tmp_path / "a", kind.split("_")[0])
+    old = torch.randint(5, config.vocab_size - 1, (3, 9))
+    with torch.no_grad():
+        ours = read_by_fairseq(tmp_path / "out")(ids[old])[0][..., ids]
+    torch.testing.assert_close(ours, logits(model, old), rtol=0, atol=5e-5)
+    assert export(tmp_path / "out/model.pt", tmp_path / "back", tmp_path / "out").difference < 1e-5
+    back = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "back")
+    torch.testing.assert_close(logits(back, ids[old])[..., ids], logits(model, old), rtol=0, atol=5e-5)
+
+
+def test_a_bart_becomes_a_translation_model(tmp_path):
+    config = transformers.BartConfig(
+        **{"vocab_size": 60, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48},
+        **{"decoder_ffn_dim": 40, "encoder_attention_heads": 3, "decoder_attention_heads": 2},
+        **{"max_position_embeddings": 20},
+    )
+    model = moved(transformers.BartForConditionalGeneration(config))
+    model.save_pretrained(tmp_path / "a")
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(55)), "<mask>"]
+    for name, text in fast_tokenizer.files_of(fast_tokenizer.words(symbols), 20).items():
+        (tmp_path / "a" / name).write_text(text, encoding="utf-8")
+    assert main(["import-hf", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
+    source, previous = torch.randint(4, 59, (2, 7)), torch.randint(4, 59, (2, 5))
+    state = torch.load(tmp_path / "out/model.pt", weights_only=False)
+    words = Dictionary.load(str(tmp_path / "out/dict.txt"))
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    ours = ARCH_MODEL_REGISTRY["transformer_learned"].build_model(state["cfg"]["model"], task).eval()
+    ours.load_state_dict(state["model"])
+    with torch.no_grad():
+        wanted = model(input_ids=source, decoder_input_ids=previous).logits
+        found = ours(source, torch.full((2,), 7), previous)[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
+
+
+def test_fine_tuning_starts_from_an_import_with_its_own_eps(tmp_path, capsys):
+    save_with_words(transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)), tmp_path / "a")
+    assert main(["import-hf", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "--arch roberta_learned" in printed and "--layer-norm-eps 1e-12" in printed
+    model = read_by_fairseq(tmp_path / "out")
+    assert {module.eps for module in model.modules() if isinstance(module, torch.nn.LayerNorm)} == {1e-12}
+
+
+def change(folder, **settings):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **settings}))
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.system, ("touch HACKED",)
+
+
+def bin_of(content):
+    def put(folder):
+        (folder / "model.safetensors").unlink()
+        torch.save(content, folder / "pytorch_model.bin")
+
+    return put
+
+
+def with_weights(edit):
+    def put(folder):
+        weights = load_file(folder / "model.safetensors")
+        edit(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    return put
+
+
+WORDS = "bert.embeddings.word_embeddings.weight"
+BIAS = "bert.encoder.layer.1.output.dense.bias"
+WRONG = {
+    "no config.json": lambda a: (a / "config.json").unlink(),
+    "config.json is no JSON": lambda a: (a / "config.json").write_text("{"),
+    "model type 't5' is not served": lambda a: change(a, model_type="t5"),
+    "position_embedding_type 'rotary' is not known": lambda a: change(a, position_embedding_type="rotary"),
+    "hidden_act is 'mish'": lambda a: change(a, hidden_act="mish"),
+    "hidden_size is 'big', which is no int": lambda a: change(a, hidden_size="big"),
+    "is [120, 24], config.json says [120, 999]": lambda a: change(a, hidden_size=999),
+    "config.json has 5 layers, the weights have 2": lambda a: change(a, num_hidden_layers=5),
+    "are not tied, but the weights have no": lambda a: change(a, tie_word_embeddings=False),
+    "are tied, but": with_weights(lambda w: w.update({"cls.predictions.decoder.weight": w[WORDS] + 1})),
+    "have no bert.encoder.layer.1.output.dense.bias": with_weights(
+        lambda w: w.pop("bert.encoder.layer.1.output.dense.bias")
+    ),
+    "contradicts itself": with_weights(lambda w: w.update({"bert.encoder.layer.1.output.dense.bias": torch.zeros(7)})),
+    "no model.safetensors or pytorch_model.bin": lambda a: (a / "model.safetensors").unlink(),
+    "is damaged or no safetensors file": lambda a: (a / "model.safetensors").write_bytes(b"none"),
+    "contains posix.system, which could run any code: not read": bin_of({WORDS: Hostile()}),
+    "has something else than weights": bin_of([1, 2]),
+    "no tokenizer in": lambda a: (a / "vocab.txt").unlink(),
+    "the model has 120 embeddings": lambda a: (a / "vocab.txt").write_text("[PAD]\n" + (a / "vocab.txt").read_text()),
+    "has no [MASK], which fairseq needs": lambda a: (a / "vocab.txt").write_text(
+        (a / "vocab.txt").read_text().replace("[MASK]\n", "")
+    ),
+    "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
+    "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
+}
+
+
+def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_with_words(transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)), tmp_path / "good")
+    capsys.readouterr()
+    for what, spoil in WRONG.items():
+        shutil.copytree("good", "a")
+        spoil(tmp_path / "a")
+        assert main(["import-hf", "a", "out"]) == 1, what
+        error = capsys.readouterr().err
+        assert what in error and len(error.splitlines()) == 1, error
+        shutil.rmtree("a")
+        assert sorted(os.listdir()) == ["good"], what
+    Path("out").mkdir()
+    assert main(["import-hf", "good", "out"]) == 1
+    assert "out is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "settings, what",
+    [
+        ({"position_biased_input": True}, "position_biased_input is True"),
+        ({"relative_attention": False}, "relative_attention is not true"),
+        ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
+        ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
+        ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),
+    ],
+)
+def test_options_of_deberta_without_a_counterpart_are_refused_by_name(settings, what, tmp_path):
+    shutil.copytree(GOLDEN / "deberta_v2", tmp_path / "a")
+    change(tmp_path / "a", **settings)
+    with pytest.raises(ValueError) as error:
+        import_hf(tmp_path / "a", tmp_path / "out")
+    assert what in str(error.value)
+
+
+def test_an_exported_folder_comes_back(with_words):
+    export(with_words / "a.pt", with_words / "out", with_words / "data")
+    assert import_hf(with_words / "out", with_words / "back").args.arch == "roberta_tupe_r"
+    before = torch.load(with_words / "a.pt", weights_only=False)["model"]
+    after = read_by_fairseq(with_words / "back").state_dict()
+    assert all(torch.equal(tensor, before[key]) for key, tensor in after.items())
