@@ -58,10 +58,10 @@ class SegmentMemory:
             return None
         last = self.last[training].get(place.stream)
         segment = Segment(place.step, padding_BT, length, self.same_length)
-        if last is not None and last.step == place.step:
-            segment.remember_as(last)  # the same batch once more, as after an overflow
-        elif not any(place.goes_on):
+        if not any(place.goes_on):
             pass  # empty, not zeros
+        elif last is not None and last.step == place.step:
+            segment.remember_as(last)  # the same batch once more, as after an overflow
         elif last is not None and last.step == place.step - 1:
             segment.remember(last, place.goes_on)
         else:

@@ -33,7 +33,7 @@ precision_flags() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks precision schedule norm=() task=(--task language_modeling) hparams=()
+  local ranks rows precision schedule norm=() task=(--task language_modeling) hparams=()
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
   refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
@@ -54,8 +54,9 @@ training_command() {
   [ -z "$BANDS" ] || output=(--criterion adaptive_loss --ddp-backend legacy_ddp
     --adaptive-input --adaptive-input-cutoff "$BANDS" --adaptive-input-factor 1
     --adaptive-softmax-cutoff "$BANDS" --adaptive-softmax-factor 1 --tie-adaptive-weights --tie-adaptive-proj)
-  # without a memory blocks are shuffled
-  [ "$MEMORY" -eq 0 ] || task=(--task lm_streams --memory-length "$MEMORY")
+  # without a memory blocks are shuffled, and --batch-size is that of a pass; lm_streams divides its streams itself
+  rows=$((BATCH / ranks / UPDATE_FREQ))
+  [ "$MEMORY" -eq 0 ] || { task=(--task lm_streams --memory-length "$MEMORY"); rows=$((BATCH / ranks)); }
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
   precision=$(precision_flags)
   training=(fairseq-train "$DATA"
@@ -69,7 +70,7 @@ training_command() {
     --optimizer "$OPTIMIZER" --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
     --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
     --lr "$LEARNING_RATE" --lr-scheduler "$SCHEDULE" --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}"
-    --max-update "$UPDATES" --batch-size $((BATCH / ranks / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" $precision
+    --max-update "$UPDATES" --batch-size "$rows" --update-freq "$UPDATE_FREQ" $precision
     --seed "$SEED" --num-workers "$LOADERS"
     # the default, 8, would silently leave blocks out of every validation
     --required-batch-size-multiple 1

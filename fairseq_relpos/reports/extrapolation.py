@@ -8,6 +8,7 @@ same tokens, so the numbers differ by the length alone.
 import argparse
 import json
 import logging
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,9 @@ TOKENS_PER_BATCH = 8192
 LOGITS_AT_ONCE = 2**24
 #: tokens in a piece of the text for fairseq's masks: they are drawn once, for all lengths
 MASKED_AT_ONCE = 512
+
+#: how SentencePiece writes one byte of a character that no other piece has
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 LANGUAGE_MODEL = "language model"
 
@@ -421,6 +425,9 @@ def words_and_bytes(dictionary: Any, tokens: torch.Tensor, post_process: str) ->
         spelled = dictionary.string(line, bpe_symbol=post_process)
         words += len(spelled.split())
         size += len(spelled.encode())
+    if post_process == "sentencepiece":
+        is_byte = torch.tensor([BYTE_PIECE.fullmatch(symbol) is not None for symbol in dictionary.symbols])
+        size -= int(is_byte[tokens].sum()) * (len("<0x00>") - 1)
     return words, None if unknown else size
 
 

@@ -250,6 +250,15 @@ def test_the_papers_settings_train_with_a_memory_and_are_scored_by_their_convent
     assert len(set(found.values())) == 4  # clamp too changes something
 
 
+@pytest.mark.parametrize("memory, rows", [(0, 4), (128, 8)])
+def test_an_update_has_as_many_streams_whatever_the_passes_and_processes(workplace, tmp_path, memory, rows):
+    settings = tmp_path / "passes.sh"
+    settings.write_text(f"BATCH=16 GPUS=2 UPDATE_FREQ=2 MEMORY={memory}")
+    command = succeeds(workplace, "run.sh", "command", "t5", SETTINGS=str(settings))
+    # --task lm_streams divides its streams among the passes itself
+    assert f"--batch-size {rows} --update-freq 2" in " ".join(command.replace("\\\n", " ").split())
+
+
 def test_what_is_wrong_is_one_line(workplace, tmp_path):
     (workplace / "odd.txt").write_bytes(b"good\nbad \xff\n")
     assert "line 2: not UTF-8" in prepare(workplace, fails, "odd.txt", DATA="odd")

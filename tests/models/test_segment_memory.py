@@ -230,6 +230,14 @@ def test_a_batch_that_is_read_twice_counts_once():
 
 
 @torch.no_grad()
+def test_a_text_of_one_segment_leaves_nothing_to_the_next_text():
+    model = model_of("t5")
+    for tokens in (TOKENS, TOKENS[:1, :9]):
+        found = model(tokens, place=Place(0, 0, (False,) * len(tokens)), features_only=True)[0]
+        torch.testing.assert_close(found, model(tokens, features_only=True)[0], atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
 def test_groups_of_streams_and_evaluations_do_not_disturb_one_another():
     model = model_of("t5")
     expected = [read(model, tokens, 5) for tokens in (TOKENS, TOKENS.flip(1))]

@@ -227,6 +227,10 @@ def test_pieces_make_words_and_bytes_and_an_unknown_piece_makes_neither():
     twice = torch.cat([tokens, tokens[:-2]])
     assert extrapolation.words_and_bytes(words, tokens, "sentencepiece") == (3, len("gr\u00fcn a\n".encode()))
     assert extrapolation.words_and_bytes(words, twice, "sentencepiece") == (4, len("gr\u00fcn a\ngr\u00fcn".encode()))
+    for piece in ("<0xC3>", "<0xBC>"):
+        words.add_symbol(piece)
+    spelled = words.encode_line("\u2581gr <0xC3> <0xBC> n \u2581a", add_if_not_exist=False).long()
+    assert extrapolation.words_and_bytes(words, spelled, "sentencepiece") == (3, len("gr\u00fcn a\n".encode()))
     unknown = torch.cat([tokens, torch.tensor([words.unk()])])
     assert extrapolation.words_and_bytes(words, unknown, "none") == (6, None)
     with pytest.raises(ValueError, match="1 of 6 tokens are <unk>, whose words and bytes nobody knows"):
