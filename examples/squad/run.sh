@@ -83,11 +83,17 @@ finetune() {
   train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
 }
 
+# the learning rate that the run was trained with, whatever LEARNING_RATE is now
+trained_rate() {
+  sed -n "s/.* '--lr' '\([^']*\)'.*/\1/p" "$run/trained"
+}
+
 predict() {
   local split=${1:-valid}
   need_data
   [ $# -le 1 ] || die "$usage"
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh finetune $encoding CHECKPOINT first"
+  [ -e "$run/trained" ] || die "$run has not ended its training: run.sh finetune $encoding CHECKPOINT goes on"
   need_dictionary
   [ -e "$DATA/$split.npz" ] || die "no $DATA/$split.npz: give a split that prepare.sh has made"
   [ "$split" = valid ] || [ -e "$run/results.json" ] || die "no $run/results.json: run.sh predict $encoding first"
@@ -96,7 +102,7 @@ predict() {
   say "$encoding, seed $SEED, $split"
   errors_in "$run/$split.errors" squad evaluate "$DATA/$split.json" "$run/$split" --metric "$METRIC" \
     --split "$split" --results "$run/results.json" --fact "task=$NAME" --fact "encoding=$encoding" \
-    --fact "lr=$LEARNING_RATE" --fact "seed=$SEED"
+    --fact "lr=$(trained_rate)" --fact "seed=$SEED"
 }
 
 evaluate() {

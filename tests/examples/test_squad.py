@@ -88,6 +88,7 @@ def test_from_json_to_a_table(workplace, start):
     assert "no head for answers: it begins with random weights" in (run / "output.txt").read_text()
     succeeds(workplace, "run.sh", "evaluate", "at5", start)
     assert f"start {hashlib.sha256(start.read_bytes()).hexdigest()}" in (run / "conditions").read_text()
+    succeeds(workplace, "run.sh", "predict", "at5", LEARNING_RATE="7")  # the results say the rate of the training
     succeeds(workplace, "run.sh", "predict", "at5", "test")
     results = json.loads((run / "results.json").read_text())
     assert {name: results[name] for name in ("encoding", "lr", "seed", "split", "metric")} == {
