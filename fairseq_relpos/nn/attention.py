@@ -6,13 +6,21 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..backends import select
-from ..encodings import Dims, build
+from ..encodings import Dims, PositionEncoding, StackPart, build
 from ..self_attention import PositionedAttention
-from ..signature import sign
+from ..signature import drop_sinusoids, sign
 from .cache import Cache, as_padding, positions_of_pass
 
 #: what to do about weights of another encoding
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
+
+
+def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str = "all") -> None:
+    """Signs every encoding: without a signature, weights with fairseq's own sinusoids would load as those of another
+    encoding that has no weights either. Files of fairseq load as before."""
+    sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER)
+    if encoding.stock_positions:
+        stack_part.register_load_state_dict_pre_hook(drop_sinusoids)
 
 
 class LayerAttention(PositionedAttention):
@@ -72,7 +80,7 @@ class RelPosSelfAttention(LayerAttention):
         joined: Any = build(encoding, dims, **(hparams or {}))
         self.set_encoding(joined, select(backend))
         joined.stack.prepare_bias = self.backend.prepare_bias
-        sign(joined.stack, joined, advice=IF_WEIGHTS_DIFFER)
+        sign_module(joined.stack, joined)
 
     @property
     def in_proj_weight(self) -> Tensor:
