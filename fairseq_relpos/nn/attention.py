@@ -59,6 +59,7 @@ class RelPosSelfAttention(LayerAttention):
     # attributes of nn.MultiheadAttention that nn.TransformerEncoder asks for
     batch_first = True
     in_proj_bias = None  # keeps torch's own fused layer away
+    _qkv_same_embed_dim = False  # and nested tensors, in a stack that is built with this attention
 
     def __init__(
         self,

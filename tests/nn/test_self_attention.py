@@ -154,6 +154,17 @@ def test_it_takes_the_place_of_the_attention_in_torchs_transformer_encoder(how, 
     assert not torch.allclose(ours(x, **given), stock(x, **given))
 
 
+def test_a_layer_with_it_can_be_given_to_torchs_transformer_encoder():
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True, dtype=torch.float64)
+    layer.self_attn = RelPosSelfAttention(WIDTH, 2, "shaw", LONGEST).double()
+    with pytest.warns(UserWarning, match="self.use_nested_tensor is False"):
+        model = nn.TransformerEncoder(layer, 2).eval()
+    x, padding = inputs(), pads()
+    with torch.no_grad():
+        padded = model(x, src_key_padding_mask=padding)
+        torch.testing.assert_close(padded[1, :6], model(x[1:, :6])[0])
+
+
 def test_nested_tensors_are_refused():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True), 1).eval()
     model.layers[0].self_attn = RelPosSelfAttention(WIDTH, 2)
