@@ -179,7 +179,7 @@ class RelPosEncoder(nn.Module):
         """``forward`` with all that lies between. need_weights: the attention weights of each layer, too."""
         padding_BT = as_padding(key_padding_mask, x)
         pos, padding_BS = positions_of_pass(
-            self.embed_positions, x, padding_BT, position_ids, document_ids, cache, self
+            self.embed_positions, x, padding_BT, attn_mask, position_ids, document_ids, cache, self
         )
         x_BTE = self.embed(x, pos, padding_BS)
         real_tokens = None
