@@ -135,6 +135,12 @@ def test_a_cache_says_that_it_belongs_to_other_sentences():
     assert module(x[:2], cache=cache)[0].shape == (2, 2, WIDTH)
 
 
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_a_batch_without_sentences_comes_back_as_it_is(name):
+    module = attention(name, causal=name == "cope")
+    assert module(inputs(0))[0].shape == (0, 9, WIDTH)
+
+
 def transformer_encoder(**settings):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, batch_first=True, dropout=0.0, dtype=torch.float64, **settings)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
