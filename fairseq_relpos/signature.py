@@ -38,13 +38,18 @@ def sign(stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True
 
 
 def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
-    # fairseq 0.12.2 writes the second, older ones the first
     """Load hook: drops the keys of fairseq's sinusoids and compares a signature if there is one."""
-    for key in ("weights", "_float_tensor"):
-        state_dict.pop(prefix + key, None)
+    drop_sinusoids(positions, state_dict, prefix)
     signature = state_dict.pop(prefix + KEY, None)
     if signature is not None:
         compare(to_text(signature), positions.signature, prefix, positions.if_signatures_differ)
+
+
+def drop_sinusoids(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
+    """Load hook: drops the keys of fairseq's sinusoids."""
+    # fairseq 0.12.2 writes the second, older ones the first
+    for key in ("weights", "_float_tensor"):
+        state_dict.pop(prefix + key, None)
 
 
 def refuse_positions(stack: nn.Module) -> None:

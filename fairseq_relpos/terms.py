@@ -534,8 +534,8 @@ def by_table(
     batch, heads, length, _ = x_BHTD.shape
     out = product(stacked(x_BHTD, table_HDR.size(0)), table_HDR)
     if table_HDR.size(0) == 1:
-        return out.view(batch, heads, length, -1)
-    return out.view(heads, batch, length, -1).transpose(0, 1)
+        return out.view(batch, heads, length, out.size(-1))
+    return out.view(heads, batch, length, out.size(-1)).transpose(0, 1)
 
 
 def stacked(x_BHTD: torch.Tensor, tables: int) -> torch.Tensor:

@@ -6,13 +6,21 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..backends import select
-from ..encodings import Dims, build
+from ..encodings import Dims, PositionEncoding, StackPart, build
 from ..self_attention import PositionedAttention
-from ..signature import sign
+from ..signature import drop_sinusoids, sign
 from .cache import Cache, as_padding, positions_of_pass
 
 #: what to do about weights of another encoding
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
+
+
+def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str = "all") -> None:
+    """Signs every encoding: without a signature, weights with fairseq's own sinusoids would load as those of another
+    encoding that has no weights either. Files of fairseq load as before."""
+    sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER)
+    if encoding.stock_positions:
+        stack_part.register_load_state_dict_pre_hook(drop_sinusoids)
 
 
 class LayerAttention(PositionedAttention):
@@ -20,6 +28,8 @@ class LayerAttention(PositionedAttention):
 
     def __init__(self, dims: Dims, dropout: float, bias: bool = True):
         super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"attention dropout={dropout}: give a number from 0 to 1")
         self.embed_dim, self.num_heads, self.head_dim = dims.embed_dim, dims.num_heads, dims.head_dim
         self.dropout = dropout
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -51,6 +61,7 @@ class RelPosSelfAttention(LayerAttention):
     # attributes of nn.MultiheadAttention that nn.TransformerEncoder asks for
     batch_first = True
     in_proj_bias = None  # keeps torch's own fused layer away
+    _qkv_same_embed_dim = False  # and nested tensors, in a stack that is built with this attention
 
     def __init__(
         self,
@@ -72,7 +83,7 @@ class RelPosSelfAttention(LayerAttention):
         joined: Any = build(encoding, dims, **(hparams or {}))
         self.set_encoding(joined, select(backend))
         joined.stack.prepare_bias = self.backend.prepare_bias
-        sign(joined.stack, joined, advice=IF_WEIGHTS_DIFFER)
+        sign_module(joined.stack, joined)
 
     @property
     def in_proj_weight(self) -> Tensor:
@@ -101,7 +112,7 @@ class RelPosSelfAttention(LayerAttention):
 
         query [B, T, E]; key and value are the same tensor, or left out. key_padding_mask [B, T]: True at pads.
         attn_mask [T, S] or [B * H, T, S]: True where a query may not see a key, or numbers to be added to the logits.
-        is_causal: no token sees a later one in this call, and attn_mask, if given, says just that. cache: query and
+        is_causal: no token sees a later one in this call; attn_mask, if given, holds beside it. cache: query and
         all masks are those of the new tokens; S counts the earlier ones, too. position_ids, document_ids [B, T]:
         see ``fairseq_relpos.positions.Positions``.
         """
@@ -112,12 +123,14 @@ class RelPosSelfAttention(LayerAttention):
         if encoding.stack.joins_input:
             encoding.warn_of_the_input_part("one attention lacks", "use fairseq_relpos.nn.RelPosEncoder")
         padding_BT = as_padding(key_padding_mask, query)
-        pos, _ = positions_of_pass(encoding.stack, query, padding_BT, position_ids, document_ids, cache, self)
+        pos, _ = positions_of_pass(
+            encoding.stack, query, padding_BT, attn_mask, position_ids, document_ids, cache, self
+        )
         out_TBE, weights_BHTS = self.attend(
             query.transpose(0, 1).contiguous(),
             pos,
             padding_BT,
-            None if is_causal else attn_mask,
+            attn_mask,
             is_causal or self.causal,
             self.dropout_p,
             need_weights,

@@ -18,6 +18,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._parts: dict[nn.Module, dict[str, Any]] = {}
+        self._sentences: int | None = None
         #: what does not change while the sequence grows, such as projected tables; the same for all sentences
         self.memory: dict = {}
 
@@ -25,8 +26,18 @@ class Cache:
         """The part of this module. Each tensor in it has one row for each sentence."""
         return self._parts.setdefault(module, {})
 
+    def expect(self, sentences: int) -> None:
+        """ValueError where a step has another number of sentences than the earlier ones."""
+        if self._sentences not in (None, sentences):
+            raise ValueError(
+                f"{sentences} sentences, but this cache has {self._sentences}: give each generation its own Cache, "
+                "and call its reorder(order) where sentences leave or change places"
+            )
+        self._sentences = sentences
+
     def reorder(self, order_B: Tensor) -> None:
         """Makes sentence order_B[i] the i-th one, as beam search does after each step."""
+        self._sentences = None if self._sentences is None else len(order_B)
         for part in self._parts.values():
             for key, value in part.items():
                 if torch.is_tensor(value):
@@ -41,8 +52,8 @@ def as_padding(mask: Tensor | None, x_BTE: Tensor) -> Tensor | None:
     if mask.shape != x_BTE.shape[:2]:
         wanted = tuple(x_BTE.shape[:2])
         raise ValueError(f"key_padding_mask of shape {tuple(mask.shape)}: give [batch, length], {wanted} here")
-    if mask.dtype in (torch.bool, torch.uint8):
-        return mask.bool()
+    if mask.dtype == torch.bool:
+        return mask
     if mask.is_floating_point():
         padding = mask.isneginf()
         if not (padding | mask.eq(0)).all():
@@ -53,32 +64,55 @@ def as_padding(mask: Tensor | None, x_BTE: Tensor) -> Tensor | None:
     )
 
 
+def check_attn_mask(mask: Tensor | None, batch: int, heads: int, length: int, keys: int) -> None:
+    """ValueError where the mask could not be meant: torch would spread another shape over sentences or heads, and
+    add integers to the logits."""
+    if mask is None:
+        return
+    each, all_heads = (length, keys), (batch * heads, length, keys)
+    if mask.shape not in (each, all_heads):
+        raise ValueError(
+            f"attn_mask of shape {tuple(mask.shape)}: give [length, keys], {each}, or [batch * heads, length, keys], "
+            f"{all_heads} here"
+        )
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(
+            f"attn_mask of type {mask.dtype}: give booleans, True where a query may not see a key, or floats to add to "
+            "the logits"
+        )
+
+
 def positions_of_pass(
     stack_part: StackPart,
     x_BTE: Tensor,
     padding_BT: Tensor | None,
+    attn_mask: Tensor | None,
     position_ids: Tensor | None,
     document_ids: Tensor | None,
     cache: Cache | None,
     owner: nn.Module,
 ) -> tuple[Positions, Tensor | None]:
     """The positions of this pass, and the pads among all its keys [B, S]. In a decoding step, x, the pads and the
-    ids are those of the new tokens; the cache has the earlier ones."""
+    ids are those of the new tokens; the cache has the earlier ones. What was given is checked first."""
     if x_BTE.dim() != 3 or x_BTE.size(2) != stack_part.dims.embed_dim:
         raise ValueError(f"x of shape {tuple(x_BTE.shape)}: give [batch, length, {stack_part.dims.embed_dim}]")
-    length = x_BTE.size(1)
+    batch, length, _ = x_BTE.shape
+    ids = {"position_ids": position_ids, "document_ids": document_ids}
+    for name, given in ids.items():
+        if given is not None and given.size(0) not in (1, batch):
+            raise ValueError(f"{name} of {given.size(0)} sentences, but x has {batch}: give [batch, length]")
+    heads = stack_part.dims.num_heads
     if cache is None:
-        ids = {"position_ids": position_ids, "document_ids": document_ids}
+        check_attn_mask(attn_mask, batch, heads, length, length)
         return stack_part.positions(length, length, padding_BS=padding_BT, device=x_BTE.device, **ids), padding_BT
     if not stack_part.dims.causal:
         raise ValueError("a cache serves attention in which no token sees a later one: build it with causal=True")
     kept = cache.of(owner)
     seen = kept.get("length", 0)
+    cache.expect(batch)
+    check_attn_mask(attn_mask, batch, heads, length, seen + length)
     padding_BS = joined_padding(kept.get("padding_BS"), padding_BT, seen, length, x_BTE)
-    ids = {
-        name: _joined_ids(name, kept.get(name), given, seen)
-        for name, given in (("position_ids", position_ids), ("document_ids", document_ids))
-    }
+    ids = {name: _joined_ids(name, kept.get(name), given, seen) for name, given in ids.items()}
     pos = stack_part.positions(
         length, seen + length, padding_BS=padding_BS, device=x_BTE.device, memory=cache.memory, **ids
     )

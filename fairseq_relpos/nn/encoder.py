@@ -12,8 +12,7 @@ from ..backends import select
 from ..encodings import Dims, build_layer_part, build_stack, parse_layers
 from ..positions import Positions
 from ..real_tokens import RealTokens
-from ..signature import sign
-from .attention import IF_WEIGHTS_DIFFER, LayerAttention
+from .attention import LayerAttention, sign_module
 from .cache import Cache, as_padding, positions_of_pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -139,7 +138,7 @@ class RelPosEncoder(nn.Module):
         self.hparams, self.reads_cls = first.hparams, first.reads_cls
         self.embed_positions, parts = build_stack(first, hparams or {}, num_layers, chosen)
         self.embed_positions.prepare_bias = serving.prepare_bias
-        sign(self.embed_positions, first, position_layers, advice=IF_WEIGHTS_DIFFER)
+        sign_module(self.embed_positions, first, position_layers)
         self.layernorm_embedding = nn.LayerNorm(embed_dim, layer_norm_eps) if layernorm_embedding else None
         self.layers = nn.ModuleList()
         for part in parts:
@@ -180,7 +179,7 @@ class RelPosEncoder(nn.Module):
         """``forward`` with all that lies between. need_weights: the attention weights of each layer, too."""
         padding_BT = as_padding(key_padding_mask, x)
         pos, padding_BS = positions_of_pass(
-            self.embed_positions, x, padding_BT, position_ids, document_ids, cache, self
+            self.embed_positions, x, padding_BT, attn_mask, position_ids, document_ids, cache, self
         )
         x_BTE = self.embed(x, pos, padding_BS)
         real_tokens = None

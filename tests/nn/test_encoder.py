@@ -170,6 +170,11 @@ def test_a_module_made_without_memory_gets_all_that_it_needs_from_its_weights(na
     assert torch.equal(stack(x), source(x))
 
 
+def test_weights_of_fairseqs_own_positions_are_refused_where_others_fit_them():
+    with pytest.raises(SignatureMismatch, match="pe:sinusoidal.*asked for .pe:alibi"):
+        encoder("alibi").load_state_dict(encoder("sinusoidal").state_dict())
+
+
 def test_weights_of_another_encoding_are_refused():
     with pytest.raises(SignatureMismatch, match="layers:first.*layers:all"):
         encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers="first").state_dict())

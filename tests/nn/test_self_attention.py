@@ -117,6 +117,30 @@ def test_causal_attention_heeds_another_mask_too(name, length):
     assert not torch.allclose(module(x)[0], found)
 
 
+def test_is_causal_leaves_a_mask_beside_it_in_force():
+    module, x = attention("t5"), inputs()
+    window = (torch.arange(9) - torch.arange(9)[:, None]).abs() > 2
+    found, _ = module(x, attn_mask=window, is_causal=True)
+    hidden = window | torch.ones(9, 9, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(found, module(x, attn_mask=hidden)[0])
+    assert not torch.allclose(found, module(x, is_causal=True)[0])
+
+
+def test_a_cache_says_that_it_belongs_to_other_sentences():
+    module, x, cache = attention("t5", causal=True), inputs(3, 2), Cache()
+    module(x, cache=cache)
+    with pytest.raises(ValueError, match="2 sentences, but this cache has 3: "):
+        module(x[:2], cache=cache)
+    cache.reorder(torch.tensor([2, 0]))
+    assert module(x[:2], cache=cache)[0].shape == (2, 2, WIDTH)
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_a_batch_without_sentences_comes_back_as_it_is(name):
+    module = attention(name, causal=name == "cope")
+    assert module(inputs(0))[0].shape == (0, 9, WIDTH)
+
+
 def transformer_encoder(**settings):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, batch_first=True, dropout=0.0, dtype=torch.float64, **settings)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -152,6 +176,17 @@ def test_it_takes_the_place_of_the_attention_in_torchs_transformer_encoder(how, 
     for layer in ours.layers:
         layer.self_attn = attention("shaw")
     assert not torch.allclose(ours(x, **given), stock(x, **given))
+
+
+def test_a_layer_with_it_can_be_given_to_torchs_transformer_encoder():
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True, dtype=torch.float64)
+    layer.self_attn = RelPosSelfAttention(WIDTH, 2, "shaw", LONGEST).double()
+    with pytest.warns(UserWarning, match="self.use_nested_tensor is False"):
+        model = nn.TransformerEncoder(layer, 2).eval()
+    x, padding = inputs(), pads()
+    with torch.no_grad():
+        padded = model(x, src_key_padding_mask=padding)
+        torch.testing.assert_close(padded[1, :6], model(x[1:, :6])[0])
 
 
 def test_nested_tensors_are_refused():
@@ -209,8 +244,20 @@ WRONG = {
     "x": (lambda m: m(torch.zeros(2, 9, 8)), r"x of shape \(2, 9, 8\): give \[batch, length, 24\]"),
     "key": (lambda m: m(inputs(), inputs()), "key is another tensor than query"),
     "mask of numbers": (lambda m: m(inputs(), key_padding_mask=pads().long()), "torch.int64: give booleans"),
+    "mask of bytes": (lambda m: m(inputs(), key_padding_mask=pads().byte()), "torch.uint8: give booleans"),
     "mask of other floats": (lambda m: m(inputs(), key_padding_mask=pads().double()), "numbers beside 0 and -inf"),
     "mask's shape": (lambda m: m(inputs(), key_padding_mask=pads(length=8)), r"shape \(2, 8\): .* \(2, 9\) here"),
+    "hidden": (
+        lambda m: m(inputs(), attn_mask=torch.zeros(2, 9, 9)),
+        r"\(2, 9, 9\): .* \(9, 9\), or .* \(6, 9, 9\) here",
+    ),
+    "hidden for each head": (lambda m: m(inputs(), attn_mask=torch.zeros(3, 9, 9)), r"attn_mask of shape \(3, 9, 9\)"),
+    "hidden of numbers": (
+        lambda m: m(inputs(), attn_mask=torch.ones(9, 9).long()),
+        "torch.int64: give booleans, .* floats",
+    ),
+    "ids": (lambda m: m(inputs(), position_ids=torch.ones(3, 9).long()), r"position_ids of 3 sentences, but x has 2"),
+    "dropout": (lambda m: RelPosSelfAttention(24, 3, dropout=1.5), "dropout=1.5: give a number from 0 to 1"),
     "cache": (lambda m: m(inputs(), cache=Cache()), "build it with causal=True"),
     "too long": (lambda m: m(inputs(length=33)), "33 tokens, but this position encoding has 32 .* max_len 33"),
     "encoding": (lambda m: RelPosSelfAttention(24, 3, "t6"), "unknown position encoding 't6'; known: "),
