@@ -25,6 +25,13 @@ def test_pages_with_measured_figures_say_what_the_results_say(benchmark_module):
     assert not stale, "run python benchmarks/report.py"
 
 
+def test_the_page_on_language_models_says_of_every_encoding_what_it_does_with_a_memory():
+    page = (ROOT / "docs/language-models.md").read_text(encoding="utf-8")
+    _, table = page.split("### What each encoding does with it\n")
+    named = [line.split("|")[1] for line in table.split("###")[0].splitlines() if line.startswith("| `")]
+    assert sorted(re.findall("`(.+?)`", " ".join(named))) == sorted(ENCODINGS)
+
+
 def test_every_link_to_a_file_leads_somewhere():
     pages = [
         *ROOT.glob("*.md"),

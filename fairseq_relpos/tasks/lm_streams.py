@@ -138,7 +138,8 @@ class LMStreamsTask(LanguageModelingTask):
             raise ValueError("--task lm_streams needs --batch-size: the number of streams of a rank")
         check_lengths(self.args.tokens_per_sample, max_positions)
         passes = self.args.update_freq if split == self.args.train_subset else [1]
-        flag = "--batch-size" if split == self.args.train_subset else "--batch-size-valid"
+        in_validation = "--batch-size-valid (outside of a training: --batch-size)"
+        flag = "--batch-size" if split == self.args.train_subset else in_validation
         for count in passes:
             if max_sentences % count:
                 raise ValueError(
