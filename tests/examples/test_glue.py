@@ -1,5 +1,6 @@
 """The recipe through its own scripts, sized for seconds."""
 
+import functools
 import json
 import re
 import subprocess
@@ -7,9 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import preloaded
 import pytest
 from glue_files import write_tsv, write_vocabulary
+from recipes import Recipe
 from small_models import trained
 
 ROOT = Path(__file__).parents[2]
@@ -31,23 +32,11 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def recipe(workplace, script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=workplace,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-    )
+recipe = Recipe("glue")
 
 
 def test_from_tables_to_a_report_and_files_for_the_server(workplace):
-    def succeeds(*arguments, **environment):
-        done = recipe(workplace, *arguments, **environment)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+    succeeds = functools.partial(recipe.succeeds, workplace)
 
     assert "RTE: 24 train, 24 valid, 24 test" in succeeds("prepare.sh", "--offline", "tables", "RTE")
     assert succeeds("prepare.sh", "--offline", "tables", "RTE") == "prepare.sh: data/RTE is ready\n"

@@ -5,14 +5,13 @@ import json
 import math
 import random
 import runpy
-import subprocess
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import preloaded
 import pytest
+from recipes import Recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "language_modeling"
@@ -173,28 +172,8 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def recipe(workplace, script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=workplace,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-    )
-
-
-def succeeds(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def fails(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    return done.stdout.strip().splitlines()[-1]
+recipe = Recipe("language_modeling")
+succeeds, fails = recipe.succeeds, recipe.fails
 
 
 def prepare(workplace, run=succeeds, train="train.txt", **environment):

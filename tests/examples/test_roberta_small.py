@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
 
-import preloaded
 import pytest
+from recipes import Recipe
 from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
@@ -55,30 +55,8 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def recipe(workplace, script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=workplace,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-    )
-
-
-def succeeds(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def fails(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode != 0
-    (line,) = done.stdout.strip().splitlines()[-1:]
-    assert "Traceback" not in done.stdout
-    return line
+recipe = Recipe("roberta_small")
+succeeds, fails = recipe.succeeds, recipe.fails
 
 
 def prepare(workplace, out="data", train="train.txt", run=succeeds):

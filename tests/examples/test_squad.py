@@ -4,17 +4,16 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
-import preloaded
 import pytest
 import tiny_squad
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
+from recipes import Recipe
 
 from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.finetuning import squad_data
@@ -39,28 +38,8 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def recipe(workplace, script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=workplace,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-    )
-
-
-def succeeds(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def fails(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode != 0 and "Traceback" not in done.stdout
-    return done.stdout.strip().splitlines()[-1]
+recipe = Recipe("squad")
+succeeds, fails = recipe.succeeds, recipe.fails
 
 
 @pytest.fixture(scope="module")

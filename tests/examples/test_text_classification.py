@@ -1,19 +1,19 @@
 """The recipe from texts to scores, with a few made-up sentences."""
 
+import functools
 import importlib.util
 import json
 import lzma
 import random
-import subprocess
 from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-import preloaded
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from glue_files import sentence, write_vocabulary
+from recipes import Recipe
 from small_models import trained
 
 import fairseq_relpos  # noqa: F401  registers the architectures
@@ -62,16 +62,7 @@ def read(folder, part="train"):
     return [[str(arrays["symbols"][i]) for i in row] for row in np.split(arrays["inputs"], starts)], arrays
 
 
-def recipe(place, script, *arguments, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=180,
-    )
+recipe = Recipe("text_classification")
 
 
 def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
@@ -110,10 +101,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
 
 
 def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_validation(tmp_path):
-    def succeeds(*arguments, **environment):
-        done = recipe(tmp_path, *arguments, **environment)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+    succeeds = functools.partial(recipe.succeeds, tmp_path)
 
     (tmp_path / "tiny.sh").write_text("EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1 ALLOCATOR=tuned\n")
     (tmp_path / "t5").mkdir()
