@@ -1,16 +1,18 @@
 """Language models for Hugging Face transformers, against fairseq's: logits, and the texts that both generate."""
 
-import copy
+import os
+import subprocess
+import sys
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import data_utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
-from small_models import LANGUAGE_MODEL_SIZES, dictionary, language_model, transformer
+from small_models import LANGUAGE_MODEL_SIZES, dictionary, language_model, save, transformer
+from vocabularies import LINES, VOCABULARIES
 
 pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
 
@@ -20,7 +22,9 @@ import fairseq_relpos.hf as hf  # noqa: E402
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import language_model_to_transformers as to_transformers  # noqa: E402
-from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
+from fairseq_relpos.exchange.to_transformers import Words, export  # noqa: E402
+
+PACKAGE = Path(__file__).parents[1]
 
 TIED = {"share_decoder_input_output_embed": True}
 
@@ -39,14 +43,8 @@ def small(name, words=4, **settings):
     return model, to_transformers.as_transformers(model, model.args, "</s>")
 
 
-def saved(model, path, **more):
-    """A checkpoint of the model, as fairseq-train leaves it behind."""
-    args = copy.deepcopy(model.args)
-    vars(args).update({"task": "language_modeling", "criterion": "cross_entropy", "data": "elsewhere", **more})
-    cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True)
-    history = [{"criterion_name": "C", "optimizer_name": "O", "lr_scheduler_state": {}, "num_updates": 7}]
-    state = {"args": None, "cfg": cfg, "model": model.state_dict(), "optimizer_history": history}
-    torch.save({**state, "extra_state": {"train_iterator": {"epoch": 5}}, "last_optimizer_state": None}, path)
+def saved(model, path, **settings):
+    save(model, path, **{"task": "language_modeling", "criterion": "cross_entropy", "data": "elsewhere", **settings})
     return path
 
 
@@ -162,6 +160,35 @@ def test_stock_fairseqs_language_model_comes_along(learned, tmp_path):
     with torch.no_grad():
         tokens = torch.tensor([[2, 4, 5, 6]])
         assert torch.equal(loaded(tokens).logits, model(tokens)[0])
+
+
+def test_an_exported_model_writes_the_same_text_without_fairseq(tmp_path):
+    model, _ = small("fire")
+    export(saved(model, tmp_path / "a.pt"), tmp_path / "a")
+    wanted = to_transformers.fairseq_texts(model, 2, 5, 20)
+    program = f"""
+import sys
+sys.modules["fairseq"] = None
+import fairseq_relpos.hf
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained({str(tmp_path / "a")!r})
+assert model.generate(max_length=22)[:, 1:].tolist() == {wanted}
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_prompts_get_fairseqs_ids(kind, tmp_path):
+    VOCABULARIES[kind](tmp_path / "data")
+    size = len(Dictionary.load(str(tmp_path / "data/dict.txt")))
+    words = Words(tmp_path / "data", size, tmp_path, start="</s>")
+    words.save(tmp_path, 32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*words.texts(), *LINES[:3], "of"]
+    for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
+        assert ids == words.ids(text) and ids[0] == 2 and 2 not in ids[1:], text
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ makes the Auto classes of transformers know them.
 import importlib.util
 import logging
 import sys
+from typing import Any
 
 if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudio") is not None:
     try:  # transformers imports it where it is installed, and fairseq's distributions install it
@@ -36,7 +37,7 @@ if int(transformers.__version__.split(".")[0]) < 5:
         'pip install "transformers>=5"'
     )
 
-from .configuration import RelPosDecoderConfig, RelPosRobertaConfig  # noqa: E402
+from .configuration import RelPosConfig, RelPosDecoderConfig, RelPosRobertaConfig  # noqa: E402
 from .decoder import GenerationCache, RelPosDecoderForCausalLM, RelPosDecoderModel  # noqa: E402
 from .modeling import (  # noqa: E402
     RelPosRobertaForMaskedLM,
@@ -46,7 +47,7 @@ from .modeling import (  # noqa: E402
     RelPosRobertaModel,
 )
 
-for _config, _models in {
+_families: dict[type[RelPosConfig], dict[Any, Any]] = {
     RelPosRobertaConfig: {
         transformers.AutoModel: RelPosRobertaModel,
         transformers.AutoModelForMaskedLM: RelPosRobertaForMaskedLM,
@@ -58,7 +59,8 @@ for _config, _models in {
         transformers.AutoModel: RelPosDecoderModel,
         transformers.AutoModelForCausalLM: RelPosDecoderForCausalLM,
     },
-}.items():
+}
+for _config, _models in _families.items():
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto, _model in _models.items():
         _auto.register(_config, _model, exist_ok=True)

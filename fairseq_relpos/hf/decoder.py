@@ -186,7 +186,7 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
         return False
 
     def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
-        processors = super()._get_logits_processor(*args, **kwargs)
+        processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
         for number, processor in enumerate(processors):
             if type(processor) is ForcedEOSTokenLogitsProcessor:
                 processors[number] = ForcedEnd(processor.max_length, processor.eos_token_id)
