@@ -57,12 +57,17 @@ def trained(arch, path, seed=1, head=False, **settings):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
+    save(model, path)
+    return model.eval()
+
+
+def save(model, path, **settings):
+    """Writes a checkpoint of the model as fairseq-train leaves it behind. settings: more than its ``args`` has."""
+    args = Namespace(**{**vars(copy.deepcopy(model.args)), **settings})
     torch.save(
         {
             "args": None,
-            "cfg": OmegaConf.to_container(
-                convert_namespace_to_omegaconf(copy.deepcopy(model.args)), resolve=True, enum_to_str=True
-            ),
+            "cfg": OmegaConf.to_container(convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True),
             "model": model.state_dict(),
             "optimizer_history": [
                 {"criterion_name": "C", "optimizer_name": "O", "lr_scheduler_state": {}, "num_updates": 7}
@@ -72,7 +77,6 @@ def trained(arch, path, seed=1, head=False, **settings):
         },
         path,
     )
-    return model.eval()
 
 
 TRANSFORMER_SIZES = {

@@ -17,6 +17,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from small_models import roberta, sentences, trained
+from vocabularies import LINES, VOCABULARIES, sentencepiece_folder, words_folder
 
 pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
 
@@ -212,62 +213,6 @@ def test_a_head_for_answers_comes_along(tmp_path):
 
 
 # vocabularies
-
-LINES = [
-    "The quick brown fox jumps over the lazy dog, and nobody knows why it does so.",
-    "In 1999 a small group of people wrote down what they had seen in the valley.",
-    "Caf\xe9s, na\xefve ideas and 1,000 other things: which of them do you like (most)?",
-] * 20
-
-
-def sentencepiece_folder(folder, kind, **options):
-    import sentencepiece
-
-    folder.mkdir()
-    with open(folder / "spm.model", "wb") as model:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(LINES),
-            **{"model_writer": model, "model_type": kind, "hard_vocab_limit": False, "minloglevel": 2},
-            **{"vocab_size": 120, "num_threads": 1} | options,
-        )
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
-    pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
-    lines = [f"{piece} 1\n" for piece in sorted(pieces) if piece not in ("<s>", "</s>", "<unk>")]
-    (folder / "dict.txt").write_text("".join([*lines, "madeupword0 0\n"]), encoding="utf-8")
-
-
-def gpt2_folder(folder):
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    folder.mkdir()
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
-    model = json.loads(tokenizer.to_str())["model"]
-    (folder / "encoder.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
-    merges = "".join(f"{first} {second}\n" for first, second in model["merges"])
-    (folder / "vocab.bpe").write_text("#version: 0.2\n" + merges, encoding="utf-8")
-    numbers = sorted(model["vocab"].values(), reverse=True)
-    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in numbers), encoding="utf-8")
-
-
-def words_folder(folder):
-    folder.mkdir()
-    words = sorted({word for line in LINES for word in line.split()})
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
-
-
-VOCABULARIES = {
-    "bpe": lambda folder: sentencepiece_folder(folder, "bpe"),
-    "unigram": lambda folder: sentencepiece_folder(folder, "unigram", normalization_rule_name="nfkc"),
-    "char": lambda folder: sentencepiece_folder(folder, "char"),
-    "bytes": lambda folder: sentencepiece_folder(
-        folder, "bpe", byte_fallback=True, vocab_size=400, remove_extra_whitespaces=False, split_by_whitespace=False
-    ),
-    "gpt2": gpt2_folder,
-    "words": words_folder,
-}
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)

@@ -1,10 +1,14 @@
-"""`fairseq-relpos export-hf CHECKPOINT DIR`: a RoBERTa for transformers."""
+"""`fairseq-relpos export-hf CHECKPOINT DIR`: a RoBERTa or a language model for transformers."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="RoBERTa checkpoint of fairseq or this package")
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="checkpoint of a RoBERTa or a language model, of fairseq or this package",
+    )
     parser.add_argument("folder", metavar="DIR", help="folder to write")
     parser.add_argument(
         "--data",

@@ -1,4 +1,4 @@
-"""A RoBERTa checkpoint as a folder that transformers loads."""
+"""A checkpoint as a folder that transformers loads: what all families need, and RoBERTa."""
 
 import argparse
 import contextlib
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from torch import nn
 
 from ..atomic_files import temporary
 from ..checkpoints import warm_start
+from ..checkpoints.loading import load_checkpoint
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning import span_head
 from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
@@ -92,30 +94,59 @@ def export(
     The folder is loaded through the Auto classes before it gets its name, and compared with fairseq: logits of random
     and real sentences, and the ids of texts. Raises ValueError, one line, and writes nothing, if they differ.
     """
+    from . import language_model_to_transformers
+
     checkpoint, folder = Path(checkpoint), Path(folder)
     check_paths(checkpoint, folder, data)
-    state = warm_start.read(checkpoint)
+    raw = load_checkpoint(checkpoint)
+    arch = arch_of(raw)
+    if arch.startswith("transformer_lm"):
+        if head is not None:
+            raise ValueError(f"{checkpoint} is a language model, which has no classification heads: leave out --head")
+        return language_model_to_transformers.export(checkpoint, folder, data)
+    if arch.startswith("transformer"):
+        raise ValueError(
+            f"{checkpoint} is an encoder-decoder model ({arch}), which export-hf does not serve: see "
+            "docs/huggingface.md; it serves roberta_NAME and transformer_lm_NAME"
+        )
+    warm_start.refuse_other_checkpoints(checkpoint, raw)
+    del raw
+    # read once more, because fairseq upgrades older files only while it reads them
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     model, args = fairseq_model(state, checkpoint)
     kind, left_out = kind_of(model, checkpoint, head)
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)
     labels = labels_of(state, data, kind.labels)
     exported = as_transformers(model, args, kind, labels)
+    with written(folder) as part:
+        exported.save_pretrained(part)
+        if words is not None:
+            words.save(part, args.max_positions)
+        result = compare(part, model, kind, words)
+        result.left_out = left_out
+        card = model_card.text(state["cfg"], args, exported, result, words)
+        (part / "README.md").write_text(card, encoding="utf-8")
+    return result
+
+
+def arch_of(state: dict[str, Any]) -> str:
+    """The name of the architecture in a checkpoint of any age, "" where it says none."""
+    settings = state.get("args") or (state.get("cfg") or {}).get("model") or {}
+    settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
+    return str(settings.get("arch") or settings.get("_name") or "")
+
+
+@contextlib.contextmanager
+def written(folder: Path) -> Iterator[Path]:
+    """A folder that gets the name ``folder`` when the block has ended without an error, and is gone otherwise."""
     part = Path(temporary(folder))
     try:
         part.mkdir()
         with quiet():
-            exported.save_pretrained(part)
-            if words is not None:
-                for name, text in fast_tokenizer.files_of(words.fast, args.max_positions).items():
-                    (part / name).write_text(text, encoding="utf-8")
-            result = compare(part, model, kind, words)
-        result.left_out = left_out
-        card = model_card.text(state["cfg"], args, exported, result, words)
-        (part / "README.md").write_text(card, encoding="utf-8")
+            yield part
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return result
 
 
 @contextlib.contextmanager
@@ -323,18 +354,21 @@ def load(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
 
 
 class Words:
-    """The vocabulary of the data: text -> ids, by fairseq and by the new tokenizer."""
+    """The vocabulary of the data: text -> ids, by fairseq and by the new tokenizer.
 
-    def __init__(self, data: str | Path, size: int, checkpoint: Path):
-        self.data = Path(data)
+    start: the symbol that a text of a language model begins with; its dictionary has no <mask>."""
+
+    def __init__(self, data: str | Path, size: int, checkpoint: Path, start: str | None = None):
+        self.data, self.start = Path(data), start
         self.dictionary = Dictionary.load(str(self.data / "dict.txt"))
-        self.dictionary.add_symbol("<mask>")
+        symbols = self.dictionary.symbols[4:]
+        if start is None:
+            self.dictionary.add_symbol("<mask>")
         if len(self.dictionary) != size:
             raise ValueError(
-                f"{self.data}/dict.txt and <mask> make {len(self.dictionary)} words, {checkpoint} has {size}: give "
-                "the folder of the data that it was trained with"
+                f"{self.data}/dict.txt{' and <mask> make' if start is None else ' makes'} {len(self.dictionary)} words,"
+                f" {checkpoint} has {size}: give the folder of the data that it was trained with"
             )
-        symbols = self.dictionary.symbols[4:-1]
         self.vocabulary: Vocabulary | None = None
         has_files = (self.data / "spm.model").exists() or all((self.data / name).exists() for name in GPT2_FILES)
         if has_files or (self.data / "tokenizer.json").exists():
@@ -345,8 +379,15 @@ class Words:
         self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
         lowercase = self.vocabulary is not None and self.vocabulary.lowercase
         self.fast, self.kind = fast_tokenizer.from_folder(self.data, self.dictionary.symbols, lowercase)
+        if start is not None:
+            fast_tokenizer.for_prompts(self.fast, start)
         if self.vocabulary is not None:
             self.vocabulary.moses = None
+
+    def save(self, folder: Path, longest: int) -> None:
+        """Writes the tokenizer's files. longest: tokens of an input."""
+        for name, text in fast_tokenizer.files_of(self.fast, longest, self.start).items():
+            (folder / name).write_text(text, encoding="utf-8")
 
     def ids(self, text: str) -> list[int]:
         """The ids that fairseq gives the text."""
@@ -354,6 +395,8 @@ class Words:
             ids = self.dictionary.encode_line(text, add_if_not_exist=False)
         else:
             ids = self.vocabulary.encode(text)
+        if self.start is not None:  # fairseq puts </s> at the end
+            return [self.dictionary.index(self.start), *ids.tolist()[:-1]]
         return [self.dictionary.bos(), *ids.tolist()]
 
     def texts(self) -> list[str]:

@@ -1,5 +1,5 @@
-"""RoBERTa with any position encoding in transformers, without fairseq: importing this package makes the Auto classes
-of transformers know it.
+"""RoBERTa and language models with any position encoding in transformers, without fairseq: importing this package
+makes the Auto classes of transformers know them.
 
     import fairseq_relpos.hf
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -11,6 +11,7 @@ of transformers know it.
 import importlib.util
 import logging
 import sys
+from typing import Any
 
 if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudio") is not None:
     try:  # transformers imports it where it is installed, and fairseq's distributions install it
@@ -36,7 +37,8 @@ if int(transformers.__version__.split(".")[0]) < 5:
         'pip install "transformers>=5"'
     )
 
-from .configuration import RelPosRobertaConfig  # noqa: E402
+from .configuration import RelPosConfig, RelPosDecoderConfig, RelPosRobertaConfig  # noqa: E402
+from .decoder import GenerationCache, RelPosDecoderForCausalLM, RelPosDecoderModel  # noqa: E402
 from .modeling import (  # noqa: E402
     RelPosRobertaForMaskedLM,
     RelPosRobertaForQuestionAnswering,
@@ -45,17 +47,29 @@ from .modeling import (  # noqa: E402
     RelPosRobertaModel,
 )
 
-transformers.AutoConfig.register(RelPosRobertaConfig.model_type, RelPosRobertaConfig, exist_ok=True)
-for _auto, _model in {
-    transformers.AutoModel: RelPosRobertaModel,
-    transformers.AutoModelForMaskedLM: RelPosRobertaForMaskedLM,
-    transformers.AutoModelForSequenceClassification: RelPosRobertaForSequenceClassification,
-    transformers.AutoModelForTokenClassification: RelPosRobertaForTokenClassification,
-    transformers.AutoModelForQuestionAnswering: RelPosRobertaForQuestionAnswering,
-}.items():
-    _auto.register(RelPosRobertaConfig, _model, exist_ok=True)
+_families: dict[type[RelPosConfig], dict[Any, Any]] = {
+    RelPosRobertaConfig: {
+        transformers.AutoModel: RelPosRobertaModel,
+        transformers.AutoModelForMaskedLM: RelPosRobertaForMaskedLM,
+        transformers.AutoModelForSequenceClassification: RelPosRobertaForSequenceClassification,
+        transformers.AutoModelForTokenClassification: RelPosRobertaForTokenClassification,
+        transformers.AutoModelForQuestionAnswering: RelPosRobertaForQuestionAnswering,
+    },
+    RelPosDecoderConfig: {
+        transformers.AutoModel: RelPosDecoderModel,
+        transformers.AutoModelForCausalLM: RelPosDecoderForCausalLM,
+    },
+}
+for _config, _models in _families.items():
+    transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    for _auto, _model in _models.items():
+        _auto.register(_config, _model, exist_ok=True)
 
 __all__ = [
+    "GenerationCache",
+    "RelPosDecoderConfig",
+    "RelPosDecoderForCausalLM",
+    "RelPosDecoderModel",
     "RelPosRobertaConfig",
     "RelPosRobertaForMaskedLM",
     "RelPosRobertaForQuestionAnswering",

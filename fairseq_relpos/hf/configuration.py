@@ -1,22 +1,20 @@
-"""The settings of a RoBERTa with a position encoding, for transformers."""
+"""The settings of models with a position encoding, for transformers."""
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 
 @strict
-class RelPosRobertaConfig(PreTrainedConfig):
-    """transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
+class RelPosConfig(PreTrainedConfig):
+    """What all models have: transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
 
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
     position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
     position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
-    unpad: layers compute nothing for pads. sparse_prediction: where labels are given, the masked language model
-    computes logits for labelled tokens alone, [N, vocab_size], as fairseq does in training. classifier_activation,
-    classifier_dropout: of the head for sentences.
     """
 
-    model_type = "relpos_roberta"
+    #: whether no token sees a later one
+    causal = False
 
     vocab_size: int = 50265
     hidden_size: int = 768
@@ -42,7 +40,42 @@ class RelPosRobertaConfig(PreTrainedConfig):
     normalize_before: bool = False
     layernorm_embedding: bool = True
     scale_embedding: bool = False
+
+
+@strict
+class RelPosRobertaConfig(RelPosConfig):
+    """A RoBERTa.
+
+    unpad: layers compute nothing for pads. sparse_prediction: where labels are given, the masked language model
+    computes logits for labelled tokens alone, [N, vocab_size], as fairseq does in training. classifier_activation,
+    classifier_dropout: of the head for sentences.
+    """
+
+    model_type = "relpos_roberta"
+
     unpad: bool = False
     sparse_prediction: bool = False
     classifier_activation: str = "tanh"
     classifier_dropout: float | int | None = None
+
+
+@strict
+class RelPosDecoderConfig(RelPosConfig):
+    """A language model, which predicts the next token.
+
+    bos_token_id: the token that a text begins with, which is </s> for most of fairseq's language models.
+    embedding_size, output_size: dimensions of the embeddings of input and output where they are not hidden_size.
+    final_norm: whether a pre-norm model (normalize_before) has a LayerNorm after its last layer.
+    """
+
+    model_type = "relpos_decoder"
+    causal = True
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    hidden_act: str = "relu"
+    bos_token_id: int | None = 2
+    layernorm_embedding: bool = False
+    scale_embedding: bool = True
+    embedding_size: int | None = None
+    output_size: int | None = None
+    final_norm: bool = True

@@ -1,7 +1,8 @@
 """Tokenizers of the library ``tokenizers`` that give the ids of a fairseq dictionary.
 
-Each function takes the symbols of the dictionary in the order of their ids, the last of which is <mask>. The result
-is the text of a tokenizer.json. A single text becomes ``<s> A </s>``, a pair ``<s> A </s></s> B </s>``.
+Each function takes the symbols of the dictionary in the order of their ids, the last of which is <mask> for models
+that have one. The result is the text of a tokenizer.json. A single text becomes ``<s> A </s>``, a pair
+``<s> A </s></s> B </s>``; ``for_prompts`` makes it the beginning of a text.
 """
 
 import json
@@ -180,7 +181,7 @@ def finished(
     """Adds the special tokens, and puts them around texts as RoBERTa does."""
     from tokenizers import AddedToken
 
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    special = ["<s>", "<pad>", "</s>", "<unk>", *(["<mask>"] if "<mask>" in symbols else [])]
     if lacking := [token for token in special if token not in symbols]:
         raise ValueError(f"the dictionary has no {' '.join(lacking)}: give the one that the model was trained with")
     tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in user_defined])
@@ -194,17 +195,30 @@ def finished(
     return tokenizer
 
 
-def files_of(tokenizer: Tokenizer, longest: int) -> dict[str, str]:
-    """The files of a tokenizer for AutoTokenizer, by name. longest: tokens of an input."""
+def for_prompts(tokenizer: Tokenizer, start: str) -> None:
+    """Makes a text begin with the symbol ``start`` and stay open at its end, so that a language model continues it."""
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A", pair=f"{start} $A $B", special_tokens=[(start, tokenizer.token_to_id(start))]
+    )
+
+
+def files_of(tokenizer: Tokenizer, longest: int, start: str | None = None) -> dict[str, str]:
+    """The files of a tokenizer for AutoTokenizer, by name. longest: tokens of an input. start: the symbol that a text
+    of a language model begins with; then pads stand on the left, where ``generate`` needs them."""
+    special = dict(SPECIAL)
+    if start is not None:
+        special = {name: token for name, token in SPECIAL.items() if name in ("eos_token", "pad_token", "unk_token")}
+        special["bos_token"] = start
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
-        **SPECIAL,
+        **({} if start is None else {"padding_side": "left"}),
+        **special,
     }
     return {
         "tokenizer.json": tokenizer.to_str(),
         "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
-        "special_tokens_map.json": json.dumps(SPECIAL, indent=2) + "\n",
+        "special_tokens_map.json": json.dumps(special, indent=2) + "\n",
     }

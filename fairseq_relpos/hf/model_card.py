@@ -65,36 +65,39 @@ TRAINING = {
 
 def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str:
     """cfg: fairseq's configuration. args: the settings of its model. checked: the result of the comparison."""
-    ours = model.config.model_type == "relpos_roberta"
-    pipelines = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification"}
+    config = model.config
+    ours = config.model_type.startswith("relpos_")
     kind = type(model).__name__.split("For")[-1]
-    what = "A RoBERTa" + {"MaskedLM": "", "SequenceClassification": " that was fine-tuned to classify texts"}.get(
-        kind, " that was fine-tuned to answer questions"
-    )
+    pipeline, what = {
+        "MaskedLM": ("fill-mask", "A RoBERTa"),
+        "SequenceClassification": ("text-classification", "A RoBERTa that was fine-tuned to classify texts"),
+        "QuestionAnswering": ("question-answering", "A RoBERTa that was fine-tuned to answer questions"),
+        "CausalLM": ("text-generation", "A language model"),
+    }[kind]
     what += (
         f" with the position encoding `{args.position_encoding}` of fairseq_relpos."
         if ours
         else " as transformers has it; it needs no other package."
     )
-    signature = getattr(model.config, "position_signature", "") or f"pe:{args.position_encoding}"
+    signature = getattr(config, "position_signature", "") or f"pe:{args.position_encoding}"
     settings = {
         part: {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
         for part, names in TRAINING.items()
     }
     settings = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
     return CARD.format(
-        pipeline=pipelines.get(kind, "question-answering"),
+        pipeline=pipeline,
         encoding=args.position_encoding,
         what=what,
         hparams=args.position_hparams or "none",
         signature=signature.replace("|", "\\|"),  # it stands in a table
-        layers=args.encoder_layers,
-        dim=args.encoder_embed_dim,
-        heads=args.encoder_attention_heads,
-        ffn=args.encoder_ffn_embed_dim,
+        layers=config.num_hidden_layers,
+        dim=config.hidden_size,
+        heads=config.num_attention_heads,
+        ffn=config.intermediate_size,
         parameters=checked.parameters,
-        longest=args.max_positions,
-        vocabulary=model.config.vocab_size,
+        longest=config.max_position_embeddings if ours else args.max_positions,
+        vocabulary=config.vocab_size,
         tokenizer="" if words is None else f", {words.kind}",
         imports='import fairseq_relpos.hf  # pip install "fairseq_relpos[hf]"\n' if ours else "",
         auto=f"AutoModelFor{kind}",

@@ -24,13 +24,11 @@ from transformers.utils.generic import can_return_tuple
 from ..encodings import PositionEncoding, StackPart, build_layer_part, parse_hparams
 from ..nn import RelPosEncoder
 from ..signature import text_of
-from .configuration import RelPosRobertaConfig
+from .configuration import RelPosConfig, RelPosRobertaConfig
 
 
-class RelPosRobertaPreTrainedModel(PreTrainedModel):
-    config_class = RelPosRobertaConfig
-    config: RelPosRobertaConfig
-    base_model_prefix = "roberta"
+class RelPosPreTrainedModel(PreTrainedModel):
+    config: RelPosConfig
     supports_gradient_checkpointing = True
     _no_split_modules = ["RelPosEncoderLayer"]
 
@@ -50,14 +48,15 @@ class RelPosRobertaPreTrainedModel(PreTrainedModel):
                 initialization.copy_(tensor, begins[name])
 
 
-def encoder_of(config: RelPosRobertaConfig) -> RelPosEncoder:
-    """The encoder with these settings. Raises ValueError if its encoding is not the one of the weights."""
+def encoder_of(config: RelPosConfig) -> RelPosEncoder:
+    """The stack of layers with these settings. Raises ValueError if its encoding is not the one of the weights."""
     encoder = RelPosEncoder(
         config.hidden_size,
         config.num_attention_heads,
         config.num_hidden_layers,
         config.position_encoding,
         config.max_position_embeddings,
+        causal=config.causal,
         dropout=config.hidden_dropout_prob,
         ffn_dim=config.intermediate_size,
         hparams=parse_hparams(config.position_hparams),
@@ -69,7 +68,7 @@ def encoder_of(config: RelPosRobertaConfig) -> RelPosEncoder:
         layernorm_embedding=config.layernorm_embedding,
         layer_norm_eps=config.layer_norm_eps,
         backend=config.attention_backend,
-        unpad=config.unpad,
+        unpad=getattr(config, "unpad", False),
     )
     dims = encoder.embed_positions.dims
     encoding = build_layer_part(config.position_encoding, dims, **parse_hparams(config.position_hparams))
@@ -80,6 +79,12 @@ def encoder_of(config: RelPosRobertaConfig) -> RelPosEncoder:
             f"position_layers make [{signature}]: restore the config.json that was exported with them"
         )
     return encoder
+
+
+class RelPosRobertaPreTrainedModel(RelPosPreTrainedModel):
+    config_class = RelPosRobertaConfig
+    config: RelPosRobertaConfig
+    base_model_prefix = "roberta"
 
 
 class RelPosRobertaModel(RelPosRobertaPreTrainedModel):

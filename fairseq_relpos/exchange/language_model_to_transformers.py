@@ -1,0 +1,246 @@
+"""A checkpoint of a language model (transformer_lm) as a folder that transformers loads."""
+
+import argparse
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from omegaconf import OmegaConf
+
+from ..checkpoints.starting_point import nameless_words
+from ..encodings import build_layer_part, parse_hparams
+from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM, model_card
+from ..signature import text_of
+from .names import ACTIVATIONS
+from .to_transformers import TOLERANCE, Exported, Words, compare_ids, load, written
+
+#: names of weights, fairseq's -> those of transformers; the first that fits
+NAMES = {
+    r"decoder\.output_projection\.": "lm_head.",
+    r"decoder\.(embed_tokens|project_in_dim|project_out_dim)\.": r"decoder.\1.",
+    r"decoder\.": "decoder.stack.",
+}
+#: settings of fairseq's decoder that ``RelPosDecoderForCausalLM`` lacks
+WITHOUT_COUNTERPART = (
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "character_embeddings",
+    "base_layers",
+    "quant_noise_pq",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
+)
+#: fairseq-generate's default of --max-len-b, the tokens of a text without </s>
+MAX_LEN_B = 200
+PAD, END = 1, 2
+
+
+def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
+    """``to_transformers.export`` for a language model. Besides logits and ids, it compares what both generate."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    model, args = fairseq_model(state, checkpoint)
+    start = "<s>" if getattr(state["cfg"].task, "add_bos_token", False) else "</s>"
+    words = None if data is None else Words(data, len(model.decoder.embed_tokens.weight), checkpoint, start)
+    exported = as_transformers(model, args, start)
+    with written(folder) as part:
+        exported.save_pretrained(part)
+        if words is not None:
+            words.save(part, args.max_target_positions)
+        result = compare(part, model, words)
+        card = model_card.text(state["cfg"], args, exported, result, words)
+        (part / "README.md").write_text(card, encoding="utf-8")
+    return result
+
+
+def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
+    """The model in the checkpoint, as it is evaluated, and its settings. A stock transformer_lm becomes one with the
+    encoding that it has: learned, sinusoidal, or none."""
+    args, weights = settings(state["cfg"].model), state["model"]
+    refuse_without_counterpart(args, path)
+    if not hasattr(args, "position_encoding"):
+        name = "learned" if args.decoder_learned_pos else "sinusoidal"
+        args.position_encoding = "none" if args.no_token_positional_embeddings else name
+        args.no_token_positional_embeddings = False
+    args.arch = args._name = f"transformer_lm_{args.position_encoding}"
+    # they change how a training runs, not the model
+    args.checkpoint_activations = args.offload_activations = args.torch_compile = False
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    dictionary = nameless_words(len(weights["decoder.embed_tokens.weight"]))
+    with torch.random.fork_rng(devices=[]):
+        task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    model.upgrade_state_dict(weights)
+    weights.pop("decoder.embed_positions._float_tensor", None)  # fairseq's sinusoids say with it where they are
+    model.load_state_dict(weights)
+    return model.eval(), args
+
+
+def settings(model: Any) -> argparse.Namespace:
+    """The settings in the checkpoint, completed by those of its architecture."""
+    given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
+    args = argparse.Namespace(**copy.deepcopy(given))
+    arch = getattr(args, "arch", None) or getattr(args, "_name", None)
+    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(args)
+    return args
+
+
+def refuse_without_counterpart(args: argparse.Namespace, path: Path) -> None:
+    for setting in WITHOUT_COUNTERPART:
+        if getattr(args, setting, None):
+            raise ValueError(
+                f"{path} was trained with --{setting.replace('_', '-')} {getattr(args, setting)}, which has no "
+                "counterpart in transformers: only models without it can be exported"
+            )
+    if args.activation_fn not in ACTIVATIONS:
+        raise ValueError(f"{path}: --activation-fn {args.activation_fn} has no counterpart in transformers")
+
+
+def as_transformers(model: Any, args: argparse.Namespace, start: str) -> RelPosDecoderForCausalLM:
+    """The model of transformers with the same weights."""
+    decoder = model.decoder
+    dims = decoder.embed_positions.dims
+    encoding = build_layer_part(args.position_encoding, dims, **parse_hparams(args.position_hparams))
+    config = RelPosDecoderConfig(
+        vocab_size=len(decoder.embed_tokens.weight),
+        hidden_size=args.decoder_embed_dim,
+        embedding_size=args.decoder_input_dim,
+        output_size=args.decoder_output_dim,
+        num_hidden_layers=len(decoder.layers),
+        num_attention_heads=args.decoder_attention_heads,
+        intermediate_size=args.decoder_ffn_embed_dim,
+        hidden_act=ACTIVATIONS[args.activation_fn],
+        hidden_dropout_prob=args.dropout,
+        attention_probs_dropout_prob=args.attention_dropout,
+        activation_dropout=args.activation_dropout,
+        max_position_embeddings=args.max_target_positions,
+        layer_norm_eps=decoder.layers[0].final_layer_norm.eps,
+        tie_word_embeddings=args.share_decoder_input_output_embed,
+        bos_token_id=0 if start == "<s>" else END,
+        position_encoding=args.position_encoding,
+        position_hparams=args.position_hparams,
+        position_layers=args.position_layers,
+        position_signature=text_of(encoding, args.position_layers),
+        normalize_before=args.decoder_normalize_before,
+        final_norm=not args.no_decoder_final_norm,
+        layernorm_embedding=args.layernorm_embedding,
+        scale_embedding=not args.no_scale_embedding,
+    )
+    out = RelPosDecoderForCausalLM(config)
+    load(out, renamed(model.state_dict()))
+    set_generation(out)
+    return out.eval()
+
+
+def set_generation(model: RelPosDecoderForCausalLM) -> None:
+    """Gives ``generate`` the rules and defaults of fairseq-generate: five beams, which end as soon as five texts have
+    ended, scores divided by the number of tokens, no <pad>, no empty text, and </s> at the end of the longest one."""
+    config = model.generation_config
+    config.update(
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=END,
+        pad_token_id=PAD,
+        num_beams=5,
+        early_stopping=True,
+        length_penalty=1.0,
+        do_sample=False,
+        suppress_tokens=[PAD],
+        min_length=2,
+        max_length=min(MAX_LEN_B + 2, model.config.max_position_embeddings + 1),
+        forced_eos_token_id=END,
+    )
+
+
+def renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    out = {}
+    for key, tensor in weights.items():
+        if key == "decoder.version":
+            continue
+        pattern = next(pattern for pattern in NAMES if re.match(pattern, key))
+        out[re.sub(pattern, NAMES[pattern], key, count=1)] = tensor
+    return out
+
+
+def compare(folder: Path, model: Any, words: Words | None) -> Exported:
+    """Loads the folder and compares it with fairseq's model. Raises ValueError if they differ."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    loaded = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+    texts: list[str] = []
+    if words is not None:
+        texts = words.texts()
+        compare_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), words, texts)
+    difference = largest = 0.0
+    for tokens_BT in batches(model, loaded.config.bos_token_id, words, texts):
+        real = tokens_BT.ne(PAD)
+        with torch.no_grad():
+            ours = model(tokens_BT)[0][real]
+            theirs = loaded(input_ids=tokens_BT, attention_mask=real.long()).logits[real]
+        difference = max(difference, float((theirs - ours).abs().max()))
+        largest = max(largest, float(ours.abs().max()))
+    if not difference <= TOLERANCE * max(largest, 1.0):
+        raise ValueError(
+            f"the logits of the exported model differ by {difference:.2g} from fairseq's, whose largest is "
+            f"{largest:.2g}: nothing is written; please report this"
+        )
+    compare_texts(loaded, model)
+    parameters = sum(parameter.numel() for parameter in loaded.parameters())
+    kind_of_words = None if words is None else words.kind
+    return Exported(type(loaded).__name__, parameters, difference, largest, kind_of_words, len(texts), [])
+
+
+def batches(model: Any, start: int, words: Words | None, texts: list[str]) -> Iterator[torch.Tensor]:
+    """Token ids: random ones padded to the right, to the left and not at all, and real texts."""
+    size, longest = len(model.decoder.embed_tokens.weight), min(model.max_positions(), 48)
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(4, max(size, 5), (length,), generator=generator) for length in (longest, longest // 2, 3)]
+    for row in rows:
+        row[0] = start
+    yield rows[0][None]
+    yield data_utils.collate_tokens(rows, PAD)
+    yield data_utils.collate_tokens(rows, PAD, left_pad=True)
+    if words is not None:
+        real = [torch.tensor(words.ids(text)) for text in texts[-256:]]
+        real = [row for row in real if 2 < len(row) <= model.max_positions()][-8:]
+        if real:
+            yield data_utils.collate_tokens(real, PAD, left_pad=True)
+
+
+#: tokens of the texts that both generate for the comparison
+GENERATED = 24
+
+
+def compare_texts(loaded: Any, model: Any) -> None:
+    """Raises ValueError if ``generate`` finds another text than fairseq's search, with one beam or five."""
+    length = min(GENERATED, model.max_positions() - 1)
+    for beam in (1, 5):
+        (best,) = fairseq_texts(model, loaded.config.bos_token_id, beam, length)
+        found = loaded.generate(num_beams=beam, early_stopping=beam > 1, max_length=length + 2)[0, 1:].tolist()
+        if found != best:
+            raise ValueError(
+                f"the exported model generates {found[:12]} with {beam} beams, fairseq {best[:12]}: nothing is "
+                "written; please report this"
+            )
+
+
+def fairseq_texts(
+    model: Any, start: int, beam: int, max_len: int, prompt_BT: torch.Tensor | None = None, **settings: Any
+) -> list[list[int]]:
+    """What fairseq's search finds best, without the first token. prompt_BT: the tokens after it."""
+    words = nameless_words(len(model.decoder.embed_tokens.weight))
+    generator = SequenceGenerator(
+        [model], words, beam_size=beam, max_len_b=max_len, max_len=model.max_positions(), **settings
+    )
+    source_BT = torch.zeros(1, 0, dtype=torch.long) if prompt_BT is None else prompt_BT
+    sample = {"net_input": {"src_tokens": source_BT}}
+    found = generator.generate([model], sample, prefix_tokens=prompt_BT, bos_token=start)
+    return [texts[0]["tokens"].tolist() for texts in found]
