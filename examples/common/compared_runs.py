@@ -5,11 +5,9 @@ import re
 import sys
 from pathlib import Path
 
-from same_run import NO_SETTING
-
 from fairseq_relpos.reports import comparison, learning_rates
 from fairseq_relpos.reports.losses import markdown
-from fairseq_relpos.reports.training_log import flags_of, how_alike, read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import NO_SETTING, flags_of, how_alike, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
 NAME = re.compile(r"(.+)-seed(\d+)")
@@ -85,10 +83,10 @@ class ComparedRuns:
         return not self.rates or Path(name).parent.name == f"lr{self.chosen[encoding_of(name)]}"
 
     def find_baseline(self, name):
-        found = [run.encoding for run in self.runs if run.encoding in (name, f"{name} (defaults)")]
-        if not found:
+        found = comparison.find_baseline([run.encoding for run in self.runs], name)
+        if found is None:
             self.notes.append(f"no run of {name}, the baseline, so no differences")
-        return found[0] if found else None
+        return found
 
     def of(self, encoding):
         return [run for run in self.runs if run.encoding == encoding]

@@ -16,3 +16,4 @@ def alone(file):
 
 whole_file = alone("atomic_files.py").whole_file
 machine = alone("reports/machine.py").describe
+NO_SETTING = alone("reports/training_log.py").NO_SETTING

@@ -26,19 +26,13 @@ import sys
 from pathlib import Path
 
 from full_disk import in_one_line
-from relpos_files import machine, whole_file
+from relpos_files import NO_SETTING, machine, whole_file
 from stopping import STOPPED, fail, script, stoppable
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 110
 #: flags of where a run lies, and of where it began
 OF_A_PLACE = "save-dir|log-file|distributed-world-size|finetune-from-model"
-#: flags that may change while a run goes on: its end, what is written when, and how it is computed
-NO_SETTING = (
-    "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
-    "|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad"
-    "|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file"
-)
 
 
 def in_words(command):

@@ -7,7 +7,7 @@ with one baseline, Holm's correction keeps the chance that any of them is called
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -94,6 +94,11 @@ def corrected(found: Mapping[str, Difference]) -> dict[str, Difference]:
 def table(values: Values, baseline: str | None, figure: str, digits: int = 3) -> str:
     """Returns a Markdown table with a row for each encoding, the baseline first. ``figure``: what the values are.
     Without a baseline there are no differences."""
+    return markdown(*cells(values, baseline, figure, digits))
+
+
+def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) -> tuple[list[str], list[list[str]]]:
+    """Returns the head and the rows of such a table."""
     found = differences(values, baseline)
     head = ["encoding", "seeds", figure, *([] if baseline is None else [f"- {baseline}", "p", "verdict"])]
     rows = []
@@ -114,7 +119,12 @@ def table(values: Values, baseline: str | None, figure: str, digits: int = 3) ->
         else:
             row += [one.text(digits), f"{one.corrected:.3f}", one.verdict]
         rows.append(row)
-    return markdown(head, rows)
+    return head, rows
+
+
+def find_baseline(encodings: Collection[str], name: str) -> str | None:
+    """Returns the encoding that is called so, also where other variants of it are compared; None if there is none."""
+    return next((one for one in encodings if one in (name, f"{name} (defaults)")), None)
 
 
 #: what stands under such a table

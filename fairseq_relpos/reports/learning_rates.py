@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 from .training_log import Run, read_run
 
@@ -30,12 +31,11 @@ def has_diverged(run: Run) -> bool:
 def figure_of(run: Run) -> float:
     """Returns the loss of the last validation, the mean over the validation splits; without label smoothing where the
     criterion has it. Infinite if the run has diverged."""
-    losses = run.valid_nll or run.valid
-    if not losses:
+    if not run.losses:
         raise ValueError(f"{run.name} has not been validated")
     if has_diverged(run):
         return math.inf
-    return sum(of_split[max(of_split)] for of_split in losses.values()) / len(losses)
+    return mean(of_split[max(of_split)] for of_split in run.losses.values())
 
 
 def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[str, float]:

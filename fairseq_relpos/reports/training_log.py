@@ -1,18 +1,27 @@
-"""A reader of the log that fairseq-train writes with ``--log-format json --log-file FILE``."""
+"""A reader of the log that fairseq-train writes with ``--log-file FILE``, or prints; best with ``--log-format json``.
 
+Without imports from the package: the recipes load this file alone.
+"""
+
+import ast
 import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
+from typing import Any
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
 
 LOG_NAME = "train.log"
+NOT_GIVEN = "not given"
+#: what the line with the settings has, and the line under a training that has come to its end
+SETTINGS = re.compile(r"'common': .*'seed': (\d+)")
+END = "done training in"
 
 #: flags that may differ between compared runs: they belong to one run or to its encoding
 OF_A_RUN = {
@@ -27,6 +36,25 @@ OF_A_RUN = {
     "distributed-world-size",
     "finetune-from-model",
 }
+
+#: flags that may change while a run goes on: its end, what is written when, and how it is computed
+NO_SETTING = (
+    "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
+    "|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad"
+    "|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file"
+)
+
+
+#: how a training is computed, which concerns its speed
+HOW_COMPUTED = re.compile(
+    "cpu|num-workers|checkpoint-activations|attention-backend|torch-compile|unpad|(memory-efficient-)?(fp16|bf16)|amp"
+    "|distributed-world-size"
+)
+#: groups of fairseq's settings that are about neither the model nor its training, except some of HOW_COMPUTED
+OTHER_GROUPS = (
+    *("common", "common_eval", "distributed_training", "bmuf", "generation", "eval_lm", "interactive", "scoring"),
+    *("bpe", "tokenizer"),
+)
 
 
 @dataclass
@@ -58,10 +86,29 @@ class Run:
     seconds: float = 0
     #: the present speed: that of the last line
     updates_per_second: float = 0
+    #: whether the last start has come to its end
+    ended: bool = False
+    #: the line with all settings of the last start
+    settings: str = ""
+    #: words in the tables of token embeddings
+    vocabularies: set[int] = field(default_factory=set)
+    #: memory of a GPU: the least that was free, and all of it
+    gb_free: float = math.inf
+    gb_total: float | None = None
 
     @property
     def updates(self) -> int:
         return max(self.train, default=0)
+
+    @property
+    def losses(self) -> dict[str, dict[int, float]]:
+        """Split -> validation losses, without label smoothing where the criterion has it."""
+        return self.valid_nll or self.valid
+
+    @property
+    def speed(self) -> float | None:
+        """Target tokens a second. The median: a validation falls into some of the measurements."""
+        return median(self.tokens_per_second.values()) if self.tokens_per_second else None
 
 
 def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[float], bool]) -> int | None:
@@ -72,15 +119,24 @@ def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[fl
 
 def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
     """Returns a sentence that says in which other flags than OF_A_RUN and ``also`` the commands differ, if any."""
-    runs = [flags_of(command) for command in commands]
-    flags = sorted(set().union(*runs) - OF_A_RUN - {*also})
-    values = {flag: sorted({run.get(flag, "not given") for run in runs}) for flag in flags}
-    others = [
-        f"`--{flag}` ({', '.join(v or 'given' for v in found)})" for flag, found in values.items() if len(found) > 1
-    ]
+    values = differing([flags_of(command) for command in commands], OF_A_RUN.union(also))
+    others = [f"`--{flag}` ({', '.join(v or 'given' for v in sorted(found))})" for flag, found in values.items()]
     if others:
         return f"**The runs differ in more than {differ_in}**: {', '.join(others)}."
     return f"All runs differ in {differ_in} alone."
+
+
+def differing(runs: Sequence[Mapping[str, str]], free: Collection[str] = ()) -> dict[str, dict[str, list[int]]]:
+    """Returns setting -> value -> the numbers of the runs that have it, of settings that are not the same in all runs,
+    without those that are ``free`` to differ."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for name in sorted(set().union(*runs) - {*free}):
+        by_value: dict[str, list[int]] = {}
+        for number, run in enumerate(runs):
+            by_value.setdefault(run.get(name, NOT_GIVEN), []).append(number)
+        if len(by_value) > 1:
+            found[name] = by_value
+    return found
 
 
 def flags_of(command: str) -> dict[str, str]:
@@ -111,8 +167,7 @@ def read_run(path: str | Path) -> Run:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     run = None
     for line in lines:
-        settings = re.search(r"'common': .*'seed': (\d+)", line)
-        if settings and line.rstrip().endswith("}"):  # the line is not cut short
+        if SETTINGS.search(line) and line.rstrip().endswith("}"):  # the line is not cut short
             # each start writes one such line; a resumed run keeps what was read before
             run = run or Run(path.name if path.is_dir() else path.stem, "", 0)
             read_settings(run, line)
@@ -128,6 +183,7 @@ def read_run(path: str | Path) -> Run:
 
 def read_settings(run: Run, line: str) -> None:
     """Takes from the line with fairseq-train's settings what a report needs."""
+    run.settings, run.ended = line[line.index("{") :].strip(), False
     run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
@@ -171,25 +227,75 @@ def tell_variants_apart(runs: list[Run]) -> None:
 
 def read_line(run: Run, line: str) -> None:
     """Adds what one line of the log says to the run."""
-    parameters = re.match(r".*num. shared model params: ([\d,]+)", line)
-    if parameters:
-        run.parameters = int(parameters[1].replace(",", ""))
-    start = line.find("{")
-    if start < 0:
-        return
-    try:
-        entry = json.loads(line[start:])
-    except ValueError:
-        return  # the last line of a run that is being written, or not one of fairseq's
+    if "num. shared model params" in line:
+        run.parameters = int(_needed(r"num. shared model params: ([\d,]+)", line).replace(",", ""))
+    elif "(embed_tokens): Embedding(" in line:
+        run.vocabularies.add(int(_needed(r"Embedding\((\d+)", line)))
+    elif "total memory = " in line:
+        run.gb_total = float(_needed(r"total memory = ([\d.]+) GB", line))
+    run.ended = run.ended or END in line
+    entry = entry_of(line)
     if "num_updates" in entry and "loss" in entry:
         run.train[int(entry["num_updates"])] = float(entry["loss"]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
+        run.gb_free = min(run.gb_free, float(entry.get("gb_free", math.inf)))
         if "wps" in entry:
             run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
     for key, value in entry.items():
-        split = re.fullmatch(r"(\w+)_num_updates", key)
-        if split and split[1] != "train":
+        split = key.removesuffix("_num_updates")
+        if split not in (key, "train"):
             for name, values in (("loss", run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
-                if f"{split[1]}_{name}" in entry:
-                    values.setdefault(split[1], {})[int(value)] = float(entry[f"{split[1]}_{name}"]) * run.unit
+                if f"{split}_{name}" in entry:
+                    values.setdefault(split, {})[int(value)] = float(entry[f"{split}_{name}"]) * run.unit
+
+
+def entry_of(line: str) -> dict[str, str]:
+    """Returns the figures of a line as --log-format json names them, whatever the format. Other lines have none."""
+    validated = re.search(r"epoch \d+ \| valid on '(\w+)' subset \| (.+)", line)
+    if validated:
+        cells = [cell.split() for cell in validated[2].split(" | ")]
+        return {f"{validated[1]}_{cell[0]}": cell[1] for cell in cells if len(cell) == 2}
+    trained = re.search(r"epoch \d+: +\d+ / \d+ (.*loss=.+)", line)
+    if trained:
+        return dict(re.findall(r"(\w+)=([^,\s]+)", trained[1]))
+    start = line.find("{")
+    try:
+        entry = json.loads(line[start:]) if start >= 0 else {}
+    except ValueError:
+        return {}  # the last line of a run that is being written, or not one of fairseq's
+    return entry if isinstance(entry, dict) else {}
+
+
+def settings_of(run: Run) -> dict[str, str]:
+    """Returns the value of each of fairseq's settings by the name of its flag without "--", also of those that were not
+    given. A component is called like the flag that chooses it: task, criterion, optimizer, lr-scheduler, arch. Settings
+    of other things than the model and its training are left out."""
+    try:
+        groups = _plain(ast.parse(run.settings, mode="eval").body)
+    except SyntaxError:
+        raise ValueError(f"the settings in the log of {run.name} cannot be read: is the log whole?") from None
+    found: dict[str, str] = {}
+    for group, values in groups.items():
+        if isinstance(values, dict):
+            for name, value in values.items():
+                flag = name if name != "_name" else "arch" if group == "model" else group
+                found.setdefault(flag.replace("_", "-"), _text(value))
+    others = {name.replace("_", "-") for group in OTHER_GROUPS for name in groups.get(group) or ()}
+    return {name: value for name, value in found.items() if name not in others or HOW_COMPUTED.fullmatch(name)}
+
+
+def _plain(node: ast.expr) -> Any:
+    if isinstance(node, ast.Dict):
+        return {_plain(key): _plain(value) for key, value in zip(node.keys, node.values) if key is not None}
+    if isinstance(node, ast.Call):  # Namespace(...)
+        return {keyword.arg: _plain(keyword.value) for keyword in node.keywords}
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_plain(element) for element in node.elts]
+    return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 from .losses import markdown, with_deviation
 from .training_log import Run
@@ -96,7 +96,7 @@ def training_table(runs: Sequence[Evaluated]) -> str:
     for encoding in encodings_of(runs):
         group = [run.run for run in of_encoding(runs, encoding)]
         losses = [valid_loss(run)[max(valid_loss(run))] for run in group if valid_loss(run)]
-        speeds = [median(run.tokens_per_second.values()) for run in group if run.tokens_per_second]
+        speeds = [run.speed for run in group if run.speed]
         rows.append(
             [
                 encoding,

@@ -1,9 +1,9 @@
 import math
 
 import pytest
-from training_logs import inner, log_of, valid
+from training_logs import finished, inner, log_of, valid
 
-from fairseq_relpos.reports.training_log import Run, how_alike, read_run, tell_variants_apart
+from fairseq_relpos.reports.training_log import Run, how_alike, read_run, settings_of, tell_variants_apart
 
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
@@ -76,3 +76,39 @@ def test_what_runs_differ_in_beside_their_encoding():
     other_data = alike[0].replace("'d'", "'e'")
     assert "`--data` (d, e)" in how_alike([alike[0], other_data], "encoding")
     assert "alone" in how_alike([alike[0], command.format("t5", 1, "2e-3")], "encoding", also=["lr"])
+
+
+#: as --log-format simple prints them, which fairseq takes where there is no terminal
+SIMPLE = """\
+2026-11-22 19:41:52 | INFO | train_inner | epoch 001:      4 / 7 loss=5.5, wps=4547.6, ups=8.88, num_updates=4, \
+lr=0.01, gb_free=9.5, wall=9
+2026-11-22 19:41:53 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 5.25 | nll_loss 5 | num_updates 7
+2026-11-22 19:41:53 | INFO | train | epoch 001 | loss 5.563 | num_updates 7 | lr 0.01 | wall 10
+rank   0: capabilities =  8.0  ; total memory = 39.500 GB ; name = A GPU
+"""
+
+
+def test_a_log_for_people_says_what_one_in_json_says(tmp_path):
+    entries = [inner(4, 5.5, wall=9) | {"wps": "4547.6", "gb_free": "9.5"}]
+    entries.append(valid(7, 5.25) | {"valid_nll_loss": "5"})
+    one = read_run(log_of(tmp_path / "json", *entries))
+    log = log_of(tmp_path / "simple") / "train.log"
+    log.write_text(log.read_text() + SIMPLE)
+    other = read_run(log)
+    for name in ("train", "valid", "losses", "tokens_per_second", "speed", "seconds", "gb_free", "parameters"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert other.losses == {"valid": {7: pytest.approx(5 * math.log(2))}} and other.gb_total == 39.5
+
+
+def test_settings_have_the_names_of_flags_and_are_of_the_training_alone(tmp_path):
+    found = settings_of(read_run(finished(tmp_path / "a", "t5", 1, lr="0.001, 0.0005")))
+    assert found["arch"] == "roberta_t5" and found["criterion"] == "masked_lm" and found["lr"] == "0.001 0.0005"
+    assert found["sample-break-mode"] == "none" and found["fp16"] == "False"
+    assert not found.keys() & {"user-dir", "device-id"}
+
+
+def test_a_run_has_ended_when_its_last_start_has(tmp_path):
+    folder = finished(tmp_path / "a", "t5", 1)
+    assert read_run(folder).ended and read_run(folder).vocabularies == {40}
+    log_of(folder, inner(50, 4))
+    assert not read_run(folder).ended
