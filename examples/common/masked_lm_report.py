@@ -8,16 +8,15 @@ import json
 import sys
 from datetime import date
 from pathlib import Path
-from statistics import median
 
 from compared_runs import ComparedRuns, check_same, settings_of
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates, losses
+from fairseq_relpos.reports.run_folder import USED
 from fairseq_relpos.reports.training_log import first_update
 
 PLOT = "losses.png"
-USED = 0.05  # nats that a loss must rise by when the tokens are permuted
 WELL_USED = 0.5
 
 
@@ -197,17 +196,12 @@ def runs_table(compared):
             run.name,
             f"{run.parameters:,}",
             f"{run.seconds / 60:,.0f}",
-            tokens_per_second(run),
+            f"{run.speed:,.0f}" if run.speed else "-",
             compared.kept(run, "commit.txt"),
         ]
         for run in compared.runs
     ]
     return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
-
-
-def tokens_per_second(run):
-    """The median: a validation falls into some of the measurements."""
-    return f"{median(run.tokens_per_second.values()):,.0f}" if run.tokens_per_second else "-"
 
 
 def commands_of(settings):

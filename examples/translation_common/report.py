@@ -15,6 +15,7 @@ from compared_runs import ComparedRuns, settings_of  # noqa: E402
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.reports import comparison, learning_rates, translation  # noqa: E402
 from fairseq_relpos.reports import translation_report as tables  # noqa: E402
+from fairseq_relpos.reports.run_folder import COMPARED_SCORES  # noqa: E402
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
@@ -29,7 +30,7 @@ def main(folder, *arguments):
     figures = {
         f"{name} on {test.name}": compared.values(lambda run, t=test, n=name: by_name[run.name].score(t.name, n))
         for test in tests.values()
-        for name in ("BLEU", "chrF")
+        for name in COMPARED_SCORES
     }
     figures["validation loss (nats), on which rates were chosen"] = compared.values(learning_rates.figure_of)
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -26,10 +26,11 @@ COMMANDS = {
     "import-hf": ("fairseq_relpos.cli.import_hf", "a RoBERTa, BERT or DeBERTa of Hugging Face transformers"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),
+    "compare": ("fairseq_relpos.reports.compare", "one report over runs of any recipe, or of none"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import
-ALONE = ("list", "show", "params", "mends", "path", "doctor")
+ALONE = ("list", "show", "params", "mends", "path", "doctor", "compare")
 
 #: a flag of every command that reads a checkpoint: accept whatever is in the file
 TRUST_FLAG = "--trust-checkpoint"

@@ -15,6 +15,7 @@ MOST_LINES = 7
 #: large panels side by side
 MOST_BESIDE = 3
 COLUMNS = 4
+NARROW_COLUMNS = 2
 #: letters above a small panel; a longer title has two lines
 LONGEST_TITLE = 28
 
@@ -27,17 +28,19 @@ def plot(
     skip_first: bool = False,
     doubling: bool = False,
     mark: float | None = None,
+    narrow: bool = False,
 ) -> Path:
     """Draws the mean over the runs of each encoding, and the band from their lowest to their highest value.
 
     Up to MOST_LINES encodings share a panel for each key of ``by_panel``, with their names at the ends of the lines.
     More of them have a small panel each, with the others in grey behind. skip_first: the first point of a curve may lie
     outside of the picture, as that of a loss. doubling: places are powers of two, or as far apart. mark: a place with a
-    vertical line. Raises ValueError for runs of one encoding without a common point.
+    vertical line. narrow: for a page of a phone's width. Raises ValueError for runs of one encoding without a common
+    point.
     """
     names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
     if len(names) <= MOST_LINES:
-        columns = min(len(by_panel), MOST_BESIDE)
+        columns = 1 if narrow else min(len(by_panel), MOST_BESIDE)
         rows = -(-len(by_panel) // columns)
         figure, panels = new_figure(columns, rows, width=5.4, height=3.8, sharey=True)
         for panel, (title, curves) in zip(panels, by_panel.items()):
@@ -52,8 +55,9 @@ def plot(
             panel.set_visible(False)
     else:
         each = [(title, name) for title, curves in by_panel.items() for name in curves]
-        rows = -(-len(each) // COLUMNS)
-        figure, panels = new_figure(COLUMNS, rows, width=2.5, height=1.9, sharex=True, sharey=True)
+        columns = NARROW_COLUMNS if narrow else COLUMNS
+        rows = -(-len(each) // columns)
+        figure, panels = new_figure(columns, rows, width=2.5, height=1.9, sharex=True, sharey=True)
         for panel, (title, name) in zip(panels, each):
             for other, runs in by_panel[title].items():
                 if other != name:

@@ -89,9 +89,9 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
-def plot(runs: Sequence[dict[str, Any]], path: str | Path, shown: Sequence[str] = tuple(SHOWN)) -> Path:
+def plot(runs: Sequence[dict[str, Any]], path: str | Path, shown: Sequence[str] = tuple(SHOWN), **style: Any) -> Path:
     """Draws the losses against the length: a panel for each kind of loss and context, a line for each encoding with the
-    range of its seeds. A line ends where the positions do."""
+    range of its seeds. A line ends where the positions do. style: more of curves.plot."""
     from . import curves
 
     refuse_different_texts(runs)
@@ -117,6 +117,7 @@ def plot(runs: Sequence[dict[str, Any]], path: str | Path, shown: Sequence[str] 
         f"log perplexity (nats per {of_each})",
         doubling=True,
         mark=trained.pop() if len(trained) == 1 else None,
+        **style,
     )
 
 

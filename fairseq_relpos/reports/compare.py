@@ -1,0 +1,513 @@
+"""``fairseq-relpos compare``: one report over runs of any recipe, or of fairseq-train without one.
+
+Runs of one task are compared with one another: what differs in their settings, losses and scores seed by seed, speed,
+memory and parameters. The report warns where runs differ in more than the encoding, and where a model does not use
+positions. It refuses runs of different data.
+"""
+
+import argparse
+import json
+import math
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from ..atomic_files import whole_file
+from . import comparison, reach, run_folder
+from .losses import with_deviation
+from .page import Page, Picture
+from .run_folder import EVALUATED, TEXT, USED, VOCABULARY, RunFolder
+from .training_log import HOW_COMPUTED, NO_SETTING, NOT_GIVEN, OF_A_RUN, differing, tell_variants_apart
+
+#: settings that architectures set for an encoding
+OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings"
+#: the data are compared by what they are, the batch as a whole; of validation, batches change nothing
+NOT_COMPARED = "data|max-tokens|max-tokens-valid|batch-size-valid|start"
+#: what a setting that is not given is, where a flag is younger than the run
+NOTHING = {NOT_GIVEN, "None", "False", "", "0"}
+#: names of runs in one line
+MOST_NAMES = 4
+
+NO_BASELINE = "Mean ± standard deviation over the seeds. `--baseline NAME` compares each with one of them."
+ORDER_GAP = f"""\
+The order gap is what the loss rises by when the tokens of each block are permuted. Below {USED} nats a model reads \
+bags of words."""
+NOT_MEASURED = """\
+Nobody has measured whether these models use positions: \
+`fairseq-relpos order-gap CHECKPOINT DATA --json RUN/order_gap.json` does."""
+SPEED = "Tokens a second are the median of a run. Other processes may have shared the machine: compare figures first."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = " ".join(__doc__.split("\n\n")[1].split())
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="folder of a run with the log of fairseq-train in it, or such a log"
+    )
+    parser.add_argument(
+        "--baseline",
+        action="append",
+        metavar="NAME",
+        help="the encoding from which differences are taken; once more for a task that has other encodings",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all figures here, too")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the report with pictures here, too: one file for a browser"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    tasks = compare(args.runs, args.baseline or [])
+    print(page_of(tasks).markdown())
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {}
+        if args.json:
+            texts[args.json] = json.dumps({"tasks": [task.as_json() for task in tasks]}, indent=1) + "\n"
+        if args.html:
+            texts[args.html] = page_of(tasks, Path(folder)).html()
+        for path, text in texts.items():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part:
+                Path(part).write_text(text, encoding="utf-8")
+
+
+def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list["Task"]:
+    """Reads the runs. Raises ValueError for runs that cannot be compared."""
+    twice = sorted({str(path) for path in paths if [*map(Path, paths)].count(Path(path)) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is given twice: give each run once")
+    by_task: dict[str, list[RunFolder]] = {}
+    for folder in map(run_folder.read, paths):
+        by_task.setdefault(folder.task, []).append(folder)
+    tasks = [Task.of(name, folders, baselines) for name, folders in by_task.items()]
+    for name in baselines:
+        if not any(comparison.find_baseline(task.rows, name) for task in tasks):
+            raise ValueError(
+                f"--baseline {name}: no such run; there are {listed(row for t in tasks for row in t.rows)}"
+            )
+    return tasks
+
+
+@dataclass
+class Task:
+    """The runs of one task."""
+
+    name: str
+    folders: list[RunFolder]
+    #: names of the rows of all tables: an encoding, with what tells it from its other variants
+    rows: list[str]
+    baseline: str | None
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, folders: list[RunFolder], baselines: Sequence[str]) -> "Task":
+        for folder in folders:
+            if folder.facts.get("fold") is not None:
+                folder.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
+            folder.settings["batch"] = batch_of(folder)
+        warnings = check_data(folders)
+        name_rows(folders)
+        rows = sorted({folder.run.encoding for folder in folders})
+        found = (choose_baseline(name, rows, wanted) for wanted in baselines)
+        task = cls(name, folders, rows, next(filter(None, found), None), warnings)
+        task.rows.sort(key=lambda row: (row != task.baseline, row))
+        task.folders.sort(key=lambda folder: (task.rows.index(folder.run.encoding), folder.run.seed))
+        task.warn(baselines)
+        return task
+
+    @property
+    def title(self) -> str:
+        data = self.folders[0].data_name
+        return self.name if not data or data in self.name else f"{self.name} on {data}"
+
+    @property
+    def good(self) -> list[RunFolder]:
+        return [folder for folder in self.folders if not folder.has_diverged]
+
+    def of_row(self, row: str) -> list[RunFolder]:
+        return [folder for folder in self.good if folder.run.encoding == row]
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Returns figure -> digits."""
+        return {name: figure.digits for folder in self.good for name, figure in folder.figures.items()}
+
+    def values(self, figure: str) -> comparison.Values:
+        """Returns row -> seed -> value."""
+        found = {
+            row: {f.run.seed: f.figures[figure].value for f in self.of_row(row) if figure in f.figures}
+            for row in self.rows
+        }
+        return {row: of_seed for row, of_seed in found.items() if of_seed}
+
+    def baseline_of(self, figure: str) -> str | None:
+        return self.baseline if self.baseline in self.values(figure) else None
+
+    def settings(self, free: Callable[[str], object]) -> dict[str, dict[str, list[str]]]:
+        """Returns setting -> value -> the rows that have it, of those that differ and are not free to."""
+        every = [folder.settings for folder in self.folders]
+        names = {name for settings in every for name in settings if free(name)}
+        found = {}
+        for name, by_value in differing(every, names).items():
+            if not (NOT_GIVEN in by_value and set(by_value) <= NOTHING):
+                found[name] = {
+                    value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
+                    for value, numbers in by_value.items()
+                }
+        return found
+
+    @property
+    def differing(self) -> dict[str, dict[str, list[str]]]:
+        """What differs besides the encoding, the seed and how it is computed."""
+        return self.settings(is_free)
+
+    @property
+    def computed_otherwise(self) -> dict[str, dict[str, list[str]]]:
+        found = self.settings(lambda name: not HOW_COMPUTED.fullmatch(name))
+        machines: dict[str, list[str]] = {}
+        for folder in self.folders:
+            if folder.machine:
+                of_machine = machines.setdefault(folder.machine.split(";")[0], [])
+                of_machine.extend({folder.run.encoding}.difference(of_machine))
+        return {**found, **({"machine": machines} if len(machines) > 1 else {})}
+
+    def warn(self, baselines: Sequence[str]) -> None:
+        differing = self.differing
+        rates = differing.pop("lr", None)
+        if differing:
+            self.warnings.append(f"the runs differ in more than the encoding and the seed: {in_words(differing)}")
+        if rates:
+            self.warnings.append(
+                f"the learning rates differ ({in_words({'lr': rates})}): a fair choice tries the same rates for each "
+                "encoding, and chooses on the validation data"
+            )
+        unused = [folder.run.name for folder in self.good if folder.uses_positions is False]
+        if unused:
+            self.warnings.append(
+                f"these models do not use positions, with an order gap below {USED} nats: {listed(unused)}. Their "
+                "losses say how soon an encoding begins to be used, not how good it is in the end"
+            )
+        diverged = [folder.run.name for folder in self.folders if folder.has_diverged]
+        if diverged:
+            self.warnings.append(f"left out of all figures, because they have diverged: {listed(diverged)}")
+        if baselines and not self.baseline:
+            self.warnings.append(f"no run of {' or '.join(baselines)}, the baseline, so no differences")
+        seeds = comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows})
+        if seeds:
+            self.warnings.append(f"not every row has the same seeds: {'; '.join(seeds)}")
+        lacking = defaultdict(list)
+        for figure in self.figures:
+            lacking[listed(f.run.name for f in self.good if figure not in f.figures)].append(figure)
+        self.warnings += [f"not known of {runs}: {'; '.join(found)}" for runs, found in lacking.items() if runs]
+        if any(folder.facts.get("fold") is not None for folder in self.folders):
+            self.warnings.append(
+                "folds stand in the place of seeds. They share training data: the intervals are too narrow"
+            )
+        self.warnings += [note for folder in self.folders for note in folder.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what comparison.write would write of each task, and all else."""
+        return {
+            "task": self.name,
+            "baseline": self.baseline,
+            "figures": {figure: self.values(figure) for figure in self.figures},
+            "differences": {
+                figure: {row: difference_as_json(one) for row, one in self.differences(figure).items()}
+                for figure in self.figures
+            },
+            "settings": self.differing,
+            "computed": self.computed_otherwise,
+            "warnings": self.warnings,
+            "runs": [self.run_as_json(folder) for folder in self.folders],
+        }
+
+    def differences(self, figure: str) -> dict[str, comparison.Difference]:
+        return comparison.differences(self.values(figure), self.baseline_of(figure))
+
+    def run_as_json(self, folder: RunFolder) -> dict[str, Any]:
+        run = folder.run
+        return {
+            "run": run.name,
+            "row": run.encoding,
+            "seed": run.seed,
+            "diverged": folder.has_diverged,
+            "uses_positions": folder.uses_positions,
+            "order_gap": folder.gaps,
+            "parameters": run.parameters,
+            "updates": folder.updates,
+            "tokens_per_second": run.speed,
+            "seconds": run.seconds,
+            "gigabytes": folder.gigabytes,
+            "machine": folder.machine,
+            "commit": folder.kept("commit.txt").strip(),
+        }
+
+
+def difference_as_json(one: comparison.Difference) -> dict[str, Any]:
+    known = math.isfinite(one.half_width)
+    return {
+        "mean": one.mean,
+        "low": one.mean - one.half_width if known else None,
+        "high": one.mean + one.half_width if known else None,
+        "seeds": one.seeds,
+        "p": one.p_value if known else None,
+        "p_holm": one.corrected if known else None,
+        "verdict": one.verdict if known else "one seed",
+    }
+
+
+def is_free(name: str) -> bool:
+    """Whether runs that are compared may differ in this setting."""
+    if name == "max-update":  # which a run may change while it goes on, but not a comparison
+        return False
+    return name in OF_A_RUN or bool(re.fullmatch(f"{OF_THE_ENCODING}|{NOT_COMPARED}|{NO_SETTING}", name))
+
+
+def batch_of(folder: RunFolder) -> str:
+    """What an update is made of, however it is divided."""
+    settings = folder.settings
+    times = int(settings.get("distributed-world-size", "1"))
+    frequencies = settings.get("update-freq", "1").split() or ["1"]
+    parts = []
+    for name, what in (("max-tokens", "tokens"), ("batch-size", "sentences")):
+        value = settings.get(name, "None")
+        if value.isdigit():
+            parts.append(" then ".join(f"{int(value) * times * int(each):,}" for each in frequencies) + f" {what}")
+    return ", ".join(parts)
+
+
+def name_rows(folders: Sequence[RunFolder]) -> None:
+    """Gives runs of one encoding names of their own where they are not seeds of one training."""
+    groups = defaultdict(list)
+    for folder in folders:
+        groups[folder.run.encoding, folder.run.variant].append(folder)
+    for group in groups.values():
+        every = [folder.settings for folder in group]
+        names = {name for settings in every for name in settings if is_free(name) and not name.startswith("position-")}
+        differs = [name for name in differing(every, names) if name not in ("position-encoding", "position-hparams")]
+        for folder in group:
+            given = [f"{name}={folder.settings.get(name, NOT_GIVEN)}" for name in differs]
+            folder.run.variant = " ".join([folder.run.variant, *given]).strip()
+        keys = [(folder.run.variant, folder.run.seed) for folder in group]
+        if len(set(keys)) < len(keys):  # fine-tuned from several models
+            for folder in group:
+                start = folder.settings.get("finetune-from-model", "None")
+                if start != "None":
+                    folder.run.variant = f"{folder.run.variant} from={Path(start).parent.name}".strip()
+    tell_variants_apart([folder.run for folder in folders])
+
+
+def choose_baseline(task: str, rows: Sequence[str], name: str) -> str | None:
+    found = comparison.find_baseline(rows, name)
+    several = [row for row in rows if row.startswith(f"{name} (")]
+    if found is None and several:
+        raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
+    return found
+
+
+def check_data(folders: Sequence[RunFolder]) -> list[str]:
+    """Raises ValueError for runs of different data. Returns warnings where it cannot be known."""
+    groups: dict[int, list[RunFolder]] = defaultdict(list)
+    # whether each seed, or fold, has data of its own
+    own = len({folder.data_name for folder in folders}) == 1 < len({Path(data_of(f)).name for f in folders})
+    for folder in folders:
+        groups[folder.run.seed if own else 0].append(folder)
+    return [warning for group in groups.values() for warning in check_same_data(group)]
+
+
+def check_same_data(folders: Sequence[RunFolder]) -> list[str]:
+    kinds = (VOCABULARY, TEXT, EVALUATED)
+    keys = sorted({key for folder in folders for key in folder.data}, key=lambda key: (kinds.index(key[0]), key[1]))
+    for key in keys:
+        refuse_different(
+            key[0], key[1], {folder.run.name: folder.data[key] for folder in folders if key in folder.data}
+        )
+    by_place = {folder.run.name: data_of(folder) for folder in folders}
+    places = sorted(set(by_place.values()))
+    proven = any(key[0] == TEXT and all(key in folder.data for folder in folders) for key in keys)
+    if len(places) == 1 or proven:
+        return []
+    digests = {place: run_folder.digest_of(place) for place in places}
+    if all(digests.values()):
+        refuse_different(TEXT, "content", {name: str(digests[place]) for name, place in by_place.items()})
+    elif len({Path(place).name for place in places}) > 1:
+        refuse_different(TEXT, "folder; nothing here shows that they hold the same text", by_place)
+    else:
+        return [f"nothing here shows that these hold the same data: {', '.join(places)}"]
+    return []
+
+
+def data_of(folder: RunFolder) -> str:
+    return folder.settings.get("data", "")
+
+
+def refuse_different(kind: str, what: str, by_run: dict[str, str]) -> None:
+    groups = defaultdict(list)
+    for name, value in by_run.items():
+        groups[value].append(name)
+    if len(groups) > 1:
+        # a digest is long, and its beginning tells it from another
+        told = "; ".join(f"{value[:40]} of {listed(names)}" for value, names in groups.items())
+        remedy = "evaluate all alike" if kind == EVALUATED else "give each group to a comparison of its own"
+        raise ValueError(f"runs of different {kind} do not compare ({what}: {told}): {remedy}")
+
+
+def listed(names: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def in_words(settings: dict[str, dict[str, list[str]]]) -> str:
+    return "; ".join(
+        f"{name} " + ", ".join(f"{value} ({listed(rows)})" for value, rows in by_value.items())
+        for name, by_value in settings.items()
+    )
+
+
+def page_of(tasks: Sequence[Task], folder: Path | None = None) -> Page:
+    """Returns the report; with pictures, which are drawn in ``folder``, if there is one."""
+    page = Page()
+    page.add("A comparison of position encodings", "h1")
+    runs = sum(len(task.folders) for task in tasks)
+    several = f" of {len(tasks)} tasks. Only runs of one task compare with one another" if len(tasks) > 1 else ""
+    page.add(f"{runs} runs{several}.")
+    for number, task in enumerate(tasks):
+        page.add(task.title, "h2")
+        add_task(page, task, folder and folder / str(number))
+    return page
+
+
+def add_task(page: Page, task: Task, folder: Path | None) -> None:
+    for warning in task.warnings:
+        page.add(warning + ".", "warning")
+    page.add("What differs", "h3")
+    if not task.differing:
+        page.add("The runs differ in the encoding, with what it needs, and in the seed alone.")
+    else:
+        rows = [
+            [name, value, listed(of)] for name, by_value in task.differing.items() for value, of in by_value.items()
+        ]
+        page.table(["setting", "value", "runs"], rows, words=True)
+    for figure, digits in task.figures.items():
+        page.add(figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure, "h3")
+        page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
+        if folder and not any(f.figures[figure].in_a_row for f in task.good if figure in f.figures):
+            page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
+    if task.figures:
+        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if task.baseline else NO_BASELINE
+        page.add(f"{legend} A lower loss and a higher score are better.")
+    if folder and (pictures := [*curve_pictures(task, folder)]):
+        page.add("During training", "h3")
+        page.blocks += pictures
+    if any(folder.gaps for folder in task.good):
+        page.add("Are positions used?", "h3")
+        page.table(*order_gaps(task))
+        page.add(ORDER_GAP)
+    elif task.name.startswith("masked_lm"):
+        page.add(NOT_MEASURED)
+    page.add("Training", "h3")
+    page.table(*training(task))
+    otherwise = task.computed_otherwise
+    page.add(f"Speeds do not compare, because these differ: {in_words(otherwise)}." if otherwise else SPEED)
+    machines = list(dict.fromkeys(f.machine for f in task.folders if f.machine))
+    page.add(f"Machine: {'; '.join(machines)}" if machines else "The machine is not known: no run has a machine.txt.")
+
+
+def order_gaps(task: Task) -> tuple[list[str], list[list[str]]]:
+    splits = list(dict.fromkeys(split for folder in task.good for split in folder.gaps))
+    rows = []
+    for row in task.rows:
+        found = [folder for folder in task.of_row(row) if folder.gaps]
+        if found:
+            cells = [[folder.gaps[split] for folder in found if split in folder.gaps] for split in splits]
+            used = sum(folder.uses_positions is True for folder in found)
+            rows.append([row, *(with_deviation(c, sign="+") if c else "-" for c in cells), f"{used} of {len(found)}"])
+    return ["encoding", *(f"gap on {split} (nats)" for split in splits), "runs that use positions"], rows
+
+
+def training(task: Task) -> tuple[list[str], list[list[str]]]:
+    rows = []
+    for row in task.rows:
+        folders = [folder for folder in task.folders if folder.run.encoding == row]
+        rows.append(
+            [
+                row,
+                distinct(f"{f.run.parameters:,}" if f.run.parameters else "-" for f in folders),
+                distinct(f"{f.updates:,}" for f in folders),
+                average([f.run.speed for f in folders if f.run.speed]),
+                average([f.run.seconds / 60 for f in folders if f.run.seconds], 1),
+                average([f.gigabytes for f in folders if f.gigabytes is not None], 1),
+            ]
+        )
+    head = ["encoding", "parameters", "updates", "tokens/s", "minutes a run", "GB of GPU memory"]
+    if all(row[-1] == "-" for row in rows):  # not logged, as on a CPU
+        return head[:-1], [row[:-1] for row in rows]
+    return head, rows
+
+
+def distinct(texts: Iterable[str]) -> str:
+    return " ".join(dict.fromkeys(texts))
+
+
+def average(values: Sequence[float], digits: int = 0) -> str:
+    return f"{mean(values):,.{digits}f}" if values else "-"
+
+
+def curve_pictures(task: Task, folder: Path) -> Iterator[Picture]:
+    """Draws validation losses against updates, and losses against the length where there are some."""
+    from . import curves
+
+    splits = dict.fromkeys(split for f in task.good for split in f.run.losses)
+    for split in splits:
+        lines = {row: [f.run.losses[split] for f in task.of_row(row) if split in f.run.losses] for row in task.rows}
+        lines = {row: found for row, found in lines.items() if found}
+        ends = [f"{row} {mean(of_run[max(of_run)] for of_run in found):.3f}" for row, found in lines.items()]
+        what = f"validation loss on {split}"
+        try:
+            file = curves.plot({"": lines}, folder / f"loss-{split}.svg", "updates", what, skip_first=True, narrow=True)
+        except ValueError:  # seeds that were never validated at the same number of updates
+            continue
+        yield Picture(file, f"{what} against updates. At the end: {', '.join(ends)}")
+    found = [{**f.reach, "encoding": f.run.encoding, "changed": ""} for f in task.good if f.reach]
+    if found and any(one["loss"] is not None for result in found for one in result["measurements"]):
+        file = reach.plot(found, folder / "reach.svg", ["mean"], narrow=True)
+        yield Picture(
+            file, f"Loss on {found[0]['split']} against the number of tokens in a block, a line for each encoding"
+        )
+
+
+def difference_picture(task: Task, figure: str, path: Path) -> Picture:
+    """Draws the differences from the baseline with their intervals; without a baseline, the values."""
+    from .figures import colour_of, new_figure, save
+
+    values, baseline = task.values(figure), task.baseline_of(figure)
+    found = task.differences(figure)
+    shown = [row for row in values if row in found] if found else list(values)
+    drawing, (panel,) = new_figure(width=4.6, height=0.9 + 0.28 * len(shown))
+    for place, row in enumerate(reversed(shown)):
+        seeds = sorted(values[row].keys() & values[baseline].keys()) if baseline and found else sorted(values[row])
+        dots = [values[row][seed] - (values[baseline][seed] if baseline and found else 0) for seed in seeds]
+        panel.plot(dots, [place] * len(dots), "o", markersize=3.5, alpha=0.6, color=colour_of(row))
+        if row in found and math.isfinite(found[row].half_width):
+            panel.errorbar(found[row].mean, place, xerr=found[row].half_width, fmt="|", capsize=4, color=colour_of(row))
+    if found:
+        panel.axvline(0, color="0.4", linewidth=0.8)
+    panel.set_yticks(range(len(shown)), shown[::-1])
+    panel.set_ylim(-0.6, len(shown) - 0.4)
+    if found:
+        interval = ", with 95 % interval" if any(math.isfinite(found[row].half_width) for row in shown) else ""
+        panel.set_xlabel(f"{figure.split(',')[0]}\nminus that of {baseline}{interval}")
+    else:
+        panel.set_xlabel(figure.split(",")[0])
+    panel.grid(axis="x", alpha=0.3)
+    digits = task.figures[figure]
+    if found:
+        text = f"{figure}, difference from {baseline}: " + ", ".join(f"{r} {found[r].text(digits)}" for r in shown)
+    else:
+        text = f"{figure}: " + ", ".join(f"{r} {with_deviation(list(values[r].values()), digits)}" for r in shown)
+    return Picture(save(drawing, path), text)

@@ -1,0 +1,282 @@
+"""What is left of a training: its log, its data, its machine, and what it was evaluated with. Of a recipe, or of none.
+
+A recipe leaves these files beside the log, of which each run has some:
+
+    command, trained                    the training that was begun last, and the one that has ended
+    conditions, dictionary              digests of the data
+    machine.txt, output.txt             where it ran, and what it printed
+    order_gap.json, extrapolation.json  of the commands of these names
+    scores.json, results.json, result.json   of the recipes
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from . import reach
+from .learning_rates import has_diverged
+from .sweeps import has_lost_its_way, training_losses
+from .training_log import END, LOG_NAME, NATS, SETTINGS, Run, read_run, settings_of
+
+#: nats that a loss must rise by when the tokens are permuted, if the model uses their order
+USED = 0.05
+#: of all scores of translations, those that are compared
+COMPARED_SCORES = ("BLEU", "chrF")
+#: scores of fine-tuning that are compared, where a result does not name the one that counts
+ANSWERS = ("accuracy", "exact_match", "exact", "f1")
+#: tasks that differ in what a model remembers alone
+SAME_TASK = {"lm_streams": "language_modeling"}
+#: what has to be the same in runs that are compared
+VOCABULARY, TEXT, EVALUATED = "vocabularies", "data", "evaluations"
+
+
+@dataclass
+class Figure:
+    """A figure by which runs are compared."""
+
+    value: float
+    digits: int = 3
+    #: the figure is one of several in a row, as the losses at each length: it needs no picture of its own
+    in_a_row: bool = False
+
+
+@dataclass
+class RunFolder:
+    """A run that has ended, and all that is known of it."""
+
+    path: Path
+    log: Path
+    run: Run
+    settings: dict[str, str]
+    #: what an evaluation says of the run itself
+    facts: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    #: split -> what the loss rises by when the tokens are permuted
+    gaps: dict[str, float] = field(default_factory=dict)
+    #: (VOCABULARY, TEXT or EVALUATED, what it is) -> a digest of it, or what else tells it from others
+    data: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: what a reader of the figures has to know
+    notes: list[str] = field(default_factory=list)
+    #: the result of `extrapolation`
+    reach: dict[str, Any] | None = None
+
+    @property
+    def task(self) -> str:
+        """Runs of one task are compared with one another."""
+        task = self.settings.get("task", "task not known")
+        task = SAME_TASK.get(task, task)
+        if (self.path / "result.json").exists():  # of an artificial task, which is called like its data
+            return f"{self.data_name} ({task})"
+        named = " ".join(str(self.facts[name]) for name in ("recipe", "task") if self.facts.get(name))
+        return f"{named} ({task})" if named else task
+
+    @property
+    def data_name(self) -> str:
+        """The name of the folder with the data. A seed or a fold may have data of its own."""
+        return re.sub(r"-(seed|fold)\d+$", "", Path(self.settings.get("data", "")).name)
+
+    @property
+    def updates(self) -> int:
+        return max([self.run.updates, *(u for of_split in self.run.valid.values() for u in of_split)])
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        if not all(math.isfinite(figure.value) for figure in self.figures.values()):
+            return True
+        # while an accuracy grows, its loss in validation may rise without harm
+        if self.facts or (self.path / "result.json").exists():
+            return has_lost_its_way(training_losses(self.log))
+        return has_diverged(self.run)
+
+    @property
+    def uses_positions(self) -> bool | None:
+        """Whether the model uses the order of the tokens; None where nobody has measured it."""
+        return max(self.gaps.values()) >= USED if self.gaps else None
+
+    @property
+    def machine(self) -> str:
+        return self.kept("machine.txt").strip().replace("\n", "; then ")
+
+    @property
+    def gigabytes(self) -> float | None:
+        """Most memory of a GPU that it has used; None where the log does not say."""
+        said = re.search(r"total memory = ([\d.]+) GB", self.kept("output.txt"))
+        total = float(said[1]) if said else self.run.gb_total
+        return None if total is None or math.isinf(self.run.gb_free) else total - self.run.gb_free
+
+    def kept(self, name: str) -> str:
+        path = self.path / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def read(path: str | Path) -> RunFolder:
+    """Reads a run. ``path``: its folder, or its log. Raises ValueError if there is none, or if it has not ended."""
+    path = Path(path)
+    log = find_log(path)
+    try:
+        run = read_run(log)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    run.name = str(path)
+    folder = RunFolder(path if path.is_dir() else path.parent, log, run, settings_of(run))
+    refuse_unfinished(folder)
+    if run.vocabularies:
+        folder.data[VOCABULARY, "words in the embeddings"] = " and ".join(f"{n:,}" for n in sorted(run.vocabularies))
+    read_conditions(folder)
+    read_evaluations(folder)
+    for split, losses in run.losses.items():
+        name = f"loss on {split}"
+        if in_nats(name, run) not in folder.figures:
+            folder.figures[in_nats(f"last validation {name}", run)] = Figure(losses[max(losses)])
+    for split, gaps in run.order_gap.items():
+        folder.gaps.setdefault(split, gaps[max(gaps)])
+    return folder
+
+
+def in_nats(name: str, run: Run) -> str:
+    return f"{name} (nats)" if run.unit == NATS else name
+
+
+def find_log(path: Path) -> Path:
+    """Returns the log in a folder: train.log, or the only file that is one."""
+    if not path.exists():
+        raise ValueError(f"no run {path}: give a folder with the log of fairseq-train, or the log")
+    if not path.is_dir():
+        return path
+    if (path / LOG_NAME).exists():
+        return path / LOG_NAME
+    logs = sorted(file for file in path.glob("*.*") if file.suffix in (".log", ".txt", ".out") and is_log(file))
+    if len(logs) != 1:
+        found = f"{len(logs)} logs of fairseq-train ({', '.join(log.name for log in logs)})" if logs else "no log"
+        what = f"is empty: it has {found}" if not any(path.iterdir()) else f"has {found}"
+        raise ValueError(f"{path} {what}: give the log that fairseq-train wrote with --log-file, or a folder with one")
+    return logs[0]
+
+
+def is_log(path: Path) -> bool:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return any(SETTINGS.search(line) for line in file)
+
+
+def refuse_unfinished(folder: RunFolder) -> None:
+    run, begun, trained = folder.run, folder.kept("command"), folder.kept("trained")
+    if begun and begun != trained or not (run.ended or trained):
+        of_all = f" of {run.max_updates:,}" if run.max_updates else ""
+        lacks = "" if run.ended else f", no line '{END}' in {folder.log.name}"
+        raise ValueError(
+            f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks}): it is still going, or "
+            "was stopped: wait, or go on with it, or leave it out"
+        )
+
+
+def read_conditions(folder: RunFolder) -> None:
+    for line in folder.kept("conditions").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("dictionary", "text", "data"):
+            folder.data[VOCABULARY if name == "dictionary" else TEXT, "digest"] = value
+        elif name == "start":
+            folder.settings["start"] = value
+    if dictionary := folder.kept("dictionary").strip():
+        folder.data.setdefault((VOCABULARY, "digest"), dictionary)
+
+
+def read_evaluations(folder: RunFolder) -> None:
+    """Reads those files that are there. One that is older than the last checkpoint is about other weights."""
+    checkpoint = folder.path / "checkpoint_last.pt"
+    for name, read_file in READERS.items():
+        path = folder.path / name
+        if not path.is_file():
+            continue
+        if checkpoint.exists() and path.stat().st_mtime < checkpoint.stat().st_mtime:
+            folder.notes.append(f"{path} is older than the checkpoint, and left out: evaluate the run again")
+            continue
+        try:
+            folder.figures.update(read_file(folder, json.loads(path.read_text(encoding="utf-8"))))
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+            raise ValueError(f"{path} cannot be read ({error!r}): remove it, and evaluate the run again") from None
+
+
+def order_gap(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    for gap in found:
+        folder.gaps[gap["split"]] = gap["permuted"] - gap["loss"]
+        folder.data[EVALUATED, f"masked text of {gap['split']}"] = gap["digest"]
+        yield f"loss on {gap['split']} (nats)", Figure(gap["loss"])
+
+
+def scores(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    if "counts" in found:  # of a language model
+        folder.data[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
+        tokens = found["counts"]["test"]["tokens"]
+        for one in found["scores"]:
+            memory = f"a memory of {one['memory']}" if one["memory"] else "no memory"
+            clamp = f", clamp {one['clamp']}" if one["clamp"] is not None else ""
+            if one.get("nats") is not None:
+                name = f"loss on test (nats a token), segments of {one['tokens']}, {memory}{clamp}"
+                yield name, Figure(one["nats"] / tokens)
+        return
+    for split, of_split in found.items():
+        for one in of_split:
+            if one["name"] in COMPARED_SCORES:
+                folder.data[EVALUATED, f"way to compute {one['name']}"] = one["signature"]
+                yield f"{one['name']} on {split}", Figure(one["value"], 1)
+
+
+def extrapolation(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    folder.reach = found
+    folder.data[EVALUATED, f"text of {found['split']}"] = found["digest"]
+    for one in found["measurements"]:
+        if one["loss"] is not None:
+            context = reach.context(one).removeprefix("block")
+            name = f"loss on {found['split']} (nats a token), blocks of {one['length']}{context}"
+            yield name, Figure(one["loss"], in_a_row=True)
+
+
+def results(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    if "metrics" not in found:  # of a report
+        return
+    folder.facts = found
+    by_split: dict[str, Mapping[str, Any]] = {found.get("split", "valid"): found["metrics"]}
+    others = {**found, **found.get("splits", {})}
+    by_split |= {name: values for name, values in others.items() if name != "metrics" and isinstance(values, dict)}
+    names = [found["metric"]] if found.get("metric") else [name for name in ANSWERS if name in found["metrics"]]
+    for split, values in by_split.items():
+        for name in names or [next(iter(found["metrics"]))]:
+            if isinstance(values.get(name), (int, float)) and not split.startswith("majority"):
+                value = float(values[name])
+                yield f"{name} on {split}", Figure(value, 4 if abs(value) <= 1 else 2)
+
+
+def result(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    yield "accuracy on test", Figure(found["test"], 4)
+
+
+READERS = {
+    "order_gap.json": order_gap,
+    "scores.json": scores,
+    "extrapolation.json": extrapolation,
+    "results.json": results,
+    "result.json": result,
+}
+
+
+def digest_of(data: str) -> str | None:
+    """Returns a digest of the words and of the lengths of all sentences in a folder of fairseq-preprocess; None where
+    there is none."""
+    files = [file for part in data.split(":") for file in sorted(Path(part).glob("**/*")) if is_data(file)]
+    if not files:
+        return None
+    found = hashlib.sha256()
+    for file in files:
+        found.update(f"{file.name} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def is_data(file: Path) -> bool:
+    return file.is_file() and (file.suffix == ".idx" or re.fullmatch(r"dict.*\.txt", file.name) is not None)

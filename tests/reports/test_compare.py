@@ -1,0 +1,240 @@
+"""fairseq-relpos compare: runs of several recipes on one page, and which are refused."""
+
+import json
+import re
+
+import pytest
+from scipy.stats import ttest_rel
+from training_logs import finished
+
+from fairseq_relpos.cli import main
+
+SEEDS = (1, 2, 3)
+#: encoding -> a figure of each seed
+LOSSES = {"t5": [4.20, 4.31, 4.15], "tupe_r": [3.95, 4.01, 3.88], "shaw": [4.21, 4.02, 4.30]}
+BLEU = {"t5": [30.1, 31.4, 29.9], "rope": [32.0, 32.9, 31.6]}
+ACCURACY = {"t5": [0.80, 0.83, 0.81], "none": [0.61, 0.66, 0.58]}
+
+
+def masked_lms(place, gap=2.0):
+    for encoding, losses in LOSSES.items():
+        for seed, loss in zip(SEEDS, losses):
+            gaps = [{"split": "test", "loss": loss, "permuted": loss + gap, "digest": "8fd9"}]
+            files = {"order_gap.json": gaps, "machine.txt": "Processor A; torch 2\n"}
+            yield finished(place / f"{encoding}-seed{seed}", encoding, seed, loss - 0.1, files=files)
+
+
+def translations(place):
+    for encoding, scores in BLEU.items():
+        for seed, score in zip(SEEDS, scores):
+            found = [{"name": "BLEU", "value": score, "signature": "tok:13a", "meaning": ""}]
+            found.append({"name": "exact", "value": 1.0, "signature": None, "meaning": "not compared"})
+            settings = {"task": "translation", "data": "data-bin/en-de", "criterion": "label_smoothed_cross_entropy"}
+            yield finished(
+                place / f"{encoding}-seed{seed}", encoding, seed, files={"scores.json": {"test": found}}, **settings
+            )
+
+
+def classifiers(place):
+    for encoding, scores in ACCURACY.items():
+        for seed, score in zip(SEEDS, scores):
+            facts = {"task": "TREC", "encoding": encoding, "metrics": {"accuracy": score, "loss": 0.5}}
+            settings = {"task": "sequence_labels", "data": "data-bin/TREC", "criterion": "sequence_labels"}
+            yield finished(
+                place / f"{encoding}-seed{seed}", encoding, seed, 0.5, files={"results.json": facts}, **settings
+            )
+
+
+def compare(runs, *flags):
+    return main(["compare", *map(str, runs), *map(str, flags)])
+
+
+def report(runs, place, *flags):
+    """What --json writes, by task."""
+    assert compare(runs, "--json", place / "found.json", *flags) == 0
+    return {task["task"]: task for task in json.loads((place / "found.json").read_text())["tasks"]}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [*masked_lms(tmp_path / "lm"), *translations(tmp_path / "mt"), *classifiers(tmp_path / "tc")]
+
+
+def test_runs_of_three_recipes_are_one_page_with_the_intervals_of_scipy(runs, tmp_path, capsys):
+    found = report(runs[::-1], tmp_path, "--baseline", "t5", "--html", tmp_path / "page.html")
+    assert set(found) == {"masked_lm", "translation", "TREC (sequence_labels)"}
+    figures = [
+        ("masked_lm", "loss on test (nats)", LOSSES),
+        ("masked_lm", "last validation loss on valid (nats)", LOSSES),
+        ("translation", "BLEU on test", BLEU),
+        ("TREC (sequence_labels)", "accuracy on valid", ACCURACY),
+    ]
+    for task, figure, values in figures:
+        for encoding in values.keys() - {"t5"}:
+            test = ttest_rel(values[encoding], values["t5"])
+            interval = test.confidence_interval(0.95)
+            ours = found[task]["differences"][figure][encoding]
+            assert [ours["low"], ours["high"], ours["p"]] == pytest.approx([*interval, test.pvalue], abs=1e-4), figure
+            assert ours["seeds"] == 3
+    printed = capsys.readouterr().out
+    # Markdown: a table for each figure, the baseline first
+    assert "## masked_lm on text" in printed and "### BLEU on test" in printed and "exact" not in printed
+    assert printed.index("| t5 | 1 2 3 | 4.220 ± 0.082 | the baseline |") < printed.index("| shaw | 1 2 3 |")
+    assert "Warning" not in printed and "Machine: Processor A; torch 2" in printed
+    page = (tmp_path / "page.html").read_text()
+    pictures = re.findall(r"<img [^>]*>", page)
+    assert len(pictures) >= 6
+    for picture in pictures:
+        assert re.search(r'src="data:image/svg', picture) and re.search(r'alt="[^"]{20,}"', picture)
+    # of one file, for a phone, too
+    assert not re.search(r"https?://|<script|<link|@import|url\(", page) and 'name="viewport"' in page
+    assert page.count("<table") == page.count('<div class="table"')
+
+
+def test_warns_of_models_that_do_not_use_positions(tmp_path, capsys):
+    assert compare(masked_lms(tmp_path, gap=0.01)) == 0
+    printed = capsys.readouterr().out
+    assert "**Warning:** these models do not use positions" in printed and "shaw-seed1" in printed
+    assert "| t5 | +0.010 ± 0.000 | 0 of 3 |" in printed
+
+
+def test_warns_where_runs_differ_in_more_than_the_encoding(tmp_path, capsys):
+    # an update of 4,096 tokens may be made in one step or in two; the learning rate is another question
+    settings = [("t5", {}), ("shaw", {"dropout": 0.1}), ("rope", {"max_tokens": 2048, "update_freq": 2, "lr": 0.002})]
+    runs = [finished(tmp_path / name, name, 1, **given) for name, given in settings]
+    found = report(runs, tmp_path)["masked_lm"]
+    assert found["settings"] == {
+        "dropout": {"0": ["rope", "t5"], "0.1": ["shaw"]},
+        "lr": {"0.002": ["rope"], "0.001": ["shaw", "t5"]},
+    }
+    assert len(found["warnings"]) == 2
+    assert "more than the encoding and the seed: dropout 0 (rope, t5), 0.1 (shaw)" in found["warnings"][0]
+    assert "the learning rates differ" in found["warnings"][1]
+    assert "| dropout | 0.1 | shaw |" in capsys.readouterr().out
+
+
+def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
+    runs = [
+        finished(tmp_path / "a", "t5", 1, 4.0, lr=0.001),
+        finished(tmp_path / "b", "t5", 1, 3.0, lr=0.002),
+        finished(tmp_path / "c", "t5", 2, 3.5, lr=0.002),
+        finished(tmp_path / "d", "shaw", 1, hparams="max_distance=4"),
+        finished(tmp_path / "e", "shaw", 1, hparams="max_distance=8"),
+    ]
+    found = report(runs, tmp_path, "--baseline", "t5 (lr=0.002)")["masked_lm"]
+    figure = found["figures"]["last validation loss on valid (nats)"]
+    assert {row: sorted(values) for row, values in figure.items()} == {
+        "t5 (lr=0.002)": ["1", "2"],
+        "t5 (lr=0.001)": ["1"],
+        "shaw (max_distance=4)": ["1"],
+        "shaw (max_distance=8)": ["1"],
+    }
+
+
+def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
+    runs = [finished(tmp_path / "a", "t5", 1), finished(tmp_path / "b", "t5", 2, float("nan"))]
+    found = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]
+    assert found["figures"]["last validation loss on valid (nats)"] == {"t5": {"1": pytest.approx(4.0)}}
+    assert any("diverged" in warning and str(runs[1]) in warning for warning in found["warnings"])
+
+
+def test_an_evaluation_that_is_older_than_the_checkpoint_is_left_out(tmp_path):
+    import os
+
+    run = next(masked_lms(tmp_path))
+    (run / "checkpoint_last.pt").touch()
+    os.utime(run / "order_gap.json", (0, 0))
+    found = report([run], tmp_path)["masked_lm"]
+    assert list(found["figures"]) == ["last validation loss on valid (nats)"]
+    assert "order_gap.json is older than the checkpoint" in found["warnings"][0]
+
+
+def test_a_seed_or_a_fold_may_have_data_of_its_own(tmp_path):
+    runs = [
+        finished(
+            tmp_path / f"{name}{seed}", name, seed, data=f"bin/toy-seed{seed}", files={"conditions": f"data {seed}\n"}
+        )
+        for name in ("t5", "rope")
+        for seed in SEEDS
+    ]
+    figures = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]["differences"]
+    assert figures["last validation loss on valid (nats)"]["rope"]["seeds"] == 3
+    (runs[0] / "conditions").write_text("data other\n")
+    assert compare(runs) == 1
+
+
+def test_folders_of_other_names_may_hold_the_same_data(tmp_path, capsys):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dict.txt").write_text("the 9\n")
+    runs = [
+        finished(tmp_path / f"run-{name}", "t5", n, data=tmp_path / name) for n, name in enumerate(("here", "there"))
+    ]
+    assert compare(runs) == 0
+    (tmp_path / "there" / "dict.txt").write_text("The 9\n")
+    assert compare(runs) == 1
+    assert "runs of different data do not compare" in capsys.readouterr().err
+
+
+def the_run(place, **given):
+    return finished(place / "t5", "t5", 1, **given)
+
+
+def other(place, **given):
+    return finished(place / "other", "rope", 1, **given)
+
+
+def goes_on(place):
+    run = other(place)
+    with open(run / "train.log") as log:
+        first = next(log)
+    with open(run / "train.log", "a") as log:
+        log.write(first)
+    return run
+
+
+def empty(place):
+    (place / "empty").mkdir()
+    return place / "empty"
+
+
+BAD = {
+    "an empty folder": (empty, "empty is empty: it has no log: give the log that fairseq-train wrote"),
+    "no folder": (lambda place: place / "nowhere", "no run "),
+    "still going": (
+        lambda place: other(place, ended=False),
+        "other has not come to its end (40 of 40 updates, no line",
+    ),
+    "going on": (goes_on, "other has not come to its end"),
+    "another command than the one that has ended": (
+        lambda place: other(place, files={"command": "'a'", "trained": "'b'"}),
+        "it is still going, or was stopped: wait, or go on with it, or leave it out",
+    ),
+    "another vocabulary": (
+        lambda place: other(place, words=80),
+        "runs of different vocabularies do not compare (words in the embeddings: 40 of ",
+    ),
+    "other data": (lambda place: other(place, data="data-bin/other"), "runs of different data do not compare (folder"),
+    "another text": (
+        lambda place: other(place, files={"conditions": "dictionary 1\ntext 3\n"}),
+        "runs of different data do not compare (digest: 2 of ",
+    ),
+    "the same run": (lambda place: place / "t5", "is given twice"),
+    "the same seed": (lambda place: finished(place / "copy", "t5", 1), "are both t5 with seed 1"),
+    "a result that is none": (
+        lambda place: other(place, files={"order_gap.json": "[{}]"}),
+        "order_gap.json cannot be read (KeyError('permuted')): remove it, and evaluate the run again",
+    ),
+    "no such baseline": (lambda place: other(place), "--baseline alibi: no such run; there are rope, t5"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_does_not_compare_is_one_line_and_no_file(what, tmp_path, capsys):
+    bad, message = BAD[what]
+    first = the_run(tmp_path, files={"conditions": "dictionary 1\ntext 2\n"})
+    flags = ["--baseline", "alibi"] if what == "no such baseline" else []
+    assert compare([first, bad(tmp_path)], *flags, "--html", tmp_path / "a.html", "--json", tmp_path / "a.json") == 1
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
+    assert not list(tmp_path.glob("a.*"))
