@@ -23,6 +23,8 @@ from recipes import Recipe
 from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
+from fairseq_relpos.cli import main
+
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "roberta_small"
 TINY = """
@@ -194,7 +196,7 @@ def losses_of(run):
     return {gap["split"]: gap["loss"] for gap in json.loads((run / "order_gap.json").read_text())}
 
 
-def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported(workplace, data):
+def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported(workplace, data, capsys):
     succeeds(workplace, "prepare.sh", "tested", "--train", "train.txt", "--valid", "one.txt", "--test", "two.txt")
     more = {"DATA": "tested", "RUNS": "tuned", "SEEDS": " 2 1 3", "LEARNING_RATES": "1e-3 8e-2"}
     succeeds(workplace, "compare.sh", **more)
@@ -219,6 +221,10 @@ def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported
         f"| {(low + high) / 2:+.3f} ± {(high - low) / 2:.3f} |"
     )
     assert row in results and "two (nats)" in results and "| one (nats) |" not in results
+    # the same runs in the report over runs of any recipe
+    folders = [str(runs / f"lr{rate}/{name}-seed{seed}") for name, rate in chosen.items() for seed in (1, 2, 3)]
+    assert main(["compare", *folders, "--baseline", "learned"]) == 0
+    assert row in capsys.readouterr().out
     # the command is the one that was given
     (shown,) = re.findall(r"^(.*) bash examples/roberta_small/compare.sh learned t5$", results, re.M)
     words = dict(word.split("=", 1) for word in shlex.split(shown))
