@@ -80,9 +80,13 @@ def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list[
     twice = sorted({str(path) for path in paths if [*map(Path, paths)].count(Path(path)) > 1})
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice: give each run once")
+    folders = [run_folder.read(path) for path in paths]
+    # a run that has not been evaluated stands beside those of the same data that have
+    named = {(folder.kind, folder.data_name): folder.task for folder in folders if folder.task}
     by_task: dict[str, list[RunFolder]] = {}
-    for folder in map(run_folder.read, paths):
-        by_task.setdefault(folder.task, []).append(folder)
+    for folder in folders:
+        task = folder.task or named.get((folder.kind, folder.data_name))
+        by_task.setdefault(f"{task} ({folder.kind})" if task else folder.kind, []).append(folder)
     tasks = [Task.of(name, folders, baselines) for name, folders in by_task.items()]
     for name in baselines:
         if not any(comparison.find_baseline(task.rows, name) for task in tasks):
@@ -352,7 +356,11 @@ def refuse_different(kind: str, what: str, by_run: dict[str, str]) -> None:
     if len(groups) > 1:
         # a digest is long, and its beginning tells it from another
         told = "; ".join(f"{value[:40]} of {listed(names)}" for value, names in groups.items())
-        remedy = "evaluate all alike" if kind == EVALUATED else "give each group to a comparison of its own"
+        remedy = (
+            "evaluate all alike, or compare each group by itself"
+            if kind == EVALUATED
+            else "give each group to a comparison of its own"
+        )
         raise ValueError(f"runs of different {kind} do not compare ({what}: {told}): {remedy}")
 
 
@@ -386,7 +394,9 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
     for warning in task.warnings:
         page.add(warning + ".", "warning")
     page.add("What differs", "h3")
-    if not task.differing:
+    if len(task.folders) == 1:
+        page.add("There is one run.")
+    elif not task.differing:
         page.add("The runs differ in the encoding, with what it needs, and in the seed alone.")
     else:
         rows = [

@@ -67,14 +67,17 @@ class RunFolder:
     reach: dict[str, Any] | None = None
 
     @property
-    def task(self) -> str:
-        """Runs of one task are compared with one another."""
+    def kind(self) -> str:
+        """What fairseq calls the task."""
         task = self.settings.get("task", "task not known")
-        task = SAME_TASK.get(task, task)
+        return SAME_TASK.get(task, task)
+
+    @property
+    def task(self) -> str:
+        """What its recipe calls the task; empty where no evaluation says so."""
         if (self.path / "result.json").exists():  # of an artificial task, which is called like its data
-            return f"{self.data_name} ({task})"
-        named = " ".join(str(self.facts[name]) for name in ("recipe", "task") if self.facts.get(name))
-        return f"{named} ({task})" if named else task
+            return self.data_name
+        return " ".join(str(self.facts[name]) for name in ("recipe", "task") if self.facts.get(name))
 
     @property
     def data_name(self) -> str:
@@ -151,15 +154,20 @@ def find_log(path: Path) -> Path:
         return path
     if (path / LOG_NAME).exists():
         return path / LOG_NAME
-    logs = sorted(file for file in path.glob("*.*") if file.suffix in (".log", ".txt", ".out") and is_log(file))
-    if len(logs) != 1:
-        found = f"{len(logs)} logs of fairseq-train ({', '.join(log.name for log in logs)})" if logs else "no log"
-        what = f"is empty: it has {found}" if not any(path.iterdir()) else f"has {found}"
-        raise ValueError(f"{path} {what}: give the log that fairseq-train wrote with --log-file, or a folder with one")
-    return logs[0]
+    logs = sorted(file for file in path.iterdir() if file.suffix in ("", ".log", ".txt", ".out") and is_log(file))
+    if len(logs) == 1:
+        return logs[0]
+    what = f"has {len(logs)} logs of fairseq-train ({', '.join(log.name for log in logs)})" if logs else "has no log"
+    if not any(path.iterdir()):
+        what = "is empty"
+    elif not logs and any(path.glob(f"*/{LOG_NAME}")):
+        raise ValueError(f"{path} is a folder of runs: give the runs, {path}/*")
+    raise ValueError(f"{path} {what}: give the log that fairseq-train wrote with --log-file, or a folder with one")
 
 
 def is_log(path: Path) -> bool:
+    if not path.is_file():
+        return False
     with open(path, encoding="utf-8", errors="replace") as file:
         return any(SETTINGS.search(line) for line in file)
 

@@ -138,6 +138,14 @@ def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
     assert any("diverged" in warning and str(runs[1]) in warning for warning in found["warnings"])
 
 
+def test_a_run_that_has_not_been_evaluated_stands_beside_the_others_of_its_task(tmp_path):
+    runs = [*classifiers(tmp_path)]
+    (runs[0] / "results.json").unlink()
+    found = report(runs, tmp_path)["TREC (sequence_labels)"]
+    assert found["warnings"][-1] == f"not known of {runs[0]}: accuracy on valid"
+    assert found["figures"]["accuracy on valid"]["t5"] == {"2": 0.83, "3": 0.81}
+
+
 def test_an_evaluation_that_is_older_than_the_checkpoint_is_left_out(tmp_path):
     import os
 
@@ -199,7 +207,8 @@ def empty(place):
 
 
 BAD = {
-    "an empty folder": (empty, "empty is empty: it has no log: give the log that fairseq-train wrote"),
+    "an empty folder": (empty, "empty is empty: give the log that fairseq-train wrote"),
+    "a folder of runs": (lambda place: other(place / "runs").parent, "is a folder of runs: give the runs, "),
     "no folder": (lambda place: place / "nowhere", "no run "),
     "still going": (
         lambda place: other(place, ended=False),
