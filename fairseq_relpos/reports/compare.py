@@ -205,8 +205,8 @@ class Task:
             self.warnings.append(f"not every row has the same seeds: {'; '.join(seeds)}")
         lacking = defaultdict(list)
         for figure in self.figures:
-            lacking[listed(f.run.name for f in self.good if figure not in f.figures)].append(figure)
-        self.warnings += [f"not known of {runs}: {'; '.join(found)}" for runs, found in lacking.items() if runs]
+            lacking[tuple(f.run.name for f in self.good if figure not in f.figures)].append(figure)
+        self.warnings += [f"not known of {listed(runs)}: {'; '.join(found)}" for runs, found in lacking.items() if runs]
         if any(folder.facts.get("fold") is not None for folder in self.folders):
             self.warnings.append(
                 "folds stand in the place of seeds. They share training data: the intervals are too narrow"
@@ -240,7 +240,7 @@ class Task:
             "seed": run.seed,
             "diverged": folder.has_diverged,
             "uses_positions": folder.uses_positions,
-            "order_gap": folder.gaps,
+            "order_gap": {split: gap if math.isfinite(gap) else None for split, gap in folder.gaps.items()},
             "parameters": run.parameters,
             "updates": folder.updates,
             "tokens_per_second": run.speed,
