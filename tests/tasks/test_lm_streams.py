@@ -210,6 +210,8 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     assert f"| loss {validated} |" in printed
     refused = forked.Run([*streams, "--context-window", 4], log, command="eval_lm")
     assert refused.wait() == 1 and "--context-window 4 and the segment memory of" in refused.printed()
+    tokens = forked.Run([*streams, "--max-tokens", 100], log, command="eval_lm")
+    assert tokens.wait() == 1 and "--max-tokens 100: a batch of --task lm_streams has" in tokens.printed()
     longer = forked.Run([*streams, "--tokens-per-sample", 99], log, command="eval_lm")
     assert longer.wait() == 1 and "--tokens-per-sample 99: the model has 24 positions" in longer.printed()
 
