@@ -132,8 +132,9 @@ class LMStreamsTask(LanguageModelingTask):
                 **kwargs,
             )
         if max_tokens is not None:
+            given = "--max-tokens" if max_tokens == self.args.max_tokens else "--max-tokens-valid"
             raise ValueError(
-                f"--max-tokens {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
+                f"{given} {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
                 "from each of --batch-size streams; leave it out"
             )
         if max_sentences is None:

@@ -147,6 +147,7 @@ def test_one_line_says_what_cannot_be(data, documents, tmp_path):
         (["--batch-size", 9999], "train has 78 segments of --tokens-per-sample tokens, fewer than the 9,999 streams"),
         (["--batch-size-valid", 50], "give --batch-size-valid (outside of a training: --batch-size) 29 or less"),
         (["--max-tokens", 100], "--max-tokens 100: a batch of --task lm_streams has a segment"),
+        (["--max-tokens-valid", 99], "--max-tokens-valid 99: a batch of --task lm_streams has a segment"),
         (["--sample-break-mode", "eos"], "--sample-break-mode eos: --task lm_streams cuts the text"),
         (["--add-bos-token"], "--add-bos-token puts a token between the segments"),
         (["--memory-length", -1], "--memory-length -1: give 0 or more"),
