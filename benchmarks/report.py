@@ -140,7 +140,7 @@ def train_step(settings, rows):
         title += f" Memory {remembered}: with a segment memory of so many tokens, beside the same step without."
     table = [
         "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio "
-        f"| times tuned | memory, times stock |{' times without |' if remembered else ''}",
+        f"| times tuned | memory, times stock |{' times without segment memory |' if remembered else ''}",
         f"|---|---:|---|---:|---:|---:|---:|---|---:|---:|{'---:|' if remembered else ''}",
     ]
     tokens = settings["batch"] * settings["length"]

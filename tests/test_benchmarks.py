@@ -80,7 +80,11 @@ def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_
     ]
     settings = {**vars(args), "rounds": 1, "length": 128, "memory_length": 8}
     _, table = report.train_step(settings, rows)
-    assert table[0].endswith(" times without |") and table[-1].endswith(" 1.70 |") and table[2].endswith(" - |")
+    assert (
+        table[0].endswith(" times without segment memory |")
+        and table[-1].endswith(" 1.70 |")
+        and table[2].endswith(" - |")
+    )
     for each in rows:
         each["arch"] = each["arch"].replace("memory 8", "memory 128")
     (tmp_path / "train_step_cpu_lm_128.json").write_text(json.dumps({"settings": settings, "rows": rows}))
