@@ -1,4 +1,4 @@
-"""All benchmarks of speed on a CPU, one after the other: about 25 minutes on a machine without other work.
+"""All benchmarks of speed on a CPU, one after the other: about 35 minutes on a machine without other work.
 
     pip install transformers x-transformers      # for the rows of other libraries
     python benchmarks/cpu.py && python benchmarks/report.py
@@ -20,6 +20,9 @@ FEW = "t5 tupe_r shaw m4 m4m"
 SMALL = "--layers 2 --dim 128 --heads 2 --length 32 --batch 128 --vocabulary 4000 --dropout 0"
 STEP = "train_step.py --layers 2 --dim 512 --heads 8 --archs"
 MANY = " ".join(f"roberta_{name}" for name in "t5 at5 tupe_r m1 shaw transformer_xl m4 deberta m4m m3".split())
+LANGUAGE_MODELS = " ".join(
+    f"transformer_lm_{name}_gpt" for name in "none alibi t5 kerple_log sandwich transformer_xl".split()
+)
 SOME = "roberta_t5 roberta_tupe_r roberta_shaw roberta_m4"
 
 #: file in results/ -> command and rounds
@@ -39,6 +42,14 @@ BENCHMARKS = {
     "train_step_cpu_2x512_128": (f"{STEP} {MANY} --length 128 --batch 16", 3),
     "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 5),
     "train_step_cpu_2x512_2048": (f"{STEP} roberta_t5 roberta_m4 --length 2048 --batch 1", 2),
+    **{
+        f"train_step_cpu_lm_{length}": (
+            f"{STEP} {LANGUAGE_MODELS} --stock transformer_lm_gpt --length {length} --batch {batch} "
+            f"--memory-length {length}",
+            5,
+        )
+        for length, batch in ((128, 16), (512, 4))
+    },
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
     "public_code_cpu": ("public_code.py --lengths 512", 2),
 }

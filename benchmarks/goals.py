@@ -28,6 +28,11 @@ STEPS = {
 #: that of every architecture at T = 128
 SHORT_STEP = 1.10
 STEP_LENGTHS = (128, 512, 2048)
+#: tokens a second of a language model without positions times content, in times of stock fairseq's; and a step with a
+#: memory as long as the segment, in times of one without
+LANGUAGE_MODEL, MEMORY = 0.95, 1.6
+CONTENT_FREE = ("none", "alibi", "t5", "kerple_log", "sandwich")
+LANGUAGE_MODEL_LENGTHS = (128, 512)
 #: times as fast with two threads as with one; MB above inputs and outputs a thread
 TWO_THREADS, SCRATCH = 1.8, 5.0
 #: encoding -> the modules of other libraries beside ours
@@ -46,6 +51,7 @@ def goals_table(results):
             attention(results),
             further(results),
             steps(results),
+            *language_models(results),
             beside_others(results),
             "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured.",
         ]
@@ -139,6 +145,31 @@ def steps(results):
             batch = settings(results, step_file(length))["batch"]
             lines.append(f"| `{arch}` | {batch} x {length} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def language_models(results):
+    """A table, or nothing before it was measured."""
+    lines = []
+    for length in LANGUAGE_MODEL_LENGTHS:
+        name = f"train_step_cpu_lm_{length}"
+        rows = [row for row in rows_of(results, name) if row["allocator"] == "tuned"]
+        for arch in settings(results, name).get("archs", []):
+            encoding = arch.removeprefix("transformer_lm_").removesuffix("_gpt")
+            cells = [f"`{encoding}`", f"{settings(results, name)['batch']} x {length}"]
+            for dropout in (0.0, 0.1):
+                speed = 1 / only(rows, "ratio", arch=arch, dropout=dropout)
+                goal = LANGUAGE_MODEL if encoding in CONTENT_FREE else None
+                cells += [number(speed), verdict(speed, goal, True)]
+            for dropout in (0.0, 0.1):
+                times = only(rows, "times_without", arch=f"{arch}, memory {length}", dropout=dropout)
+                cells += [number(times), verdict(times, MEMORY)]
+            lines.append(f"| {' | '.join(cells)} |")
+    head = (
+        "| language model, tuned allocator | tokens | tokens a second, times stock fairseq: dropout 0 | goal "
+        "| dropout 0.1 | goal | a step with a memory of as many tokens, times one without: dropout 0 | goal "
+        "| dropout 0.1 | goal |"
+    )
+    return ["\n".join([head, "|---|---:|" + "---:|---|" * 4, *lines])] if lines else []
 
 
 def beside_others(results):

@@ -135,18 +135,22 @@ def train_step(settings, rows):
         f"{with_flags} and with the same dropout. Times tuned: the step's time over that with the tuned allocator. "
         f"MFU: of {peak}."
     )
+    remembered = settings.get("memory_length")
+    if remembered:
+        title += f" Memory {remembered}: with a segment memory of so many tokens, beside the same step without."
     table = [
         "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio "
-        "| times tuned | memory, times stock |",
-        "|---|---:|---|---:|---:|---:|---:|---|---:|---:|",
+        f"| times tuned | memory, times stock |{' times without segment memory |' if remembered else ''}",
+        f"|---|---:|---|---:|---:|---:|---:|---|---:|---:|{'---:|' if remembered else ''}",
     ]
     tokens = settings["batch"] * settings["length"]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        without = f" {number(row['times_without'])} |" if remembered else ""
         table.append(
             f"| {row['allocator']} | {row['dropout']} | {row['arch']} | {row['seconds']:.3f} "
             f"| {tokens / row['seconds']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | {quartiles} "
-            f"| {number(row.get('times_tuned'))} | {number(row.get('memory'))} |"
+            f"| {number(row.get('times_tuned'))} | {number(row.get('memory'))} |{without}"
         )
     return title, table
 

@@ -1,4 +1,4 @@
-"""Time of one training step of roberta_NAME or transformer_NAME against stock fairseq's
+"""Time of one training step of roberta_NAME, transformer_NAME or transformer_lm_NAME against stock fairseq's
 architecture of the same size.
 
     python benchmarks/train_step.py --archs roberta_learned roberta_t5 roberta_tupe_r
@@ -6,6 +6,8 @@ architecture of the same size.
         --archs roberta_t5 roberta_shaw roberta_m4 roberta_m4m roberta_m3
     python benchmarks/train_step.py --stock transformer_iwslt_de_en --heads 4 \\
         --archs transformer_t5_iwslt_de_en --layers 6 --dim 512 --ffn 1024 --length 32 --batch 32
+    python benchmarks/train_step.py --stock transformer_lm_gpt --archs transformer_lm_t5_gpt \\
+        transformer_lm_transformer_xl_gpt --layers 2 --dim 512 --heads 8 --batch 4 --memory-length 512
     python benchmarks/train_step.py --device cuda --dtype bfloat16 --layers 12 --dim 768 --heads 12 \\
         --batch 32 --vocabulary 32768 --archs roberta_t5 roberta_tupe_r roberta_shaw roberta_m4 roberta_m3
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
@@ -13,9 +15,11 @@ architecture of the same size.
 Each allocator (machine.py) has one process, in which all models are stepped in turn, round after round, in another
 order each time, so that a noisy machine slows all of them alike; the ratio of a round is taken within that round,
 and the median over rounds is printed. Stock has the same dropout. The processes take turns, too, and "times tuned"
-compares with the same step and the tuned allocator. A step is forward, loss (of masked tokens, or of a translation
-whose sources are padded to the left), backward, clipping, AdamW. Seconds are CPU time (user and system) with one
-thread, so that a busy machine counts for less; with --device cuda they are those of the clock.
+compares with the same step and the tuned allocator. A step is forward, loss (of masked tokens, of the next tokens, or
+of a translation whose sources are padded to the left), backward, clipping, AdamW. With --memory-length, language models
+also make steps with a full segment memory, and "times without" compares them with their own steps without one. Seconds
+are CPU time (user and system) with one thread, so that a busy machine counts for less; with --device cuda they are
+those of the clock.
 Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
 MFU (model FLOPs utilisation) is the floating-point operations of the stock model's matrix products,
 forward and backward, a second of the step, over the peak of the device: --peak-tflops of its data
@@ -40,6 +44,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_relpos  # noqa: F401  registers the architectures
+from fairseq_relpos.segments import Place
 
 PRODUCT = "one large product"
 
@@ -66,6 +71,13 @@ def main():
         metavar="SHARE",
         help="of the positions of a masked-LM batch that are pads, at most 0.5 (default: 0)",
     )
+    parser.add_argument(
+        "--memory-length",
+        type=int,
+        default=0,
+        metavar="M",
+        help="also steps of each language model that remembers this many tokens (default: none)",
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
@@ -80,6 +92,10 @@ def main():
         parser.error("--padding is for a masked LM; the sources of a translation have lengths of their own")
     if not 0 <= args.padding <= 0.5:
         parser.error(f"--padding {args.padding}: a share from 0 to 0.5")
+    if args.memory_length and kind_of(args) is not LanguageModelStep:
+        parser.error("--memory-length is for language models: --stock transformer_lm_...")
+    if args.memory_length < 0:
+        parser.error(f"--memory-length {args.memory_length}: give 0 or more")
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU: leave out --device cuda")
 
@@ -98,8 +114,9 @@ def measure(processes, dropout, flops, args):
     for allocator, times in seconds.items():
         reached = LargeProduct.flops(args.device) / min(times[PRODUCT])
         ideal_seconds = flops / (args.peak_tflops * 1e12 if args.peak_tflops else reached)
-        for arch in (args.stock, *args.archs):
+        for arch in (args.stock, *args.archs, *remembering(args)):
             ratios = quotients(times[arch], times[args.stock])
+            without = remembering(args).get(arch)
             step = statistics.median(times[arch])
             yield {
                 "allocator": allocator,
@@ -115,6 +132,7 @@ def measure(processes, dropout, flops, args):
                 ),
                 "peak_mib": memory[arch] / 2**20,
                 "memory": memory[arch] / memory[args.stock],
+                "times_without": without and statistics.median(quotients(times[arch], times[without])),
             }
 
 
@@ -123,19 +141,28 @@ def quotients(mine, theirs):
 
 
 def kind_of(args):
-    return MaskedLMStep if args.stock.startswith("roberta") else TranslationStep
+    kinds = {"roberta": MaskedLMStep, "transformer_lm": LanguageModelStep}
+    return next((kind for start, kind in kinds.items() if args.stock.startswith(start)), TranslationStep)
+
+
+def remembering(args):
+    """{name of the steps with a segment memory: architecture}"""
+    return {f"{arch}, memory {args.memory_length}": arch for arch in args.archs if args.memory_length}
 
 
 def steps_of(dropout, args):
     """{architecture: step}"""
     torch.set_num_threads(args.threads)
-    steps = {arch: kind_of(args)(arch, dropout, args) for arch in (args.stock, *args.archs)}
+    kind = kind_of(args)
+    steps = {arch: kind(arch, dropout, args) for arch in (args.stock, *args.archs)}
+    steps |= {name: kind(arch, dropout, args, args.memory_length) for name, arch in remembering(args).items()}
     steps[PRODUCT] = LargeProduct(clock(args), args.device, getattr(torch, args.dtype), args.threads)
     return steps
 
 
 class TrainingStep:
-    def __init__(self, arch, dropout, args):
+    def __init__(self, arch, dropout, args, memory_length=0):
+        self.memory_length = memory_length
         self.symbols = Dictionary()
         for word in range(args.vocabulary - 5):
             self.symbols.add_symbol(str(word))
@@ -149,7 +176,10 @@ class TrainingStep:
             unpad=args.unpad,
             max_positions=args.length,
             max_source_positions=args.length,
-            max_target_positions=args.length,
+            max_target_positions=args.length + memory_length,
+            memory_length=memory_length,
+            decoder_input_dim=args.dim,
+            decoder_output_dim=args.dim,
             encoder_layerdrop=0.0,
             quant_noise_pq=0,
             quant_noise_pq_block_size=8,
@@ -219,6 +249,21 @@ class TranslationStep(TrainingStep):
         return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
 
 
+class LanguageModelStep(TrainingStep):
+    def prepare(self, args):
+        self.previous = self.tokens.roll(1, 1)
+        self.segment = 0
+
+    def loss(self):
+        place = {}
+        if self.memory_length:  # the first segment remembers nothing: it is the round that warms up
+            rows = len(self.tokens)
+            place = {"place": Place(0, self.segment, (self.segment > 0,) * rows)}
+            self.segment += 1
+        logits = self.model(self.previous, **place)[0]
+        return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
+
+
 def clock(args):
     """Seconds, once the device has done what it was asked for."""
     if args.device == "cuda":
@@ -241,14 +286,15 @@ def report(rows, args):
     )
     print(
         "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles | times tuned | "
-        "memory |"
+        "memory | times without |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        without = f"{row['times_without']:.2f}" if row["times_without"] else "-"
         print(
             "| {allocator} | {dropout} | {arch} | {seconds:.3f} | {tokens_per_second:,.0f} | {mfu:.2f} | {ratio:.3f} | "
-            "{between} | {times_tuned:.2f} | {memory:.2f} |".format(between=between, **row)
+            "{between} | {times_tuned:.2f} | {memory:.2f} | {without} |".format(between=between, without=without, **row)
         )
     if args.json:
         settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None and v is not False}

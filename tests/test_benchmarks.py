@@ -54,6 +54,48 @@ def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_pa
     assert "| `m4m` | 8 x 512 | 3.00 | 3.00 | 2.40, **missed** | 2.00 | 1.50 | - | - |" in lines
 
 
+def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_module, tmp_path):
+    train_step, report, goals = (benchmark_module(name) for name in ("train_step", "report", "goals"))
+    archs = ["transformer_lm_tupe_r_gpt", "transformer_lm_t5_gpt"]
+    sizes = {"layers": 1, "dim": 16, "ffn": 16, "heads": 2, "vocabulary": 50, "length": 8, "batch": 2, "threads": 1}
+    flags = {"backend": "auto", "torch_compile": False, "unpad": False, "device": "cpu", "dtype": "float32"}
+    args = Namespace(stock="transformer_lm_gpt", archs=archs, memory_length=8, **sizes, **flags)
+    steps = train_step.steps_of(0.0, args)
+    names = [args.stock, *archs, *(f"{arch}, memory 8" for arch in archs)]
+    assert list(steps) == [*names, train_step.PRODUCT]
+    for name in names:
+        assert steps[name]() > 0 and steps[name]() > 0
+    for arch in archs:
+        with_memory, without = (
+            steps[name].model.decoder.embed_positions.segment_memory for name in (f"{arch}, memory 8", arch)
+        )
+        (segment,) = with_memory.last[True].values()
+        assert {x.shape for x in segment.past.values()} == {(8, 2, 16)} and without.last[True] == {}
+
+    row = {"allocator": "tuned", "seconds": 1.0, "mfu": 0.5, "quartiles": []}
+    rows = [
+        {**row, "dropout": dropout, "arch": name, "ratio": 1.25, "times_without": 1.7 if "," in name else None}
+        for dropout in (0.0, 0.1)
+        for name in names
+    ]
+    settings = {**vars(args), "rounds": 1, "length": 128, "memory_length": 8}
+    _, table = report.train_step(settings, rows)
+    assert (
+        table[0].endswith(" times without segment memory |")
+        and table[-1].endswith(" 1.70 |")
+        and table[2].endswith(" - |")
+    )
+    for each in rows:
+        each["arch"] = each["arch"].replace("memory 8", "memory 128")
+    (tmp_path / "train_step_cpu_lm_128.json").write_text(json.dumps({"settings": settings, "rows": rows}))
+    (table,) = goals.language_models(tmp_path)
+    missed = "1.70 | 1.60, **missed** | 1.70 | 1.60, **missed** |"
+    assert table.splitlines()[2:] == [
+        f"| `tupe_r` | 2 x 128 | 0.80 | - | 0.80 | - | {missed}",
+        f"| `t5` | 2 x 128 | 0.80 | 0.95, **missed** | 0.80 | 0.95, **missed** | {missed}",
+    ]
+
+
 def test_the_pages_have_the_figures_of_the_gpu():
     root = Path(__file__).parents[1]
     rows = json.loads((root / "benchmarks/results/attention_gpu.json").read_text())["rows"]

@@ -17,6 +17,7 @@ from forked import Run, free_port
 import fairseq_relpos
 from fairseq_relpos.mends import catalogue, switches
 from fairseq_relpos.mends.catalogue import BY_NAME, KINDS, MENDS
+from fairseq_relpos.mends.replace import commands_with
 
 TESTS = Path(__file__).parent
 USER_DIR = Path(fairseq_relpos.__file__).parent
@@ -349,3 +350,10 @@ def test_with_needed_alone_stock_architectures_train_as_in_stock_fairseq(name, r
     before = {name: value for name, value in needed["extra_state"].items() if name != switches.RECORD}
     assert before.keys() == stock["extra_state"].keys() and needed["extra_state"][switches.RECORD] == []
     assert "only the mends that today's stack needs are on" in runs["needed", name]["printed"]
+
+
+def test_a_program_may_have_a_module_under_the_name_of_a_function(monkeypatch):
+    """As after ``from fairseq_cli import validate``."""
+    before = len(commands_with("validate"))
+    monkeypatch.setattr(sys.modules["__main__"], "validate", argparse, raising=False)
+    assert len(commands_with("validate")) == before

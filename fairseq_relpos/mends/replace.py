@@ -33,9 +33,10 @@ class Globals:
 
 
 def commands_with(name: str) -> list[Globals]:
-    """Returns the Globals of each module that fairseq-train may run as and that has this function."""
-    modules = [sys.modules[module] for module in _COMMANDS if hasattr(sys.modules.get(module), name)]
-    return [Globals(getattr(module, name)) for module in modules]
+    """Returns the Globals of each module that fairseq-train may run as and that has this function. A program of your
+    own may have a module of that name, from ``from fairseq_cli import validate``."""
+    found = [getattr(sys.modules.get(module), name, None) for module in _COMMANDS]
+    return [Globals(function) for function in found if inspect.isfunction(function)]
 
 
 def replace(owner: Any, name: str, *mends: str) -> Callable[[Any], Any]:

@@ -95,7 +95,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
                 "input, and what a layer remembers would keep them while the text moves on; encodings that can: "
                 + " ".join(can_remember())
             )
-        if length and self.decoder.decoder_layerdrop:
+        if memory.length and self.decoder.decoder_layerdrop:  # in evaluation no layer is dropped
             raise ValueError(
                 f"--decoder-layerdrop {self.decoder.decoder_layerdrop:g}: a layer that is dropped has nothing to "
                 "remember for the next segment; leave it out, or --memory-length"

@@ -37,6 +37,8 @@ class LMStreamsConfig(LanguageModelingConfig):
     )
     update_freq: list[int] = II("optimization.update_freq")
     train_subset: str = II("dataset.train_subset")
+    #: what the user gave: fairseq-eval-lm puts a number of its own in its place
+    max_tokens: Optional[int] = II("dataset.max_tokens")  # noqa: UP045  the form that fairseq reads
 
 
 #: settings of language_modeling that would break the streams -> why
@@ -130,8 +132,9 @@ class LMStreamsTask(LanguageModelingTask):
                 **kwargs,
             )
         if max_tokens is not None:
+            given = "--max-tokens" if max_tokens == self.args.max_tokens else "--max-tokens-valid"
             raise ValueError(
-                f"--max-tokens {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
+                f"{given} {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
                 "from each of --batch-size streams; leave it out"
             )
         if max_sentences is None:
@@ -178,7 +181,8 @@ class LMStreamsTask(LanguageModelingTask):
                 f"--context-window {context_window} and the segment memory of --task lm_streams both give tokens the "
                 "text before them: leave one out, --context-window or --task lm_streams"
             )
-        return self.get_batch_iterator(dataset, max_sentences=batch_size or 1, **kwargs).next_epoch_itr(shuffle=False)
+        batches = self.get_batch_iterator(dataset, self.args.max_tokens, max_sentences=batch_size or 1, **kwargs)
+        return batches.next_epoch_itr(shuffle=False)
 
 
 class Streams:

@@ -24,6 +24,8 @@ TOKENS_PER_UPDATE=400 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=2 SA
 AVERAGED=2 EVALUATED=average.pt BEAM=2
 COMPARED="sinusoidal tupe_r" SEEDS=1 LEARNING_RATES= LENGTH_PENALTIES= JOBS=2
 """
+#: with a test set of joined sentences
+TOY = f"{TINY}JOINED=1\n"
 SENTENCES = [
     ("A dog sleeps here .", "Ein Hund schläft hier ."),
     ("The cat works .", "Die Katze arbeitet ."),
@@ -224,7 +226,7 @@ def test_a_vocabulary_of_some_of_the_sentences_is_the_same_every_time(tmp_path):
 
 
 def test_from_the_toy_grammar_to_a_report(tmp_path):
-    (tmp_path / "tiny.sh").write_text(TINY)
+    (tmp_path / "tiny.sh").write_text(TOY)
     for step in STEPS:
         step(tmp_path)
 
@@ -238,9 +240,9 @@ def without_files_the_toy_grammar_is_prepared_and_nothing_is_done_twice(folder):
     assert (data / "dict.en.txt").read_text() == (data / "dict.de.txt").read_text()
     lines = {
         split: len(data_utils.load_indexed_dataset(str(data / f"{split}.en-de.de"), dictionary))
-        for split in ("train", "valid", "test", "test1")
+        for split in ("train", "valid", "test", "test1", "test2")
     }
-    assert lines == {"train": 150, "valid": 12, "test": 9, "test1": 9}
+    assert lines == {"train": 150, "valid": 12, "test": 9, "test1": 9, "test2": 3}
     assert len((data / "text" / "test1.en").read_text().splitlines()) == 9
     assert not (data / "work").exists() and not list(data.rglob("*.tmp*"))
     before = written(data)
@@ -268,7 +270,9 @@ def a_comparison_ends_in_a_report(folder):
     runs = folder / "runs"
     results = (runs / "RESULTS.md").read_text()
     assert "| sinusoidal | 1 |" in results and "| tupe_r | 1 |" in results
-    assert "### test (9 sentences)" in results and "### long (9 sentences)" in results
+    for test in ("test (9 sentences)", "long (9 sentences)", "test-joined1 (3 sentences)"):
+        assert f"### {test}" in results
+    assert "### test-joined1\n| encoding | 21-40 words (3) |\n" in results
     assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in results
     assert str(ROOT) not in results
     for picture in ("losses.png", "lengths.png"):
@@ -394,7 +398,7 @@ def checkpoints_of_different_models_are_refused_and_nothing_is_written(folder):
 
 
 def changed(folder, settings):
-    (folder / "tiny.sh").write_text(TINY + settings)
+    (folder / "tiny.sh").write_text(TOY + settings)
 
 
 def scores_of_another_decoding_or_text_are_not_reported(folder):

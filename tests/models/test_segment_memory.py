@@ -143,6 +143,13 @@ def test_segments_with_a_long_memory_equal_the_full_pass(name):
 
 
 @torch.no_grad()
+def test_a_model_that_is_trained_with_layerdrop_remembers_in_evaluation():
+    model = model_of("t5", memory=(0, 64), decoder_layerdrop=0.9)
+    full = model(TOKENS, features_only=True)[0]
+    torch.testing.assert_close(read(model, TOKENS, 5), full, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["transformer_xl", "t5", "tupe_r", "cope", "m3", "deberta", "rope"])
 def test_every_backend_reads_the_memory(name):
     for backend in BACKENDS:

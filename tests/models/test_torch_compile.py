@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from small_models import roberta, sentences, transformer, translation_batch
+from small_models import language_model, roberta, sentences, transformer, translation_batch
 
 from fairseq_relpos.layers import torch_compile
+from fairseq_relpos.segments import Place
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
@@ -41,6 +42,13 @@ def translation(name, **settings):
     return model, [(source, lengths, previous), (source[:2, 3:], lengths[:2], previous[:2, :5])]
 
 
+def segments(name, **settings):
+    """Of one text, which a language model reads with a memory; the last one is shorter."""
+    model = language_model(f"transformer_lm_{name}", **NO_DROPOUT, memory_length=8, **settings)
+    tokens = sentences(batch=2, length=17)[:, :14]
+    return model, [(part, Place(0, step, (step > 0,) * 2)) for step, part in enumerate(tokens.split(6, 1))]
+
+
 def trained(model, batches):
     """Outputs, and the gradients of all batches together."""
     outputs = [model.train()(*batch)[0] for batch in batches]
@@ -65,6 +73,7 @@ def test_a_compiled_model_is_the_same_model():
         (masked_lm, "m4", "lean"),
         (masked_lm, "lfhc", "eager"),
         (translation, "tupe_r", "auto"),
+        (segments, "transformer_xl", "auto"),
     ],
 )
 def test_with_every_backend(make, name, backend, traced):

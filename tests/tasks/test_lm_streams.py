@@ -147,6 +147,7 @@ def test_one_line_says_what_cannot_be(data, documents, tmp_path):
         (["--batch-size", 9999], "train has 78 segments of --tokens-per-sample tokens, fewer than the 9,999 streams"),
         (["--batch-size-valid", 50], "give --batch-size-valid (outside of a training: --batch-size) 29 or less"),
         (["--max-tokens", 100], "--max-tokens 100: a batch of --task lm_streams has a segment"),
+        (["--max-tokens-valid", 99], "--max-tokens-valid 99: a batch of --task lm_streams has a segment"),
         (["--sample-break-mode", "eos"], "--sample-break-mode eos: --task lm_streams cuts the text"),
         (["--add-bos-token"], "--add-bos-token puts a token between the segments"),
         (["--memory-length", -1], "--memory-length -1: give 0 or more"),
@@ -210,6 +211,8 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     assert f"| loss {validated} |" in printed
     refused = forked.Run([*streams, "--context-window", 4], log, command="eval_lm")
     assert refused.wait() == 1 and "--context-window 4 and the segment memory of" in refused.printed()
+    tokens = forked.Run([*streams, "--max-tokens", 100], log, command="eval_lm")
+    assert tokens.wait() == 1 and "--max-tokens 100: a batch of --task lm_streams has" in tokens.printed()
     longer = forked.Run([*streams, "--tokens-per-sample", 99], log, command="eval_lm")
     assert longer.wait() == 1 and "--tokens-per-sample 99: the model has 24 positions" in longer.printed()
 
