@@ -223,7 +223,8 @@ def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     for name, text in fast_tokenizer.files_of(words.fast, 32).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of"]
+    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of", "small <sep> of"]
+    texts += ["<sep>", "fox<sep>>dog <sep>", "other northern people", "a mark \u2581"]
     for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
         assert ids == words.ids(text), text
     pair = tokenizer("of the", "a dog")["input_ids"]
@@ -233,6 +234,14 @@ def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     if kind != "bytes":  # which keeps the blank before it
         assert masked.index(size - 1) == len(words.ids("The")) - 1
     assert tokenizer.decode(tokenizer(LINES[0])["input_ids"], skip_special_tokens=True) == LINES[0]
+
+
+def test_text_in_lower_case_gets_the_letters_of_python(tmp_path):
+    words_folder(tmp_path / "data")
+    symbols = Dictionary.load(str(tmp_path / "data/dict.txt")).symbols
+    tokenizer, _ = fast_tokenizer.from_folder(tmp_path / "data", [*symbols, "<mask>"], lowercase=True)
+    for text in ("ΟΔΟΣ ΣΑΣ Σ Σ. ΑΣ'Α ΑΣ' ΑΣ\u0301. ΑΣ3", "\u0130stanbul", "\u1e9e \ufb01 \u01c5"):
+        assert tokenizer.normalizer.normalize_str(text) == text.lower()
 
 
 def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
