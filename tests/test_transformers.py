@@ -153,6 +153,51 @@ def test_half_of_a_training_step_is_fairseqs(exported):
         torch.testing.assert_close(loaded.roberta.encoder.embed_positions.p.grad, wanted, rtol=1e-4, atol=1e-6)
 
 
+def parts_of(batch):
+    """Two parts with unequally many labels."""
+    return [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 2), slice(2, 3))]
+
+
+@pytest.mark.parametrize("auto", ["AutoModelForMaskedLM", "AutoModelForTokenClassification"])
+def test_accumulated_gradients_are_those_of_the_whole_batch(auto, exported):
+    """The Trainer counts the labels of all parts, and trusts that the model divides by their number."""
+    model = getattr(transformers, auto).from_pretrained(exported.folder / "shape").eval()
+    tokens = sentences()
+    labels = tokens.masked_fill(tokens.eq(1), -100)
+    batch = {"input_ids": tokens, "labels": labels if "Masked" in auto else labels.clamp(max=1)}
+    count = labels.ne(-100).sum()
+    parts = sum(model(**part, num_items_in_batch=count).loss for part in parts_of(batch))
+    torch.testing.assert_close(parts, model(**batch).loss)
+
+
+def test_the_trainer_divides_the_mean_of_a_head_for_texts():
+    assert not hf.RelPosRobertaForSequenceClassification.accepts_loss_kwargs
+    assert not hf.RelPosRobertaForQuestionAnswering.accepts_loss_kwargs
+
+
+def test_what_a_model_does_not_have_is_refused_where_it_is_asked_for(exported):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape").eval()
+    tokens = sentences()
+    for name, value in {"head_mask": torch.zeros(3, 3), "attention_masks": tokens, "max_length_q": 7}.items():
+        with pytest.raises(TypeError, match=f"this model has no {name}"):
+            model(tokens, **{name: value})
+    model(tokens, head_mask=None, use_cache=False)
+    for mask, what in {
+        (tokens.ne(1).float() - 1) * 1e9: "numbers beside 0 and 1",
+        tokens[:, :5]: r"\(3, 17\) is needed",
+        torch.ones(3, 17, 17): r"\(3, 17\) is needed",
+    }.items():
+        with pytest.raises(ValueError, match=what):
+            model(tokens, attention_mask=mask)
+
+
+def test_positions_for_one_text_serve_a_batch_with_pads(exported):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "tupe_r").eval()
+    tokens = sentences()
+    found = logits(model, tokens, position_ids=torch.arange(17)[None])
+    assert torch.equal(found[tokens.ne(1)], logits(model, tokens)[tokens.ne(1)])
+
+
 def test_torch_compile_takes_an_exported_model(exported):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
     tokens = sentences(batch=1)
