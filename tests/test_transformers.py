@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.criterions.sentence_prediction import SentencePredictionConfig, SentencePredictionCriterion
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
-from small_models import roberta, sentences, trained
+from fairseq.optim.adam import FairseqAdam
+from small_models import roberta, save, sentences, trained
 from vocabularies import LINES, VOCABULARIES, sentencepiece_folder, words_folder
 
 pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
@@ -26,6 +29,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import fairseq_relpos.hf as hf  # noqa: E402  before transformers: it hides a torchaudio that does not load
 from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import from_transformers, to_transformers  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
@@ -242,12 +246,15 @@ def test_a_head_for_sentences_comes_along_with_the_names_of_its_classes(name, tm
         assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
 
 
-def test_a_head_for_answers_comes_along(tmp_path):
-    model = trained("roberta_tupe_r", tmp_path / "a.pt")
+def with_span_head(path):
+    model = trained("roberta_tupe_r", path)
     span_head.add_span_head(model, 24)
-    state = torch.load(tmp_path / "a.pt", weights_only=False)
-    state["model"] = model.state_dict()
-    torch.save(state, tmp_path / "a.pt")
+    save(model, path)
+    return model
+
+
+def test_a_head_for_answers_comes_along(tmp_path):
+    model = with_span_head(tmp_path / "a.pt")
     assert export(tmp_path / "a.pt", tmp_path / "a").model == "RelPosRobertaForQuestionAnswering"
     loaded = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "a")
     tokens = sentences()
@@ -255,6 +262,75 @@ def test_a_head_for_answers_comes_along(tmp_path):
         out = loaded(input_ids=tokens, attention_mask=tokens.ne(1).long())
         wanted = model(tokens)[tokens.ne(1)]
     assert torch.equal(torch.stack([out.start_logits, out.end_logits], -1)[tokens.ne(1)], wanted)
+
+
+RATE = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+
+
+def losses_in_fairseq(model, criterion, sample):
+    """The mean losses of a sample before and after a step of fairseq's Adam, whose gradients are clipped."""
+    eps = 1e-6 * (1 - 0.98) ** 0.5  # in the first step torch's AdamW divides the other root by this
+    settings = Namespace(
+        **{"lr": [1e-3], "adam_betas": "(0.9, 0.98)", "adam_eps": eps, "weight_decay": 0.01},
+        **{"use_old_adam": True, "fp16_adam_stats": False},
+    )
+    optimizer = FairseqAdam(settings, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    loss, size, _ = criterion(model, sample)
+    optimizer.backward(loss)
+    optimizer.multiply_grads(1 / size)
+    optimizer.clip_grad_norm(1.0)
+    optimizer.step()
+    return torch.stack([loss, criterion(model, sample)[0]]).detach() / size
+
+
+def losses_in_transformers(model, batch):
+    """The same, as a script of transformers trains."""
+    for name, parameter in model.named_parameters():  # a vector more than fairseq has
+        parameter.requires_grad_("token_type_embeddings" not in name)
+    optimizer = torch.optim.AdamW(model.parameters(), **RATE)
+    loss = model(**batch).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return torch.stack([loss, model(**batch).loss]).detach()
+
+
+def loaded_without_dropout(auto, folder):
+    model = getattr(transformers, auto).from_pretrained(
+        folder, hidden_dropout_prob=0, attention_probs_dropout_prob=0, classifier_dropout=0
+    )
+    return model.train()
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "learned"])
+def test_a_step_of_fine_tuning_for_classes_is_fairseqs(name, tmp_path):
+    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
+    export(tmp_path / "a.pt", tmp_path / "a")
+    settings = SentencePredictionConfig(classification_head_name="mood")
+    criterion = SentencePredictionCriterion(settings, SimpleNamespace(label_dictionary=None))
+    tokens, labels = sentences(), torch.tensor([2, 0, 1])
+    sample = {"net_input": {"src_tokens": tokens, "src_lengths": None}, "target": labels, "ntokens": tokens.numel()}
+    wanted = losses_in_fairseq(model, criterion, sample)  # its dropout is off, as after loading
+    batch = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": labels}
+    found = losses_in_transformers(loaded_without_dropout("AutoModelForSequenceClassification", tmp_path / "a"), batch)
+    assert wanted[0] - wanted[1] > 0.01  # the step has done something
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_step_of_fine_tuning_for_answers_is_fairseqs(tmp_path):
+    model = with_span_head(tmp_path / "a.pt")
+    export(tmp_path / "a.pt", tmp_path / "a")
+    tokens = torch.cat([sentences(batch=1), sentences(batch=1).roll(3, 1)])
+    answers = torch.tensor([[3, 5], [0, 16]])
+    sample = {
+        **{"net_input": {"src_tokens": tokens, "src_lengths": None}, "allowed": torch.ones_like(tokens).bool()},
+        **{"target": answers, "ntokens": tokens.numel()},
+    }
+    wanted = losses_in_fairseq(model, SpanPredictionCriterion(SimpleNamespace()), sample)
+    batch = {"input_ids": tokens, "start_positions": answers[:, 0], "end_positions": answers[:, 1]}
+    found = losses_in_transformers(loaded_without_dropout("AutoModelForQuestionAnswering", tmp_path / "a"), batch)
+    assert wanted[0] - wanted[1] > 0.01
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
 # vocabularies
