@@ -662,6 +662,15 @@ WRONG = {
     "has no [MASK], which fairseq needs": lambda a: (a / "vocab.txt").write_text(
         (a / "vocab.txt").read_text().replace("[MASK]\n", "")
     ),
+    "the weights have bert.encoder.layer.0.attention.self.distance_embedding.weight, but not for a bert": with_weights(
+        lambda w: w.update({"bert.encoder.layer.0.attention.self.distance_embedding.weight": torch.zeros(51, 8)})
+    ),
+    "hidden_dropout_prob is 7.0: a number from 0 to 1": lambda a: change(a, hidden_dropout_prob=7.0),
+    "quantized weights are not served": lambda a: change(a, quantization_config={"bits": 8}),
+    "word_embeddings.weight is of type torch.int32": with_weights(lambda w: w.update({WORDS: w[WORDS].int()})),
+    "token_type_embeddings.weight is [2, 7], not [types, 24]": with_weights(
+        lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
+    ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
     "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
@@ -690,6 +699,7 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
         ({"position_biased_input": True}, "position_biased_input is True"),
         ({"relative_attention": False}, "relative_attention is not true"),
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
+        ({"pos_att_type": 7}, "pos_att_type is ['7']"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
         ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),
