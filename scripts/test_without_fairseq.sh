@@ -48,6 +48,8 @@ unset PYTHONPATH
 fairseq-relpos list >/dev/null
 fairseq-relpos show tupe_r >/dev/null
 fairseq-relpos params >/dev/null
+fairseq-relpos import-hf a b 2>import.log && exit 1
+grep -q "^[^ ]* import-hf: error: it needs fairseq" import.log
 python - <<'END'
 import importlib.util
 import sys

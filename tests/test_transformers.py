@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.criterions.sentence_prediction import SentencePredictionConfig, SentencePredictionCriterion
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
-from small_models import roberta, sentences, trained
+from fairseq.optim.adam import FairseqAdam
+from small_models import roberta, save, sentences, trained
 from vocabularies import LINES, VOCABULARIES, sentencepiece_folder, words_folder
 
 pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
@@ -26,6 +29,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import fairseq_relpos.hf as hf  # noqa: E402  before transformers: it hides a torchaudio that does not load
 from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import from_transformers, to_transformers  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
@@ -153,6 +157,51 @@ def test_half_of_a_training_step_is_fairseqs(exported):
         torch.testing.assert_close(loaded.roberta.encoder.embed_positions.p.grad, wanted, rtol=1e-4, atol=1e-6)
 
 
+def parts_of(batch):
+    """Two parts with unequally many labels."""
+    return [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 2), slice(2, 3))]
+
+
+@pytest.mark.parametrize("auto", ["AutoModelForMaskedLM", "AutoModelForTokenClassification"])
+def test_accumulated_gradients_are_those_of_the_whole_batch(auto, exported):
+    """The Trainer counts the labels of all parts, and trusts that the model divides by their number."""
+    model = getattr(transformers, auto).from_pretrained(exported.folder / "shape").eval()
+    tokens = sentences()
+    labels = tokens.masked_fill(tokens.eq(1), -100)
+    batch = {"input_ids": tokens, "labels": labels if "Masked" in auto else labels.clamp(max=1)}
+    count = labels.ne(-100).sum()
+    parts = sum(model(**part, num_items_in_batch=count).loss for part in parts_of(batch))
+    torch.testing.assert_close(parts, model(**batch).loss)
+
+
+def test_the_trainer_divides_the_mean_of_a_head_for_texts():
+    assert not hf.RelPosRobertaForSequenceClassification.accepts_loss_kwargs
+    assert not hf.RelPosRobertaForQuestionAnswering.accepts_loss_kwargs
+
+
+def test_what_a_model_does_not_have_is_refused_where_it_is_asked_for(exported):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape").eval()
+    tokens = sentences()
+    for name, value in {"head_mask": torch.zeros(3, 3), "attention_masks": tokens, "max_length_q": 7}.items():
+        with pytest.raises(TypeError, match=f"this model has no {name}"):
+            model(tokens, **{name: value})
+    model(tokens, head_mask=None, use_cache=False)
+    for mask, what in {
+        (tokens.ne(1).float() - 1) * 1e9: "numbers beside 0 and 1",
+        tokens[:, :5]: r"\(3, 17\) is needed",
+        torch.ones(3, 17, 17): r"\(3, 17\) is needed",
+    }.items():
+        with pytest.raises(ValueError, match=what):
+            model(tokens, attention_mask=mask)
+
+
+def test_positions_for_one_text_serve_a_batch_with_pads(exported):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "tupe_r").eval()
+    tokens = sentences()
+    found = logits(model, tokens, position_ids=torch.arange(17)[None])
+    assert torch.equal(found[tokens.ne(1)], logits(model, tokens)[tokens.ne(1)])
+
+
 def test_torch_compile_takes_an_exported_model(exported):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
     tokens = sentences(batch=1)
@@ -197,12 +246,15 @@ def test_a_head_for_sentences_comes_along_with_the_names_of_its_classes(name, tm
         assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
 
 
-def test_a_head_for_answers_comes_along(tmp_path):
-    model = trained("roberta_tupe_r", tmp_path / "a.pt")
+def with_span_head(path):
+    model = trained("roberta_tupe_r", path)
     span_head.add_span_head(model, 24)
-    state = torch.load(tmp_path / "a.pt", weights_only=False)
-    state["model"] = model.state_dict()
-    torch.save(state, tmp_path / "a.pt")
+    save(model, path)
+    return model
+
+
+def test_a_head_for_answers_comes_along(tmp_path):
+    model = with_span_head(tmp_path / "a.pt")
     assert export(tmp_path / "a.pt", tmp_path / "a").model == "RelPosRobertaForQuestionAnswering"
     loaded = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "a")
     tokens = sentences()
@@ -210,6 +262,75 @@ def test_a_head_for_answers_comes_along(tmp_path):
         out = loaded(input_ids=tokens, attention_mask=tokens.ne(1).long())
         wanted = model(tokens)[tokens.ne(1)]
     assert torch.equal(torch.stack([out.start_logits, out.end_logits], -1)[tokens.ne(1)], wanted)
+
+
+RATE = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+
+
+def losses_in_fairseq(model, criterion, sample):
+    """The mean losses of a sample before and after a step of fairseq's Adam, whose gradients are clipped."""
+    eps = 1e-6 * (1 - 0.98) ** 0.5  # in the first step torch's AdamW divides the other root by this
+    settings = Namespace(
+        **{"lr": [1e-3], "adam_betas": "(0.9, 0.98)", "adam_eps": eps, "weight_decay": 0.01},
+        **{"use_old_adam": True, "fp16_adam_stats": False},
+    )
+    optimizer = FairseqAdam(settings, [parameter for parameter in model.parameters() if parameter.requires_grad])
+    loss, size, _ = criterion(model, sample)
+    optimizer.backward(loss)
+    optimizer.multiply_grads(1 / size)
+    optimizer.clip_grad_norm(1.0)
+    optimizer.step()
+    return torch.stack([loss, criterion(model, sample)[0]]).detach() / size
+
+
+def losses_in_transformers(model, batch):
+    """The same, as a script of transformers trains."""
+    for name, parameter in model.named_parameters():  # a vector more than fairseq has
+        parameter.requires_grad_("token_type_embeddings" not in name)
+    optimizer = torch.optim.AdamW(model.parameters(), **RATE)
+    loss = model(**batch).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return torch.stack([loss, model(**batch).loss]).detach()
+
+
+def loaded_without_dropout(auto, folder):
+    model = getattr(transformers, auto).from_pretrained(
+        folder, hidden_dropout_prob=0, attention_probs_dropout_prob=0, classifier_dropout=0
+    )
+    return model.train()
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "learned"])
+def test_a_step_of_fine_tuning_for_classes_is_fairseqs(name, tmp_path):
+    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
+    export(tmp_path / "a.pt", tmp_path / "a")
+    settings = SentencePredictionConfig(classification_head_name="mood")
+    criterion = SentencePredictionCriterion(settings, SimpleNamespace(label_dictionary=None))
+    tokens, labels = sentences(), torch.tensor([2, 0, 1])
+    sample = {"net_input": {"src_tokens": tokens, "src_lengths": None}, "target": labels, "ntokens": tokens.numel()}
+    wanted = losses_in_fairseq(model, criterion, sample)  # its dropout is off, as after loading
+    batch = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": labels}
+    found = losses_in_transformers(loaded_without_dropout("AutoModelForSequenceClassification", tmp_path / "a"), batch)
+    assert wanted[0] - wanted[1] > 0.01  # the step has done something
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_a_step_of_fine_tuning_for_answers_is_fairseqs(tmp_path):
+    model = with_span_head(tmp_path / "a.pt")
+    export(tmp_path / "a.pt", tmp_path / "a")
+    tokens = torch.cat([sentences(batch=1), sentences(batch=1).roll(3, 1)])
+    answers = torch.tensor([[3, 5], [0, 16]])
+    sample = {
+        **{"net_input": {"src_tokens": tokens, "src_lengths": None}, "allowed": torch.ones_like(tokens).bool()},
+        **{"target": answers, "ntokens": tokens.numel()},
+    }
+    wanted = losses_in_fairseq(model, SpanPredictionCriterion(SimpleNamespace()), sample)
+    batch = {"input_ids": tokens, "start_positions": answers[:, 0], "end_positions": answers[:, 1]}
+    found = losses_in_transformers(loaded_without_dropout("AutoModelForQuestionAnswering", tmp_path / "a"), batch)
+    assert wanted[0] - wanted[1] > 0.01
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
 # vocabularies
@@ -223,7 +344,8 @@ def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     for name, text in fast_tokenizer.files_of(words.fast, 32).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of"]
+    texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of", "small <sep> of"]
+    texts += ["<sep>", "fox<sep>>dog <sep>", "other northern people", "a mark \u2581"]
     for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
         assert ids == words.ids(text), text
     pair = tokenizer("of the", "a dog")["input_ids"]
@@ -233,6 +355,14 @@ def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     if kind != "bytes":  # which keeps the blank before it
         assert masked.index(size - 1) == len(words.ids("The")) - 1
     assert tokenizer.decode(tokenizer(LINES[0])["input_ids"], skip_special_tokens=True) == LINES[0]
+
+
+def test_text_in_lower_case_gets_the_letters_of_python(tmp_path):
+    words_folder(tmp_path / "data")
+    symbols = Dictionary.load(str(tmp_path / "data/dict.txt")).symbols
+    tokenizer, _ = fast_tokenizer.from_folder(tmp_path / "data", [*symbols, "<mask>"], lowercase=True)
+    for text in ("ΟΔΟΣ ΣΑΣ Σ Σ. ΑΣ'Α ΑΣ' ΑΣ\u0301. ΑΣ3", "\u0130stanbul", "\u1e9e \ufb01 \u01c5"):
+        assert tokenizer.normalizer.normalize_str(text) == text.lower()
 
 
 def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
@@ -532,6 +662,15 @@ WRONG = {
     "has no [MASK], which fairseq needs": lambda a: (a / "vocab.txt").write_text(
         (a / "vocab.txt").read_text().replace("[MASK]\n", "")
     ),
+    "the weights have bert.encoder.layer.0.attention.self.distance_embedding.weight, but not for a bert": with_weights(
+        lambda w: w.update({"bert.encoder.layer.0.attention.self.distance_embedding.weight": torch.zeros(51, 8)})
+    ),
+    "hidden_dropout_prob is 7.0: a number from 0 to 1": lambda a: change(a, hidden_dropout_prob=7.0),
+    "quantized weights are not served": lambda a: change(a, quantization_config={"bits": 8}),
+    "word_embeddings.weight is of type torch.int32": with_weights(lambda w: w.update({WORDS: w[WORDS].int()})),
+    "token_type_embeddings.weight is [2, 7], not [types, 24]": with_weights(
+        lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
+    ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
     "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
@@ -560,6 +699,7 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
         ({"position_biased_input": True}, "position_biased_input is True"),
         ({"relative_attention": False}, "relative_attention is not true"),
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
+        ({"pos_att_type": 7}, "pos_att_type is ['7']"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
         ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),

@@ -51,6 +51,10 @@ VOCABULARIES = {
     "bpe": lambda folder: sentencepiece_folder(folder, "bpe"),
     "unigram": lambda folder: sentencepiece_folder(folder, "unigram", normalization_rule_name="nfkc"),
     "char": lambda folder: sentencepiece_folder(folder, "char"),
+    "own symbols": lambda folder: sentencepiece_folder(
+        folder, "bpe", user_defined_symbols=["<sep>", "<sep>>"], normalization_rule_name="identity"
+    ),
+    "unigram, own symbols": lambda folder: sentencepiece_folder(folder, "unigram", user_defined_symbols=["the"]),
     "bytes": lambda folder: sentencepiece_folder(
         folder, "bpe", byte_fallback=True, vocab_size=400, remove_extra_whitespaces=False, split_by_whitespace=False
     ),

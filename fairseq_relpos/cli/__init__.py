@@ -83,16 +83,22 @@ def run(argv: Sequence[str] | None) -> int:
         commands.add_parser(name, help=summary, add_help=False)
     chosen = parser.parse_known_args(argv[:1])[0].command
     module_name, summary = COMMANDS[chosen]
-    if chosen not in ALONE:
-        register()
-    module = importlib.import_module(module_name)
-    command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
-    module.add_arguments(command)
     try:
+        if chosen not in ALONE:
+            register()
+        module = importlib.import_module(module_name)
+        command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
+        module.add_arguments(command)
         return module.run(command.parse_args(argv[1:])) or 0
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise
         message = " ".join(str(error).split())  # quoted text may contain line breaks
+        print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "fairseq":
+            raise
+        message = "it needs fairseq, which is not installed: fairseq-relpos doctor names the command that installs it"
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1

@@ -62,7 +62,12 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     kind = config.get("model_type", str, "")
     if kind not in READERS:
         raise ValueError(f"{folder}: model type {kind!r} is not served; served are {', '.join(READERS)}")
+    config.refuse("quantization_config", "quantized weights are not served: give the folder of the model before")
     weights = read_weights(folder)
+    if others := [key for key, tensor in weights.items() if "weight" in key and not tensor.is_floating_point()]:
+        raise ValueError(
+            f"{folder}: {others[0]} is of type {weights[others[0]].dtype}: numbers with a point are needed"
+        )
     source = READERS[kind](config, weights)
     pieces = Pieces.of(folder, kind, source.rows(), config)
     source.put_in_order(pieces.order)
@@ -104,6 +109,13 @@ class Config:
             value = float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(f"{self.folder}/config.json: {name} is {value!r}, which is no {kind.__name__}")
+        return value
+
+    def share(self, name: str, default: float) -> float:
+        """A setting from 0 to 1, such as a dropout."""
+        value = self.get(name, float, default)
+        if not 0 <= value <= 1:
+            raise ValueError(f"{self.folder}/config.json: {name} is {value}: a number from 0 to 1 is needed")
         return value
 
     def refuse(self, name: str, why: str, *accepted: Any) -> None:
@@ -185,6 +197,11 @@ class Source:
         self.take_heads()
         for key in [key for key in self.theirs if key.endswith(("position_ids", "token_type_ids"))]:
             del self.theirs[key]  # no weights
+        if more := [key for key in self.theirs if key.startswith(f"{self.at}encoder.")]:
+            raise ValueError(
+                f"{config.folder}: the weights have {more[0]}, but not for a {config.values['model_type']} with these "
+                "settings of config.json: correct position_embedding_type and the others, or merge adapters"
+            )
 
     def rows(self) -> int:
         return len(self.ours[f"{STACK}embed_tokens.weight"])
@@ -206,8 +223,8 @@ class Source:
         found = {int(match[1]) for key in self.theirs if (match := pattern.match(key))}
         if len(found) != layers or max(found, default=-1) != layers - 1:
             raise ValueError(f"{self.config.folder}: config.json has {layers} layers, the weights have {len(found)}")
-        dropout = get("hidden_dropout_prob", float, 0.1)
-        head_dropout = get("classifier_dropout", float, dropout)
+        dropout = self.config.share("hidden_dropout_prob", 0.1)
+        head_dropout = self.config.share("classifier_dropout", dropout)
         args = Namespace(
             task="masked_lm",
             criterion="masked_lm",
@@ -218,7 +235,7 @@ class Source:
             encoder_attention_heads=get("num_attention_heads", int),
             activation_fn=names[activation],
             dropout=dropout,
-            attention_dropout=get("attention_probs_dropout_prob", float, 0.1),
+            attention_dropout=self.config.share("attention_probs_dropout_prob", 0.1),
             pooler_dropout=head_dropout,
             untie_weights_roberta=False,
         )
@@ -258,7 +275,10 @@ class Source:
         self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{at}word_embeddings.weight")
         self.move_norm(f"{at}LayerNorm", f"{STACK}layernorm_embedding")
         types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
-        self.type_0 = None if types is None else types[0].float()
+        if types is not None and (types.dim() != 2 or types.size(1) != self.args.encoder_embed_dim):
+            wanted = f"[types, {self.args.encoder_embed_dim}]"
+            raise ValueError(f"{self.config.folder}: token_type_embeddings.weight is {list(types.shape)}, not {wanted}")
+        self.type_0 = None if types is None or not len(types) else types[0].float()
 
     def words(self, key: str) -> torch.Tensor:
         words = self.take(key)
@@ -461,7 +481,9 @@ class Deberta(Source):
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
         terms = self.config.values.get("pos_att_type") or []
-        terms = set(terms.lower().split("|") if isinstance(terms, str) else terms)
+        terms = set(
+            terms.lower().split("|") if isinstance(terms, str) else terms if isinstance(terms, list) else [terms]
+        )
         if not terms or not terms <= {"c2p", "p2c"}:
             raise ValueError(
                 f"{self.config.folder}/config.json: pos_att_type is {sorted(map(str, terms))}; served are c2p and p2c"
@@ -559,7 +581,7 @@ class Ours(Source):
         args.encoder_normalize_before = get("normalize_before", bool, False)
         args.layernorm_embedding = get("layernorm_embedding", bool, True)
         args.no_scale_embedding = not get("scale_embedding", bool, False)
-        args.activation_dropout = get("activation_dropout", float, 0.0)
+        args.activation_dropout = self.config.share("activation_dropout", 0.0)
         names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
         args.pooler_activation_fn = names.get(get("classifier_activation", str, "tanh"), "tanh")
 
@@ -597,9 +619,9 @@ class Bart:
             max_source_positions=length,
             max_target_positions=length,
             activation_fn=activation,
-            dropout=get("dropout", float, 0.1),
-            attention_dropout=get("attention_dropout", float, 0.0),
-            activation_dropout=get("activation_dropout", float, 0.0),
+            dropout=config.share("dropout", 0.1),
+            attention_dropout=config.share("attention_dropout", 0.0),
+            activation_dropout=config.share("activation_dropout", 0.0),
             share_all_embeddings=True,
             layernorm_embedding=True,
             no_scale_embedding=not get("scale_embedding", bool, False),

@@ -65,6 +65,7 @@ ODD_TEXTS = (
     "Don't we'LL I've",
     "\ufb01ne \xbd \u2116 e\u0301 \xe9",
     "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
+    "\u039f\u0394\u039f\u03a3 \u2581",
     "\u041f\u0440\u0438\u0432\u0435\u0442 \u0645\u0631\u062d\u0628\u0627",
 )
 

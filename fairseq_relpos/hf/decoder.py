@@ -16,7 +16,7 @@ from transformers.utils.generic import can_return_tuple
 
 from ..nn import Cache
 from .configuration import RelPosDecoderConfig
-from .modeling import RelPosPreTrainedModel, encoder_of
+from .modeling import RelPosPreTrainedModel, encoder_of, refuse_unknown
 
 
 class GenerationCache(Cache):
@@ -92,6 +92,8 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
         attention_mask [B, S]: 1 at tokens, 0 at pads, for the tokens in past_key_values as well; by default what
         is no pad in input_ids. Pads may stand on either side; positions count the tokens. document_ids [B, T]: the
         number of each token's document. position_ids [B, T] as in ``Positions``, where they are given by name."""
+        position_ids = more.pop("position_ids", None)  # ``generate`` would make them if they were named above
+        refuse_unknown(more)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, one of the two")
         x_BTE = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -115,7 +117,7 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
             padding_BT,
             need_weights=bool(want_weights),
             cache=cache,
-            position_ids=more.get("position_ids"),
+            position_ids=position_ids,
             document_ids=document_ids,
         )
         output = states.output if self.project_out_dim is None else self.project_out_dim(states.output)
@@ -125,23 +127,6 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
             hidden_states=tuple(states.hidden) if want_hidden else None,
             attentions=tuple(states.weights) if want_weights else None,
         )
-
-    def padding_of(
-        self, x_BTE: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None, seen: int
-    ) -> Tensor | None:
-        """True at the pads among the new tokens; None where there are none."""
-        length = x_BTE.size(1)
-        padding_BT: Tensor | None = None
-        if attention_mask is not None:
-            if attention_mask.shape != (x_BTE.size(0), seen + length):
-                raise ValueError(
-                    f"attention_mask of shape {tuple(attention_mask.shape)}: {(x_BTE.size(0), seen + length)} is needed"
-                )
-            padding_BT = attention_mask[:, -length:] == 0
-        elif input_ids is not None:
-            pad: Any = self.config.pad_token_id
-            padding_BT = input_ids.eq(pad)
-        return padding_BT if padding_BT is not None and bool(padding_BT.any()) else None
 
 
 class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
@@ -168,16 +153,20 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """labels [B, T]: the tokens of the text, which are shifted here, as transformers has it; -100 where there is
-        none. The other arguments are those of ``RelPosDecoderModel``."""
+        none. num_items_in_batch: as in ``RelPosRobertaForMaskedLM``. The other arguments are those of
+        ``RelPosDecoderModel``."""
         out = self.decoder(
             input_ids, attention_mask, past_key_values, inputs_embeds, use_cache, return_dict=True, **kwargs
         )
         logits, loss = self.lm_head(out.last_hidden_state), None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+            loss = self.loss_function(
+                logits=logits, labels=labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
+            )
         return CausalLMOutputWithPast(loss, logits, out.past_key_values, out.hidden_states, out.attentions)
 
     @classmethod

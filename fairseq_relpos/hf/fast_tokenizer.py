@@ -6,6 +6,7 @@ that have one. The result is the text of a tokenizer.json. A single text becomes
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,19 @@ def from_folder(folder: str | Path, symbols: Sequence[str], lowercase: bool = Fa
         tokenizer, kind = words(symbols), "words with blanks between"
     if lowercase:
         own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        tokenizer.normalizer = normalizers.Sequence([FINAL_SIGMA, normalizers.Lowercase(), *own])
     return tokenizer, kind
+
+
+#: Python's ``lower`` writes the Greek sigma at the end of a word in its own way, ``tokenizers`` does not. A regular
+#: expression looks back over at most two characters, such as accents and apostrophes
+FINAL_SIGMA = normalizers.Replace(
+    Regex(
+        r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable}|\p{Cased}\p{Case_Ignorable}\p{Case_Ignorable})\u03a3"
+        r"(?!\p{Case_Ignorable}*\p{Cased})"
+    ),
+    "\u03c2",
+)
 
 
 def words(symbols: Sequence[str]) -> Tokenizer:
@@ -89,23 +101,27 @@ def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, 
     ids = numbered(symbols)
     plain = {p.piece: p.score for p in spm.pieces if p.type in (p.NORMAL, p.USER_DEFINED, p.BYTE)}
     refuse_lost([piece for piece in plain if piece not in ids], path)
-    scores = [plain.get(symbol) for symbol in symbols]
     fallback = spm.trainer_spec.byte_fallback
+    own = [p.piece for p in spm.pieces if p.type == p.USER_DEFINED]
     if kind == "unigram":
         least = min(plain.values())  # for symbols that are no pieces; it moves no other path
-        pieces = [(symbol, least if score is None else score) for symbol, score in zip(symbols, scores)]
+        pieces = [(symbol, plain.get(symbol, least)) for symbol in symbols]
         model: Any = models.Unigram(pieces, unk_id=ids["<unk>"], byte_fallback=fallback)
     else:
         model = models.BPE(dict(ids), merges_of(spm), unk_token="<unk>", fuse_unk=True, byte_fallback=fallback)
+        model.ignore_merges = bool(own)  # to which no merges lead
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence(normalization(spm.normalizer_spec))
     inside = any(BLANK in piece[1:] for piece in plain)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme="never", split=not inside)
+    cuts: list[Any] = [pre_tokenizers.Metaspace(BLANK, prepend_scheme="never", split=not inside)]
+    if own and kind != "unigram":  # they are pieces wherever they stand
+        longest_first = sorted(map(re.escape, own), key=len, reverse=True)
+        cuts.insert(0, pre_tokenizers.Split(Regex("|".join(longest_first)), "isolated"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     tokenizer.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Metaspace(BLANK)] if fallback else [decoders.Metaspace(BLANK)]
     )
-    user_defined = [p.piece for p in spm.pieces if p.type == p.USER_DEFINED]
-    return finished(tokenizer, symbols, user_defined), f"SentencePiece {kind}"
+    return finished(tokenizer, symbols), f"SentencePiece {kind}"
 
 
 def normalization(spec: Any) -> list[normalizers.Normalizer]:
@@ -116,7 +132,9 @@ def normalization(spec: Any) -> list[normalizers.Normalizer]:
             steps.append(normalizers.Replace("\r\n", "\n\n"))
         steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
     if spec.remove_extra_whitespaces:
-        steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+        # a mark that stands in the text itself is a blank at the end, too
+        ends = normalizers.Replace(Regex(rf"\A +|[ {BLANK}]+\z"), "")
+        steps += [ends, normalizers.Replace(Regex(" {2,}"), " ")]
     if spec.add_dummy_prefix:
         steps.append(normalizers.Prepend(BLANK))
     return [*steps, normalizers.Replace(" ", BLANK)]
@@ -175,16 +193,13 @@ def refuse_lost(pieces: Sequence[str], path: str | Path) -> None:
         )
 
 
-def finished(
-    tokenizer: Tokenizer, symbols: Sequence[str], user_defined: Sequence[str] = (), lstrip: bool = False
-) -> Tokenizer:
+def finished(tokenizer: Tokenizer, symbols: Sequence[str], lstrip: bool = False) -> Tokenizer:
     """Adds the special tokens, and puts them around texts as RoBERTa does."""
     from tokenizers import AddedToken
 
     special = ["<s>", "<pad>", "</s>", "<unk>", *(["<mask>"] if "<mask>" in symbols else [])]
     if lacking := [token for token in special if token not in symbols]:
         raise ValueError(f"the dictionary has no {' '.join(lacking)}: give the one that the model was trained with")
-    tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in user_defined])
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, lstrip=lstrip and token == "<mask>") for token in special]
     )

@@ -47,6 +47,34 @@ class RelPosPreTrainedModel(PreTrainedModel):
             if name in begins:
                 initialization.copy_(tensor, begins[name])
 
+    def padding_of(
+        self, x_BTE: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None, seen: int = 0
+    ) -> Tensor | None:
+        """True at the pads among the new tokens; None where there are none. seen: the tokens of earlier steps, which
+        attention_mask has, too."""
+        batch, length, _ = x_BTE.shape
+        padding_BT: Tensor | None = None
+        if attention_mask is not None:
+            if attention_mask.shape != (batch, seen + length):
+                raise ValueError(
+                    f"attention_mask of shape {tuple(attention_mask.shape)}: {(batch, seen + length)} is needed"
+                )
+            padding_BT = attention_mask[:, seen:] == 0
+            if attention_mask.is_floating_point() and not (padding_BT | (attention_mask[:, seen:] == 1)).all():
+                raise ValueError("attention_mask has numbers beside 0 and 1: give 1 at tokens, 0 at pads")
+        elif input_ids is not None:
+            pad: Any = self.config.pad_token_id
+            padding_BT = input_ids.eq(pad)
+        return padding_BT if padding_BT is not None and bool(padding_BT.any()) else None
+
+
+def refuse_unknown(arguments: dict[str, Any]) -> None:
+    """Raises TypeError for arguments that a model does not have: what it left out would be wrong in silence. None and
+    False ask for nothing."""
+    unknown = [name for name, value in arguments.items() if value is not None and value is not False]
+    if unknown:
+        raise TypeError(f"this model has no {', '.join(unknown)}: leave out what it lacks")
+
 
 def encoder_of(config: RelPosConfig) -> RelPosEncoder:
     """The stack of layers with these settings. Raises ValueError if its encoding is not the one of the weights."""
@@ -116,30 +144,23 @@ class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
         document_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        **unused: Any,
+        **more: Any,
     ) -> BaseModelOutput:
         """attention_mask [B, T]: 1 at tokens, 0 at pads; by default what is no pad in input_ids. position_ids and
         document_ids [B, T]: the positions from 0, and the number of each token's document; see ``Positions``.
         token_type_ids are accepted where they are 0: there is only one kind."""
+        refuse_unknown(more)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give input_ids or inputs_embeds, one of the two")
         if token_type_ids is not None and bool(token_type_ids.any()):
             raise ValueError("token_type_ids other than 0: this model has no token types, so leave them out")
-        padding_BT: Tensor | None = None
-        if attention_mask is not None:
-            if attention_mask.dim() != 2:
-                raise ValueError(f"attention_mask of shape {tuple(attention_mask.shape)}: [batch, tokens] is needed")
-            padding_BT = attention_mask == 0
-        elif input_ids is not None:
-            pad: Any = self.config.pad_token_id
-            padding_BT = input_ids.eq(pad)
         x_BTE = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         want_weights = self.config.output_attentions if output_attentions is None else output_attentions
         want_hidden = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         states: Any = self.encoder.states(
             self.embed_scale * x_BTE,
-            padding_BT,
+            self.padding_of(x_BTE, input_ids, attention_mask),
             need_weights=bool(want_weights),
             position_ids=position_ids,
             document_ids=document_ids,
@@ -216,20 +237,27 @@ class RelPosRobertaForMaskedLM(WithEncoder):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
-        """labels [B, T]: the tokens to predict; -100 where there is none."""
+        """labels [B, T]: the tokens to predict; -100 where there is none. num_items_in_batch: so many of them in all
+        parts of the batch; the loss is a part of their mean. The Trainer gives it."""
         out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
         states, loss = out.last_hidden_state, None
         if labels is not None and self.config.sparse_prediction:
             states, labels = states[labels != -100], labels[labels != -100]
         logits = self.lm_head(states)
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+            loss = self.loss_function(
+                logits=logits, labels=labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
+            )
         return MaskedLMOutput(loss, logits, out.hidden_states, out.attentions)
 
 
 class RelPosRobertaForSequenceClassification(WithEncoder):
+    #: tells the Trainer that the loss is a mean, which it divides where gradients are accumulated
+    accepts_loss_kwargs = False
+
     def add_head(self, config: RelPosRobertaConfig) -> None:
         self.classifier = SentenceHead(config)
 
@@ -261,16 +289,22 @@ class RelPosRobertaForTokenClassification(WithEncoder):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
-        """labels [B, T]: the class of each token; -100 where there is none."""
+        """labels [B, T]: the class of each token; -100 where there is none. num_items_in_batch: as in
+        ``RelPosRobertaForMaskedLM``."""
         out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(out.last_hidden_state))
-        loss = None if labels is None else self.loss_function(logits, labels, self.config)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
         return TokenClassifierOutput(loss, logits, out.hidden_states, out.attentions)
 
 
 class RelPosRobertaForQuestionAnswering(WithEncoder):
+    accepts_loss_kwargs = False
+
     def add_head(self, config: RelPosRobertaConfig) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 

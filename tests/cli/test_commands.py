@@ -1,5 +1,6 @@
 """fairseq-relpos: what its commands print, and how they fail."""
 
+import importlib
 import json
 import os
 import signal
@@ -154,3 +155,13 @@ def test_doctor_runs_where_fairseq_does_not_import(tmp_path):
     )
     assert done.returncode == 1
     assert "mutable default" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_a_command_that_needs_fairseq_says_so_in_one_line(monkeypatch, capsys):
+    def missing(name):
+        raise ModuleNotFoundError("No module named 'fairseq'", name="fairseq.data")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert main(["list"]) == 1
+    error = capsys.readouterr().err
+    assert "fairseq-relpos list: error: it needs fairseq" in error and len(error.splitlines()) == 1
