@@ -1,17 +1,19 @@
 """fairseq's denoising task, its noise and its vocabulary, and what BART does while it generates."""
 
+import threading
 import types
 from typing import Any
 
 import torch
 
-from .replace import note, replace
+from .replace import note, put, replace
 from .stack import vocabulary_beside_the_data
 
 
 def shares_of_sentences() -> None:
     """Makes --permute-sentences a share, as in BART's own commands: fairseq now parses it as a whole number."""
-    from fairseq.tasks import denoising
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY, denoising
+    from hydra.core.config_store import ConfigStore
 
     config = getattr(denoising, "DenoisingConfig", None)  # fairseq 0.12.2 has flags, which are right
     if config is None or config.__annotations__["permute_sentences"] is not int:
@@ -19,6 +21,11 @@ def shares_of_sentences() -> None:
     if note(config, "permute_sentences", ["permute-sentences"]):
         config.__annotations__["permute_sentences"] = float
         config.__dataclass_fields__["permute_sentences"].type = float
+        for name, kind in TASK_DATACLASS_REGISTRY.items():  # hydra keeps the types of before
+            if issubclass(kind, config):
+                node = kind()
+                node._name = name
+                ConfigStore.instance().store(name=name, group="task", node=node, provider="fairseq")
 
 
 def whole_words_of_the_vocabulary() -> None:
@@ -47,16 +54,56 @@ def whole_words_of_the_vocabulary() -> None:
         return stock(found, dictionary)
 
 
+class Lengths:
+    """torch.distributions.Categorical for the lengths of spans."""
+
+    def __init__(self, shares: torch.Tensor):
+        self.shares = shares
+
+    def sample(self, sample_shape):
+        return torch.multinomial(self.shares, *sample_shape, replacement=True, generator=DRAWS.generator)
+
+
+class Draws(threading.local):
+    """torch, as fairseq's noise sees it: what is drawn comes from ``generator``. That of torch itself belongs to the
+    dropout, which the training draws while another thread makes the next batches."""
+
+    generator: torch.Generator | None = None
+    distributions = types.SimpleNamespace(Categorical=Lengths)
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def randperm(self, *args, **kwargs):
+        return torch.randperm(*args, generator=self.generator, **kwargs)
+
+    def randint(self, *args, **kwargs):
+        return torch.randint(*args, generator=self.generator, **kwargs)
+
+    def FloatTensor(self, of):  # fairseq calls uniform_() of one of ``of`` numbers
+        if isinstance(of, list):
+            return torch.FloatTensor(of)
+        return types.SimpleNamespace(uniform_=lambda: torch.rand(of, generator=self.generator))
+
+
+DRAWS = Draws()
+
+
 def the_same_noise() -> None:
     """Makes the noise of a sample depend on seed, epoch and sample alone, as that of a masked LM does. fairseq seeds
     numpy, but draws from torch."""
-    from fairseq.data.denoising_dataset import DenoisingDataset
+    from fairseq.data import denoising_dataset
 
-    @replace(DenoisingDataset, "__getitem__", "same-noise")
+    put(denoising_dataset, "torch", DRAWS, "same-noise")
+
+    @replace(denoising_dataset.DenoisingDataset, "__getitem__", "same-noise")
     def item(stock, self, index: int) -> Any:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(hash((self.seed, self.epoch, int(index))) % 2**63)
+        seed = hash((self.seed, self.epoch, int(index))) % 2**63
+        DRAWS.generator = torch.Generator().manual_seed(seed)
+        try:
             return stock(self, index)
+        finally:
+            DRAWS.generator = None
 
 
 def beams_of_a_search_alone() -> None:
