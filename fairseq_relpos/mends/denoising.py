@@ -60,7 +60,7 @@ class Lengths:
     def __init__(self, shares: torch.Tensor):
         self.shares = shares
 
-    def sample(self, sample_shape):
+    def sample(self, sample_shape: tuple[int]) -> torch.Tensor:
         return torch.multinomial(self.shares, *sample_shape, replacement=True, generator=DRAWS.generator)
 
 
@@ -74,13 +74,13 @@ class Draws(threading.local):
     def __getattr__(self, name):
         return getattr(torch, name)
 
-    def randperm(self, *args, **kwargs):
+    def randperm(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.randperm(*args, generator=self.generator, **kwargs)
 
-    def randint(self, *args, **kwargs):
+    def randint(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch.randint(*args, generator=self.generator, **kwargs)
 
-    def FloatTensor(self, of):  # fairseq calls uniform_() of one of ``of`` numbers
+    def FloatTensor(self, of: list[float] | int) -> Any:  # fairseq calls uniform_() of one of ``of`` numbers
         if isinstance(of, list):
             return torch.FloatTensor(of)
         return types.SimpleNamespace(uniform_=lambda: torch.rand(of, generator=self.generator))
