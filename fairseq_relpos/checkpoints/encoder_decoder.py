@@ -154,20 +154,26 @@ def build(args: Namespace, rows: list[int], seed: int) -> Any:
 
 def tables_of_stacks(old: Any, model: Any) -> Callable[[str], bool]:
     """Returns a function that says whether a parameter of this name means the same in both models."""
-    of_stack = {}
-    for name in flags.STACKS:
-        stack = getattr(model, name)
-        encoding, hparams = encoding_of(old, name)
-        if hasattr(stack.layers[0].self_attn, "position_encoding"):
-            of_stack[name] = tables_in_common(encoding, hparams, stack)
-        else:  # stock fairseq's, which may have a table of learned positions
-            of_stack[name] = lambda key, encoding=encoding: ".embed_positions." not in key or encoding == "learned"
-    return lambda key: of_stack.get(key.split(".")[0], lambda key: True)(key)
+    of_stack = {name: tables_of_stack(old, name, getattr(model, name)) for name in flags.STACKS}
+
+    def means_the_same(key):
+        stack = key.split(".")[0]
+        return stack not in of_stack or of_stack[stack](key)
+
+    return means_the_same
+
+
+def tables_of_stack(old: Any, name: str, stack: Any) -> Callable[[str], bool]:
+    encoding, hparams = encoding_of(old, name)
+    if hasattr(stack.layers[0].self_attn, "position_encoding"):
+        return tables_in_common(encoding, hparams, stack)
+    # stock fairseq's, which may have a table of learned positions
+    return lambda key: ".embed_positions." not in key or encoding == "learned"
 
 
 def encoding_of(old: Any, stack: str) -> tuple[str, dict[str, Any]]:
     """The position encoding of a stack of the source, and its hyperparameters."""
-    text = getattr(old, "position_encoding", None)
+    text = getattr(old, "position_encoding", None) or ""
     chosen = flags.chosen_stacks(old.position_stacks) if text else ()
     if stack in chosen:
         return flags.encodings_of(text, chosen)[stack], flags.hparams_of(old.position_hparams, chosen)[stack]

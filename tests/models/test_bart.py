@@ -11,6 +11,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from loops import scale_up
 from small_models import dictionary, transformer, translation_batch
 
+import fairseq_relpos
 from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.models.bart import SIZES
 from fairseq_relpos.signature import SignatureMismatch
@@ -107,6 +108,7 @@ def test_a_head_classifies_as_stock_bart_does_and_is_saved():
 @torch.no_grad()
 @pytest.mark.parametrize("arch", ["bart_base", "bart_t5"])
 def test_a_batch_after_a_search_is_no_beam(arch):
+    fairseq_relpos.register()  # the mends, also where stock BART is the first model
     model = bart(arch).eval()
     source, lengths, previous = (part.repeat_interleave(2, 0).roll(1, 0) for part in translation_batch())
     before = model(source, lengths, previous)[0]
