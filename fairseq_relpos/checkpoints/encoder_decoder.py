@@ -64,7 +64,13 @@ def start_encoder_decoder(
 
     removed = {}
     task = OmegaConf.select(source["cfg"], "task._name") or getattr(old, "task", None)
-    if task in WITH_MASK and not arch.startswith("bart_") and not keep_mask:
+    has_mask_to_lose = task in WITH_MASK and not arch.startswith("bart_")
+    if keep_mask and not has_mask_to_lose:
+        raise ValueError(
+            f"--keep-mask changes nothing for --arch {arch} from {in_path}: it is for a transformer_NAME that "
+            "starts from a model of a denoising task; leave it out"
+        )
+    if has_mask_to_lose and not keep_mask:
         removed = without_mask(weights)
     model = build(args, [len(weights[key]) for key in WORDS], seed)
     rename(weights, model)
