@@ -27,8 +27,11 @@ TESTS = {
     "checkpoint-classes": "test_compat.py::test_from_pretrained_loads_a_checkpoint",
     "bf16-without-tpu": "test_compat.py::test_bf16_means_a_tpu_only_if_one_is_asked_for",
     "whole-word-masks": "test_mends.py::test_the_vocabulary_of_whole_words_is_found_beside_the_data",
+    "permute-sentences": "tasks/test_denoising.py::test_the_share_of_sentences_is_no_whole_number",
     "launcher": "test_compat.py::test_torchrun_with_one_gpu_per_node_joins_the_ranks",
     "new-masks": "training/test_saving.py::test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch",
+    "same-noise": "tasks/test_denoising.py::test_the_noise_of_a_sample_depends_on_seed_epoch_and_sample_alone",
+    "beams-of-a-search": "models/test_bart.py::test_a_batch_after_a_search_is_no_beam",
     "same-batches": "training/test_saving.py::"
     "test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batches",
     "every-batch-counts": "training/test_launching.py::"
@@ -76,6 +79,7 @@ TESTS = {
     "no-default": "test_wrong_input.py::test_training_and_validation_without_a_batch_size_or_a_path_are_refused",
     "missing-flags": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
     "ranges": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
+    "noise": "tasks/test_denoising.py::test_the_command_refuses_noise_that_hides_everything",
     "overrides": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
     "texts": "test_wrong_input.py::test_preprocess_refuses_what_is_no_text_before_it_writes_anything",
     "dictionaries": "test_wrong_input.py::test_a_file_that_is_no_dictionary_is_named",

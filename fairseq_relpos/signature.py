@@ -17,7 +17,7 @@ KEY = "encoding_version"
 
 
 #: what to do about a mismatch in fairseq's commands
-ADVICE = "use the same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new RoBERTa from it"
+ADVICE = "use the same --arch and --position-... flags; `fairseq-relpos warm-start` starts a new model from it"
 
 
 class SignatureMismatch(ValueError):

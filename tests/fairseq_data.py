@@ -145,6 +145,14 @@ def translation(data, save_dir, user_dir, *more, arch):
     return [str(argument) for argument in arguments]
 
 
+def denoising(data, save_dir, user_dir, *more, arch):
+    """Arguments of fairseq-train for a two-layer BART on the CPU, which fills in what a <mask> stands for."""
+    arguments = translation(data, save_dir, user_dir, arch=arch)
+    own = "--task denoising --tokens-per-sample 18 --sample-break-mode complete --rotate 0 --mask 0.3"
+    noise = "--mask-length span-poisson --poisson-lambda 2 --replace-length 1 --required-batch-size-multiple 1"
+    return [*arguments, *own.split(), *noise.split(), *map(str, more)]
+
+
 def torchrun(ranks):
     """What starts a fairseq command once per rank on this machine: the launcher of `fairseq`."""
     return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]

@@ -28,6 +28,7 @@ import transformers  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 import fairseq_relpos.hf as hf  # noqa: E402  before transformers: it hides a torchaudio that does not load
+from fairseq_relpos.checkpoints.encoder_decoder import start_encoder_decoder
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
@@ -598,6 +599,14 @@ def test_a_bart_becomes_a_translation_model(tmp_path):
         wanted = model(input_ids=source, decoder_input_ids=previous).logits
         found = ours(source, torch.full((2,), 7), previous)[0]
     torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
+    # and from there bart_NAME, with all that fits
+    for arch, table in (("bart_learned", {}), ("bart_t5", {"encoder.embed_positions.b", "decoder.embed_positions.b"})):
+        done = start_encoder_decoder(tmp_path / "out/model.pt", tmp_path / f"{arch}.pt", arch)
+        assert set(done.fresh) == set(table)
+    state = torch.load(tmp_path / "bart_learned.pt", weights_only=False)
+    bart = ARCH_MODEL_REGISTRY["bart_learned"].build_model(state["cfg"]["model"], task).eval()
+    bart.load_state_dict(state["model"])
+    assert torch.equal(bart(source, torch.full((2,), 7), previous)[0], found)
 
 
 def test_fine_tuning_starts_from_an_import_with_its_own_eps(tmp_path, capsys):

@@ -227,6 +227,11 @@ refuse_batch_flags() {
   done
 }
 
+# splits KIND...: as many as prepare.sh was given texts of these kinds; one where the data are still to come.
+splits() {
+  [ -e "$DATA/dict.txt" ] || { echo valid; return; }
+  (cd "$DATA" && printf '%s\n' *.bin) | sed 's/\.bin$//' | grep -E "^($(IFS='|'; echo "$*"))" | sort -V | paste -sd,
+}
 # Those of a language model's data. With a dictionary of the same size and other words every number
 # would mean another word.
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }

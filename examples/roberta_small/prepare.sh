@@ -8,7 +8,7 @@
 # The learning rate is chosen on the valid files; the test files are for what is reported.
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
 set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+[ "${BASH_SOURCE[0]}" != "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd) # ../denoising/prepare.sh has its own settings
 . "$HERE/../common/recipe.sh"
 read_settings
 

@@ -22,12 +22,6 @@ need_data() {
     die "no data in $DATA: run prepare.sh $DATA --train FILE... --valid FILE... first, or set DATA"
 }
 
-# splits KIND...: as many as prepare.sh was given texts of these kinds; one where the data are still to come.
-splits() {
-  [ -e "$DATA/dict.txt" ] || { echo valid; return; }
-  (cd "$DATA" && printf '%s\n' *.bin) | sed 's/\.bin$//' | grep -E "^($(IFS='|'; echo "$*"))" | sort -V | paste -sd,
-}
-
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   training=(fairseq-train "$DATA"

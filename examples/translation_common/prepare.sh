@@ -23,7 +23,8 @@ file_of() {
 # What OUT was made from, in a form that can be compared: digest, split, name.
 describe_sources() {
   local split prefix language file
-  echo "vocabulary $VOCAB_SIZE $NORMALIZATION coverage $CHARACTER_COVERAGE sentences $VOCAB_SENTENCES threshold $VOCAB_THRESHOLD joined $JOINED_DICTIONARY"
+  [ -z "${VOCABULARY:-}" ] || echo "vocabulary $(digest "$VOCABULARY/spm.model" "$VOCABULARY/dict.txt")"
+  [ -n "${VOCABULARY:-}" ] || echo "vocabulary $VOCAB_SIZE $NORMALIZATION coverage $CHARACTER_COVERAGE sentences $VOCAB_SENTENCES threshold $VOCAB_THRESHOLD joined $JOINED_DICTIONARY"
   echo "filter $MAX_PIECES pieces $MAX_RATIO : 1"
   for split in "${splits[@]}"; do
     while IFS= read -r prefix; do
@@ -47,10 +48,16 @@ binarise() {
     mapfile -t arguments <<<"${prefixes[$split]}"
     corpus unpack "$work/$split" "$both" "${arguments[@]}"
   done
-  say "vocabulary of $VOCAB_SIZE pieces for $SOURCE and $TARGET together, learned from the training text"
-  corpus vocabulary "$work" "$VOCAB_SIZE" "$NORMALIZATION" "$CHARACTER_COVERAGE" "$VOCAB_SENTENCES" "$both"
-  [ "$JOINED_DICTIONARY" != yes ] || groups=("$both")
-  corpus dictionary "$work" "$VOCAB_THRESHOLD" "${groups[@]}"
+  if [ -n "${VOCABULARY:-}" ]; then
+    say "vocabulary of $VOCABULARY for $SOURCE and $TARGET"
+    cp "$VOCABULARY/spm.model" "$work"
+    for language in "$SOURCE" "$TARGET"; do cp "$VOCABULARY/dict.txt" "$work/dict.$language.txt"; done
+  else
+    say "vocabulary of $VOCAB_SIZE pieces for $SOURCE and $TARGET together, learned from the training text"
+    corpus vocabulary "$work" "$VOCAB_SIZE" "$NORMALIZATION" "$CHARACTER_COVERAGE" "$VOCAB_SENTENCES" "$both"
+    [ "$JOINED_DICTIONARY" != yes ] || groups=("$both")
+    corpus dictionary "$work" "$VOCAB_THRESHOLD" "${groups[@]}"
+  fi
   corpus encode "$work" train "$both" "$MAX_PIECES" "$MAX_RATIO"
   for split in ${joined[@]+"${joined[@]}"}; do
     corpus join "$work" test "$split" "$both" "${times[$split]}" "$MAX_POSITIONS"
@@ -129,6 +136,8 @@ main() {
     tests=$((tests + 1))
   done
   local sources
+  [ -z "${VOCABULARY:-}" ] || { [ -e "$VOCABULARY/spm.model" ] && [ -e "$VOCABULARY/dict.txt" ]; } ||
+    die "no spm.model and dict.txt in VOCABULARY=$VOCABULARY: give a folder that prepare.sh of a recipe has written"
   sources=$(describe_sources)
   mkdir -p "$OUT"
   if [ -e "$OUT/dict.$TARGET.txt" ]; then

@@ -79,12 +79,27 @@ make_batch() {
   die "GPUS=$GPUS x TOKENS_PER_UPDATE=$TOKENS_PER_UPDATE x UPDATE_FREQ=$UPDATE_FREQ make an update of $made tokens, and the settings say BATCH=$BATCH: $advice"
 }
 
-# training_command [flags]: the whole of it -> `training`
+# Where training begins, if START_FROM says so: -> `start`, its flag, and `warm_start`, which makes $run/start.pt
+start_command() {
+  start=() warm_start=()
+  case ${START_FROM:-} in
+    "" | none) return ;;
+  esac
+  began=$START_FROM
+  [[ $began = *.pt ]] || began+=/$(basename "$run")/checkpoint_last.pt
+  start=(--finetune-from-model "$run/start.pt")
+  warm_start=(python -m fairseq_relpos warm-start "$began" "$run/start.pt" --arch "transformer_$encoding$SIZE" --seed "$SEED"
+    "$@")
+}
+
+# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local flags keep schedule
+  local flags keep schedule start
   [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
     ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
   make_batch
+  mapfile -t flags < <(encoding_flags)
+  start_command ${flags[@]+"${flags[@]}"}
   mapfile -t flags < <(encoding_flags; padding_flags)
   case $SCHEDULE in
     inverse_sqrt) schedule=(--warmup-init-lr "$WARMUP_INIT_LR") ;;
@@ -115,16 +130,21 @@ training_command() {
     --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
     --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    --distributed-world-size "$GPUS" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+    --distributed-world-size "$GPUS" ${start[@]+"${start[@]}"} ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
 }
 
 train() {
-  local made
+  local made began
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
   CONDITIONS=$(echo "batch $made tokens"; text_digest)
+  if [ ${#warm_start[@]} -gt 0 ]; then
+    [ -e "$began" ] || die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
+    CONDITIONS+=$'\n'"start $(digest "$began")"
+  fi
   lock "$run"
+  [ ${#warm_start[@]} -eq 0 ] || [ -e "$run/checkpoint_last.pt" ] || logged "$run/start.txt" "${warm_start[@]}"
   if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
     need_same_dictionary
   else

@@ -13,6 +13,7 @@ TARGET=de
 
 # --- text -> tokens ---
 TEXT=raw                   # raw, or tokenised: Moses tokens, which are joined again before scoring
+VOCABULARY=                # a folder with spm.model and dict.txt, for both languages; empty: one is learned, as follows
 VOCAB_SIZE=6000            # pieces, learned from both languages together
 NORMALIZATION=nmt_nfkc     # Unicode NFKC, spaces; upper case stays
 CHARACTER_COVERAGE=1.0     # no character of the training text is unknown
@@ -41,6 +42,7 @@ DROPOUT=0.2
 ATTENTION_DROPOUT=0.1
 MAX_POSITIONS=256          # tokens; the tables of the encodings have this size
 MODEL_FLAGS=(--share-all-embeddings)
+START_FROM=                # a trained BART or transformer, or a folder with one in ENCODING-seedN; none, empty: from scratch
 declare -gA HPARAMS=()      # [t5]="num_buckets=64": of --position-hparams, for one encoding
 POSITION_LAYERS=all        # or first, or 1,2
 

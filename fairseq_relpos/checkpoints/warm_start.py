@@ -53,7 +53,7 @@ def warm_start(
     max_positions: int | None = None,
     way: str = "copy",
 ) -> WarmStart:
-    """Writes a checkpoint of the architecture ``arch`` that starts from the RoBERTa checkpoint ``in_path``.
+    """Writes a checkpoint of the architecture ``arch``, a RoBERTa, that starts from the RoBERTa checkpoint ``in_path``.
 
     The source may be one of stock fairseq or of this package. Every tensor that fits by name and shape is kept: token
     embeddings, layers, heads and, between encodings that have a table in common, positions. The rest is initialised
@@ -120,20 +120,26 @@ def longer(old: Any, arch: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def common_tables(old: Any, model: Any) -> Callable[[str], bool]:
-    """Returns a function that says whether a parameter of this name means the same in both models.
+    """Returns a function that says whether a parameter of this name means the same in both models."""
+    name = getattr(old, "position_encoding", None) or "learned"  # stock fairseq's
+    hparams = parse_hparams(getattr(old, "position_hparams", None) or "")
+    return tables_in_common(name, hparams, model.encoder.sentence_encoder)
+
+
+def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable[[str], bool]:
+    """Returns a function that says whether a parameter of this name means the same in a stack that has the encoding
+    ``name`` as in ``stack``.
 
     Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a table of the stack
     if both inherit it from one class (learned and bert_r; TUPE's and bert_ad), and a bias b if they have the same
     kind of rows (t5 and bert_r).
     """
-    stack = model.encoder.sentence_encoder
     here = stack.layers[0].self_attn.position_encoding
     for layer in stack.layers:  # the first layer that has an encoding
         if here.name == "none":
             here = layer.self_attn.position_encoding
-    name = getattr(old, "position_encoding", None) or "learned"  # stock fairseq's
     with torch.random.fork_rng(devices=[]):
-        there = build_layer_part(name, here.dims, **parse_hparams(getattr(old, "position_hparams", None) or ""))
+        there = build_layer_part(name, here.dims, **hparams)
         stacks = [stack.embed_positions, there.make_stack()]
     origins = [{c for c in type(s).__mro__ if issubclass(c, StackPart) and c is not StackPart} for s in stacks]
     rows = [type(getattr(s, "rows", None) or getattr(s, "buckets", None)) for s in stacks]
@@ -152,7 +158,9 @@ def refuse_unknown_arch(arch: str) -> None:
     ours = MODEL_REGISTRY["roberta_relpos"]
     if ARCH_MODEL_REGISTRY.get(arch) is not ours:
         known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is ours)
-        raise ValueError(f"--arch {arch} is none of this package's RoBERTa models: {' '.join(known)}")
+        raise ValueError(
+            f"--arch {arch} is none of this package's models, bart_NAME, transformer_NAME or one of {' '.join(known)}"
+        )
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -41,6 +41,7 @@ FAMILIES = {
             "_wmt_en_de_big": Size(6, 1024, 16),
         },
     ),
+    "bart": (ENCODER_DECODER, {"": Size(6, 768, 12), "_base": Size(6, 768, 12), "_large": Size(12, 1024, 16)}),
     "transformer_lm": (
         DECODER_ALONE,
         {

@@ -25,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"left out, because fairseq has no place for it: {' '.join(done.left_out)}")
     if done.args.arch == "transformer_learned":
         print(f"train with: {' '.join(translation_flags(path, done.args))}")
+        print(f"for another encoding, or denoising: fairseq-relpos warm-start {path} START.pt --arch bart_NAME")
         return 0
     positions = {name: getattr(done.args, name, "") for name in ("position_hparams", "position_layers")}
     given = {name: value for name, value in positions.items() if value not in ("", "all")}

@@ -1,9 +1,9 @@
-"""`fairseq-relpos warm-start IN OUT --arch A`: a new encoding in a trained RoBERTa."""
+"""`fairseq-relpos warm-start IN OUT --arch A`: a new encoding in a trained RoBERTa, BART or transformer."""
 
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -11,9 +11,14 @@ from typing import Any
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from .. import flags
 
-    parser.add_argument("input", metavar="IN", help="RoBERTa checkpoint of fairseq or this package")
+    parser.add_argument("input", metavar="IN", help="checkpoint of fairseq or this package")
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
-    parser.add_argument("--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's")
+    parser.add_argument(
+        "--arch",
+        required=True,
+        help="roberta_NAME or roberta_NAME_large of a RoBERTa, bart_NAME or transformer_NAME of a BART or a "
+        "transformer; the size stays IN's",
+    )
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     parser.add_argument(
         "--max-positions", type=int, metavar="N", help="for inputs of N tokens; the encoding's tables are extended"
@@ -23,26 +28,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("copy", "interpolate", "random"),
         help="with --max-positions: how a table of absolute positions gets its new rows (default: copy)",
     )
-    flags.add_flags(parser)
+    parser.add_argument(
+        "--keep-mask",
+        action="store_true",
+        help="for a transformer_NAME of a pretrained BART: its data's dict.txt has <mask>, too",
+    )
+    flags.add_flags(parser, flags.STACKS)
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..checkpoints.encoder_decoder import is_encoder_decoder
     from ..checkpoints.warm_start import position_settings, warm_start
 
+    if is_encoder_decoder(args.arch):
+        return run_encoder_decoder(args)
+    for name in ("keep_mask", "position_stacks"):
+        if getattr(args, name):
+            raise ValueError(f"--{name.replace('_', '-')} is for bart_NAME and transformer_NAME: leave it out")
     if args.extend and args.max_positions is None:
         raise ValueError(f"--extend {args.extend} changes nothing without --max-positions N: give both, or none")
     way = args.extend or "copy"
-    given = {name: getattr(args, name) for name in position_settings()}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = given_positions(args, position_settings())
     done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, way)
     show(f"kept from {args.input}", done.kept)
     if done.extended:
         show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
+    show_the_rest(args, done, train_flags(args.output, done.args, given))
+    return 0
+
+
+def run_encoder_decoder(args: argparse.Namespace) -> int:
+    from ..checkpoints.encoder_decoder import start_encoder_decoder, train_flags
+    from ..checkpoints.warm_start import position_settings
+
+    if args.max_positions is not None or args.extend:
+        raise ValueError("--max-positions and --extend are for roberta_NAME: leave them out")
+    given = given_positions(args, [*position_settings(), "position_stacks"])
+    done = start_encoder_decoder(args.input, args.output, args.arch, given, args.seed, args.keep_mask)
+    show(f"kept from {args.input}", done.kept)
+    show_the_rest(args, done, train_flags(args.output, done.args, given))
+    return 0
+
+
+def given_positions(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def show_the_rest(args: argparse.Namespace, done: Any, flags: Iterable[str]) -> None:
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
     how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]
-    print(f"train with: {' '.join([*train_flags(args.output, done.args, given), *how])}")
-    return 0
+    print(f"train with: {' '.join([*flags, *how])}")
 
 
 def show(what: str, shapes: dict[str, tuple[int, ...]]) -> None:

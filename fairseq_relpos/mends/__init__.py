@@ -26,8 +26,8 @@ def apply() -> None:
 
 #: modules whose INSTALLERS ``apply`` calls, in this order; messages has to act before fairseq is first imported
 PARTS = (
-    *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "nonfinite"),
-    *("precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
+    *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "denoising"),
+    *("nonfinite", "precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
     *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "models", "overrides", "first_batch")),
 )
 

@@ -17,7 +17,7 @@ from ..checkpoints import loading
 from . import catalogue, launching, messages, precision, stack, stopping, switches
 from .catalogue import on
 from .replace import replace, replace_main
-from .wrong_input import arguments, needed, overrides, ranges, text
+from .wrong_input import arguments, needed, noise, overrides, ranges, text
 from .wrong_input import launching as variables
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,8 @@ def parse_and_check(
             needed.check(vars(settings))
         if on("ranges"):
             ranges.check_numbers(settings)
+        if on("noise"):
+            noise.check(vars(settings))
         if on("overrides"):
             overrides.read(vars(settings))
         return parsed

@@ -56,8 +56,8 @@ def whole_word_masks() -> None:
         put(MaskedLMTask, "args", property(vocabulary_beside_the_data), "whole-word-masks")
 
 
-def vocabulary_beside_the_data(task: Any) -> Namespace:
-    """What fairseq's build_bpe takes."""
+def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> Namespace:
+    """What fairseq's build_bpe takes. flag: what needs it."""
     from fairseq import utils
     from fairseq.data.encoders.sentencepiece_bpe import SentencepieceConfig
 
@@ -69,7 +69,7 @@ def vocabulary_beside_the_data(task: Any) -> Namespace:
     if os.path.exists(encoder) and os.path.exists(merges):
         return Namespace(bpe="gpt2", gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
     raise ValueError(
-        f"--mask-whole-words: {data} has no vocabulary that says where a word begins: put spm.model there, or "
+        f"{flag}: {data} has no vocabulary that says where a word begins: put spm.model there, or "
         "encoder.json and vocab.bpe"
     )
 

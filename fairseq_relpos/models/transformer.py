@@ -21,10 +21,13 @@ ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 LENGTH_FLAGS = {"encoder": "--max-source-positions", "decoder": "--max-target-positions"}
 
 
-@register_model("transformer_relpos")
-class RelPosTransformer(FittingModel, TransformerModel):
-    """fairseq's transformer with the position encoding that --position-encoding names in the
-    self-attention of encoder and decoder; encoder-decoder attention has no positions."""
+class EncoderDecoder(FittingModel):
+    """Mixin in front of an encoder-decoder model of fairseq: the position encoding that --position-encoding names is in
+    the self-attention of encoder and decoder; encoder-decoder attention has no positions."""
+
+    #: whether fairseq builds learned positions in any case, which the encoding then replaces; so the weights that all
+    #: encodings have in common are drawn alike
+    always_learned = False
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
@@ -32,17 +35,17 @@ class RelPosTransformer(FittingModel, TransformerModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        TransformerModel.add_args(parser)
+        super().add_args(parser)
         flags.add_flags(parser, flags.STACKS)
 
     @classmethod
-    def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosTransformer":
+    def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
         register()
         flags.need_layers(args, *flags.STACKS)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
-        model = super().build_model(stock_settings(args, names), task)
+        model = super().build_model(stock_settings(args, names, cls.always_learned), task)
         offload = getattr(args, "offload_activations", False)
         recompute = offload or getattr(args, "checkpoint_activations", False)
         resolved = {}
@@ -76,21 +79,26 @@ class RelPosTransformer(FittingModel, TransformerModel):
         return model
 
 
-def stock_settings(args: argparse.Namespace, names: dict[str, str]) -> argparse.Namespace:
+@register_model("transformer_relpos")
+class RelPosTransformer(EncoderDecoder, TransformerModel):
+    """fairseq's transformer with the position encoding that --position-encoding names."""
+
+
+def stock_settings(args: argparse.Namespace, names: dict[str, str], always_learned: bool = False) -> argparse.Namespace:
     """A copy of ``args`` for fairseq's own builder. It switches off fairseq's recomputation, and gives a stack
-    fairseq's learned positions only where its encoding is ``learned``."""
+    fairseq's learned positions only where its encoding is ``learned``, or in any case."""
     args = copy.copy(args)
     args.checkpoint_activations = args.offload_activations = False
     for stack, name in names.items():
         embed_dim, num_heads = (getattr(args, f"{stack}_{name}") for name in ("embed_dim", "attention_heads"))
         flags.check_sizes(embed_dim, num_heads, stack)
-        kind = find(name).stock_positions
-        if getattr(args, f"{stack}_learned_pos") and kind != "learned":
+        learned = find(name).stock_positions == "learned"
+        if getattr(args, f"{stack}_learned_pos") and not (learned or always_learned):
             raise ValueError(
                 f"--{stack}-learned-pos and the position encoding {name} contradict each other: "
                 f"leave out the first, or use --position-encoding {stack}=learned"
             )
-        setattr(args, f"{stack}_learned_pos", kind == "learned")
+        setattr(args, f"{stack}_learned_pos", learned or always_learned)
     if args.no_token_positional_embeddings and set(names) == set(flags.STACKS):
         raise ValueError(
             "--no-token-positional-embeddings: what joins the token embeddings is the position "

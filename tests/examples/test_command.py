@@ -33,6 +33,7 @@ SPLITS = {"valid10.bin": "", "valid1.bin": ""}
 RUNS = [  # recipe, words, settings, what the data folder has
     ("artificial_tasks", "reber at5", "LEARNING_RATES=5e-4", {}),
     ("roberta_small", "t5 --max-update 7", ". examples/quickstart/settings.sh", {**TEXT_DATA, **SPLITS}),
+    ("denoising", "t5", "MASK=0.2", TEXT_DATA),
     ("roberta_pretraining", "none --reset-dataloader", "MACHINE=cpu2 DROPOUT=0.25", TEXT_DATA),
     (
         "language_modeling",

@@ -31,12 +31,14 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     """Says what the task needs instead of this class of models; None if it can use the class, or does not say."""
     from fairseq import models
     from fairseq.models.roberta import RobertaModel
+    from fairseq.tasks.denoising import DenoisingTask
     from fairseq.tasks.language_modeling import LanguageModelingTask
     from fairseq.tasks.masked_lm import MaskedLMTask
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
     from fairseq.tasks.translation import TranslationTask
 
     from ...models.sequence_encoder import SequenceEncoder
+    from ...tasks.sentence_pairs import SentencePairsTask
     from ...tasks.sequence_labels import SequenceLabelsTask
     from ...tasks.span_prediction import SpanPredictionTask
 
@@ -46,14 +48,20 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
         return "a model with one answer for a sequence, sequence_encoder_NAME"
     if isinstance(task, SpanPredictionTask) and not issubclass(model, (RobertaModel, SequenceEncoder)):
         return "roberta_NAME or sequence_encoder_NAME"
-    if isinstance(task, SentencePredictionTask):
-        can = hasattr(model, "register_classification_head")
-        return None if can else "a model with classification heads, such as roberta_NAME"
     encoder, decoder = models.FairseqEncoderModel, models.FairseqLanguageModel
     both = models.FairseqEncoderDecoderModel
+    if isinstance(task, SentencePredictionTask):
+        if not hasattr(model, "register_classification_head"):
+            return "a model with classification heads, such as roberta_NAME"
+        if not issubclass(model, both):
+            return None
+        if isinstance(task, SentencePairsTask):
+            return "an encoder with classification heads, such as roberta_NAME"
+        return None if task.cfg.add_prev_output_tokens else "--add-prev-output-tokens for a model with a decoder"
     for kind, others, needed in (
         (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
         (TranslationTask, (encoder, decoder), "an encoder with a decoder, such as transformer_NAME"),
+        (DenoisingTask, (encoder, decoder), "an encoder with a decoder, such as bart_NAME"),
         (LanguageModelingTask, (encoder, both), "a decoder, such as transformer_lm_NAME"),
     ):
         if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):

@@ -1,0 +1,156 @@
+"""fairseq's denoising task with bart_NAME: trainings by the command, its noise, and settings that cannot be."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks.denoising import DenoisingConfig, DenoisingTask
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from fairseq_data import WORDS, binarise, denoising
+from forked import Run, train
+from vocabularies import VOCABULARIES
+
+import fairseq_relpos
+from fairseq_relpos.mends.wrong_input import noise
+from fairseq_relpos.mends.wrong_input.models import what_the_task_needs
+from fairseq_relpos.tasks.sentence_pairs import SentencePairsConfig, SentencePairsTask
+
+USER_DIR = Path(fairseq_relpos.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return binarise(tmp_path_factory.mktemp("denoising"), train=24, valid=8)
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
+
+
+def assert_equal(one, other):
+    assert list(one) == list(other)
+    for key, tensor in one.items():
+        assert torch.equal(tensor, other[key]), key
+
+
+def test_learned_trains_by_the_command_as_stock_bart_to_the_last_bit(data, tmp_path):
+    for arch in ("bart_base", "bart_learned"):
+        flags = ["--max-update", 4, "--disable-validation"]
+        train(denoising(data, tmp_path / arch, USER_DIR, *flags, arch=arch), tmp_path / "log")
+    assert_equal(weights(tmp_path / "bart_base"), weights(tmp_path / "bart_learned"))
+
+
+def test_a_training_that_stops_goes_on_as_if_it_had_not_for_any_number_of_loaders(data, tmp_path):
+    flags = "--dropout 0 --attention-dropout 0 --no-epoch-checkpoints --max-epoch".split()
+    train(denoising(data, tmp_path / "whole", USER_DIR, *flags, 2, arch="bart_tupe_r"), tmp_path / "log")
+    train(denoising(data, tmp_path / "two", USER_DIR, *flags, 1, arch="bart_tupe_r"), tmp_path / "log")
+    more = [*flags, 2, "--num-workers", 2]
+    train(denoising(data, tmp_path / "two", USER_DIR, *more, arch="bart_tupe_r"), tmp_path / "log")
+    assert_equal(weights(tmp_path / "whole"), weights(tmp_path / "two"))
+    # and the model can be used
+    generating = [data, "--user-dir", USER_DIR, "--task", "denoising", "--path", tmp_path / "two/checkpoint_last.pt"]
+    flags = "--cpu --gen-subset valid --mask 0.3 --rotate 0 --replace-length 1 --tokens-per-sample 18 --beam 2".split()
+    run = Run(
+        [*generating, *flags, "--batch-size", 8, "--required-batch-size-multiple", 1],
+        tmp_path / "log",
+        command="generate",
+    )
+    assert run.wait() == 0 and "H-0" in run.printed(), run.printed()
+    kind = ARCH_MODEL_REGISTRY["bart_tupe_r"]
+    bart = kind.from_pretrained(str(tmp_path / "two"), "checkpoint_last.pt", str(data), bpe="bytes").eval()
+    bart.bpe = argparse.Namespace(encode=lambda text: text, decode=lambda text: text)  # words as they are
+    ((filled, other),) = bart.fill_mask([f"{WORDS[1]} <mask> {WORDS[2]}"], topk=2)
+    assert filled[1] >= other[1] and set(filled[0].split()) <= set(WORDS)
+
+
+def task_of(folder, **settings):
+    config = DenoisingConfig(**{"data": str(folder), "tokens_per_sample": 18, "mask": 0.3, "rotate": 0.0, **settings})
+    config.seed, config.dataset_impl = 1, None
+    return DenoisingTask(config, Dictionary.load(str(Path(folder) / "dict.txt")))
+
+
+def test_the_noise_of_a_sample_depends_on_seed_epoch_and_sample_alone(data):
+    task = task_of(data, replace_length=1, mask_random=0.3, mask_length="span-poisson")
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    before = [dataset[n]["source"].tolist() for n in range(len(dataset))]
+    assert torch.equal(torch.get_rng_state(), state), "the dropout would be another"
+    torch.manual_seed(2)
+    again = {n: dataset[n]["source"].tolist() for n in reversed(range(len(dataset)))}
+    assert [again[n] for n in range(len(dataset))] == before
+    dataset.set_epoch(2)
+    assert [dataset[n]["source"].tolist() for n in range(len(dataset))] != before
+
+
+def test_words_are_masked_as_wholes_with_the_vocabulary_beside_the_data(tmp_path):
+    VOCABULARIES["bpe"](tmp_path / "spm")
+    folder = tmp_path / "spm"
+    words = Dictionary.load(str(folder / "dict.txt"))
+    builder = indexed_dataset.make_builder(str(folder / "train.bin"), "mmap", len(words))
+    line = " ".join(words.symbols[4:40])
+    builder.add_item(words.encode_line(line, add_if_not_exist=False))
+    builder.finalize(str(folder / "train.idx"))
+    task = task_of(folder, mask_length="word", replace_length=1, bpe="sentencepiece", tokens_per_sample=60)
+    task.load_dataset("train")
+    begins = task.datasets["train"].mask_whole_word
+    assert begins[words.index("\u2581the")] == 1 and begins[words.index("e")] == 0
+    with pytest.raises(ValueError, match="--bpe gpt2: the vocabulary in .* is of --bpe sentencepiece"):
+        task_of(folder, mask_length="word", replace_length=1, bpe="gpt2").load_dataset("train")
+    (folder / "spm.model").unlink()
+    with pytest.raises(ValueError, match="--mask-length word --bpe sentencepiece: .* put spm.model there"):
+        task.load_dataset("train")
+
+
+def test_the_share_of_sentences_is_no_whole_number():
+    parser = options.get_training_parser("denoising")
+    given = "data --task denoising --arch bart_base --permute-sentences 0.5"
+    assert options.parse_args_and_arch(parser, [*given.split(), "--bpe", "gpt2"]).permute_sentences == 0.5
+
+
+@pytest.mark.parametrize(
+    "settings, what",
+    [
+        ({"mask": 1.0}, "--mask 1 hides every word of a sample, .* give a smaller share, such as 0.3"),
+        ({"mask": 0.999}, "--mask 0.999 hides every word"),
+        ({"mask": 1.5}, "--mask 1.5: give a share from 0 to 1"),
+        ({"mask_random": -0.1}, "--mask-random -0.1: give a share"),
+        ({"insert": float("nan")}, "--insert nan: give a number above 0"),
+        ({"poisson_lambda": 0.0}, "--poisson-lambda 0.0: give a number above 0"),
+        ({"replace_length": 2}, "--replace-length 2: give 1 .*, -1 .* or 0"),
+        ({"permute": 0.1}, "--permute 0.1: fairseq has the flag, but no such noise"),
+        ({"permute_sentences": 1.0}, "--permute-sentences 1 changes nothing: .* --bpe gpt2 alone"),
+        ({"insert": 0.5}, "--insert 0.5 makes inputs of up to 768 tokens, and --max-source-positions is 512: give 768"),
+    ],
+)
+def test_noise_that_cannot_be_is_one_line(settings, what):
+    usual = {"task": "denoising", "tokens_per_sample": 512, "max_source_positions": 512, "rotate": 0.5, "mask": 0.3}
+    noise.check({**usual, "poisson_lambda": 3.0, "permute_sentences": -1})
+    with pytest.raises(ValueError, match=what) as error:
+        noise.check({**usual, **settings})
+    assert "\n" not in str(error.value)
+    noise.check({**usual, **settings, "task": "masked_lm"})
+
+
+def test_the_command_refuses_noise_that_hides_everything(data, tmp_path):
+    run = Run(denoising(data, tmp_path / "run", USER_DIR, "--mask", 1, arch="bart_t5"), tmp_path / "log")
+    assert run.wait() == 1 and not (tmp_path / "run").exists()
+    assert run.printed().splitlines()[-1].startswith("fairseq_relpos: error: --mask 1 hides every word of a sample")
+
+
+def test_each_task_takes_the_models_that_it_can_train(data):
+    bart, roberta = ARCH_MODEL_REGISTRY["bart_t5"], ARCH_MODEL_REGISTRY["roberta_t5"]
+    assert what_the_task_needs(bart, task_of(data)) is None
+    assert "such as bart_NAME" in what_the_task_needs(roberta, task_of(data))
+    for flag, needed in ((False, "--add-prev-output-tokens for a model with a decoder"), (True, None)):
+        task = SentencePredictionTask.__new__(SentencePredictionTask)
+        task.cfg = SentencePredictionConfig(add_prev_output_tokens=flag)
+        assert what_the_task_needs(bart, task) == needed and what_the_task_needs(roberta, task) is None
+    pairs = SentencePairsTask.__new__(SentencePairsTask)
+    pairs.cfg = SentencePairsConfig()
+    assert "such as roberta_NAME" in what_the_task_needs(bart, pairs)
