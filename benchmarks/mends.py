@@ -27,6 +27,7 @@ TESTS = {
     "checkpoint-classes": "test_compat.py::test_from_pretrained_loads_a_checkpoint",
     "bf16-without-tpu": "test_compat.py::test_bf16_means_a_tpu_only_if_one_is_asked_for",
     "whole-word-masks": "test_mends.py::test_the_vocabulary_of_whole_words_is_found_beside_the_data",
+    "blocked-ngrams": "models/test_decoding.py::test_other_searches_find_what_full_recomputation_finds",
     "launcher": "test_compat.py::test_torchrun_with_one_gpu_per_node_joins_the_ranks",
     "new-masks": "training/test_saving.py::test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch",
     "same-batches": "training/test_saving.py::"

@@ -98,6 +98,12 @@ def test_beam_search_finds_what_full_recomputation_finds(name):
     assert_same_hypotheses([model_of(name)], len_penalty=0.6)
 
 
+def repeats(hypothesis, n):
+    tokens = hypothesis["tokens"].tolist()
+    ngrams = list(zip(*(tokens[start:] for start in range(n))))
+    return len(set(ngrams)) < len(ngrams)
+
+
 PREFIX = torch.tensor([[5, 6, 7], [8, 1, 1], [9, 10, 1]])
 OPTIONS = {
     "prefix": {"prefix": PREFIX},
@@ -115,6 +121,8 @@ def test_other_searches_find_what_full_recomputation_finds(name, option):
         for row, sentence in enumerate(found):
             wanted = [token for token in PREFIX[row].tolist() if token != WORDS.pad()]
             assert all(h["tokens"].tolist()[: len(wanted)] == wanted for h in sentence)
+    if option == "no-repeat":
+        assert not any(repeats(hypothesis, 2) for sentence in found for hypothesis in sentence)
 
 
 @pytest.mark.parametrize("names", [("t5", "m4m"), ("tupe_a", "transformer_xl"), ("learned", "alibi")])
