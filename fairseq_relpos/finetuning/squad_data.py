@@ -43,6 +43,8 @@ class Questions:
     """A file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018. ``may_lack_answers``: it is of version 2.0."""
 
     contexts: list[str] = field(default_factory=list)
+    #: the title of each context's article
+    titles: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     may_lack_answers: bool = False
 
@@ -60,6 +62,7 @@ def read_questions(path: str | Path) -> Questions:
             data = json.loads(file.read().decode("utf-8"))
         found = Questions()
         paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
+        found.titles = [str(article.get("title", "")) for article in data["data"] for _ in article["paragraphs"]]
         marked = any("is_impossible" in item for paragraph in paragraphs for item in paragraph["qas"])
         found.may_lack_answers = marked or str(data.get("version", "")).lstrip("v").startswith("2")
         for paragraph in paragraphs:

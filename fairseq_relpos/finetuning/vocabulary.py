@@ -22,7 +22,8 @@ class Vocabulary:
         if not (folder / "dict.txt").exists():
             raise ValueError(f"no dict.txt in {folder}: give the folder of the pretraining's data")
         self.dictionary = Dictionary.load(str(folder / "dict.txt"))
-        self.pieces = self._pieces(folder)
+        #: text -> pieces, and pieces -> text
+        self.pieces, self.text_of = self._pieces(folder)
         manifest = folder / "manifest.json"
         settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
         if settings.get("tupe_compat"):
@@ -41,15 +42,23 @@ class Vocabulary:
             import sentencepiece
 
             model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
-            return lambda text: model.encode(text, out_type=str)
+            return lambda text: model.encode(text, out_type=str), model.decode
         if all((folder / name).exists() for name in GPT2_FILES):
             from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
             encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
-            return lambda text: map(str, encoder.encode(text))
+            return (
+                lambda text: map(str, encoder.encode(text)),
+                # <unk> and the like are no numbers of pieces
+                lambda pieces: encoder.decode([int(piece) for piece in pieces if piece.isdecimal()]),
+            )
         if (folder / FAST_FILE).exists():
             fast = fast_tokenizer(folder / FAST_FILE)
-            return lambda text: fast.encode(text, add_special_tokens=False).tokens
+            number = fast.token_to_id
+            return (
+                lambda text: fast.encode(text, add_special_tokens=False).tokens,
+                lambda pieces: fast.decode([number(piece) for piece in pieces if number(piece) is not None]),
+            )
         raise ValueError(
             f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}, nor {FAST_FILE}: copy the files of the "
             "pretraining's vocabulary there"

@@ -74,6 +74,15 @@ def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> N
     )
 
 
+def blocked_ngrams() -> None:
+    """The generator hands over all of its buffer, at whose end there are pads."""
+    from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+    @replace(NGramRepeatBlock, "_no_repeat_ngram", "blocked-ngrams")
+    def of_the_tokens_so_far(stock, self, tokens, lprobs, bsz, beam_size, step):
+        return stock(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+
+
 def bf16_without_tpu(settings: Namespace, arguments: Sequence[str] | None) -> None:
     """``--bf16`` without ``--tpu`` is no TPU; ``--tpu`` without torch_xla is a ValueError."""
     asked_for_tpu = "--tpu" in (sys.argv if arguments is None else arguments)
@@ -84,4 +93,4 @@ def bf16_without_tpu(settings: Namespace, arguments: Sequence[str] | None) -> No
         settings.tpu = has_tpu
 
 
-INSTALLERS = (numpy_compat, length_buckets, bitarray_rindex, checkpoint_classes, whole_word_masks)
+INSTALLERS = (numpy_compat, length_buckets, bitarray_rindex, checkpoint_classes, whole_word_masks, blocked_ngrams)

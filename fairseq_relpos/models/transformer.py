@@ -13,6 +13,7 @@ from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
+from . import copy_head
 
 #: each size is that of stock fairseq's architecture with the same ending
 ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
@@ -37,6 +38,11 @@ class EncoderDecoder(FittingModel):
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
         flags.add_flags(parser, flags.STACKS)
+        parser.add_argument(
+            copy_head.FLAG,
+            action="store_true",
+            help="the decoder may copy words of the source (pointer-generator); needs one dictionary for both sides",
+        )
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
@@ -45,7 +51,12 @@ class EncoderDecoder(FittingModel):
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
+        copies = getattr(args, "copy_from_source", False)
+        if copies:
+            copy_head.refuse_what_cannot_copy(args, task)
         model = super().build_model(stock_settings(args, names, cls.always_learned), task)
+        if copies:
+            copy_head.copy_from_source(model)
         offload = getattr(args, "offload_activations", False)
         recompute = offload or getattr(args, "checkpoint_activations", False)
         resolved = {}

@@ -14,7 +14,7 @@ from sacrebleu.significance import PairedTest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 #: the settings with which sacreBLEU computes what multi-bleu.perl computes, from tokenised text
-_MULTI_BLEU: dict[str, Any] = {"tokenize": "none", "smooth_method": "none", "force": True}
+MULTI_BLEU: dict[str, Any] = {"tokenize": "none", "smooth_method": "none", "force": True}
 
 
 @dataclass
@@ -68,17 +68,17 @@ def scores(hypotheses: Text, references: Text) -> list[Score]:
     table = [
         ("BLEU", bleu(references.language), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
         ("chrF", CHRF(), hypotheses.raw, references.raw, "sacreBLEU, as it comes"),
-        ("multi-bleu", BLEU(**_MULTI_BLEU), hypotheses.tokens, references.tokens, "multi-bleu.perl on Moses tokens"),
+        ("multi-bleu", BLEU(**MULTI_BLEU), hypotheses.tokens, references.tokens, "multi-bleu.perl on Moses tokens"),
         (
             "multi-bleu -lc",
-            BLEU(**_MULTI_BLEU, lowercase=True),
+            BLEU(**MULTI_BLEU, lowercase=True),
             hypotheses.tokens,
             references.tokens,
             "multi-bleu.perl -lc on Moses tokens, what the scripts of AT5 ran",
         ),
         (
             "compound-split",
-            BLEU(**_MULTI_BLEU),
+            BLEU(**MULTI_BLEU),
             *compounds,
             "multi-bleu.perl with compounds split at hyphens, as in tensor2tensor and scaling-nmt",
         ),

@@ -17,6 +17,7 @@ from fairseq_relpos.encodings import ENCODINGS, base
 NAMES = sorted(ENCODINGS)
 WORDS = dictionary()
 PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+COPYING = {"copy_from_source": True}
 
 
 def model_of(name, seed=1, **settings):
@@ -33,10 +34,10 @@ def model_of(name, seed=1, **settings):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norm", [{}, PRE_NORM], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("settings", [{}, PRE_NORM, COPYING], ids=["post-norm", "pre-norm", "copying"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_step_equals_the_full_pass_with_left_padding_and_reordering(name, norm):
-    model = model_of(name, **norm)
+def test_every_step_equals_the_full_pass_with_left_padding_and_reordering(name, settings):
+    model = model_of(name, **settings)
     source, lengths, _ = translation_batch()
     tokens = torch.randint(4, 40, (3, 12))
     tokens[:, 0] = 2
@@ -98,6 +99,20 @@ def test_beam_search_finds_what_full_recomputation_finds(name):
     assert_same_hypotheses([model_of(name)], len_penalty=0.6)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_beam_search_with_copies_and_without_repeated_trigrams_finds_what_full_recomputation_finds(name):
+    found = assert_same_hypotheses(
+        [model_of(name, **COPYING)], len_penalty=0.6, beam_size=5, no_repeat_ngram_size=3, max_len_b=10
+    )
+    assert not any(repeats(hypothesis, 3) for sentence in found for hypothesis in sentence)
+
+
+def repeats(hypothesis, n):
+    tokens = hypothesis["tokens"].tolist()
+    ngrams = list(zip(*(tokens[start:] for start in range(n))))
+    return len(set(ngrams)) < len(ngrams)
+
+
 PREFIX = torch.tensor([[5, 6, 7], [8, 1, 1], [9, 10, 1]])
 OPTIONS = {
     "prefix": {"prefix": PREFIX},
@@ -115,13 +130,15 @@ def test_other_searches_find_what_full_recomputation_finds(name, option):
         for row, sentence in enumerate(found):
             wanted = [token for token in PREFIX[row].tolist() if token != WORDS.pad()]
             assert all(h["tokens"].tolist()[: len(wanted)] == wanted for h in sentence)
+    if option == "no-repeat":
+        assert not any(repeats(hypothesis, 2) for sentence in found for hypothesis in sentence)
 
 
 @pytest.mark.parametrize("names", [("t5", "m4m"), ("tupe_a", "transformer_xl"), ("learned", "alibi")])
 def test_ensembles_of_different_encodings(names):
     models = [model_of(name, seed) for seed, name in enumerate(names)]
     assert_same_hypotheses(models)
-    assert_same_hypotheses([models[0], model_of(names[0], seed=5)])
+    assert_same_hypotheses([models[0], model_of(names[0], seed=5, **COPYING)])
 
 
 LIMITED = [name for name in NAMES if model_of(name).decoder.embed_positions.hard_limit]

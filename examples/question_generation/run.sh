@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Train and look at one run: a position encoding (`fairseq-relpos list`) for the decoder, and a seed.
+#
+#   bash examples/question_generation/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
+#   bash examples/question_generation/run.sh train ENCODING [flags of fairseq-train]
+#   bash examples/question_generation/run.sh generate ENCODING [flags of fairseq-generate]
+#   bash examples/question_generation/run.sh score ENCODING       # BLEU-4, ROUGE-L, METEOR
+#   bash examples/question_generation/run.sh evaluate ENCODING    # of all these what is missing
+#   bash examples/question_generation/run.sh report [FOLDER]
+#
+# START_FROM of the settings: a RoBERTa that the encoder begins as. train goes on where it was stopped: SIGTERM, SIGUSR1 and
+# Ctrl-C let it save and end with exit code 75. generate writes SCORED.questions, a question a line. report: all runs, into
+# FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$HERE/../common/recipe.sh"
+end_in_order "$@"
+read_settings
+
+need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh $DATA first, or set DATA"; }
+
+# START_FROM, with the vocabulary that the data were prepared with
+need_start() {
+  local kept
+  [ -n "$START_FROM" ] || return 0
+  [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+  kept=$(dirname "$START_FROM")/conditions
+  [ ! -e "$kept" ] || ! grep -q ^dictionary "$kept" ||
+    grep -qxF "$(sed -n 's/^dictionary //p' "$kept") dict.txt" "$DATA/sources.txt" ||
+    die "the dictionary in $DATA is not the one that $START_FROM was trained with: run prepare.sh with --vocabulary of its data"
+}
+
+# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
+training_command() {
+  local hparams=()
+  [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
+  refuse_batch_flags "UPDATE_FREQ says" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
+  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
+  training=(fairseq-train "$DATA"
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding" --position-stacks decoder ${hparams[@]+"${hparams[@]}"}
+    --task translation --source-lang src --target-lang tgt
+    --encoder-layers "$ENCODER_LAYERS" --decoder-layers "$DECODER_LAYERS"
+    --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
+    --encoder-ffn-embed-dim "$FFN_DIM" --decoder-ffn-embed-dim "$FFN_DIM"
+    --encoder-attention-heads "$HEADS" --decoder-attention-heads "$HEADS"
+    --max-source-positions "$MAX_SOURCE" --max-target-positions "$MAX_TARGET"
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
+    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
+    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    # the default, 8, would silently leave questions out of every validation
+    --required-batch-size-multiple 1
+    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
+    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --keep-interval-updates 1
+    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
+    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+  [ -n "$START_FROM" ] || return 0
+  warm_start=(python -m fairseq_relpos.finetuning.encoder_start "$START_FROM" "$run/start.pt" "${training[@]:1}")
+  training+=("--finetune-from-model=$run/start.pt")
+}
+
+train() {
+  need_data
+  need_start
+  training_command "$@"
+  [ -d "$run" ] || need_encoding
+  CONDITIONS=$(data_conditions; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
+  lock "$run"
+  if [ ${#warm_start[@]} -gt 0 ] && [ ! -e "$run/checkpoint_last.pt" ] && ! same_run is_trained "$run" "${training[@]}"; then
+    logged "$run/start.txt" "${warm_start[@]}"
+  fi
+  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+}
+
+# What the questions depend on, beside the weights; kept with them in $run/decoded.
+decoding() {
+  echo "checkpoint $EVALUATED, split $SCORED"
+  echo "beam $BEAM, length penalty $LENGTH_PENALTY, no $NO_REPEAT tokens twice, flags ${*:-none}"
+  echo "text $(digest "$DATA/sources.txt")"
+}
+is_decoded() { [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]; }
+
+generate() {
+  need_data
+  need_checkpoint
+  [ -e "$DATA/$SCORED.src-tgt.src.idx" ] || die "SCORED=$SCORED: no such split in $DATA: give one that prepare.sh has made"
+  lock "$run"
+  rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
+  say "$encoding, seed $SEED: questions to $SCORED with $checkpoint"
+  logged "$run/$SCORED.generate.txt" fairseq-generate "$DATA" --user-dir "$ROOT/fairseq_relpos" \
+    --task translation --source-lang src --target-lang tgt --gen-subset "$SCORED" --path "$checkpoint" \
+    --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --no-repeat-ngram-size "$NO_REPEAT" --max-len-b $((MAX_TARGET - 1)) \
+    --batch-size "$BATCH_SENTENCES" --required-batch-size-multiple 1 --num-workers 0 --no-progress-bar "$@"
+  errors_in "$run/collect.errors" python -m fairseq_relpos.finetuning.questions collect "$run/$SCORED.generate.txt" "$DATA" \
+    "$SCORED" "$run/$SCORED.questions"
+  decoding "$@" >"$run/decoded"
+}
+
+score() {
+  local lower=()
+  need_data
+  [ -e "$run/decoded" ] || die "no questions in $run: run.sh generate $encoding first"
+  ! [ "$checkpoint" -nt "$run/decoded" ] ||
+    die "the questions in $run are of an older checkpoint: run.sh generate $encoding first"
+  case $LOWERCASE in yes) lower=(--lowercase) ;; no) ;; *) die "LOWERCASE=$LOWERCASE: give yes or no" ;; esac
+  errors_in "$run/score.errors" python -m fairseq_relpos score-questions "$run/$SCORED.questions" \
+    "$DATA/text/$SCORED.questions" --tokens "$TOKENS" ${lower[@]+"${lower[@]}"} --json "$run/scores.json"
+}
+
+# What has not been done yet of all that the comparison needs.
+evaluate() {
+  train "$@"
+  is_decoded || generate
+  if [ ! -e "$run/scores.json" ] || [ "$run/decoded" -nt "$run/scores.json" ]; then
+    score
+  fi
+}
+
+report() {
+  need_data
+  report_settings EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE
+  python "$HERE/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "CONDITIONS=$(data_conditions)"
+  pack_runs "$RUNS" "$1"
+}
+
+# On one line, so that a long run does not see the file change.
+act "train command generate score evaluate" "$@"; exit
