@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..backends import Eager, Mask, select
 from ..encodings import Dims, PositionEncoding, StackPart, build
-from ..self_attention import PositionedAttention
+from ..self_attention import PositionedAttention, split_heads
 from ..signature import drop_sinusoids, sign
 from ..terms import Terms
 from .cache import Cache, as_padding, positions_of_pass
@@ -60,7 +60,6 @@ class CrossAttention(Projections):
     k_proj: nn.Linear
     v_proj: nn.Linear
     out_proj: nn.Linear
-    split_heads = PositionedAttention.split_heads
 
     def forward(
         self,
@@ -76,9 +75,9 @@ class CrossAttention(Projections):
         if "memory_key" not in kept:
             if memory_SBE is None:
                 raise ValueError("the layers attend to an encoder's output: give memory, [batch, length, dimension]")
-            key, value = self.split_heads(self.k_proj(memory_SBE)), self.split_heads(self.v_proj(memory_SBE))
+            key, value = (split_heads(proj(memory_SBE), self.num_heads) for proj in (self.k_proj, self.v_proj))
             kept.update(memory_key=key, memory_value=value, memory_padding=padding_BS)
-        terms = Terms(self.split_heads(self.q_proj(x_TBE)), kept["memory_key"], self.head_dim**-0.5)
+        terms = Terms(split_heads(self.q_proj(x_TBE), self.num_heads), kept["memory_key"], self.head_dim**-0.5)
         mask = Mask(kept["memory_padding"])
         out_BHTD, weights_BHTS = Eager()(terms, kept["memory_value"], mask, self.dropout_p, need_weights)
         return self.out_proj(out_BHTD.permute(2, 0, 1, 3).flatten(2)), weights_BHTS
