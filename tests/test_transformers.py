@@ -153,6 +153,11 @@ def test_half_of_a_training_step_is_fairseqs(exported):
         torch.testing.assert_close(loaded.roberta.encoder.embed_positions.p.grad, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_a_trainer_is_told_to_divide_the_loss_by_the_batches_of_an_update():
+    models = [value for name, value in vars(hf).items() if isinstance(value, type) and "For" in name]
+    assert len(models) == 6 and not any(model.accepts_loss_kwargs for model in models)
+
+
 def test_torch_compile_takes_an_exported_model(exported):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
     tokens = sentences(batch=1)

@@ -30,6 +30,8 @@ from .configuration import RelPosConfig, RelPosRobertaConfig
 class RelPosPreTrainedModel(PreTrainedModel):
     config: RelPosConfig
     supports_gradient_checkpointing = True
+    #: the losses are means of a batch, so a Trainer has to divide them by the batches of an update
+    accepts_loss_kwargs = False
     _no_split_modules = ["RelPosEncoderLayer"]
 
     @torch.no_grad()
