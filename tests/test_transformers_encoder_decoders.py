@@ -95,6 +95,18 @@ def test_a_translation_is_the_same_without_the_cache_and_from_the_encoders_outpu
         ours(source, decoder_input_ids=source, past_key_values=transformers.DynamicCache())
 
 
+def test_hidden_states_and_attention_come_out_where_they_are_asked_for():
+    _, ours = small("t5", decoder_layers=3)
+    source, _, previous = translation_batch()
+    with torch.no_grad():
+        out = ours(source.clamp(max=8), decoder_input_ids=previous.clamp(max=8), output_attentions=True)
+        more = ours(source.clamp(max=8), decoder_input_ids=previous.clamp(max=8), output_hidden_states=True)
+    assert [len(x) for x in (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)] == [2, 3, 3]
+    assert out.cross_attentions[0].shape == (3, 3, 7, 9) and out.cross_attentions[0][1, :, :, :3].eq(0).all()
+    assert len(more.encoder_hidden_states) == 3 and len(more.decoder_hidden_states) == 4
+    assert more.cross_attentions is None and more.encoder_last_hidden_state.shape == (3, 9, 24)
+
+
 def test_the_loss_of_a_training_step_is_fairseqs():
     model, ours = small("shaw", words=40, dropout=0.0, attention_dropout=0.0)
     source, lengths, previous = translation_batch()
