@@ -19,7 +19,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from small_models import roberta, sentences, trained
 from vocabularies import LINES, VOCABULARIES, sentencepiece_folder, words_folder
 
-pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
+pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
 import transformers  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402

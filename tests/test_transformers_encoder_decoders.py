@@ -9,7 +9,7 @@ from fairseq.data.indexed_dataset import make_builder
 from small_models import save, transformer, translation_batch
 from vocabularies import LINES, sentencepiece_folder
 
-pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
+pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
 import transformers  # noqa: E402
 

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_models import LANGUAGE_MODEL_SIZES, dictionary, language_model, save, transformer
 from vocabularies import LINES, VOCABULARIES
 
-pytest.importorskip("transformers", "5.0", reason='needs transformers 5: pip install "fairseq_relpos[hf]"')
+pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
 import transformers  # noqa: E402
 

@@ -31,10 +31,11 @@ try:
 except ImportError as error:
     raise ImportError(f'fairseq_relpos.hf needs transformers ({error}): pip install "fairseq_relpos[hf]"') from error
 
-if int(transformers.__version__.split(".")[0]) < 5:
+# the first whose configurations are dataclasses
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
     raise ImportError(
-        f"fairseq_relpos.hf needs transformers 5 or newer, this is {transformers.__version__}: "
-        'pip install "transformers>=5"'
+        f"fairseq_relpos.hf needs transformers 5.4 or newer, this is {transformers.__version__}: "
+        'pip install "transformers>=5.4"'
     )
 
 from .configuration import RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
