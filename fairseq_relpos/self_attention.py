@@ -58,9 +58,9 @@ class PositionedAttention(nn.Module):
             return x if real_tokens is None else real_tokens.spread(x)
 
         x_SBE = x_TBE if past_MBE is None else torch.cat([past_MBE, x_TBE])
-        q_BHTD = self.split_heads(spread(self.q_proj(x_TBE)))
-        k_BHSD = self.split_heads(spread(self.k_proj(x_SBE)))
-        v_BHSD = self.split_heads(spread(self.v_proj(x_SBE)))
+        q_BHTD = split_heads(spread(self.q_proj(x_TBE)), self.num_heads)
+        k_BHSD = split_heads(spread(self.k_proj(x_SBE)), self.num_heads)
+        v_BHSD = split_heads(spread(self.v_proj(x_SBE)), self.num_heads)
         if cache is not None:
             k_BHSD, v_BHSD, padding_BS = extend(cache, k_BHSD, v_BHSD, padding_BS)
         pos = checked(pos, q_BHTD.size(2), k_BHSD.size(2))
@@ -73,11 +73,14 @@ class PositionedAttention(nn.Module):
         out_TBE = out_BHTD.permute(2, 0, 1, 3).flatten(2)
         return self.out_proj(out_TBE if real_tokens is None else real_tokens.pack(out_TBE)), weights_BHTS
 
-    def split_heads(self, x_TBE: Tensor) -> Tensor:
-        length, batch, _ = x_TBE.shape
-        # heads side by side in memory, as torch's own attention has them
-        x = x_TBE.contiguous().view(length, batch * self.num_heads, self.head_dim).transpose(0, 1)
-        return x.view(batch, self.num_heads, length, self.head_dim)
+
+def split_heads(x_TBE: Tensor, num_heads: int) -> Tensor:
+    """[B, H, T, D]"""
+    length, batch, embed_dim = x_TBE.shape
+    head_dim = embed_dim // num_heads
+    # heads side by side in memory, as torch's own attention has them
+    x = x_TBE.contiguous().view(length, batch * num_heads, head_dim).transpose(0, 1)
+    return x.view(batch, num_heads, length, head_dim)
 
 
 def checked(pos: Positions | None, tgt_len: int, src_len: int) -> Positions:

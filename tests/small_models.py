@@ -91,14 +91,13 @@ TRANSFORMER_SIZES = {
 }
 
 
-def transformer(arch, seed=1, **settings):
+def transformer(arch, seed=1, words=40, target_words=None, **settings):
     """An encoder-decoder model of this architecture; its ``args`` are what a checkpoint
-    would hold."""
+    would hold. target_words: where the decoder has a dictionary of its own."""
     args = Namespace(**{**TRANSFORMER_SIZES, "arch": arch, **settings})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(seed)
-    words = dictionary()
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    task = SimpleNamespace(source_dictionary=dictionary(words), target_dictionary=dictionary(target_words or words))
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     model.args = args
     return model

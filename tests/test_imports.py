@@ -24,7 +24,7 @@ ALLOWED = {
     "signature": {"once"},
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
-    "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature"},
+    "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature", "terms"},
     "hf": {"encodings", "nn", "signature"},
     "layers": {"mends", "real_tokens"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
@@ -32,7 +32,7 @@ ALLOWED = {
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
     "models": {"checkpoints", "encodings", "flags", "once", "override", "register", "segments", "signature"},
     "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
-    "exchange": {"atomic_files", "checkpoints", "encodings", "finetuning", "hf", "signature"},
+    "exchange": {"atomic_files", "checkpoints", "encodings", "finetuning", "flags", "hf", "models", "signature"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
 TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]

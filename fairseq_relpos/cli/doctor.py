@@ -159,7 +159,7 @@ def check_companion(name: str, use: str) -> Check:
 
 def check_transformers() -> Check:
     """transformers, which models for Hugging Face need, and the libraries that it asks for."""
-    name, oldest = "transformers", "5.0"
+    name, oldest = "transformers", "5.4"
     version = installed_version(name)
     if version is None or find_spec(name) is None:
         return Check(

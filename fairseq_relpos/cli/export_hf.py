@@ -1,4 +1,4 @@
-"""`fairseq-relpos export-hf CHECKPOINT DIR`: a RoBERTa or a language model for transformers."""
+"""`fairseq-relpos export-hf CHECKPOINT DIR`: a RoBERTa, a language model or a translator for transformers."""
 
 import argparse
 
@@ -7,13 +7,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="checkpoint of a RoBERTa or a language model, of fairseq or this package",
+        help="checkpoint of a RoBERTa, a language model or an encoder-decoder model, of fairseq or this package",
     )
     parser.add_argument("folder", metavar="DIR", help="folder to write")
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="folder of the training's data, for the tokenizer: dict.txt, and spm.model or encoder.json and vocab.bpe",
+        help="folder of the training's data, for the tokenizer: dict.txt, and spm.model or encoder.json and vocab.bpe; "
+        "of an encoder-decoder model dict.SOURCE.txt, dict.TARGET.txt, and spm.model",
     )
     parser.add_argument("--head", metavar="NAME", help="the classification head, where CHECKPOINT has several")
 

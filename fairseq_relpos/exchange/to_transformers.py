@@ -82,6 +82,17 @@ class Exported:
     texts: int
     left_out: list[str]
 
+    @classmethod
+    def of(cls, loaded: nn.Module, difference: float, largest: float, tokenizer: str | None, texts: int) -> "Exported":
+        """Raises ValueError if the difference is more than rounding."""
+        if not difference <= TOLERANCE * max(largest, 1.0):
+            raise ValueError(
+                f"the logits of the exported model differ by {difference:.2g} from fairseq's, whose largest is "
+                f"{largest:.2g}: nothing is written; please report this"
+            )
+        parameters = sum(parameter.numel() for parameter in loaded.parameters())
+        return cls(type(loaded).__name__, parameters, difference, largest, tokenizer, texts, [])
+
 
 def export(
     checkpoint: str | Path, folder: str | Path, data: str | Path | None = None, head: str | None = None
@@ -95,21 +106,20 @@ def export(
     The folder is loaded through the Auto classes before it gets its name, and compared with fairseq: logits of random
     and real sentences, and the ids of texts. Raises ValueError, one line, and writes nothing, if they differ.
     """
-    from . import language_model_to_transformers
+    from . import encoder_decoder_to_transformers, language_model_to_transformers
 
     checkpoint, folder = Path(checkpoint), Path(folder)
-    check_paths(checkpoint, folder, data)
+    check_paths(checkpoint, folder)
     raw = load_checkpoint(checkpoint)
     arch = arch_of(raw)
-    if arch.startswith("transformer_lm"):
-        if head is not None:
-            raise ValueError(f"{checkpoint} is a language model, which has no classification heads: leave out --head")
-        return language_model_to_transformers.export(checkpoint, folder, data)
     if arch.startswith("transformer"):
-        raise ValueError(
-            f"{checkpoint} is an encoder-decoder model ({arch}), which export-hf does not serve: see "
-            "docs/huggingface.md; it serves roberta_NAME and transformer_lm_NAME"
-        )
+        family: Any = encoder_decoder_to_transformers
+        what = "an encoder-decoder model"
+        if arch.startswith("transformer_lm"):
+            family, what = language_model_to_transformers, "a language model"
+        if head is not None:
+            raise ValueError(f"{checkpoint} is {what}, which has no classification heads: leave out --head")
+        return family.export(checkpoint, folder, data)
     warm_start.refuse_other_checkpoints(checkpoint, raw)
     del raw
     # read once more, because fairseq upgrades older files only while it reads them
@@ -164,15 +174,13 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def check_paths(checkpoint: Path, folder: Path, data: str | Path | None) -> None:
+def check_paths(checkpoint: Path, folder: Path) -> None:
     if not checkpoint.is_file():
         raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
     if folder.exists():
         raise ValueError(f"{folder} is there already: give DIR a new name")
     if not folder.parent.is_dir():
         raise ValueError(f"{folder} cannot be written, there is no folder {folder.parent}: make it first")
-    if data is not None and not Path(data, "dict.txt").is_file():
-        raise ValueError(f"no dict.txt in {data}: give the folder of the training's data")
 
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
@@ -361,6 +369,8 @@ class Words:
 
     def __init__(self, data: str | Path, size: int, checkpoint: Path, start: str | None = None):
         self.data, self.start = Path(data), start
+        if not (self.data / "dict.txt").is_file():
+            raise ValueError(f"no dict.txt in {data}: give the folder of the training's data")
         self.dictionary = Dictionary.load(str(self.data / "dict.txt"))
         symbols = self.dictionary.symbols[4:]
         if start is None:
@@ -375,7 +385,7 @@ class Words:
         if has_files or (self.data / "tokenizer.json").exists():
             self.vocabulary = Vocabulary(self.data)
         else:
-            refuse_pieces(self.data, symbols)
+            refuse_pieces(self.data / "dict.txt", symbols)
         #: Moses' tokens, into which texts have to be cut first
         self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
         lowercase = self.vocabulary is not None and self.vocabulary.lowercase
@@ -417,8 +427,8 @@ class Words:
                     return
 
 
-def refuse_pieces(data: Path, symbols: list[str]) -> None:
-    """Raises ValueError if these symbols are pieces of words, whose vocabulary is not there."""
+def refuse_pieces(path: Path, symbols: list[str]) -> None:
+    """Raises ValueError if these symbols of a dictionary are pieces of words, whose vocabulary is not there."""
     marks = {
         "pieces of SentencePiece": (lambda symbol: symbol.startswith(fast_tokenizer.BLANK), "spm.model"),
         "the numbers of a byte-level BPE": (str.isdigit, " and ".join(GPT2_FILES)),
@@ -429,7 +439,7 @@ def refuse_pieces(data: Path, symbols: list[str]) -> None:
         # some words of a text may look like pieces
         if sum(map(is_piece, symbols)) > len(symbols) / 20:
             raise ValueError(
-                f"{data}/dict.txt has {what}: give the folder that has {file} beside this dict.txt (that of the "
+                f"{path} has {what}: give the folder that has {file} beside this {path.name} (that of the "
                 "pretraining's data, or of import-hf)"
             )
 
@@ -452,14 +462,7 @@ def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Export
             theirs, ours = theirs[real], ours[real]
         difference = max(difference, float((theirs - ours).abs().max()))
         largest = max(largest, float(ours.abs().max()))
-    if not difference <= TOLERANCE * max(largest, 1.0):
-        raise ValueError(
-            f"the logits of the exported model differ by {difference:.2g} from fairseq's, whose largest is "
-            f"{largest:.2g}: nothing is written; please report this"
-        )
-    parameters = sum(parameter.numel() for parameter in loaded.parameters())
-    kind_of_words = None if words is None else words.kind
-    return Exported(type(loaded).__name__, parameters, difference, largest, kind_of_words, len(texts), [])
+    return Exported.of(loaded, difference, largest, None if words is None else words.kind, len(texts))
 
 
 def compare_ids(tokenizer: Any, words: Words, texts: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""RoBERTa and language models with any position encoding in transformers, without fairseq: importing this package
-makes the Auto classes of transformers know them.
+"""RoBERTa, language models and encoder-decoder models with any position encoding in transformers, without fairseq:
+importing this package makes the Auto classes of transformers know them.
 
     import fairseq_relpos.hf
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -31,14 +31,16 @@ try:
 except ImportError as error:
     raise ImportError(f'fairseq_relpos.hf needs transformers ({error}): pip install "fairseq_relpos[hf]"') from error
 
-if int(transformers.__version__.split(".")[0]) < 5:
+# the first whose configurations are dataclasses
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
     raise ImportError(
-        f"fairseq_relpos.hf needs transformers 5 or newer, this is {transformers.__version__}: "
-        'pip install "transformers>=5"'
+        f"fairseq_relpos.hf needs transformers 5.4 or newer, this is {transformers.__version__}: "
+        'pip install "transformers>=5.4"'
     )
 
-from .configuration import RelPosConfig, RelPosDecoderConfig, RelPosRobertaConfig  # noqa: E402
+from .configuration import RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
 from .decoder import GenerationCache, RelPosDecoderForCausalLM, RelPosDecoderModel  # noqa: E402
+from .encoder_decoder import RelPosTransformerForConditionalGeneration  # noqa: E402
 from .modeling import (  # noqa: E402
     RelPosRobertaForMaskedLM,
     RelPosRobertaForQuestionAnswering,
@@ -46,8 +48,9 @@ from .modeling import (  # noqa: E402
     RelPosRobertaForTokenClassification,
     RelPosRobertaModel,
 )
+from .translation_tokenizer import RelPosTranslationTokenizer  # noqa: E402
 
-_families: dict[type[RelPosConfig], dict[Any, Any]] = {
+_families: dict[type[transformers.PreTrainedConfig], dict[Any, Any]] = {
     RelPosRobertaConfig: {
         transformers.AutoModel: RelPosRobertaModel,
         transformers.AutoModelForMaskedLM: RelPosRobertaForMaskedLM,
@@ -59,11 +62,13 @@ _families: dict[type[RelPosConfig], dict[Any, Any]] = {
         transformers.AutoModel: RelPosDecoderModel,
         transformers.AutoModelForCausalLM: RelPosDecoderForCausalLM,
     },
+    RelPosTransformerConfig: {transformers.AutoModelForSeq2SeqLM: RelPosTransformerForConditionalGeneration},
 }
 for _config, _models in _families.items():
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto, _model in _models.items():
         _auto.register(_config, _model, exist_ok=True)
+transformers.AutoTokenizer.register(RelPosTransformerConfig, RelPosTranslationTokenizer, exist_ok=True)
 
 __all__ = [
     "GenerationCache",
@@ -76,4 +81,7 @@ __all__ = [
     "RelPosRobertaForSequenceClassification",
     "RelPosRobertaForTokenClassification",
     "RelPosRobertaModel",
+    "RelPosTransformerConfig",
+    "RelPosTransformerForConditionalGeneration",
+    "RelPosTranslationTokenizer",
 ]

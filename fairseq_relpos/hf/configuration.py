@@ -1,5 +1,7 @@
 """The settings of models with a position encoding, for transformers."""
 
+from typing import Any
+
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
@@ -11,6 +13,7 @@ class RelPosConfig(PreTrainedConfig):
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
     position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
     position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
+    has_cls: whether a text begins with <s>, which some encodings treat apart; None: where attention is not causal.
     """
 
     #: whether no token sees a later one
@@ -40,6 +43,7 @@ class RelPosConfig(PreTrainedConfig):
     normalize_before: bool = False
     layernorm_embedding: bool = True
     scale_embedding: bool = False
+    has_cls: bool | None = None
 
 
 @strict
@@ -66,6 +70,7 @@ class RelPosDecoderConfig(RelPosConfig):
     bos_token_id: the token that a text begins with, which is </s> for most of fairseq's language models.
     embedding_size, output_size: dimensions of the embeddings of input and output where they are not hidden_size.
     final_norm: whether a pre-norm model (normalize_before) has a LayerNorm after its last layer.
+    memory_size: dimension of the encoder's output that the layers attend to; None: there is no encoder.
     """
 
     model_type = "relpos_decoder"
@@ -79,3 +84,33 @@ class RelPosDecoderConfig(RelPosConfig):
     embedding_size: int | None = None
     output_size: int | None = None
     final_norm: bool = True
+    memory_size: int | None = None
+
+
+@strict
+class RelPosTransformerConfig(PreTrainedConfig):
+    """An encoder-decoder model, which translates.
+
+    encoder, decoder: the settings of both stacks, each of which has its own encoding; decoder.tie_word_embeddings says
+    whether the decoder's input and output have one matrix. tie_word_embeddings: whether the encoder has it, too.
+    decoder_start_token_id: the token that a translation begins with, </s> as in fairseq.
+    """
+
+    model_type = "relpos_transformer"
+    sub_configs = {"encoder": RelPosRobertaConfig, "decoder": RelPosDecoderConfig}
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    encoder: PreTrainedConfig | dict[str, Any] | None = None
+    decoder: PreTrainedConfig | dict[str, Any] | None = None
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = 0
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 2
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        for name, kind in self.sub_configs.items():
+            given = getattr(self, name) or {}
+            setattr(self, name, kind(**given) if isinstance(given, dict) else given)
+        super().__post_init__(**kwargs)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, LogitsProcessorList
 from transformers.generation.logits_process import ForcedEOSTokenLogitsProcessor
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions, CausalLMOutputWithCrossAttentions
 from transformers.utils.generic import can_return_tuple
 
 from ..nn import Cache
@@ -86,12 +86,16 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
         document_ids: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
         **more: Any,
-    ) -> BaseModelOutputWithPast:
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
         """use_cache: the result has past_key_values for the next step, as ``generate`` asks for; by default it has not.
         attention_mask [B, S]: 1 at tokens, 0 at pads, for the tokens in past_key_values as well; by default what
         is no pad in input_ids. Pads may stand on either side; positions count the tokens. document_ids [B, T]: the
-        number of each token's document. position_ids [B, T] as in ``Positions``, where they are given by name."""
+        number of each token's document. position_ids [B, T] as in ``Positions``, where they are given by name.
+        encoder_hidden_states [B, S, E], encoder_attention_mask [B, S]: an encoder's output, to which a decoder of an
+        encoder-decoder model attends, and 0 at its pads."""
         position_ids = more.pop("position_ids", None)  # ``generate`` would make them if they were named above
         refuse_unknown(more)
         if (input_ids is None) == (inputs_embeds is None):
@@ -119,17 +123,36 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
             cache=cache,
             position_ids=position_ids,
             document_ids=document_ids,
+            memory=encoder_hidden_states,
+            memory_key_padding_mask=None if encoder_attention_mask is None else encoder_attention_mask == 0,
         )
         output = states.output if self.project_out_dim is None else self.project_out_dim(states.output)
-        return BaseModelOutputWithPast(
+        return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=output,
             past_key_values=cache,  # type: ignore[arg-type]  # transformers names its own class
             hidden_states=tuple(states.hidden) if want_hidden else None,
             attentions=tuple(states.weights) if want_weights else None,
+            cross_attentions=tuple(states.memory_weights) if want_weights and self.config.memory_size else None,
         )
 
 
-class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
+class Generating:
+    """Stands before ``GenerationMixin``: ``generate`` with its own cache, and fairseq's end of the longest text."""
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """The first step makes its own cache."""
+        return False
+
+    def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
+        processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
+        for number, processor in enumerate(processors):
+            if type(processor) is ForcedEOSTokenLogitsProcessor:
+                processors[number] = ForcedEnd(processor.max_length, processor.eos_token_id)
+        return processors
+
+
+class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, Generating, GenerationMixin):
     _tied_weights_keys = {"lm_head.weight": "decoder.embed_tokens.weight"}
 
     def __init__(self, config: RelPosDecoderConfig):
@@ -155,7 +178,7 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
+    ) -> CausalLMOutputWithCrossAttentions:
         """labels [B, T]: the tokens of the text, which are shifted here, as transformers has it; -100 where there is
         none. num_items_in_batch: as in ``RelPosRobertaForMaskedLM``. The other arguments are those of
         ``RelPosDecoderModel``."""
@@ -167,16 +190,5 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, GenerationMixin):
             loss = self.loss_function(
                 logits=logits, labels=labels, vocab_size=self.config.vocab_size, num_items_in_batch=num_items_in_batch
             )
-        return CausalLMOutputWithPast(loss, logits, out.past_key_values, out.hidden_states, out.attentions)
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """The first step makes its own cache."""
-        return False
-
-    def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
-        processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
-        for number, processor in enumerate(processors):
-            if type(processor) is ForcedEOSTokenLogitsProcessor:
-                processors[number] = ForcedEnd(processor.max_length, processor.eos_token_id)
-        return processors
+        more = out.hidden_states, out.attentions, out.cross_attentions
+        return CausalLMOutputWithCrossAttentions(loss, logits, out.past_key_values, *more)

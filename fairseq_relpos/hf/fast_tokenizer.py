@@ -87,13 +87,7 @@ def gpt2(encoder: str | Path, merges: str | Path, symbols: Sequence[str]) -> Tok
 
 def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, str]:
     """A SentencePiece model of type BPE, unigram or char, and its kind in words."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    spm = vars(sentencepiece_model_pb2)["ModelProto"]()
-    try:
-        spm.ParseFromString(Path(path).read_bytes())
-    except Exception as error:  # protobuf's DecodeError, whose place differs from version to version
-        raise ValueError(f"{path} is no SentencePiece model ({error}): copy it again") from None
+    spm = sentencepiece_proto(path)
     kind = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}[spm.trainer_spec.model_type]
     if kind == "word" or spm.trainer_spec.treat_whitespace_as_suffix:
         what = "type word" if kind == "word" else "blanks at the end of words"
@@ -122,6 +116,18 @@ def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, 
         [decoders.ByteFallback(), decoders.Metaspace(BLANK)] if fallback else [decoders.Metaspace(BLANK)]
     )
     return finished(tokenizer, symbols), f"SentencePiece {kind}"
+
+
+def sentencepiece_proto(path: str | Path) -> Any:
+    """A SentencePiece model as the message of its file."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    spm = vars(sentencepiece_model_pb2)["ModelProto"]()
+    try:
+        spm.ParseFromString(Path(path).read_bytes())
+    except Exception as error:  # protobuf's DecodeError, whose place differs from version to version
+        raise ValueError(f"{path} is no SentencePiece model ({error}): copy it again") from None
+    return spm
 
 
 def normalization(spec: Any) -> list[normalizers.Normalizer]:
@@ -214,6 +220,14 @@ def for_prompts(tokenizer: Tokenizer, start: str) -> None:
     """Makes a text begin with the symbol ``start`` and stay open at its end, so that a language model continues it."""
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{start} $A", pair=f"{start} $A $B", special_tokens=[(start, tokenizer.token_to_id(start))]
+    )
+
+
+def for_sources(tokenizer: Tokenizer) -> None:
+    """Makes a text end with </s> and begin with its first word, as sources of encoder-decoder models do."""
+    end = "</s>"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
     )
 
 

@@ -25,7 +25,7 @@ tags: [fairseq, {encoding}]
 | layers, dimension, heads, feed-forward | {layers}, {dim}, {heads}, {ffn} |
 | parameters | {parameters:,} |
 | longest input | {longest} tokens |
-| words | {vocabulary:,}{tokenizer} |
+| words | {vocabulary}{tokenizer} |
 
 ## Use
 
@@ -56,7 +56,7 @@ TRAINING = {
     "common": ("seed", "fp16", "bf16"),
     "dataset": ("max_tokens", "batch_size"),
     "optimization": ("max_update", "max_epoch", "update_freq", "lr", "clip_norm"),
-    "task": ("_name", "tokens_per_sample", "mask_prob", "sample_break_mode"),
+    "task": ("_name", "source_lang", "target_lang", "tokens_per_sample", "mask_prob", "sample_break_mode"),
     "criterion": ("_name",),
     "optimizer": ("_name", "adam_betas", "adam_eps", "weight_decay"),
     "lr_scheduler": ("_name", "warmup_updates"),
@@ -73,13 +73,24 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
         "SequenceClassification": ("text-classification", "A RoBERTa that was fine-tuned to classify texts"),
         "QuestionAnswering": ("question-answering", "A RoBERTa that was fine-tuned to answer questions"),
         "CausalLM": ("text-generation", "A language model"),
+        "ConditionalGeneration": ("translation", "An encoder-decoder model"),
     }[kind]
+    # an encoder-decoder model has settings for each stack
+    both = kind == "ConditionalGeneration"
+    stacks = [config.encoder, config.decoder] if both else [config]
+
+    def of_all(name: str) -> str:
+        return " + ".join(dict.fromkeys(str(getattr(stack, name)) for stack in stacks))
+
+    if ours:
+        encoding, hparams, signature = map(of_all, (f"position_{x}" for x in ("encoding", "hparams", "signature")))
+    else:
+        encoding, hparams, signature = args.position_encoding, args.position_hparams, f"pe:{args.position_encoding}"
     what += (
-        f" with the position encoding `{args.position_encoding}` of fairseq_relpos."
+        f" with the position encoding `{encoding}` of fairseq_relpos."
         if ours
         else " as transformers has it; it needs no other package."
     )
-    signature = getattr(config, "position_signature", "") or f"pe:{args.position_encoding}"
     settings = {
         part: {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
         for part, names in TRAINING.items()
@@ -87,20 +98,20 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
     settings = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
     return CARD.format(
         pipeline=pipeline,
-        encoding=args.position_encoding,
+        encoding=encoding,
         what=what,
-        hparams=args.position_hparams or "none",
+        hparams=hparams or "none",
         signature=signature.replace("|", "\\|"),  # it stands in a table
-        layers=config.num_hidden_layers,
-        dim=config.hidden_size,
-        heads=config.num_attention_heads,
-        ffn=config.intermediate_size,
+        layers=of_all("num_hidden_layers"),
+        dim=of_all("hidden_size"),
+        heads=of_all("num_attention_heads"),
+        ffn=of_all("intermediate_size"),
         parameters=checked.parameters,
-        longest=config.max_position_embeddings if ours else args.max_positions,
-        vocabulary=config.vocab_size,
+        longest=of_all("max_position_embeddings") if ours else args.max_positions,
+        vocabulary=of_all("vocab_size"),
         tokenizer="" if words is None else f", {words.kind}",
         imports='import fairseq_relpos.hf  # pip install "fairseq_relpos[hf]"\n' if ours else "",
-        auto=f"AutoModelFor{kind}",
+        auto="AutoModelForSeq2SeqLM" if both else f"AutoModelFor{kind}",
         moses="\nThe tokenizer expects text in the tokens of Moses (`sacremoses`), as the training had it.\n"
         if words is not None and words.moses
         else "",

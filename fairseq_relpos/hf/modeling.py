@@ -95,8 +95,10 @@ def encoder_of(config: RelPosConfig) -> RelPosEncoder:
         norm_first=config.normalize_before,
         layernorm_embedding=config.layernorm_embedding,
         layer_norm_eps=config.layer_norm_eps,
+        has_cls=config.has_cls,
         backend=config.attention_backend,
         unpad=getattr(config, "unpad", False),
+        memory_dim=getattr(config, "memory_size", None),
     )
     dims = encoder.embed_positions.dims
     encoding = build_layer_part(config.position_encoding, dims, **parse_hparams(config.position_hparams))

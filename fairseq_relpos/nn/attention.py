@@ -5,10 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..backends import select
+from ..backends import Eager, Mask, select
 from ..encodings import Dims, PositionEncoding, StackPart, build
-from ..self_attention import PositionedAttention
+from ..self_attention import PositionedAttention, split_heads
 from ..signature import drop_sinusoids, sign
+from ..terms import Terms
 from .cache import Cache, as_padding, positions_of_pass
 
 #: what to do about weights of another encoding
@@ -23,17 +24,19 @@ def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str =
         stack_part.register_load_state_dict_pre_hook(drop_sinusoids)
 
 
-class LayerAttention(PositionedAttention):
-    """The projections of one layer's attention. Its stack hands it an encoding and the positions of each pass."""
+class Projections(nn.Module):
+    """The projections of one layer's attention. memory_dim: dimension of what keys and values are made of, where it is
+    not that of the queries."""
 
-    def __init__(self, dims: Dims, dropout: float, bias: bool = True):
+    def __init__(self, dims: Dims, dropout: float, bias: bool = True, memory_dim: int | None = None):
         super().__init__()
         if not 0 <= dropout <= 1:
             raise ValueError(f"attention dropout={dropout}: give a number from 0 to 1")
         self.embed_dim, self.num_heads, self.head_dim = dims.embed_dim, dims.num_heads, dims.head_dim
         self.dropout = dropout
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            linear = nn.Linear(dims.embed_dim, dims.embed_dim, bias=bias)
+            width = memory_dim if memory_dim is not None and name in ("k_proj", "v_proj") else dims.embed_dim
+            linear = nn.Linear(width, dims.embed_dim, bias=bias)
             # torch's and fairseq's: q, k and v as parts of one matrix [3E, E]
             nn.init.xavier_uniform_(linear.weight, gain=1 if name == "out_proj" else 1 / math.sqrt(2))
             if bias:
@@ -43,6 +46,41 @@ class LayerAttention(PositionedAttention):
     @property
     def dropout_p(self) -> float:
         return self.dropout if self.training else 0.0
+
+
+class LayerAttention(Projections, PositionedAttention):
+    """One layer's self-attention. Its stack hands it an encoding and the positions of each pass."""
+
+
+class CrossAttention(Projections):
+    """Attention of a decoder's tokens to an encoder's output. It has no positions, as in fairseq's models, whose bits
+    it has."""
+
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
+
+    def forward(
+        self,
+        x_TBE: Tensor,
+        memory_SBE: Tensor | None,
+        padding_BS: Tensor | None = None,
+        need_weights: bool = False,
+        cache: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output [T, B, E], and the weights [B, H, T, S] where they are asked for. With a cache, keys and values
+        are those of its first step."""
+        kept = {} if cache is None else cache
+        if "memory_key" not in kept:
+            if memory_SBE is None:
+                raise ValueError("the layers attend to an encoder's output: give memory, [batch, length, dimension]")
+            key, value = (split_heads(proj(memory_SBE), self.num_heads) for proj in (self.k_proj, self.v_proj))
+            kept.update(memory_key=key, memory_value=value, memory_padding=padding_BS)
+        terms = Terms(split_heads(self.q_proj(x_TBE), self.num_heads), kept["memory_key"], self.head_dim**-0.5)
+        mask = Mask(kept["memory_padding"])
+        out_BHTD, weights_BHTS = Eager()(terms, kept["memory_value"], mask, self.dropout_p, need_weights)
+        return self.out_proj(out_BHTD.permute(2, 0, 1, 3).flatten(2)), weights_BHTS
 
 
 class RelPosSelfAttention(LayerAttention):

@@ -12,7 +12,7 @@ from ..backends import select
 from ..encodings import Dims, build_layer_part, build_stack, parse_layers
 from ..positions import Positions
 from ..real_tokens import RealTokens
-from .attention import LayerAttention, sign_module
+from .attention import CrossAttention, LayerAttention, sign_module
 from .cache import Cache, as_padding, positions_of_pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,16 +25,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class EncoderStates(NamedTuple):
     """The output [B, T, E]; the inputs of the layers and the output of the last one, [B, T, E] each; the attention
-    weights of each layer, [B, H, T, S], or None."""
+    weights of each layer, [B, H, T, S], or None, and those of its attention to an encoder's output."""
 
     output: Tensor
     hidden: list[Tensor]
     weights: list[Tensor | None]
+    memory_weights: list[Tensor | None]
 
 
 class RelPosEncoderLayer(nn.Module):
     """One layer: self-attention and feed-forward, each with a residual connection and a LayerNorm after it, or before
-    it (norm_first). The names of its parameters are fairseq's. Inside a stack x is [T, B, E]."""
+    it (norm_first). With memory_dim, attention to an encoder's output of this dimension stands between the two. The
+    names of its parameters are fairseq's. Inside a stack x is [T, B, E]."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class RelPosEncoderLayer(nn.Module):
         activation: str | Callable[[Tensor], Tensor] = "gelu",
         norm_first: bool = False,
         layer_norm_eps: float = 1e-5,
+        memory_dim: int | None = None,
     ):
         super().__init__()
         self.norm_first = norm_first
@@ -53,6 +56,10 @@ class RelPosEncoderLayer(nn.Module):
         self.activation = activation_of(activation)
         self.self_attn = LayerAttention(dims, attention_dropout)
         self.self_attn_layer_norm = nn.LayerNorm(dims.embed_dim, eps=layer_norm_eps)
+        self.encoder_attn: CrossAttention | None = None
+        if memory_dim is not None:
+            self.encoder_attn = CrossAttention(dims, attention_dropout, memory_dim=memory_dim)
+            self.encoder_attn_layer_norm = nn.LayerNorm(dims.embed_dim, eps=layer_norm_eps)
         self.fc1 = nn.Linear(dims.embed_dim, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, dims.embed_dim)
         self.final_layer_norm = nn.LayerNorm(dims.embed_dim, eps=layer_norm_eps)
@@ -67,9 +74,12 @@ class RelPosEncoderLayer(nn.Module):
         need_weights: bool = False,
         cache: dict[str, Any] | None = None,
         real_tokens: RealTokens | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The arguments are those of ``PositionedAttention.attend``."""
-        attention = self.self_attn
+        memory_SBE: Tensor | None = None,
+        memory_padding_BS: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The arguments are those of ``PositionedAttention.attend``, and an encoder's output with its pads. Returns x
+        and the weights of both attentions."""
+        attention, memory_weights_BHTS = self.self_attn, None
         y = self.self_attn_layer_norm(x_TBE) if self.norm_first else x_TBE
         y, weights_BHTS = attention.attend(
             y, pos, padding_BT, attn_mask, causal, attention.dropout_p, need_weights, cache, real_tokens
@@ -77,16 +87,23 @@ class RelPosEncoderLayer(nn.Module):
         x = x_TBE + F.dropout(y, self.dropout, self.training)
         if not self.norm_first:
             x = self.self_attn_layer_norm(x)
+        if self.encoder_attn is not None:
+            y = self.encoder_attn_layer_norm(x) if self.norm_first else x
+            y, memory_weights_BHTS = self.encoder_attn(y, memory_SBE, memory_padding_BS, need_weights, cache)
+            x = x + F.dropout(y, self.dropout, self.training)
+            if not self.norm_first:
+                x = self.encoder_attn_layer_norm(x)
         y = self.final_layer_norm(x) if self.norm_first else x
         y = F.dropout(self.activation(self.fc1(y)), self.activation_dropout, self.training)
         x = x + F.dropout(self.fc2(y), self.dropout, self.training)
-        return x if self.norm_first else self.final_layer_norm(x), weights_BHTS
+        return x if self.norm_first else self.final_layer_norm(x), weights_BHTS, memory_weights_BHTS
 
 
 class RelPosEncoder(nn.Module):
     """A stack of ``num_layers`` layers with one position encoding, of which they share what its paper shares.
 
-    ``causal=True`` makes it the decoder of a language model. Its input are embeddings, [B, T, E]; an encoding that
+    ``causal=True`` makes it the decoder of a language model, memory_dim besides that of an encoder-decoder model: its
+    layers attend to an encoder's output of this dimension, too. Its input are embeddings, [B, T, E]; an encoding that
     joins the input (learned, sinusoidal, ...) is added there.
 
     encoding, max_len, hparams, has_cls, backend: as in ``RelPosSelfAttention``. ffn_dim: 4 embed_dim by default.
@@ -124,13 +141,16 @@ class RelPosEncoder(nn.Module):
         backend: str = "auto",
         checkpoint_activations: bool = False,
         unpad: bool = False,
+        memory_dim: int | None = None,
     ):
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers={num_layers}: give 1 or more")
+        if unpad and memory_dim is not None:
+            raise ValueError("unpad is for layers without memory_dim: leave one of the two out")
         chosen = parse_layers(position_layers, num_layers, "position_layers")
         dims = Dims(embed_dim, num_heads, max_len, causal, has_cls=has_cls)
-        self.causal, self.dropout = causal, dropout
+        self.causal, self.dropout, self.memory_dim = causal, dropout, memory_dim
         self.checkpoint_activations, self.unpad = checkpoint_activations, unpad
         serving = select(backend)
         #: the encoding with its resolved hyperparameters; the layers have their own
@@ -144,7 +164,7 @@ class RelPosEncoder(nn.Module):
         for part in parts:
             layer = RelPosEncoderLayer(
                 *(dims, ffn_dim or 4 * embed_dim, dropout, attention_dropout, activation_dropout, activation),
-                *(norm_first, layer_norm_eps),
+                *(norm_first, layer_norm_eps, memory_dim),
             )
             layer.self_attn.set_encoding(part, serving)
             self.layers.append(layer)
@@ -159,10 +179,21 @@ class RelPosEncoder(nn.Module):
         cache: Cache | None = None,
         position_ids: Tensor | None = None,
         document_ids: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """[B, T, E] from [B, T, E]. The other arguments are those of ``RelPosSelfAttention.forward``."""
+        """[B, T, E] from [B, T, E]. memory [B, S, memory_dim]: an encoder's output; memory_key_padding_mask [B, S]:
+        True at its pads. With a cache, the first step keeps both. The other arguments are those of
+        ``RelPosSelfAttention.forward``."""
         return self.states(
-            x, key_padding_mask, attn_mask, cache=cache, position_ids=position_ids, document_ids=document_ids
+            x,
+            key_padding_mask,
+            attn_mask,
+            cache=cache,
+            position_ids=position_ids,
+            document_ids=document_ids,
+            memory=memory,
+            memory_key_padding_mask=memory_key_padding_mask,
         ).output
 
     def states(
@@ -175,9 +206,12 @@ class RelPosEncoder(nn.Module):
         cache: Cache | None = None,
         position_ids: Tensor | None = None,
         document_ids: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
     ) -> EncoderStates:
         """``forward`` with all that lies between. need_weights: the attention weights of each layer, too."""
         padding_BT = as_padding(key_padding_mask, x)
+        memory_SBE, memory_padding_BS = self.memory_of(x, memory, memory_key_padding_mask)
         pos, padding_BS = positions_of_pass(
             self.embed_positions, x, padding_BT, attn_mask, position_ids, document_ids, cache, self
         )
@@ -190,19 +224,40 @@ class RelPosEncoder(nn.Module):
             elif cache is None and self.unpad:
                 real_tokens = pos.once(RealTokens)
         x_TBE = x_BTE.transpose(0, 1)
-        hidden, weights = [x_BTE], []
+        hidden, weights, memory_weights = [x_BTE], [], []
         how = (attn_mask, self.causal, need_weights)
         for layer in self.layers:
             packed = x_TBE if real_tokens is None else real_tokens.pack(x_TBE)
             kept = None if cache is None else cache.of(layer)
-            packed, weights_BHTS = self.run(layer, packed, pos, padding_BT, *how, kept, real_tokens)
+            packed, weights_BHTS, memory_weights_BHTS = self.run(
+                layer, packed, pos, padding_BT, *how, kept, real_tokens, memory_SBE, memory_padding_BS
+            )
             x_TBE = packed if real_tokens is None else real_tokens.spread(packed)
             hidden.append(x_TBE.transpose(0, 1))
             weights.append(weights_BHTS)
+            memory_weights.append(memory_weights_BHTS)
         output = hidden[-1]
         if self.layer_norm is not None:
             output = self.layer_norm(x_TBE).transpose(0, 1)
-        return EncoderStates(output, hidden, weights)
+        return EncoderStates(output, hidden, weights, memory_weights)
+
+    def memory_of(
+        self, x_BTE: Tensor, memory_BSE: Tensor | None, mask_BS: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """An encoder's output [S, B, E] and its pads, None where there are none. What was given is checked first."""
+        if memory_BSE is None:
+            return None, None
+        if self.memory_dim is None:
+            raise ValueError("memory is for layers that attend to an encoder's output: build them with memory_dim")
+        if memory_BSE.dim() != 3 or memory_BSE.shape[::2] != (x_BTE.size(0), self.memory_dim):
+            wanted = f"[{x_BTE.size(0)}, length, {self.memory_dim}]"
+            raise ValueError(
+                f"memory of shape {tuple(memory_BSE.shape)}: give [batch, length, memory_dim], {wanted} here"
+            )
+        padding_BS = as_padding(mask_BS, memory_BSE)
+        if padding_BS is not None and not padding_BS.any():
+            padding_BS = None
+        return memory_BSE.transpose(0, 1), padding_BS
 
     def embed(self, x_BTE: Tensor, pos: Positions, padding_BS: Tensor | None = None) -> Tensor:
         """The input of the first layer: x, what the encoding adds to it, LayerNorm and dropout."""
@@ -217,7 +272,7 @@ class RelPosEncoder(nn.Module):
             x_BTE = self.layernorm_embedding(x_BTE)
         return F.dropout(x_BTE, self.dropout, self.training)
 
-    def run(self, layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None]:
+    def run(self, layer: nn.Module, *args: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """One layer, whose activations backward computes again if that is asked for."""
         if self.checkpoint_activations and self.training and torch.is_grad_enabled():
             return checkpoint(layer, *args, use_reentrant=False)

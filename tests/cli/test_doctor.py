@@ -142,7 +142,7 @@ def test_a_companion_of_another_build_of_torch_is_named_with_what_fails_and_the_
 @pytest.mark.parametrize(
     "version, requires, status, found, advice",
     [
-        ("4.57.6", [], "warn", "4.57.6, which is too old", "pip install 'transformers>=5.0'"),
+        ("5.3.0", [], "warn", "5.3.0, which is too old", "pip install 'transformers>=5.4'"),
         ("5.23.0", ["torch>=2.0; extra == 'torch'", "pytest", "other>=1; extra == 'audio'"], "ok", "5.23.0", ""),
         ("5.23.0", ["pytest<2,>=1"], "warn", "5.23.0 does not work with pytest ", "pip install 'pytest<2,>=1'"),
         ("5.23.0", ["torch>=99; extra == 'torch'"], "warn", "does not work with torch 2.", "pip install 'torch>=99'"),
@@ -155,7 +155,7 @@ def test_transformers_and_what_it_asks_for_have_to_fit(monkeypatch, tmp_path, ve
     check = doctor.check_transformers()
     assert check.status == status and found in check.found and check.advice == advice
     without(monkeypatch, "transformers")
-    assert "pip install 'transformers>=5.0'" in doctor.check_transformers().found
+    assert "pip install 'transformers>=5.4'" in doctor.check_transformers().found
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,26 @@ def pads(batch=2, length=9, left=False, count=3):
     return mask
 
 
+def take_weights(ours, stock, norms):
+    """Gives the stack the weights of torch's."""
+    state = ours.state_dict()
+    for number, layer in enumerate(stock.layers):
+        pairs = {"fc1": layer.linear1, "fc2": layer.linear2}
+        pairs |= {name: getattr(layer, norm) for name, norm in norms.items()}
+        attentions = {"self_attn": layer.self_attn, "encoder_attn": getattr(layer, "multihead_attn", None)}
+        attentions = {name: attention for name, attention in attentions.items() if attention is not None}
+        pairs |= {f"{name}.out_proj": attention.out_proj for name, attention in attentions.items()}
+        for name, module in pairs.items():
+            state |= {f"layers.{number}.{name}.{key}": value for key, value in module.state_dict().items()}
+        for kind in ("weight", "bias"):
+            for at, attention in attentions.items():
+                for name, part in zip("qkv", getattr(attention, f"in_proj_{kind}").chunk(3)):
+                    state[f"layers.{number}.{at}.{name}_proj.{kind}"] = part
+    if stock.norm is not None:
+        state |= {"layer_norm.weight": stock.norm.weight, "layer_norm.bias": stock.norm.bias}
+    ours.load_state_dict(state)
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_without_positions_it_is_torchs_transformer_encoder(norm_first, activation):
@@ -46,18 +66,7 @@ def test_without_positions_it_is_torchs_transformer_encoder(norm_first, activati
     stock = nn.TransformerEncoder(layer, LAYERS, last, enable_nested_tensor=False)
     scale_up(stock, 0.3)
     ours = encoder("none", norm_first=norm_first, activation=activation)
-    state = ours.state_dict()
-    for number, layer in enumerate(stock.layers):
-        pairs = {"fc1": layer.linear1, "fc2": layer.linear2, "self_attn.out_proj": layer.self_attn.out_proj}
-        pairs |= {"self_attn_layer_norm": layer.norm1, "final_layer_norm": layer.norm2}
-        for name, module in pairs.items():
-            state |= {f"layers.{number}.{name}.{key}": value for key, value in module.state_dict().items()}
-        for kind in ("weight", "bias"):
-            for name, part in zip("qkv", getattr(layer.self_attn, f"in_proj_{kind}").chunk(3)):
-                state[f"layers.{number}.self_attn.{name}_proj.{kind}"] = part
-    if norm_first:
-        state |= {"layer_norm.weight": last.weight, "layer_norm.bias": last.bias}
-    ours.load_state_dict(state)
+    take_weights(ours, stock, {"self_attn_layer_norm": "norm1", "final_layer_norm": "norm2"})
     x, padding = inputs(), pads()
     wanted = stock(x, src_key_padding_mask=padding)
     torch.testing.assert_close(ours(x, padding)[~padding], wanted[~padding])
@@ -148,6 +157,47 @@ def test_states_are_those_between_the_layers():
     assert [w.shape for w in states.weights] == [(2, HEADS, 9, 9)] * LAYERS
     assert states.weights[0][1, :, :, -3:].eq(0).all()
     assert stack.states(x).weights == [None, None]
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_with_memory_dim_it_is_torchs_transformer_decoder_also_step_by_step(norm_first):
+    layer = nn.TransformerDecoderLayer(
+        WIDTH, HEADS, 48, 0.0, "relu", batch_first=True, norm_first=norm_first, dtype=torch.float64
+    )
+    last = nn.LayerNorm(WIDTH, dtype=torch.float64) if norm_first else None
+    stock = nn.TransformerDecoder(layer, LAYERS, last).eval()
+    scale_up(stock, 0.3)
+    ours = encoder("none", causal=True, norm_first=norm_first, activation="relu", memory_dim=WIDTH)
+    norms = {"self_attn_layer_norm": "norm1", "encoder_attn_layer_norm": "norm2", "final_layer_norm": "norm3"}
+    take_weights(ours, stock, norms)
+    x, memory, padding = inputs(), inputs(length=5), pads(length=5)
+    future = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    wanted = stock(x, memory, tgt_mask=future, memory_key_padding_mask=padding)
+    torch.testing.assert_close(ours(x, memory=memory, memory_key_padding_mask=padding), wanted)
+    weights = ours.states(x, memory=memory, memory_key_padding_mask=padding, need_weights=True).memory_weights
+    assert [w.shape for w in weights] == [(2, HEADS, 9, 5)] * LAYERS and weights[0][1, :, :, -3:].eq(0).all()
+    cache = Cache()
+    first = ours(x[:, :4], cache=cache, memory=memory, memory_key_padding_mask=padding)
+    cache.reorder(torch.tensor([1, 0]))  # what the first step has kept of the memory changes places, too
+    steps = [ours(x.flip(0)[:, i : i + 1], cache=cache).flip(0) for i in range(4, 9)]
+    torch.testing.assert_close(torch.cat([first, *steps], 1), wanted)
+
+
+def test_a_memory_of_another_size_is_kept_apart_from_the_stack():
+    stack, x = encoder(causal=True, memory_dim=8), inputs()
+    assert stack(x, memory=torch.randn(2, 5, 8, dtype=torch.float64)).shape == x.shape
+    for given, what in {
+        (2, 5, WIDTH): r"memory of shape \(2, 5, 24\): give \[batch, length, memory_dim\], \[2, length, 8\] here",
+        (1, 5, 8): r"memory of shape \(1, 5, 8\)",
+    }.items():
+        with pytest.raises(ValueError, match=what):
+            stack(x, memory=torch.randn(given, dtype=torch.float64))
+    with pytest.raises(ValueError, match="give memory"):
+        stack(x)
+    with pytest.raises(ValueError, match="build them with memory_dim"):
+        encoder()(x, memory=x)
+    with pytest.raises(ValueError, match="unpad is for layers without memory_dim"):
+        encoder(memory_dim=8, unpad=True)
 
 
 @pytest.mark.parametrize("name", KINDS)

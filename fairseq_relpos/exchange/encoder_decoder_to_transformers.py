@@ -1,0 +1,187 @@
+"""A checkpoint of an encoder-decoder model (transformer) as a folder that transformers loads."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerModel
+
+from .. import flags
+from ..checkpoints.starting_point import nameless_words
+from ..hf import (
+    RelPosDecoderConfig,
+    RelPosRobertaConfig,
+    RelPosTransformerConfig,
+    RelPosTransformerForConditionalGeneration,
+    model_card,
+)
+from ..models.transformer import RelPosTransformer
+from . import language_model_to_transformers as language_model
+from .language_model_to_transformers import END, GENERATED, PAD
+from .to_transformers import Exported, load, written
+from .translation_words import TwoVocabularies
+
+#: names of weights, fairseq's -> those of transformers; the first that fits
+NAMES = {
+    **{pattern: f"decoder.{name}" for pattern, name in language_model.NAMES.items()},
+    r"encoder\.embed_tokens\.": "encoder.embed_tokens.",
+    r"encoder\.": "encoder.encoder.",
+}
+#: settings that the models of this package and of fairseq have, but not those for transformers
+WITHOUT_COUNTERPART = (
+    *language_model.WITHOUT_COUNTERPART,
+    "merge_src_tgt_embed",
+    "no_cross_attention",
+    "cross_self_attention",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+)
+#: sentences of each comparison
+SENTENCES = 8
+
+
+def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
+    """``to_transformers.export`` for an encoder-decoder model. Besides logits and ids, it compares translations."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    model, args = fairseq_model(state, checkpoint)
+    words = None
+    if data is not None:
+        task = state["cfg"].task
+        languages = [getattr(task, name, None) for name in ("source_lang", "target_lang")]
+        sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
+        words = TwoVocabularies(data, languages, sizes, checkpoint)
+    exported = as_transformers(model, args)
+    with written(folder) as part:
+        exported.save_pretrained(part)
+        if words is not None:
+            words.save(part, args.max_source_positions)
+        result = compare(part, model, words)
+        card = model_card.text(state["cfg"], args, exported, result, words)
+        (part / "README.md").write_text(card, encoding="utf-8")
+    return result
+
+
+def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
+    """The model in the checkpoint, as it is evaluated, and its settings."""
+    args, weights = language_model.settings(state["cfg"].model), state["model"]
+    arch = getattr(args, "arch", None) or args._name
+    if ARCH_MODEL_REGISTRY.get(arch) not in (RelPosTransformer, TransformerModel):
+        raise ValueError(
+            f"{path} has the architecture {arch}, which export-hf does not serve: it serves transformer_NAME, stock "
+            "transformer, transformer_lm_NAME and roberta_NAME"
+        )
+    language_model.refuse_without_counterpart(args, path, WITHOUT_COUNTERPART)
+    # they change how a training runs, not the model
+    args.checkpoint_activations = args.offload_activations = args.torch_compile = args.unpad = False
+    # the files of their pretrained embeddings may be gone
+    args.encoder_embed_path = args.decoder_embed_path = None
+    words = {stack: nameless_words(len(weights[f"{stack}.embed_tokens.weight"])) for stack in flags.STACKS}
+    task = SimpleNamespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
+    with torch.random.fork_rng(devices=[]):
+        model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.load_state_dict(weights)
+    return model.eval(), args
+
+
+def as_transformers(model: Any, args: argparse.Namespace) -> RelPosTransformerForConditionalGeneration:
+    """The model of transformers with the same weights."""
+    positions = positions_of(args)
+    source = language_model.stack_settings(model.encoder, "encoder", args, **positions["encoder"])
+    target = language_model.decoder_settings(model.decoder, args, **positions["decoder"])
+    config = RelPosTransformerConfig(
+        encoder=RelPosRobertaConfig(**source, has_cls=False),
+        decoder=RelPosDecoderConfig(**target, memory_size=source["hidden_size"]),
+        tie_word_embeddings=model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight,
+    )
+    out = RelPosTransformerForConditionalGeneration(config)
+    load(out, language_model.renamed(model.state_dict(), NAMES))
+    language_model.set_generation(out, args.max_target_positions, decoder_start_token_id=END)
+    return out.eval()
+
+
+def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
+    """The encoding of each stack, its hyperparameters, and the layers that have it. What stock fairseq adds to the
+    input is an encoding, too."""
+    chosen = flags.chosen_stacks(args.position_stacks) if hasattr(args, "position_stacks") else ()
+    names = flags.encodings_of(args.position_encoding, chosen) if chosen else {}
+    hparams = flags.hparams_of(args.position_hparams, chosen) if chosen else {}
+    found = {}
+    for stack in flags.STACKS:
+        stock = "learned" if getattr(args, f"{stack}_learned_pos") else "sinusoidal"
+        stock = "none" if args.no_token_positional_embeddings else stock
+        found[stack] = {
+            "encoding": names.get(stack, stock),
+            "hparams": " ".join(f"{key}={value}" for key, value in hparams.get(stack, {}).items()),
+            "layers": args.position_layers if stack in chosen else "all",
+        }
+    return found
+
+
+def compare(folder: Path, model: Any, words: TwoVocabularies | None) -> Exported:
+    """Loads the folder and compares it with fairseq's model. Raises ValueError if they differ."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
+    texts = 0 if words is None else words.compare(folder)
+    difference = largest = 0.0
+    sources = []
+    for source_BS, previous_BT in batches(model, words):
+        real = previous_BT.ne(PAD)
+        with torch.no_grad():
+            ours = model(source_BS, source_BS.ne(PAD).sum(1), previous_BT)[0][real]
+            theirs = loaded(source_BS, decoder_input_ids=previous_BT).logits[real]
+        difference = max(difference, float((theirs - ours).abs().max()))
+        largest = max(largest, float(ours.abs().max()))
+        sources.append(source_BS)
+    result = Exported.of(loaded, difference, largest, None if words is None else words.kind, texts)
+    length = min(GENERATED, model.max_decoder_positions() - 1)
+    for beam in (1, 5):
+        found = translated(loaded, sources[-1], num_beams=beam, early_stopping=beam > 1, max_length=length + 2)
+        for ours, best in zip(found, translated_by_fairseq(model, sources[-1], beam, length)):
+            language_model.need_same_text(ours, best, beam)
+    return result
+
+
+def batches(model: Any, words: TwoVocabularies | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Sources and the decoder's inputs: random ones, with pads on either side and without, and real sentences."""
+    longest = min(*model.max_positions(), 48)
+    sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
+    generator = torch.Generator().manual_seed(1)
+
+    def random(size: int, lengths: tuple[int, ...]) -> list[torch.Tensor]:
+        rows = [torch.randint(4, max(size, 5), (length,), generator=generator) for length in lengths]
+        for row in rows:
+            row[-1] = END
+        return rows
+
+    lengths = (longest, longest // 2, 3)
+    source, target = random(sizes[0], lengths), random(sizes[1], lengths[::-1])
+    previous_BT = data_utils.collate_tokens(target, PAD, END, move_eos_to_beginning=True)
+    yield source[0][None], previous_BT[:1]
+    yield data_utils.collate_tokens(source, PAD, left_pad=True), previous_BT
+    yield data_utils.collate_tokens(source, PAD), previous_BT
+    real = [] if words is None else words.pairs(*model.max_positions())
+    if real:
+        source, target = map(list, zip(*real[:SENTENCES]))
+        previous_BT = data_utils.collate_tokens(target, PAD, END, move_eos_to_beginning=True)
+        yield data_utils.collate_tokens(source, PAD), previous_BT
+
+
+def translated(loaded: Any, source_BS: torch.Tensor, **settings: Any) -> list[list[int]]:
+    """What ``generate`` finds for each source, without the first token and pads."""
+    rows = loaded.generate(source_BS, **settings).tolist()
+    return [[token for token in row[1:] if token != PAD] for row in rows]
+
+
+def translated_by_fairseq(
+    model: Any, source_BS: torch.Tensor, beam: int, max_len: int, **settings: Any
+) -> list[list[int]]:
+    """The same of fairseq's search."""
+    source = {"src_tokens": source_BS, "src_lengths": source_BS.ne(PAD).sum(1)}
+    return language_model.searched(model, source, beam, max_len, **settings)

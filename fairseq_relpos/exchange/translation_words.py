@@ -1,0 +1,166 @@
+"""The vocabularies of an encoder-decoder model: text -> ids of the source and of the target, by fairseq and by the new
+tokenizers."""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.indexed_dataset import dataset_exists
+
+from ..hf import fast_tokenizer
+from .to_transformers import ODD_TEXTS, TEXTS, refuse_pieces
+
+#: the folder of the target's tokenizer, where one tokenizer cannot have both
+TARGET = "target"
+
+
+class TwoVocabularies:
+    """dict.SOURCE.txt and dict.TARGET.txt of the data, and spm.model beside them, or words with blanks between.
+
+    SentencePiece becomes a ``RelPosTranslationTokenizer``, which has a vocabulary for the source and one for the
+    target. Words of one dictionary become a fast tokenizer for both; of two dictionaries, one in the folder and one in
+    its folder ``target``.
+    """
+
+    moses = None
+
+    def __init__(self, data: str | Path, languages: Sequence[str | None], sizes: Sequence[int], checkpoint: Path):
+        self.data = Path(data)
+        self.languages = [*languages]
+        if not all(languages):
+            raise ValueError(f"{checkpoint} does not say its languages: leave out --data to export the model alone")
+        self.dictionaries = [self.dictionary(str(language)) for language in languages]
+        for name, language, dictionary, size in zip(("encoder", "decoder"), languages, self.dictionaries, sizes):
+            if len(dictionary) != size:
+                raise ValueError(
+                    f"{self.data}/dict.{language}.txt makes {len(dictionary)} words, the {name} of {checkpoint} has "
+                    f"{size}: give the folder of the data that it was trained with"
+                )
+        self.joined = self.dictionaries[0].symbols == self.dictionaries[1].symbols
+        self.sentencepiece = (self.data / "spm.model").exists()
+        if self.sentencepiece:
+            self.pieces = Pieces(self.data / "spm.model")
+            self.kind = "SentencePiece"
+        else:
+            for language, dictionary in zip(languages, self.dictionaries):
+                refuse_pieces(self.data / f"dict.{language}.txt", dictionary.symbols[4:])
+            self.kind = "words with blanks between"
+        if not self.joined:
+            self.kind += ", a vocabulary for each language"
+
+    def dictionary(self, language: str) -> Dictionary:
+        path = self.data / f"dict.{language}.txt"
+        if not path.is_file():
+            raise ValueError(f"no dict.{language}.txt in {self.data}: give the folder of the training's data")
+        return Dictionary.load(str(path))
+
+    def save(self, folder: Path, longest: int) -> None:
+        """Writes the tokenizers' files. longest: tokens of a source."""
+        if not self.sentencepiece:
+            for place, dictionary in zip((folder, folder / TARGET), self.dictionaries[: 1 if self.joined else 2]):
+                place.mkdir(exist_ok=True)
+                tokenizer = fast_tokenizer.words(dictionary.symbols)
+                fast_tokenizer.for_sources(tokenizer)
+                for name, text in fast_tokenizer.files_of(tokenizer, longest).items():
+                    (place / name).write_text(text, encoding="utf-8")
+            return
+        settings: dict[str, Any] = {
+            "tokenizer_class": "RelPosTranslationTokenizer",
+            "model_max_length": longest,
+            "separate_vocabs": not self.joined,
+            **{f"{name}_lang": language for name, language in zip(("source", "target"), self.languages)},
+            **{name: fast_tokenizer.SPECIAL[name] for name in ("eos_token", "pad_token", "unk_token")},
+        }
+        files = {}
+        for at, dictionary in zip(("", "target_"), self.dictionaries[: 1 if self.joined else 2]):
+            settings[f"{at}splits"] = self.pieces.splits(dictionary)
+            files[f"{at}vocab.json"] = dictionary.indices
+        for name, content in {"tokenizer_config.json": settings, **files}.items():
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        for name in ("source.spm", "target.spm"):
+            shutil.copyfile(self.pieces.path, folder / name)
+
+    def ids(self, text: str, side: int) -> list[int]:
+        """The ids that fairseq gives the text. side: 0 for the source, 1 for the target."""
+        dictionary = self.dictionaries[side]
+        if not self.sentencepiece:
+            return dictionary.encode_line(text, add_if_not_exist=False).tolist()
+        pieces = self.pieces.model.encode(text, out_type=str)
+        parts = [part for piece in pieces for part in self.pieces.split(piece, dictionary)]
+        return [*map(dictionary.index, parts), dictionary.eos()]
+
+    def text(self, ids: Sequence[int], side: int) -> str:
+        symbols = [self.dictionaries[side][i] for i in ids if i != self.dictionaries[side].eos()]
+        return self.pieces.model.decode(symbols) if self.sentencepiece else " ".join(symbols)
+
+    def of_data(self, side: int) -> list[torch.Tensor]:
+        """Ids of sentences, if the data has been binarised, of the validation text where it is there."""
+        for split in ("valid", "test", "train"):
+            path = str(self.data / f"{split}.{'-'.join(map(str, self.languages))}.{self.languages[side]}")
+            if dataset_exists(path, None):
+                dataset = data_utils.load_indexed_dataset(path, self.dictionaries[side])
+                return [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
+        return []
+
+    def pairs(self, *longest: int) -> list[tuple[torch.Tensor, ...]]:
+        """Sources and targets of the data, as ids, that are no longer than this."""
+        both = zip(*map(self.of_data, (0, 1)))
+        return [pair for pair in both if all(2 < len(row) <= most for row, most in zip(pair, longest))]
+
+    def compare(self, folder: Path) -> int:
+        """Raises ValueError if a text of the data, or an odd one, gets other ids from the new tokenizers. Returns the
+        number of texts."""
+        from transformers import AutoTokenizer
+
+        texts = 0
+        for side, name in enumerate(("text", "text_target")):
+            place = folder / TARGET if side and (folder / TARGET).exists() else folder
+            tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
+            wanted = {text: self.ids(text, side) for text in ODD_TEXTS}
+            unknown = self.dictionaries[side].unk()
+            wanted |= {
+                self.text(row, side): row for row in map(torch.Tensor.tolist, self.of_data(side)) if unknown not in row
+            }
+            found = tokenizer(**{name: list(wanted)}, verbose=False)["input_ids"]
+            for (text, ours), theirs in zip(wanted.items(), found):
+                if theirs != ours:
+                    shown = text if len(text) <= 60 else text[:57] + "..."
+                    raise ValueError(
+                        f"the exported tokenizer gives {shown!r} other ids ({theirs[:12]}) than the data "
+                        f"({ours[:12]}): nothing is written; leave out --data to export the model alone"
+                    )
+            texts += len(wanted)
+        return texts
+
+
+class Pieces:
+    """SentencePiece, whose pieces that a dictionary lacks are split as the translation recipes do it."""
+
+    def __init__(self, path: Path):
+        from sentencepiece import SentencePieceProcessor
+
+        self.path, proto = path, fast_tokenizer.sentencepiece_proto(path)
+        self.model = SentencePieceProcessor(model_proto=proto.SerializeToString())
+        self.scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
+
+    def splits(self, dictionary: Dictionary) -> dict[str, list[str]]:
+        """For each piece that the dictionary lacks, what stands for it."""
+        lost = [piece for piece in self.scores if piece not in dictionary.indices and len(piece) > 1]
+        return {piece: self.split(piece, dictionary) for piece in lost}
+
+    def split(self, piece: str, dictionary: Dictionary) -> list[str]:
+        """Into the two pieces that were merged into it, and these likewise."""
+        if piece in dictionary.indices or len(piece) == 1:
+            return [piece]
+        halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+        left, right = max(halves, key=lambda pair: min(map(self.rank, pair)))
+        return self.split(left, dictionary) + self.split(right, dictionary)
+
+    def rank(self, piece: str) -> float:
+        """Frequent pieces were merged first and have the higher scores; single characters were there before."""
+        return 0 if len(piece) == 1 else self.scores.get(piece, -math.inf)

@@ -1,0 +1,268 @@
+"""Encoder-decoder models for Hugging Face transformers, against fairseq's: logits, and what both translate."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import make_builder
+from small_models import save, transformer, translation_batch
+from vocabularies import LINES, sentencepiece_folder
+
+pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
+
+import transformers  # noqa: E402
+
+import fairseq_relpos.hf as hf  # noqa: E402
+from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.encodings import ENCODINGS  # noqa: E402
+from fairseq_relpos.exchange import encoder_decoder_to_transformers as to_transformers  # noqa: E402
+from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
+
+PACKAGE = Path(__file__).parents[1]
+
+SHARED = {"share_all_embeddings": True}
+
+
+def moved(model):
+    """The model with all weights moved, so that none has no effect."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def small(name, words=4, **settings):
+    """A model with so few words that its translations end soon."""
+    model = moved(transformer(f"transformer_{name}", words=words, **{**SHARED, **settings}))
+    return model, to_transformers.as_transformers(model, model.args)
+
+
+def saved(model, path, **settings):
+    task = {"task": "translation", "source_lang": "en", "target_lang": "de", "data": "elsewhere"}
+    save(model, path, **task, criterion="cross_entropy", **settings)
+    return path
+
+
+def logits(model, source, previous):
+    with torch.no_grad():
+        return model(source, decoder_input_ids=previous).logits
+
+
+def translations(ours, model, source, length, **settings):
+    """By ``generate`` and by fairseq's search, with one beam and with five. settings: of generate, and penalties."""
+    for beam in (1, 5):
+        how = {"num_beams": beam, "early_stopping": beam > 1, "max_length": length + 2}
+        wanted = to_transformers.translated_by_fairseq(model, source, beam, length, **settings)
+        yield to_transformers.translated(ours, source, **how), wanted
+
+
+def test_every_encoding_has_fairseqs_bits_and_translations():
+    """Logits with pads on both sides and without; greedy search and five beams, of sources of different lengths."""
+    lengths = set()
+    for name in ENCODINGS:
+        model, ours = small(name)
+        for source, previous in to_transformers.batches(model, None):
+            real = previous.ne(1)
+            with torch.no_grad():
+                wanted = model(source, source.ne(1).sum(1), previous)[0]
+            assert torch.equal(logits(ours, source, previous)[real], wanted[real]), name
+        for found, wanted in translations(ours, model, source, 8):
+            assert found == wanted, name
+            lengths |= set(map(len, found))
+    assert len(lengths) > 4  # some translations end by themselves, others are ended
+
+
+def test_length_penalties_and_other_lengths_keep_fairseqs_translations():
+    model, ours = small("t5")
+    source = translation_batch()[0].clamp(max=8)
+    for penalty in (0.0, 0.5, 2.0):
+        for length in (3, 25):
+            wanted = to_transformers.translated_by_fairseq(model, source, 5, length, len_penalty=penalty)
+            assert to_transformers.translated(ours, source, length_penalty=penalty, max_length=length + 2) == wanted
+
+
+def test_a_translation_is_the_same_without_the_cache_and_from_the_encoders_output():
+    _, ours = small("cope")
+    source = translation_batch()[0].clamp(max=8)
+    wanted = to_transformers.translated(ours, source)
+    assert to_transformers.translated(ours, source, use_cache=False) == wanted
+    mask = source.ne(1).long()
+    output = ours.get_encoder()(source, mask)
+    rows = ours.generate(encoder_outputs=output, attention_mask=mask).tolist()
+    assert [[token for token in row[1:] if token != 1] for row in rows] == wanted
+    with pytest.raises(ValueError, match="DynamicCache: an encoding keeps more than keys and values"):
+        ours(source, decoder_input_ids=source, past_key_values=transformers.DynamicCache())
+
+
+def test_hidden_states_and_attention_come_out_where_they_are_asked_for():
+    _, ours = small("t5", decoder_layers=3)
+    source, _, previous = translation_batch()
+    with torch.no_grad():
+        out = ours(source.clamp(max=8), decoder_input_ids=previous.clamp(max=8), output_attentions=True)
+        more = ours(source.clamp(max=8), decoder_input_ids=previous.clamp(max=8), output_hidden_states=True)
+    assert [len(x) for x in (out.encoder_attentions, out.decoder_attentions, out.cross_attentions)] == [2, 3, 3]
+    assert out.cross_attentions[0].shape == (3, 3, 7, 9) and out.cross_attentions[0][1, :, :, :3].eq(0).all()
+    assert len(more.encoder_hidden_states) == 3 and len(more.decoder_hidden_states) == 4
+    assert more.cross_attentions is None and more.encoder_last_hidden_state.shape == (3, 9, 24)
+
+
+def test_the_loss_of_a_training_step_is_fairseqs():
+    model, ours = small("shaw", words=40, dropout=0.0, attention_dropout=0.0)
+    source, lengths, previous = translation_batch()
+    target = torch.cat([previous[:, 1:], torch.full((3, 1), 2)], 1)
+    target[2, 4:] = torch.tensor([2, 1, 1])
+    predicted = model(source, lengths, previous)[0]
+    wanted = torch.nn.functional.cross_entropy(predicted.flatten(0, 1), target.flatten(), ignore_index=1)
+    labels = target.masked_fill(target == 1, -100)
+    assert torch.equal(ours.prepare_decoder_input_ids_from_labels(labels)[:2], previous[:2])
+    for recompute in (False, True):
+        ours.train()
+        if recompute:
+            ours.gradient_checkpointing_enable()
+        loss = ours(source, labels=labels).loss
+        torch.testing.assert_close(loss, wanted, rtol=0, atol=1e-5)
+        ours.zero_grad()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in ours.parameters())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder_normalize_before": True, "decoder_normalize_before": True, "layernorm_embedding": True},
+        {"decoder_embed_dim": 36, "decoder_ffn_embed_dim": 40, "decoder_layers": 3, "target_words": 30},
+        {"share_decoder_input_output_embed": True, "target_words": 30, "activation_fn": "gelu"},
+        {"position_encoding": "encoder=t5,decoder=alibi", "position_hparams": "encoder.num_buckets=8", **SHARED},
+        {"position_stacks": "encoder", "position_layers": "2", "decoder_output_dim": 16, "decoder_learned_pos": True},
+        {"position_stacks": "decoder", "no_token_positional_embeddings": True, "no_scale_embedding": True},
+    ],
+)
+def test_other_settings_come_along(settings, tmp_path):
+    path = saved(moved(transformer("transformer_deberta", **settings)), tmp_path / "a.pt")
+    assert export(path, tmp_path / "a").difference == 0
+    loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "a")
+    source, target = (loaded.encoder.embed_tokens.weight, loaded.decoder.decoder.embed_tokens.weight)
+    assert (source is target) == (SHARED.items() <= settings.items())
+    tied = SHARED.items() <= settings.items() or settings.get("share_decoder_input_output_embed", False)
+    assert (loaded.get_output_embeddings().weight is target) == tied
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_stock_fairseqs_transformer_comes_along(learned, tmp_path):
+    model = moved(transformer("transformer", encoder_learned_pos=learned, decoder_learned_pos=learned))
+    result = export(saved(model, tmp_path / "a.pt"), tmp_path / "a")
+    assert result.model == "RelPosTransformerForConditionalGeneration" and result.difference < 1e-5
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "a")
+    assert config.encoder.position_encoding == ("learned" if learned else "sinusoidal")
+
+
+def write_data(folder, joined):
+    """A folder of data whose dictionaries lack some pieces of spm.model, into which the recipes split words again."""
+    import corpus
+
+    sentencepiece_folder(folder, "bpe")
+    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(True)
+    (folder / "dict.txt").unlink()
+    long = [line for line in lines if len(line.split()[0]) > 2]
+    lost = {"en": long[:9], "de": long[:9] if joined else long[5:12]}
+    for language, without in lost.items():
+        path = folder / f"dict.{language}.txt"
+        path.write_text("".join(line for line in lines if line not in without), encoding="utf-8")
+        words, encode = Dictionary.load(str(path)), corpus.Encoder(folder, language)
+        builder = make_builder(str(folder / f"valid.en-de.{language}.bin"), impl="mmap", vocab_size=len(words))
+        for line in LINES[:3]:
+            assert set(encode.processor.encode(line, out_type=str)) - encode.known
+            builder.add_item(words.encode_line(" ".join(encode(line)), add_if_not_exist=False))
+        builder.finalize(str(folder / f"valid.en-de.{language}.idx"))
+    return [len(Dictionary.load(str(folder / f"dict.{language}.txt"))) for language in ("en", "de")]
+
+
+def with_sizes(sizes, path, **settings):
+    """A checkpoint of a model for so many words of source and target, special ones included."""
+    words, target_words = (size - 5 for size in sizes)
+    return saved(moved(transformer("transformer_tupe_r", words=words, target_words=target_words, **settings)), path)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_path, capsys, monkeypatch):
+    for folder in ("common", "translation_common"):
+        monkeypatch.syspath_prepend(str(PACKAGE / "examples" / folder))
+    sizes = write_data(tmp_path / "data", joined)
+    longest = {"max_source_positions": 80, "max_target_positions": 80}
+    with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined, **longest)
+    out = str(tmp_path / "out")
+    assert main(["export-hf", str(tmp_path / "a.pt"), out, "--data", str(tmp_path / "data")]) == 0
+    assert "RelPosTransformerForConditionalGeneration" in capsys.readouterr().out
+    card = (tmp_path / "out/README.md").read_text()
+    assert "AutoModelForSeq2SeqLM" in card and "pe:tupe_r" in card and "pipeline_tag: translation" in card
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    batch = tokenizer(LINES[:2], text_target=LINES[1:3], padding=True, return_tensors="pt")
+    for key, language, lines in (("input_ids", "en", LINES[:2]), ("labels", "de", LINES[1:3])):
+        words = Dictionary.load(str(tmp_path / f"data/dict.{language}.txt"))
+        for row, line in zip(batch[key], lines):
+            text = "".join(words[token] for token in row if token not in (1, 2)).replace("\u2581", " ").strip()
+            assert text == line and words.unk() not in row
+    assert tokenizer.decode(batch["labels"][0], skip_special_tokens=True) == LINES[1]
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(out)
+    rows = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=5)
+    assert rows.shape == (2, 6) and all(isinstance(text, str) for text in tokenizer.batch_decode(rows))
+    assert model(**batch).loss > 0
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_words_of_two_dictionaries_become_two_tokenizers(joined, tmp_path):
+    (tmp_path / "data").mkdir()
+    for language, count in {"en": 40, "de": 40 if joined else 30}.items():
+        lines = "".join(f"w{i} 1\n" for i in range(count))
+        (tmp_path / f"data/dict.{language}.txt").write_text(lines if joined else lines.replace("w", language[0]))
+    with_sizes([45, 45] if joined else [45, 35], tmp_path / "a.pt")
+    (tmp_path / "data/dict.en.txt").open("a").write("<mask> 1\n")
+    (tmp_path / "data/dict.de.txt").open("a").write("<mask> 1\n")
+    assert export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").texts > 20
+    source = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert source(["w3 w4" if joined else "e3 e4"])["input_ids"] == [[7, 8, 2]]
+    assert (tmp_path / "out/target").exists() != joined
+    if not joined:
+        target = transformers.AutoTokenizer.from_pretrained(tmp_path / "out/target")
+        assert target("d3 e4")["input_ids"] == [7, 3, 2] and target.decode([7, 2], skip_special_tokens=True) == "d3"
+
+
+def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(transformer("transformer_t5"), "a.pt")
+    saved(transformer("transformer_t5", scale_heads=True), "scaled.pt")
+    aligned = transformer("transformer_t5")
+    saved(aligned, "aligned.pt", arch="transformer_align")
+    for folder in ("none", "one", "small", "pieces", "damaged"):
+        Path(folder).mkdir()
+    lines = [f"w{i} 1\n" for i in range(40)] + ["<mask> 1\n"]
+    for language in ("en", "de"):
+        Path(f"small/dict.{language}.txt").write_text("w0 1\n")
+        Path(f"pieces/dict.{language}.txt").write_text("".join(f"\u2581{line}" for line in lines))
+        Path(f"damaged/dict.{language}.txt").write_text("".join(lines))
+    Path("one/dict.en.txt").write_text("".join(lines))
+    Path("damaged/spm.model").write_text("no model")
+    before = sorted(Path().rglob("*"))
+    for arguments, what in {
+        "scaled.pt out": "trained with --scale-heads True",
+        "aligned.pt out": "has the architecture transformer_align, which export-hf does not serve",
+        "a.pt out --head mood": "an encoder-decoder model, which has no classification heads",
+        "a.pt out --data none": "no dict.en.txt in none",
+        "a.pt out --data one": "no dict.de.txt in one",
+        "a.pt out --data small": "dict.en.txt makes 5 words, the encoder of a.pt has 45",
+        "a.pt out --data pieces": "dict.en.txt has pieces of SentencePiece: give the folder that has spm.model",
+        "a.pt out --data damaged": "spm.model is no SentencePiece model",
+    }.items():
+        assert main(["export-hf", *arguments.split()]) == 1, arguments
+        error = capsys.readouterr().err
+        assert what in error and len(error.splitlines()) == 1, error
+        assert sorted(Path().rglob("*")) == before
+
+
+def test_a_model_that_translates_otherwise_is_not_written(tmp_path, monkeypatch):
+    saved(moved(transformer("transformer_t5")), tmp_path / "a.pt")
+    monkeypatch.setattr(hf.decoder.ForcedEnd, "__call__", lambda self, ids, scores: scores)
+    with pytest.raises(ValueError, match="the exported model generates .* with 1 beams, fairseq"):
+        export(tmp_path / "a.pt", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
