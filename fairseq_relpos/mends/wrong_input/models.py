@@ -36,6 +36,7 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
     from fairseq.tasks.translation import TranslationTask
 
+    from ...models.electra import RelPosElectra
     from ...models.sequence_encoder import SequenceEncoder
     from ...tasks.sequence_labels import SequenceLabelsTask
     from ...tasks.span_prediction import SpanPredictionTask
@@ -53,8 +54,8 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     both = models.FairseqEncoderDecoderModel
     for kind, others, needed in (
         (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
-        (TranslationTask, (encoder, decoder), "an encoder with a decoder, such as transformer_NAME"),
-        (LanguageModelingTask, (encoder, both), "a decoder, such as transformer_lm_NAME"),
+        (TranslationTask, (encoder, decoder, RelPosElectra), "an encoder with a decoder, such as transformer_NAME"),
+        (LanguageModelingTask, (encoder, both, RelPosElectra), "a decoder, such as transformer_lm_NAME"),
     ):
         if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):
             return needed
