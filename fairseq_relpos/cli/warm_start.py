@@ -11,9 +11,13 @@ from typing import Any
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from .. import flags
 
-    parser.add_argument("input", metavar="IN", help="RoBERTa checkpoint of fairseq or this package")
+    parser.add_argument(
+        "input", metavar="IN", help="checkpoint of a RoBERTa of fairseq or this package, or of an ELECTRA"
+    )
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
-    parser.add_argument("--arch", required=True, help="roberta_NAME or roberta_NAME_large; the size stays IN's")
+    parser.add_argument(
+        "--arch", required=True, help="roberta_NAME, roberta_NAME_large, or electra_NAME; the size stays IN's"
+    )
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     parser.add_argument(
         "--max-positions", type=int, metavar="N", help="for inputs of N tokens; the encoding's tables are extended"
@@ -23,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("copy", "interpolate", "random"),
         help="with --max-positions: how a table of absolute positions gets its new rows (default: copy)",
     )
+    parser.add_argument(
+        "--generator", metavar="FILE", help="of electra_NAME: a RoBERTa checkpoint from which the generator starts"
+    )
+    parser.add_argument(
+        "--generator-size", metavar="SHARE", help="of electra_NAME, where IN is no ELECTRA: as in fairseq-train"
+    )
     flags.add_flags(parser)
 
 
@@ -31,11 +41,19 @@ def run(args: argparse.Namespace) -> int:
 
     if args.extend and args.max_positions is None:
         raise ValueError(f"--extend {args.extend} changes nothing without --max-positions N: give both, or none")
+    if not args.arch.startswith("electra_"):
+        for name in ("generator", "generator_size"):
+            if getattr(args, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for --arch electra_NAME, not {args.arch}: leave it out"
+                )
     way = args.extend or "copy"
     given = {name: getattr(args, name) for name in position_settings()}
     given = {name: value for name, value in given.items() if value is not None}
-    done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, way)
-    show(f"kept from {args.input}", done.kept)
+    size = {} if args.generator_size is None else {"generator_size": args.generator_size}
+    positions = {**given, **size}
+    done = warm_start(args.input, args.output, args.arch, positions, args.seed, args.max_positions, way, args.generator)
+    show(f"kept from {args.input}{f' and {args.generator}' if args.generator else ''}", done.kept)
     if done.extended:
         show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
     show(f"initialised, seed {args.seed}", done.fresh)
@@ -68,9 +86,9 @@ def model_flags(settings: argparse.Namespace) -> Iterator[str]:
 
     yield f"--arch {settings.arch}"
     usual = defaults_of(settings.arch)
-    for name in (*SIZES, "activation_fn", "pooler_activation_fn"):
-        value = getattr(settings, name)
-        if value != getattr(usual, name):
+    for name in (*SIZES, "generator_size", "activation_fn", "pooler_activation_fn"):
+        value = getattr(settings, name, None)
+        if value != getattr(usual, name, value):
             yield flag(name, value)
     for name in ("encoder_normalize_before", "untie_weights_roberta"):
         if getattr(settings, name):

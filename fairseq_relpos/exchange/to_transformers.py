@@ -17,6 +17,7 @@ from torch import nn
 
 from ..atomic_files import temporary
 from ..checkpoints import warm_start
+from ..checkpoints.discriminator import refuse_electra
 from ..checkpoints.loading import load_checkpoint
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning import span_head
@@ -109,6 +110,7 @@ def export(
             f"{checkpoint} is an encoder-decoder model ({arch}), which export-hf does not serve: see "
             "docs/huggingface.md; it serves roberta_NAME and transformer_lm_NAME"
         )
+    refuse_electra(checkpoint, raw["model"])
     warm_start.refuse_other_checkpoints(checkpoint, raw)
     del raw
     # read once more, because fairseq upgrades older files only while it reads them
