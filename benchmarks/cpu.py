@@ -40,6 +40,7 @@ BENCHMARKS = {
     "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 5),
     "train_step_cpu_2x512_2048": (f"{STEP} roberta_t5 roberta_m4 --length 2048 --batch 1", 2),
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
+    "electra_step_cpu": ("electra_step.py", 20),
     "public_code_cpu": ("public_code.py --lengths 512", 2),
 }
 
