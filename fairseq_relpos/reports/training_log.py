@@ -41,6 +41,8 @@ class Run:
     #: the values of --position-hparams and --position-layers, if given
     variant: str = ""
     parameters: int | None = None
+    #: the name of the loss in the log
+    loss: str = "loss"
     #: the factor from a loss in the log to nats
     unit: float = NATS
     #: --max-update of the last start
@@ -131,6 +133,8 @@ def read_settings(run: Run, line: str) -> None:
     run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
+    if re.search(r"'criterion': {'_name': 'electra'", line):
+        run.loss = "disc_loss"  # the whole one is a sum of two that do not compare
     run.max_updates = int(_needed(r"'max_update': (\d+)", line))
     encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
@@ -182,7 +186,7 @@ def read_line(run: Run, line: str) -> None:
     except ValueError:
         return  # the last line of a run that is being written, or not one of fairseq's
     if "num_updates" in entry and "loss" in entry:
-        run.train[int(entry["num_updates"])] = float(entry["loss"]) * run.unit
+        run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
         if "wps" in entry:
@@ -190,6 +194,6 @@ def read_line(run: Run, line: str) -> None:
     for key, value in entry.items():
         split = re.fullmatch(r"(\w+)_num_updates", key)
         if split and split[1] != "train":
-            for name, values in (("loss", run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+            for name, values in ((run.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
                 if f"{split[1]}_{name}" in entry:
                     values.setdefault(split[1], {})[int(value)] = float(entry[f"{split[1]}_{name}"]) * run.unit
