@@ -389,8 +389,24 @@ def signal_storm(settings, rows):
     return title, table
 
 
+def electra_step(settings, rows):
+    title = (
+        f"Training step of `{settings['arch']}` against the sum of its parts run alone: {settings['layers']} layers x "
+        f"{settings['dim']}, {settings['heads']} heads, generator {settings['generator_size']}, {settings['batch']} x "
+        f"{settings['length']} tokens, {settings['vocabulary']:,} words, {settings['threads']} thread(s), "
+        f"{settings['rounds']} rounds."
+    )
+    lines = [
+        f"| {row['step']} | {row['seconds']:.3f} | {number(row.get('ratio'), 3)} "
+        f"| {' to '.join(f'{q:.3f}' for q in row.get('quartiles', []))} |"
+        for row in rows
+    ]
+    return title, ["| step | seconds | times the sum of the others | quartiles |", "|---|---:|---:|---|", *lines]
+
+
 SECTIONS = {
     "train_step": train_step,
+    "electra_step": electra_step,
     "decode": decode,
     "attention": attention,
     "gpu": gpu,

@@ -37,8 +37,9 @@ _is_mended = False
 
 
 def _register_names():
+    from .criterions import electra as replaced_tokens  # noqa: F401
     from .criterions import masked_lm_order_gap, sentence_scores, sequence_labels, span_prediction  # noqa: F401
-    from .models import bart, language_model, roberta, sequence_encoder, transformer  # noqa: F401
+    from .models import bart, electra, language_model, roberta, sequence_encoder, transformer  # noqa: F401
     from .optim import torch_adamw  # noqa: F401
     from .tasks import lm_streams, sentence_pairs, tupe_data  # noqa: F401
     from .tasks import sequence_labels as sequences  # noqa: F401

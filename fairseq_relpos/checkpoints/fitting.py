@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from ..encodings import StackPart
+from .discriminator import PREFIX
 from .extending import TABLES
 
 #: the base class of the mixin for a type checker, which then accepts what fairseq's models have
@@ -34,6 +35,11 @@ _SIZE = (
 
 def what_does_not_fit(message: str, model: Any = None) -> str:
     """Rewrites torch's error of load_state_dict, given as its text, in one line."""
+    if f'Unexpected key(s) in state_dict: "{PREFIX}' in message:
+        return (
+            "the checkpoint is one of ELECTRA: first use `fairseq-relpos export-discriminator`, which makes a RoBERTa "
+            "of its discriminator"
+        )
     sizes = re.findall(_SIZE, message)
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")

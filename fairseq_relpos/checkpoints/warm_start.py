@@ -15,12 +15,15 @@ from .. import flags
 from ..encodings import StackPart, build_layer_part, parse_hparams
 from ..signature import KEY
 from .adopting import not_given
+from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import WAYS, extended_tables
 from .loading import load_checkpoint
 from .starting_point import build_roberta, check_paths, save
 
-#: names of the token embeddings; the second is that of fairseq before 0.10
-EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
+#: names of the token embeddings, with "decoder" in fairseq before 0.10
+EMBEDDINGS = tuple(
+    f"{part}{stack}.sentence_encoder.embed_tokens.weight" for part in ("", PREFIX) for stack in ("encoder", "decoder")
+)
 
 #: settings that say how large a model is, as fairseq names them
 SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
@@ -52,6 +55,7 @@ def warm_start(
     seed: int = 1,
     max_positions: int | None = None,
     way: str = "copy",
+    generator: str | Path | None = None,
 ) -> WarmStart:
     """Writes a checkpoint of the architecture ``arch``, a RoBERTa, that starts from the RoBERTa checkpoint ``in_path``.
 
@@ -66,13 +70,19 @@ def warm_start(
     that both have is extended in this ``way`` (``extending.extend``), and, if the encoding is the same, position
     settings that are not given are those of the source.
 
+    An electra_NAME starts from an ELECTRA, or from a RoBERTa as its discriminator. generator: a RoBERTa checkpoint of
+    the generator's width, from which that part starts instead.
+
     The training starts from the beginning: no optimizer state, first epoch, no updates.
     Raises ValueError, one line, before anything is written.
     """
     check_paths(in_path, out_path)
     refuse_unknown_arch(arch)
-    source = read(in_path)
+    is_electra = ARCH_MODEL_REGISTRY[arch] is MODEL_REGISTRY["electra_relpos"]
+    source = read(in_path, or_electra=is_electra)
     weights = source["model"]
+    if is_electra and not has_discriminator(weights):
+        weights = renamed_as_part(PREFIX, weights)
     old, given = source["cfg"].model, positions or {}
     if max_positions is not None:
         if max_positions < 1 or way not in WAYS:
@@ -83,10 +93,21 @@ def warm_start(
     refuse_other_sizes(in_path, args)
     vocabulary_size = next(len(weights[key]) for key in EMBEDDINGS if key in weights)
     model = build_roberta(args, vocabulary_size, seed)
+    olds = {"": old}
+    if generator is not None:
+        narrow = read(generator)
+        need_width(generator, narrow, model.generator, vocabulary_size)
+        weights = {key: tensor for key, tensor in weights.items() if not key.startswith(GENERATOR)}
+        weights |= renamed_as_part(GENERATOR, narrow["model"])
+        olds[GENERATOR] = narrow["cfg"].model
     rename(weights, model)
 
     own = model.state_dict()
-    means_the_same = common_tables(source["cfg"].model, model)
+    of_part = {part: common_tables(settings, getattr(model, "discriminator", model)) for part, settings in olds.items()}
+
+    def means_the_same(key):
+        return of_part[max(filter(key.startswith, of_part))](key)
+
     fitting = {
         key: tensor
         for key, tensor in weights.items()
@@ -155,16 +176,20 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
 
 
 def refuse_unknown_arch(arch: str) -> None:
-    ours = MODEL_REGISTRY["roberta_relpos"]
-    if ARCH_MODEL_REGISTRY.get(arch) is not ours:
-        known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model is ours)
+    ours = [MODEL_REGISTRY[name] for name in ("roberta_relpos", "electra_relpos")]
+    if ARCH_MODEL_REGISTRY.get(arch) not in ours:
+        known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model in ours)
         raise ValueError(
             f"--arch {arch} is none of this package's models, bart_NAME, transformer_NAME or one of {' '.join(known)}"
         )
 
 
-def read(path: str | Path) -> dict[str, Any]:
-    refuse_other_checkpoints(path, load_checkpoint(path))
+def read(path: str | Path, or_electra: bool = False) -> dict[str, Any]:
+    """Reads the checkpoint of a RoBERTa; or_electra: or of an ELECTRA."""
+    state = load_checkpoint(path)
+    if not or_electra:
+        refuse_electra(path, state["model"])
+    refuse_other_checkpoints(path, state)
     # the file is read once more, because fairseq upgrades older files only while it reads them
     return checkpoint_utils.load_checkpoint_to_cpu(path)
 
@@ -220,7 +245,7 @@ def refuse_other_sizes(path: str | Path, args: Namespace) -> None:
     if promised not in (sizes(args), sizes_of("roberta")):
         raise ValueError(
             f"{path} has {in_words(sizes(args))}, but {args.arch} is {in_words(promised)}: use "
-            f"--arch {args.arch.removesuffix('_large')}, which takes the checkpoint's size"
+            f"--arch {args.arch.removesuffix('_large').removesuffix('_small')}, which takes the checkpoint's size"
         )
 
 

@@ -21,7 +21,11 @@ COMMANDS = {
     "path": ("fairseq_relpos.cli.path", "the folder to give to --user-dir"),
     "doctor": ("fairseq_relpos.cli.doctor", "what works on this machine, what does not, what to do"),
     "import-tupe": ("fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*"),
-    "warm-start": ("fairseq_relpos.cli.warm_start", "start any encoding from a trained RoBERTa, BART or transformer"),
+    "warm-start": ("fairseq_relpos.cli.warm_start", "start any encoding from a trained model of its kind"),
+    "export-discriminator": (
+        "fairseq_relpos.cli.export_discriminator",
+        "the discriminator of an ELECTRA as a RoBERTa, to be fine-tuned",
+    ),
     "export-hf": ("fairseq_relpos.cli.export_hf", "a trained model for Hugging Face transformers"),
     "import-hf": ("fairseq_relpos.cli.import_hf", "a RoBERTa, BERT or DeBERTa of Hugging Face transformers"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),

@@ -13,6 +13,8 @@ class Size:
     layers: int
     embed_dim: int
     heads: int
+    #: those of the generator of an ELECTRA
+    generator_heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,11 @@ class Stack:
     causal: bool
     #: whether the input begins with [CLS]; None: if the stack is not causal
     has_cls: bool | None = None
+    is_generator: bool = False
 
 
 ENCODER_ALONE = [Stack(causal=False)]
+ENCODER_TWICE = [Stack(causal=False), Stack(causal=False, is_generator=True)]
 SEQUENCE_ENCODER = [Stack(causal=False, has_cls=False)]
 DECODER_ALONE = [Stack(causal=True, has_cls=False)]
 ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cls=False)]
@@ -32,6 +36,10 @@ ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cl
 #: name of the family -> its stacks, and its sizes by the ending of the architecture's name
 FAMILIES = {
     "roberta": (ENCODER_ALONE, {"": Size(12, 768, 12), "_large": Size(24, 1024, 16)}),
+    "electra": (
+        ENCODER_TWICE,
+        {"": Size(12, 768, 12, 4), "_small": Size(12, 256, 4, 1), "_large": Size(24, 1024, 16, 4)},
+    ),
     "transformer": (
         ENCODER_DECODER,
         {
@@ -112,4 +120,6 @@ def of_bert_base(name: str) -> tuple[Stack, Size]:
 
 
 def dims_of(stack: Stack, size: Size, max_len: int) -> Dims:
-    return Dims(size.embed_dim, size.heads, max_len, causal=stack.causal, has_cls=stack.has_cls)
+    heads = size.generator_heads if stack.is_generator else size.heads
+    width = size.embed_dim // size.heads * heads
+    return Dims(width, heads, max_len, causal=stack.causal, has_cls=stack.has_cls)

@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         required=True,
-        help="roberta_NAME or roberta_NAME_large of a RoBERTa, bart_NAME or transformer_NAME of a BART or a "
-        "transformer; the size stays IN's",
+        help="roberta_NAME, roberta_NAME_large or electra_NAME of a RoBERTa or an ELECTRA, bart_NAME or transformer_NAME "
+        "of a BART or a transformer; the size stays IN's",
     )
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     parser.add_argument(
@@ -33,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for a transformer_NAME of a pretrained BART: its data's dict.txt has <mask>, too",
     )
+    parser.add_argument(
+        "--generator", metavar="FILE", help="of electra_NAME: a RoBERTa checkpoint from which the generator starts"
+    )
+    parser.add_argument(
+        "--generator-size", metavar="SHARE", help="of electra_NAME, where IN is no ELECTRA: as in fairseq-train"
+    )
     flags.add_flags(parser, flags.STACKS)
 
 
@@ -40,6 +46,12 @@ def run(args: argparse.Namespace) -> int:
     from ..checkpoints.encoder_decoder import is_encoder_decoder
     from ..checkpoints.warm_start import position_settings, warm_start
 
+    if not args.arch.startswith("electra_"):
+        for name in ("generator", "generator_size"):
+            if getattr(args, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for --arch electra_NAME, not {args.arch}: leave it out"
+                )
     if is_encoder_decoder(args.arch):
         return run_encoder_decoder(args)
     for name in ("keep_mask", "position_stacks"):
@@ -49,8 +61,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--extend {args.extend} changes nothing without --max-positions N: give both, or none")
     way = args.extend or "copy"
     given = given_positions(args, position_settings())
-    done = warm_start(args.input, args.output, args.arch, given, args.seed, args.max_positions, way)
-    show(f"kept from {args.input}", done.kept)
+    size = {} if args.generator_size is None else {"generator_size": args.generator_size}
+    positions = {**given, **size}
+    done = warm_start(args.input, args.output, args.arch, positions, args.seed, args.max_positions, way, args.generator)
+    show(f"kept from {args.input}{f' and {args.generator}' if args.generator else ''}", done.kept)
     if done.extended:
         show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
     show_the_rest(args, done, train_flags(args.output, done.args, given))
@@ -104,9 +118,9 @@ def model_flags(settings: argparse.Namespace) -> Iterator[str]:
 
     yield f"--arch {settings.arch}"
     usual = defaults_of(settings.arch)
-    for name in (*SIZES, "activation_fn", "pooler_activation_fn"):
-        value = getattr(settings, name)
-        if value != getattr(usual, name):
+    for name in (*SIZES, "generator_size", "activation_fn", "pooler_activation_fn"):
+        value = getattr(settings, name, None)
+        if value != getattr(usual, name, value):
             yield flag(name, value)
     for name in ("encoder_normalize_before", "untie_weights_roberta"):
         if getattr(settings, name):

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..atomic_files import temporary
 from ..checkpoints import warm_start
+from ..checkpoints.discriminator import refuse_electra
 from ..checkpoints.loading import load_checkpoint
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning import span_head
@@ -120,6 +121,7 @@ def export(
         if head is not None:
             raise ValueError(f"{checkpoint} is {what}, which has no classification heads: leave out --head")
         return family.export(checkpoint, folder, data)
+    refuse_electra(checkpoint, raw["model"])
     warm_start.refuse_other_checkpoints(checkpoint, raw)
     del raw
     # read once more, because fairseq upgrades older files only while it reads them

@@ -84,7 +84,7 @@ class MendedTrainer(_Trainer):
         if on("every-batch-counts"):
             samples = batches.without_fillers(self, samples)
         result = None
-        with _if_on("first-batch", first_batch.explained, self):
+        with self._whole_update(samples), _if_on("first-batch", first_batch.explained, self):
             with _if_on("nonfinite", nonfinite.explained, self, samples):
                 with _if_on("half-precision-on-cpus", precision.overflow_on_a_cpu, self):
                     result = super().train_step(samples, *args, **kwargs)
@@ -93,6 +93,19 @@ class MendedTrainer(_Trainer):
 
             tensorboard.log_update(self)
         return result
+
+    def _whole_update(self, samples):
+        """What the criterion wants to know of all batches of an update on all ranks, before it sees the first one."""
+        from fairseq.distributed import utils
+
+        def add_ranks(counts):
+            counts = counts.to(self.device)
+            if self.data_parallel_world_size > 1:
+                utils.all_reduce(counts, group=self.data_parallel_process_group)
+            return counts
+
+        whole_update = getattr(self.get_criterion(), "whole_update", None)
+        return contextlib.nullcontext() if whole_update is None else whole_update(samples, add_ranks)
 
     def valid_step(self, *args: Any, **kwargs: Any) -> Any:
         step = functools.partial(super().valid_step, *args, **kwargs)

@@ -23,6 +23,7 @@ def load_model(
     """
     from fairseq import checkpoint_utils
 
+    from ..checkpoints.discriminator import refuse_electra
     from ..mends.wrong_input.data import MissingData
 
     refuse_missing(path)
@@ -40,6 +41,7 @@ def load_model(
         raise ValueError(
             f"{path} was trained on data that are not here ({error.what}): give the folder with --data"
         ) from None
+    refuse_electra(path, models[0].state_dict())
     return models[0].eval(), saved, task
 
 
@@ -49,11 +51,13 @@ def load_positions(path: str | Path) -> tuple[Any, Any, int]:
     from fairseq import checkpoint_utils
     from fairseq.models import build_model
 
+    from ..checkpoints.discriminator import refuse_electra
     from ..checkpoints.starting_point import nameless_words
 
     refuse_missing(path)
     state = checkpoint_utils.load_checkpoint_to_cpu(path)
     settings, weights = state["cfg"], state["model"]
+    refuse_electra(path, weights)
     encoding_name(settings, path)  # refuses other models, which may need more of their task
     task = SimpleNamespace(channels=None, num_labels=None)
     for key, tensor in weights.items():

@@ -69,6 +69,8 @@ class Run:
     #: the values of --position-hparams and --position-layers, if given
     variant: str = ""
     parameters: int | None = None
+    #: the name of the loss in the log
+    loss: str = "loss"
     #: the factor from a loss in the log to nats
     unit: float = NATS
     #: --max-update of the last start
@@ -187,6 +189,8 @@ def read_settings(run: Run, line: str) -> None:
     run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
+    if re.search(r"'criterion': {'_name': 'electra'", line):
+        run.loss = "disc_loss"  # the whole one is a sum of two that do not compare
     run.max_updates = int(_needed(r"'max_update': (\d+)", line))
     encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
@@ -236,7 +240,7 @@ def read_line(run: Run, line: str) -> None:
     run.ended = run.ended or END in line
     entry = entry_of(line)
     if "num_updates" in entry and "loss" in entry:
-        run.train[int(entry["num_updates"])] = float(entry["loss"]) * run.unit
+        run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
         run.gb_free = min(run.gb_free, float(entry.get("gb_free", math.inf)))
@@ -245,7 +249,7 @@ def read_line(run: Run, line: str) -> None:
     for key, value in entry.items():
         split = key.removesuffix("_num_updates")
         if split not in (key, "train"):
-            for name, values in (("loss", run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+            for name, values in ((run.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
                 if f"{split}_{name}" in entry:
                     values.setdefault(split, {})[int(value)] = float(entry[f"{split}_{name}"]) * run.unit
 

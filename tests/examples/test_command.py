@@ -41,6 +41,7 @@ RUNS = [  # recipe, words, settings, what the data folder has
         ". examples/language_modeling/qu.sh",
         {"dict.txt": "a 1\n", "sources.txt": "vocabulary words\n", "counts.json": "{}"},
     ),
+    ("electra", "t5", "UPDATE_FREQ=2", {**TEXT_DATA, **SPLITS}),
     ("translation_small", "tupe_r", "HPARAMS=([tupe_r]='num_buckets=8 max_distance=9')", PAIRS_DATA),
     ("translation_wmt_en_de", "at5", ". examples/translation_wmt_en_de/at5.sh", PAIRS_DATA),
 ]

@@ -37,6 +37,7 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
     from fairseq.tasks.translation import TranslationTask
 
+    from ...models.electra import RelPosElectra
     from ...models.sequence_encoder import SequenceEncoder
     from ...tasks.sentence_pairs import SentencePairsTask
     from ...tasks.sequence_labels import SequenceLabelsTask
@@ -60,9 +61,9 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
         return None if task.cfg.add_prev_output_tokens else "--add-prev-output-tokens for a model with a decoder"
     for kind, others, needed in (
         (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
-        (TranslationTask, (encoder, decoder), "an encoder with a decoder, such as transformer_NAME"),
-        (DenoisingTask, (encoder, decoder), "an encoder with a decoder, such as bart_NAME"),
-        (LanguageModelingTask, (encoder, both), "a decoder, such as transformer_lm_NAME"),
+        (TranslationTask, (encoder, decoder, RelPosElectra), "an encoder with a decoder, such as transformer_NAME"),
+        (DenoisingTask, (encoder, decoder, RelPosElectra), "an encoder with a decoder, such as bart_NAME"),
+        (LanguageModelingTask, (encoder, both, RelPosElectra), "a decoder, such as transformer_lm_NAME"),
     ):
         if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):
             return needed

@@ -1,0 +1,136 @@
+"""The tables of every finished run: report.py FOLDER NAME=VALUE...
+
+Writes RESULTS.md and results.json into FOLDER. The values are settings of the recipe and what today's data are
+(CONDITIONS).
+"""
+
+import json
+import math
+import sys
+from datetime import date
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+
+from compared_runs import ComparedRuns, settings_of  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.reports import comparison  # noqa: E402
+from fairseq_relpos.reports.losses import markdown  # noqa: E402
+
+#: metrics of criterion electra; losses are logged in bits
+LOSSES = ("disc_loss", "base_loss", "masked_lm_loss", "order_gap")
+SHARES = ("disc_auc", "disc_accuracy", "base_accuracy", "disc_precision", "disc_recall", "sampled_masked_lm_accuracy")
+
+
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    compared = ComparedRuns(settings, is_finished)
+    found = {run.name: last_validation(compared.place / run.name / "train.log") for run in compared.runs}
+    splits = sorted(set.intersection(*map(set, found.values())))
+    values = {
+        f"discriminator, {split} (nats)": compared.values(lambda run, s=split: found[run.name][s]["disc_loss"])
+        for split in splits
+    }
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with whole_file(Path(folder, "RESULTS.md")) as part:
+        text = RESULTS.format(
+            today=date.today().isoformat(),
+            updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
+            warning=compared.warning(),
+            losses="\n\n".join(comparison.table(v, compared.baseline, what, 4) for what, v in values.items()),
+            legend=comparison.LEGEND.format(baseline=compared.baseline),
+            figures="\n\n".join(figures_table(compared, found, split) for split in splits),
+            runs=markdown(
+                ["run", "learning rate", "parameters", "minutes", "commit"],
+                [
+                    [
+                        run.name,
+                        run.learning_rate,
+                        f"{run.parameters:,}",
+                        f"{run.seconds / 60:,.0f}",
+                        compared.kept(run, "commit.txt"),
+                    ]
+                    for run in compared.runs
+                ],
+            ),
+            machines=compared.machines(),
+            missing=compared.missing(),
+            command=compared.kept(compared.runs[0], "trained"),
+            environment=settings["ENVIRONMENT"],
+            compared=settings["COMPARED"],
+            alike=compared.alike(),
+        )
+        Path(part).write_text(text, encoding="utf-8")
+    comparison.write(Path(folder, "results.json"), compared.baseline, values)
+    print(Path(folder, "RESULTS.md"))
+
+
+def is_finished(run):
+    return (run / "trained").exists() and (run / "discriminator.pt").exists()
+
+
+def last_validation(log):
+    """split -> metric -> value, losses in nats"""
+    found = {}
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line[line.index("{") :])
+        except ValueError:
+            continue  # not one of fairseq's lines
+        for key in entry:
+            split = key.removesuffix("_disc_loss")
+            if split != key and split != "train":
+                found[split] = {
+                    metric: float(entry[f"{split}_{metric}"]) * (math.log(2) if metric in LOSSES else 1)
+                    for metric in (*LOSSES, *SHARES)
+                    if f"{split}_{metric}" in entry
+                }
+    return found
+
+
+def figures_table(compared, found, split):
+    metrics = [metric for metric in (*LOSSES, *SHARES) if all(metric in of_run[split] for of_run in found.values())]
+    rows = [
+        [run.encoding, str(run.seed), *(f"{found[run.name][split][metric]:.4f}" for metric in metrics)]
+        for run in compared.runs
+    ]
+    return markdown([f"encoding, {split}", "seed", *metrics], rows)
+
+
+RESULTS = """# Results of examples/electra
+
+Written by `run.sh report` ({today}) from the logs. Losses are in nats (fairseq logs bits), after {updates} updates.
+
+{warning}## The discriminator: the loss of each token
+{losses}
+
+{legend} A lower loss is better, but only of generators that are as good: a better generator makes the task harder.
+What the discriminators are worth is said by fine-tuning.
+
+## All figures of the last validation
+{figures}
+
+base_loss and base_accuracy are those of a discriminator that knows nothing but the share of replaced tokens. One
+whose loss is not clearly below base_loss has not learned anything. order_gap: what the loss of the discriminator
+rises by when the tokens of each block are permuted.
+
+## What is missing
+{missing}
+## How
+```
+{environment}bash examples/electra/compare.sh {compared}
+```
+{alike} The first was
+```
+{command}
+```
+
+{runs}
+
+Minutes include validation, and other processes may have shared the machine. The runs' machines:
+{machines}
+"""
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,23 @@
+# 2 layers x 128, T = 32, on a CPU: the discriminator is the model of examples/roberta_small, on the same data, so that
+# fine-tuning compares the two pretrainings.
+NAME=electra_small
+PREPARED_BY=roberta_small
+DATA_NAME=roberta_small
+ALLOCATOR=tuned
+MODEL_FLAGS=(--encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 2)
+GENERATOR_SIZE=1/2 # a share must give whole heads, and there are 2
+DROPOUT=0
+TOKENS_PER_SAMPLE=32
+SAMPLE_BREAK_MODE=none
+BATCH=128
+GPUS=0
+PRECISION=fp32
+UPDATES=4000
+LEARNING_RATE=2e-3
+WARMUP_UPDATES=400
+ADAM_BETAS='(0.9, 0.98)'
+LOADERS=0
+LOG_EVERY=50
+VALIDATE_EVERY=200
+KEEP_EVERY=4000
+SEEDS="1 2"

@@ -1,0 +1,124 @@
+"""The recipe through its own scripts, sized for seconds, down to the fine-tuning of its discriminators."""
+
+import json
+import math
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tiny_squad
+from glue_files import write_tsv
+from recipes import EXAMPLES, Recipe
+
+TINY = """
+PREPARED_BY=roberta_small PREPARE_SETTINGS=vocabulary.sh GPUS=0 PRECISION=fp32 LOADERS=0
+MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2)
+GENERATOR_SIZE=1/2 TOKENS_PER_SAMPLE=32 SAMPLE_BREAK_MODE=none BATCH=8
+UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=2 VALIDATE_EVERY=2 KEEP_EVERY=4
+COMPARED=t5 BASELINE=t5
+"""
+FINE_TUNING = {
+    "glue": "VOCABULARY=data EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1",
+    "squad": """MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
+      --encoder-attention-heads 2) MAX_POSITIONS=32 WINDOW=32 DOC_STRIDE=8 MAX_QUERY_LENGTH=12 BATCH=8 EPOCHS=1""",
+}
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("electra")
+    (folder / "tiny.sh").write_text(TINY)
+    (folder / "vocabulary.sh").write_text("VOCAB_SIZE=60\n")
+    for name, settings in FINE_TUNING.items():
+        (folder / f"{name}.sh").write_text(settings)
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefghij", k=chance.randint(2, 5))) for _ in range(30)]
+    for name, lines in (("train", 60), ("valid", 20)):
+        text = "".join(" ".join(chance.choices(words, k=chance.randint(3, 14))) + "\n" for _ in range(lines))
+        (folder / f"{name}.txt").write_text(text)
+    return folder
+
+
+recipe = Recipe("electra")
+succeeds, fails = recipe.succeeds, recipe.fails
+
+
+def test_from_text_to_fine_tuned_discriminators(workplace):
+    prepare = ("prepare.sh", "--train", "train.txt", "--valid", "valid.txt")
+    assert "ready: data" in succeeds(workplace, *prepare)
+    succeeds(workplace, "compare.sh")
+    runs = workplace / "runs"
+    log = (runs / "t5-seed1" / "train.log").read_text()
+    *_, last = re.findall(r'"valid_disc_loss": "([\d.]+)"', log)
+    results = (runs / "RESULTS.md").read_text()
+    assert f"| t5 | 1 | {float(last) * math.log(2):.4f} |" in results and "order_gap" in results
+    found = json.loads((runs / "results.json").read_text())["figures"]["discriminator, valid (nats)"]
+    assert found["t5"]["1"] == pytest.approx(float(last) * math.log(2))
+    before = (runs / "t5-seed1" / "discriminator.pt").stat().st_mtime_ns
+    assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "t5")
+    assert (runs / "t5-seed1" / "discriminator.pt").stat().st_mtime_ns == before
+
+    start = "runs/t5-seed1/discriminator.pt"
+    write_tsv(workplace / "tables" / "RTE", "RTE")
+    glue = {"SETTINGS": "glue.sh", "DATA": "glue", "RUNS": "glue_runs"}
+    Recipe("glue").succeeds(workplace, "prepare.sh", "--offline", "tables", "RTE", **glue)
+    Recipe("glue").succeeds(workplace, "run.sh", "finetune", "RTE", start, **glue)
+    assert json.loads((workplace / "glue_runs/t5-seed1/RTE-seed1/results.json").read_text())["encoding"] == "t5"
+
+    tiny_squad.write(workplace / "all.json", tiny_squad.squad())
+    squad = {"SETTINGS": "squad.sh", "DATA": "squad", "RUNS": "squad_runs"}
+    splits = ("--train", "all.json", "--valid", "all.json")
+    Recipe("squad").succeeds(workplace, "prepare.sh", "squad", "--vocabulary", "data", *splits, **squad)
+    Recipe("squad").succeeds(workplace, "run.sh", "finetune", "t5", start, "--max-update", "1", **squad)
+    assert (workplace / "squad_runs/t5-seed1/checkpoint_last.pt").exists()
+
+
+def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path):
+    printed = succeeds(tmp_path, "run.sh", "command", "tupe_r", SETTINGS="", DATA="", RUNS="")
+    words = shlex.split(printed.replace("\\\n", " "))
+    for flag, value in {
+        "--arch": "electra_tupe_r",
+        "--generator-size": "1/3",
+        "--mask-prob": "0.15",
+        "--leave-unmasked-prob": "0",
+        "--random-token-prob": "0",
+        "--generator-weight": "1",
+        "--discriminator-weight": "50",
+        "--lr": "2e-4",
+        "--warmup-updates": "10000",
+        "--max-update": "1000000",
+        "--batch-size": "32",
+        "--distributed-world-size": "8",
+        "--save-dir": "runs/electra_tupe/tupe_r-seed1",
+    }.items():
+        assert words[words.index(flag) + 1] == value
+    # the README shows what the settings of a laptop make
+    small = {"SETTINGS": str(EXAMPLES / "electra" / "small.sh"), "DATA": "", "RUNS": ""}
+    printed = succeeds(tmp_path, "run.sh", "command", "tupe_r", **small)
+    shown = re.search(r"run.sh command tupe_r\n(.*?)```", (EXAMPLES / "electra" / "README.md").read_text(), re.DOTALL)[
+        1
+    ]
+    root = str(Path(EXAMPLES).parent)
+    assert [w.replace(f"{root}/", "") for w in shlex.split(printed.replace("\\\n", " "))] == shlex.split(
+        shown.replace("\\\n", " ")
+    )
+
+
+def test_what_is_wrong_is_one_line(workplace, tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    for words, message in [
+        (("run.sh", "train", "t5"), "no data in data: run prepare.sh first"),
+        (("run.sh", "export-discriminator", "t5"), "no checkpoint runs/t5-seed1/checkpoint_last.pt: run.sh train t5"),
+        (("run.sh", "command", "t5", "--update-freq", "2"), "--update-freq: the batch is BATCH=8 of the settings"),
+    ]:
+        assert message in fails(tmp_path, *words)
+    for setting, message in [
+        ("PREPARED_BY=glue", "PREPARED_BY=glue: give roberta_small or roberta_pretraining"),
+        ("BATCH=9 UPDATE_FREQ=2", "BATCH=9 is no multiple of 1 processes x UPDATE_FREQ=2"),
+        ("PRECISION=int8", "PRECISION=int8: give fp16, bf16 or fp32"),
+    ]:
+        (tmp_path / "wrong.sh").write_text(f"{TINY}{setting}\n")
+        words = ("prepare.sh",) if "PREPARED" in setting else ("run.sh", "command", "t5")
+        assert message in fails(tmp_path, *words, SETTINGS="wrong.sh")
