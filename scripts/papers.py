@@ -12,6 +12,7 @@ from fairseq_relpos.cli import params
 from fairseq_relpos.references import bibliography
 from fairseq_relpos.reports.losses import with_deviation
 
+HERE = "**here**: "
 ROOT = Path(__file__).resolve().parents[1]
 INDEX = ROOT / "docs/papers.ini"
 PAPER = {"paper", "title", "note"}
@@ -281,7 +282,7 @@ def entry(name, values):
         parts.append(f"*The paper*: {quoted(name, values['setting'])}")
     waits = missing_yet(values)
     if "numbers" in values:
-        parts.append(numbers(name, values, waits))
+        parts.append(numbers(name, values))
     if "kind" in values:
         parts.append(f"*{KINDS[values['kind']]}*")
     if "reason" in values:
@@ -319,22 +320,26 @@ def relative(path):
     return path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}"
 
 
-def numbers(name, values, waits):
+def numbers(name, values):
     """The paper's table, with a column for each of our results."""
+    head, rows = table_of(name, values)
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table_of(name, values):
+    """The head and the rows of this table. The heads of our columns begin with HERE."""
     head, *rows = ([cell.strip() for cell in line.split("|")] for line in lines_of(values, "numbers"))
     for row in rows:
         if len(row) != len(head):
             raise Wrong(f"[{name}]: the row {row[0]!r} has {len(row)} cells, and the head {len(head)}")
-    columns = []
-    for line in lines_of(values, "ours"):
-        if line.split(" | ")[0] not in waits:
-            columns.append(ours_of(name, line))
+    waits = missing_yet(values)
+    columns = [ours_of(name, line) for line in lines_of(values, "ours") if line.split(" | ")[0] not in waits]
     encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
     for title, found in columns:
         if not any(encoding in found for encoding in encodings):
             raise Wrong(f"[{name}]: no encoding of the table has a number in {title}")
-        head.append(f"**here**: {title}")
+        head.append(f"{HERE}{title}")
         for encoding, row in zip(encodings, rows, strict=True):
             row.append(found.get(encoding, ""))
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return head, rows
