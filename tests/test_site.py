@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import chromium
 import pytest
+from matplotlib.mathtext import MathTextParser
 
 from fairseq_relpos.encodings import ENCODINGS
 
@@ -122,11 +123,11 @@ def test_pages_from_a_disk_show_no_error_fit_a_phone_and_the_search_finds_tupe(s
         assert any("docs/encodings/tupe_r.html" in link for link in found)
 
 
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_every_equation_is_typeset(make_site, tmp_path, name):
-    make_site.draw_equation(name, tmp_path / "equation.svg")
-    assert "<svg" in (tmp_path / "equation.svg").read_text(encoding="utf-8")
-    assert "sqrt(" not in make_site.typeset(make_site.equation_of(name))
+def test_every_equation_can_be_typeset(make_site):
+    parser = MathTextParser("path")
+    for name in ENCODINGS:
+        tex = make_site.typeset(make_site.equation_of(name))
+        assert parser.parse(f"${tex}$").width > 50 and "sqrt(" not in tex, name
 
 
 def test_an_equation_keeps_its_brackets_powers_and_words(make_site):
