@@ -15,11 +15,11 @@ FAIRSEQ = ["fairseq-fixed==0.12.3.1"]
 LOG = ["tensorboard>=2.10"]
 ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
 HF = ["transformers>=5.0", "tokenizers>=0.22", "safetensors>=0.5"]
-SITE = ["mkdocs-material>=9.5"]  # scripts/make_site.py
-TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST, *HF, *SITE]
+TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST, *HF]
 # The kernels' tests run in its interpreter. A CUDA build of torch brings its own.
 TRITON = ["triton>=3.3; platform_system == 'Linux'"]
-DEV = TEST + TRITON + ["ruff>=0.5", "mypy>=1.10"]
+SITE = ["mkdocs-material>=9.5"]  # scripts/make_site.py
+DEV = TEST + TRITON + SITE + ["ruff>=0.5", "mypy>=1.10"]
 
 setup(
     name="fairseq_relpos",
