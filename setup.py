@@ -18,7 +18,8 @@ HF = ["transformers>=5.4", "tokenizers>=0.22", "safetensors>=0.5"]
 TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST, *HF]
 # The kernels' tests run in its interpreter. A CUDA build of torch brings its own.
 TRITON = ["triton>=3.3; platform_system == 'Linux'"]
-DEV = TEST + TRITON + ["ruff>=0.5", "mypy>=1.10"]
+SITE = ["mkdocs-material>=9.5"]  # scripts/make_site.py
+DEV = TEST + TRITON + SITE + ["ruff>=0.5", "mypy>=1.10"]
 
 setup(
     name="fairseq_relpos",
@@ -43,7 +44,16 @@ setup(
         "scikit-learn>=1.2",
         "tqdm>=4.64",
     ],
-    extras_require={"fairseq": FAIRSEQ, "log": LOG, "zst": ZST, "hf": HF, "triton": TRITON, "test": TEST, "dev": DEV},
+    extras_require={
+        "fairseq": FAIRSEQ,
+        "log": LOG,
+        "zst": ZST,
+        "hf": HF,
+        "site": SITE,
+        "triton": TRITON,
+        "test": TEST,
+        "dev": DEV,
+    },
     entry_points={"console_scripts": ["fairseq-relpos = fairseq_relpos.__main__:main"]},
     classifiers=[
         "Intended Audience :: Science/Research",

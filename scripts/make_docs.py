@@ -4,6 +4,7 @@
 - docs/encodings.md: a section for each encoding, from its docstring.
 - docs/references.bib, CITATION.cff: the papers of fairseq_relpos/references.bib.
 - docs/troubleshooting.md: the catalogue of mends.
+- docs/papers.md: the tables and figures of five papers, from docs/papers.ini and the results files of the recipes.
 
     python scripts/make_docs.py            # writes
     python scripts/make_docs.py --check    # only says whether they are up to date
@@ -20,7 +21,9 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import papers  # noqa: E402
 
 from fairseq_relpos.cli.architectures import bert_base  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
@@ -231,8 +234,8 @@ def page(name, measured):
     cls = ENCODINGS[name]
     logit, source = equation_and_source(cls)
     words = {title: escaped(text) for title, text in paragraphs(cls).items()}
-    papers = "\n".join(f"- {paper.citation}: [{paper.title}]({paper.url})" for paper in papers_of(cls))
-    parts = [f"## `{name}`", f"```text\n{logit}\n```", f"Source: {escaped(source)}", papers, words[""]]
+    cited = "\n".join(f"- {paper.citation}: [{paper.title}]({paper.url})" for paper in papers_of(cls))
+    parts = [f"## `{name}`", f"```text\n{logit}\n```", f"Source: {escaped(source)}", cited, words[""]]
     if "Paper and code" in words:
         parts.append(f"*Paper and code*: {words['Paper and code']}")
     c = count_at_bert_base(name)
@@ -292,6 +295,13 @@ def figures():
     return "\n\n".join(parts) + "\n"
 
 
+def papers_page():
+    try:
+        return papers.page()
+    except papers.Wrong as wrong:
+        sys.exit(f"make_docs.py: error: {papers.INDEX.name} {wrong}")
+
+
 def escaped(text):
     """Markdown shows formulas as they stand only where nothing in them is markup."""
     return re.sub(r"([*_^|<>])", r"\\\1", text)
@@ -319,6 +329,7 @@ def main():
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
         ROOT / "CITATION.cff": citation(),
+        ROOT / "docs/papers.md": papers_page(),
     }
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:

@@ -13,6 +13,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # started in the background of a shell: processes that tests send Ctrl-C to would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import checkouts  # noqa: E402
 import preloaded  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -44,6 +45,11 @@ def root_logger():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    return checkouts.make(tmp_path_factory.mktemp("a checkout"))
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""scripts/make_site.py: every page of the site, without a network."""
+
+import importlib
+import json
+import os
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import chromium
+import pytest
+from matplotlib.mathtext import MathTextParser
+
+from fairseq_relpos.encodings import ENCODINGS
+
+ROOT = Path(__file__).parents[1]
+#: one page of each kind
+KINDS = [
+    "index.html",
+    "docs/papers.html",
+    "docs/encodings.html",
+    "docs/encodings/tupe_r.html",
+    "docs/encodings/t5.html",
+    "docs/performance.html",
+    "examples/glue/index.html",
+    "examples/translation_small/RESULTS.html",
+    "benchmarks/RESULTS.html",
+]
+
+
+@pytest.fixture(scope="module")
+def make_site():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        yield importlib.import_module("make_site")
+    for name in ("make_site", "make_docs", "papers"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def site(make_site, tmp_path_factory):
+    pytest.importorskip("material", reason='mkdocs-material is not installed: pip install "fairseq_relpos[site]"')
+    out = tmp_path_factory.mktemp("built") / "site"
+    make_site.make(out)
+    return out
+
+
+class Page(HTMLParser):
+    """The links, the names that they can lead to, and what a page loads."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loaded, self.names, self.without_alt = [], [], set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.names.add(found.get("id") or found.get("name"))
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag in ("script", "img", "iframe") and found.get("src"):
+            self.loaded.append(found["src"])
+        if tag == "link" and found.get("rel") in ("stylesheet", "icon", "preload", "preconnect"):
+            self.loaded.append(found["href"])
+        if tag == "img" and not found.get("alt"):
+            self.without_alt.append(found["src"])
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path) for path in site.rglob("*.html")}
+
+
+def test_every_link_leads_to_a_page_and_a_name_on_it(pages):
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
+            if target.is_dir():
+                target /= "index.html"
+            assert target.is_file(), f"{path}: {link}"
+            assert not parts.fragment or target not in pages or parts.fragment in pages[target].names, f"{path}: {link}"
+
+
+def test_a_page_loads_nothing_from_a_network_and_every_picture_has_a_text(pages):
+    for path, page in pages.items():
+        assert not page.without_alt, path
+        for source in page.loaded:
+            assert not urlsplit(source).scheme and (path.parent / source).is_file(), f"{path}: {source}"
+
+
+def test_every_encoding_has_a_page_with_what_its_docstring_says_and_no_page_has_it_twice(site, make_site):
+    for name in ENCODINGS:
+        text = (site / f"docs/encodings/{name}.html").read_text(encoding="utf-8")
+        assert f'src="images/{name}.svg"' in text and "How to cite it" in text and "<em>Measured</em>" in text
+    one = (site / "docs/encodings/tupe_r.html").read_text(encoding="utf-8")
+    assert "TUPE Table 1" in one and "63.56" in one and "@inproceedings" in one
+    assert "<em>Measured</em>: time" not in (site / "docs/encodings.html").read_text(encoding="utf-8")
+
+
+def test_the_search_knows_the_pages(site):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    found = {
+        entry["location"].partition("#")[0] for entry in index if "tupe" in (entry["title"] + entry["text"]).lower()
+    }
+    assert {"index.html", "docs/papers.html", "docs/encodings/tupe_r.html"} <= found
+
+
+@pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no Chromium")
+def test_pages_from_a_disk_show_no_error_fit_a_phone_and_the_search_finds_tupe(site):
+    with chromium.Chromium(width=390) as tab:
+        for page in KINDS:
+            assert tab.open((site / page).as_uri()) == [], page
+            assert tab.value("document.documentElement.scrollWidth") <= 390, page
+            assert tab.value("[...document.images].filter(i => i.complete && !i.naturalWidth).length") == 0, page
+        tab.open(f"{(site / 'index.html').as_uri()}?q=tupe")
+        links = "[...document.querySelectorAll('.md-search-result__link')].map(link => link.getAttribute('href'))"
+        look = f"const look = () => {links}.length ? done({links}) : setTimeout(look, 50)"
+        found = tab.value(f"new Promise(done => {{ {look}; look(); setTimeout(() => done([]), 60000) }})")
+        assert any("docs/encodings/tupe_r.html" in link for link in found)
+
+
+def test_every_equation_can_be_typeset(make_site):
+    parser = MathTextParser("path")
+    for name in ENCODINGS:
+        tex = make_site.typeset(make_site.equation_of(name))
+        assert parser.parse(f"${tex}$").width > 50 and "sqrt(" not in tex, name
+
+
+def test_an_equation_keeps_its_brackets_powers_and_words(make_site):
+    assert make_site.typeset("e_ij = q_i.k_j / sqrt(2d) + b_{h, bucket(j-i)}") == (
+        r"e_{ij} = q_{i} \cdot k_{j} / \sqrt{2d} + b_{h, \mathrm{bucket}(j-i)}"
+    )
+    assert make_site.typeset("f_c = 10000^(-c / (E/2 - 1)), c = 1..E") == (
+        r"f_{c} = 10000^{-c / (E/2 - 1)},\quad c = 1\ldots E"
+    )
+    with pytest.raises(make_site.Wrong, match="a bracket that is not closed: sqrt"):
+        make_site.typeset("sqrt(d")
+
+
+def test_a_folder_with_other_files_and_a_missing_mkdocs_are_one_line(make_site, tmp_path, monkeypatch, capsys):
+    (tmp_path / "thesis.txt").touch()
+    monkeypatch.setattr(sys, "argv", ["make_site.py", str(tmp_path)])
+    monkeypatch.setattr(make_site.importlib.util, "find_spec", lambda name: True)
+    with pytest.raises(SystemExit, match=r"\Amake_site.py: error: .* has other files than those of a site: give .*\Z"):
+        make_site.main()
+    monkeypatch.setattr(make_site.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"\Amake_site.py: error: mkdocs-material is not installed: pip install .*\Z"):
+        make_site.main()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
