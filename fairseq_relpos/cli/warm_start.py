@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         required=True,
-        help="roberta_NAME, roberta_NAME_large or electra_NAME of a RoBERTa or an ELECTRA, bart_NAME or transformer_NAME "
-        "of a BART or a transformer; the size stays IN's",
+        help="roberta_NAME, roberta_NAME_large or electra_NAME of a RoBERTa or an ELECTRA, bart_NAME or "
+        "transformer_NAME of a BART or a transformer; the size stays IN's",
     )
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     parser.add_argument(
