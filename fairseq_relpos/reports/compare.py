@@ -81,6 +81,7 @@ def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list[
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice: give each run once")
     folders = [run_folder.read(path) for path in paths]
+    run_folder.refuse_unfinished(folders)
     # a run that has not been evaluated stands beside those of the same data that have
     named = {(folder.kind, folder.data_name): folder.task for folder in folders if folder.task}
     by_task: dict[str, list[RunFolder]] = {}
@@ -110,9 +111,13 @@ class Task:
     @classmethod
     def of(cls, name: str, folders: list[RunFolder], baselines: Sequence[str]) -> "Task":
         for folder in folders:
+            for settings in (folder.settings, *folder.earlier_settings):
+                settings["batch"] = batch_of(settings)
+            if changed := different([*folder.earlier_settings, folder.settings], may_change):
+                told = in_words({name: dict.fromkeys(by_value, ()) for name, by_value in changed.items()})
+                folder.notes.append(f"{folder.path} went on with other settings: {told}")
             if folder.facts.get("fold") is not None:
                 folder.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
-            folder.settings["batch"] = batch_of(folder)
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
@@ -153,16 +158,13 @@ class Task:
 
     def settings(self, free: Callable[[str], object]) -> dict[str, dict[str, list[str]]]:
         """Returns setting -> value -> the rows that have it, of those that differ and are not free to."""
-        every = [folder.settings for folder in self.folders]
-        names = {name for settings in every for name in settings if free(name)}
-        found = {}
-        for name, by_value in differing(every, names).items():
-            if not (NOT_GIVEN in by_value and set(by_value) <= NOTHING):
-                found[name] = {
-                    value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
-                    for value, numbers in by_value.items()
-                }
-        return found
+        return {
+            name: {
+                value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
+                for value, numbers in by_value.items()
+            }
+            for name, by_value in different([folder.settings for folder in self.folders], free).items()
+        }
 
     @property
     def differing(self) -> dict[str, dict[str, list[str]]]:
@@ -271,9 +273,19 @@ def is_free(name: str) -> bool:
     return name in OF_A_RUN or bool(re.fullmatch(f"{OF_THE_ENCODING}|{NOT_COMPARED}|{NO_SETTING}", name))
 
 
-def batch_of(folder: RunFolder) -> str:
+def may_change(name: str) -> bool:
+    """Whether a run may go on with another value of this setting."""
+    return bool(re.fullmatch(f"save-dir|distributed-world-size|{NOT_COMPARED}|{NO_SETTING}", name))
+
+
+def different(every: Sequence[dict[str, str]], free: Callable[[str], object]) -> dict[str, dict[str, list[int]]]:
+    """Returns what ``differing`` does, without the settings that are free to differ, or that older runs do not have."""
+    found = differing(every, {name for settings in every for name in settings if free(name)})
+    return {name: v for name, v in found.items() if not (NOT_GIVEN in v and set(v) <= NOTHING)}
+
+
+def batch_of(settings: dict[str, str]) -> str:
     """What an update is made of, however it is divided."""
-    settings = folder.settings
     times = int(settings.get("distributed-world-size", "1"))
     frequencies = settings.get("update-freq", "1").split() or ["1"]
     parts = []
@@ -372,7 +384,7 @@ def listed(names: Iterable[str]) -> str:
 
 def in_words(settings: dict[str, dict[str, list[str]]]) -> str:
     return "; ".join(
-        f"{name} " + ", ".join(f"{value} ({listed(rows)})" for value, rows in by_value.items())
+        f"{name} " + ", ".join(f"{value} ({listed(rows)})" if rows else value for value, rows in by_value.items())
         for name, by_value in settings.items()
     )
 

@@ -291,12 +291,12 @@ def entry_of(line: str) -> dict[str, str]:
     return entry if isinstance(entry, dict) else {}
 
 
-def settings_of(run: Run) -> dict[str, str]:
+def settings_of(run: Run, line: str = "") -> dict[str, str]:
     """Returns the value of each of fairseq's settings by the name of its flag without "--", also of those that were not
     given. A component is called like the flag that chooses it: task, criterion, optimizer, lr-scheduler, arch. Settings
-    of other things than the model and its training are left out."""
+    of other things than the model and its training are left out. ``line``: of another start than the last one."""
     try:
-        groups = _plain(ast.parse(run.settings, mode="eval").body)
+        groups = _plain(ast.parse(line or run.settings, mode="eval").body)
     except SyntaxError:
         raise ValueError(f"the settings in the log of {run.name} cannot be read: is the log whole?") from None
     found: dict[str, str] = {}

@@ -149,6 +149,32 @@ def test_speeds_of_several_machines_are_told_apart_and_memory_is_what_the_gpu_ha
     )
 
 
+def goes_on_with(run, **given):
+    """Adds a second start with other settings, from half of the way."""
+    with open(run / "train.log") as log:
+        lines = log.read().splitlines()
+    again = finished(run.parent / f"again-{run.name}", "t5", 1, **given) / "train.log"
+    later = [line for line in again.read_text().splitlines() if '"10"' not in line and '"20"' not in line]
+    (run / "train.log").write_text("\n".join([*lines, *later]) + "\n")
+    return run
+
+
+def test_a_run_that_went_on_with_other_settings_is_named(tmp_path):
+    runs = [goes_on_with(the_run(tmp_path, dropout=0.1), dropout=0.2), other(tmp_path, dropout=0.2)]
+    warnings = report(runs, tmp_path)["masked_lm"]["warnings"]
+    assert warnings == [f"{runs[0]} went on with other settings: dropout 0.1, 0.2"]
+    # an update of the same size, divided otherwise, is none
+    (again := tmp_path / "divided").mkdir()
+    run = goes_on_with(the_run(again), max_tokens=2048, update_freq=2)
+    assert not report([run], tmp_path)["masked_lm"]["warnings"]
+
+
+def test_all_runs_that_have_not_ended_are_named_at_once(tmp_path, capsys):
+    assert compare([the_run(tmp_path, ended=False), other(tmp_path, ended=False)]) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("has not come to its end") == 2 and printed.count("\n") == 1
+
+
 def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
     runs = [finished(tmp_path / "a", "t5", 1), finished(tmp_path / "b", "t5", 2, float("nan"))]
     found = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]
@@ -235,7 +261,7 @@ BAD = {
     "going on": (goes_on, "other has not come to its end"),
     "another command than the one that has ended": (
         lambda place: other(place, files={"command": "'a'", "trained": "'b'"}),
-        "it is still going, or was stopped: wait, or go on with it, or leave it out",
+        "still going, or stopped: wait, or go on with it, or leave it out",
     ),
     "another vocabulary": (
         lambda place: other(place, words=80),
