@@ -199,7 +199,7 @@ def read_settings(run: Run, line: str) -> None:
     run.encoding = encoding[1] if encoding else _needed(r"\barch='(\w+)'", line)
     hparams = re.search(r"\bposition_hparams='([^']*)'", line)
     layers = re.search(r"\bposition_layers='([^']*)'", line)
-    given = [hparams[1]] if hparams and hparams[1] else []
+    given = [" ".join(sorted(hparams[1].split()))] if hparams and hparams[1] else []  # in any order, they are the same
     if layers and layers[1] != "all":
         given.append(f"layers {layers[1]}")
     run.variant = " ".join(given)

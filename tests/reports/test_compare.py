@@ -118,7 +118,8 @@ def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
         finished(tmp_path / "a", "t5", 1, 4.0, lr=0.001),
         finished(tmp_path / "b", "t5", 1, 3.0, lr=0.002),
         finished(tmp_path / "c", "t5", 2, 3.5, lr=0.002),
-        finished(tmp_path / "d", "shaw", 1, hparams="max_distance=4"),
+        finished(tmp_path / "d", "shaw", 1, hparams="max_distance=4 x=1"),
+        finished(tmp_path / "f", "shaw", 2, hparams="x=1 max_distance=4"),
         finished(tmp_path / "e", "shaw", 1, hparams="max_distance=8"),
     ]
     found = report(runs, tmp_path, "--baseline", "t5 (lr=0.002)")["masked_lm"]
@@ -126,7 +127,7 @@ def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
     assert {row: sorted(values) for row, values in figure.items()} == {
         "t5 (lr=0.002)": ["1", "2"],
         "t5 (lr=0.001)": ["1"],
-        "shaw (max_distance=4)": ["1"],
+        "shaw (max_distance=4 x=1)": ["1", "2"],
         "shaw (max_distance=8)": ["1"],
     }
 
