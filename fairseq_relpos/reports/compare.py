@@ -40,7 +40,11 @@ bags of words."""
 NOT_MEASURED = """\
 Nobody has measured whether these models use positions: \
 `fairseq-relpos order-gap CHECKPOINT DATA --json RUN/order_gap.json` does."""
-SPEED = "Tokens a second are the median of a run. Other processes may have shared the machine: compare figures first."
+SPEED = """\
+Tokens a second are the median of a run. Other processes may have slowed it down: a difference in speed is less sure \
+than a difference in loss or score."""
+#: figures that are better when they are lower; all others are scores
+LOSSES = re.compile("(last validation )?loss|error|mse|perplexity", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +195,14 @@ class Task:
                 f"the learning rates differ ({in_words({'lr': rates})}): a fair choice tries the same rates for each "
                 "encoding, and chooses on the validation data"
             )
-        unused = [folder.run.name for folder in self.good if folder.uses_positions is False]
+        updates = {folder.updates for folder in self.good}
+        if len(updates) > 1 and "max-update" not in differing:
+            self.warnings.append(
+                f"the runs have made from {min(updates):,} to {max(updates):,} updates, which the last table tells: a "
+                "longer training alone may give a better figure"
+            )
+        # a model without an encoding has none to use
+        unused = [f.run.name for f in self.good if f.uses_positions is False and f.run.encoding.split()[0] != "none"]
         if unused:
             self.warnings.append(
                 f"these models do not use positions, with an order gap below {USED} nats: {listed(unused)}. Their "
@@ -200,6 +211,8 @@ class Task:
         diverged = [folder.run.name for folder in self.folders if folder.has_diverged]
         if diverged:
             self.warnings.append(f"left out of all figures, because they have diverged: {listed(diverged)}")
+        if self.baseline and not self.of_row(self.baseline):
+            self.warnings.append(f"every run of {self.baseline}, the baseline, has diverged, so no differences")
         if baselines and not self.baseline:
             self.warnings.append(f"no run of {' or '.join(baselines)}, the baseline, so no differences")
         seeds = comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows})
@@ -395,7 +408,7 @@ def page_of(tasks: Sequence[Task], folder: Path | None = None) -> Page:
     page.add("A comparison of position encodings", "h1")
     runs = sum(len(task.folders) for task in tasks)
     several = f" of {len(tasks)} tasks. Only runs of one task compare with one another" if len(tasks) > 1 else ""
-    page.add(f"{runs} runs{several}.")
+    page.add(f"{runs} run{'s' if runs > 1 else ''}{several}.")
     for number, task in enumerate(tasks):
         page.add(task.title, "h2")
         add_task(page, task, folder and folder / str(number))
@@ -409,20 +422,22 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
     if len(task.folders) == 1:
         page.add("There is one run.")
     elif not task.differing:
-        page.add("The runs differ in the encoding, with what it needs, and in the seed alone.")
+        page.add("The runs differ only in the encoding, with its own settings, and in the seed.")
     else:
         rows = [
             [name, value, listed(of)] for name, by_value in task.differing.items() for value, of in by_value.items()
         ]
         page.table(["setting", "value", "runs"], rows, words=True)
     for figure, digits in task.figures.items():
-        page.add(figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure, "h3")
+        title = figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure
+        page.add(f"{title}: {'lower' if LOSSES.match(figure) else 'higher'} is better", "h3")
         page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
         if folder and not any(f.figures[figure].in_a_row for f in task.good if figure in f.figures):
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:
-        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if task.baseline else NO_BASELINE
-        page.add(f"{legend} A lower loss and a higher score are better.")
+        known = any(map(task.baseline_of, task.figures))
+        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
+        page.add(f"{legend}")
     if folder and (pictures := [*curve_pictures(task, folder)]):
         page.add("During training", "h3")
         page.blocks += pictures

@@ -78,7 +78,9 @@ def test_runs_of_three_recipes_are_one_page_with_the_intervals_of_scipy(runs, tm
             assert ours["seeds"] == 3
     printed = capsys.readouterr().out
     # Markdown: a table for each figure, the baseline first
-    assert "## masked_lm on text" in printed and "### BLEU on test" in printed and "exact" not in printed
+    assert "## masked_lm on text" in printed and "exact" not in printed
+    assert "### BLEU on test: higher is better" in printed and "### Accuracy on valid: higher is better" in printed
+    assert printed.count("lower is better") == 4  # the loss on test, and the last validation loss of each task
     assert printed.index("| t5 | 1 2 3 | 4.220 ± 0.082 | the baseline |") < printed.index("| shaw | 1 2 3 |")
     assert "Warning" not in printed and "Machine: Processor A; torch 2" in printed
     page = (tmp_path / "page.html").read_text()
@@ -96,6 +98,20 @@ def test_warns_of_models_that_do_not_use_positions(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "**Warning:** these models do not use positions" in printed and "shaw-seed1" in printed
     assert "| t5 | +0.010 ± 0.000 | 0 of 3 |" in printed
+
+
+def test_a_model_without_an_encoding_has_no_positions_to_use(tmp_path):
+    gaps = [{"split": "test", "loss": 4.0, "permuted": 4.0, "digest": "8fd9"}]
+    run = finished(tmp_path / "a", "none", 1, files={"order_gap.json": gaps})
+    assert not report([run], tmp_path)["masked_lm"]["warnings"]
+
+
+def test_warns_where_runs_have_not_made_as_many_updates(tmp_path, capsys):
+    runs = [the_run(tmp_path), other(tmp_path)]
+    log = runs[1] / "train.log"
+    log.write_text("\n".join(line for line in log.read_text().splitlines() if '"40"' not in line))
+    warnings = report(runs, tmp_path)["masked_lm"]["warnings"]
+    assert len(warnings) == 1 and "from 30 to 40 updates" in warnings[0]
 
 
 def test_warns_where_runs_differ_in_more_than_the_encoding(tmp_path, capsys):
@@ -181,6 +197,9 @@ def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
     found = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]
     assert found["figures"]["last validation loss on valid (nats)"] == {"t5": {"1": pytest.approx(4.0)}}
     assert any("diverged" in warning and str(runs[1]) in warning for warning in found["warnings"])
+    runs[0] = finished(tmp_path / "c", "rope", 1)
+    warnings = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]["warnings"]
+    assert "every run of t5, the baseline, has diverged, so no differences" in warnings
 
 
 def test_a_run_that_has_not_been_evaluated_stands_beside_the_others_of_its_task(tmp_path):
