@@ -125,8 +125,7 @@ class Task:
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
-        found = (choose_baseline(name, rows, wanted) for wanted in baselines)
-        task = cls(name, folders, rows, next(filter(None, found), None), warnings)
+        task = cls(name, folders, rows, choose_baseline(name, rows, baselines), warnings)
         task.rows.sort(key=lambda row: (row != task.baseline, row))
         task.folders.sort(key=lambda folder: (task.rows.index(folder.run.encoding), folder.run.seed))
         task.warn(baselines)
@@ -330,11 +329,12 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
     tell_variants_apart([folder.run for folder in folders])
 
 
-def choose_baseline(task: str, rows: Sequence[str], name: str) -> str | None:
-    found = comparison.find_baseline(rows, name)
-    several = [row for row in rows if row.startswith(f"{name} (")]
-    if found is None and several:
-        raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
+def choose_baseline(task: str, rows: Sequence[str], names: Sequence[str]) -> str | None:
+    """Returns the first name that is one of the rows."""
+    found = next(filter(None, (comparison.find_baseline(rows, name) for name in names)), None)
+    for name in names if found is None else ():
+        if several := [row for row in rows if row.startswith(f"{name} (")]:
+            raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
     return found
 
 

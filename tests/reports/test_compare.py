@@ -138,7 +138,8 @@ def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
         finished(tmp_path / "f", "shaw", 2, hparams="x=1 max_distance=4"),
         finished(tmp_path / "e", "shaw", 1, hparams="max_distance=8"),
     ]
-    found = report(runs, tmp_path, "--baseline", "t5 (lr=0.002)")["masked_lm"]
+    runs.append(finished(tmp_path / "mt", "t5", 1, task="translation"))  # which has a t5 without variants
+    found = report(runs, tmp_path, "--baseline", "t5", "--baseline", "t5 (lr=0.002)")["masked_lm"]
     figure = found["figures"]["last validation loss on valid (nats)"]
     assert {row: sorted(values) for row, values in figure.items()} == {
         "t5 (lr=0.002)": ["1", "2"],
