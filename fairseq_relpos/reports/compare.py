@@ -40,7 +40,11 @@ bags of words."""
 NOT_MEASURED = """\
 Nobody has measured whether these models use positions: \
 `fairseq-relpos order-gap CHECKPOINT DATA --json RUN/order_gap.json` does."""
-SPEED = "Tokens a second are the median of a run. Other processes may have shared the machine: compare figures first."
+SPEED = """\
+Tokens a second are the median of a run. Other processes may have slowed it down: a difference in speed is less sure \
+than a difference in loss or score."""
+#: figures that are better when they are lower; all others are scores
+LOSSES = re.compile("(last validation )?loss|error|mse|perplexity", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +85,7 @@ def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list[
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice: give each run once")
     folders = [run_folder.read(path) for path in paths]
+    run_folder.refuse_unfinished(folders)
     # a run that has not been evaluated stands beside those of the same data that have
     named = {(folder.kind, folder.data_name): folder.task for folder in folders if folder.task}
     by_task: dict[str, list[RunFolder]] = {}
@@ -110,14 +115,17 @@ class Task:
     @classmethod
     def of(cls, name: str, folders: list[RunFolder], baselines: Sequence[str]) -> "Task":
         for folder in folders:
+            for settings in (folder.settings, *folder.earlier_settings):
+                settings["batch"] = batch_of(settings)
+            if changed := different([*folder.earlier_settings, folder.settings], may_change):
+                told = in_words({name: dict.fromkeys(by_value, ()) for name, by_value in changed.items()})
+                folder.notes.append(f"{folder.path} went on with other settings: {told}")
             if folder.facts.get("fold") is not None:
                 folder.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
-            folder.settings["batch"] = batch_of(folder)
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
-        found = (choose_baseline(name, rows, wanted) for wanted in baselines)
-        task = cls(name, folders, rows, next(filter(None, found), None), warnings)
+        task = cls(name, folders, rows, choose_baseline(name, rows, baselines), warnings)
         task.rows.sort(key=lambda row: (row != task.baseline, row))
         task.folders.sort(key=lambda folder: (task.rows.index(folder.run.encoding), folder.run.seed))
         task.warn(baselines)
@@ -153,16 +161,13 @@ class Task:
 
     def settings(self, free: Callable[[str], object]) -> dict[str, dict[str, list[str]]]:
         """Returns setting -> value -> the rows that have it, of those that differ and are not free to."""
-        every = [folder.settings for folder in self.folders]
-        names = {name for settings in every for name in settings if free(name)}
-        found = {}
-        for name, by_value in differing(every, names).items():
-            if not (NOT_GIVEN in by_value and set(by_value) <= NOTHING):
-                found[name] = {
-                    value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
-                    for value, numbers in by_value.items()
-                }
-        return found
+        return {
+            name: {
+                value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
+                for value, numbers in by_value.items()
+            }
+            for name, by_value in different([folder.settings for folder in self.folders], free).items()
+        }
 
     @property
     def differing(self) -> dict[str, dict[str, list[str]]]:
@@ -189,7 +194,14 @@ class Task:
                 f"the learning rates differ ({in_words({'lr': rates})}): a fair choice tries the same rates for each "
                 "encoding, and chooses on the validation data"
             )
-        unused = [folder.run.name for folder in self.good if folder.uses_positions is False]
+        updates = {folder.updates for folder in self.good}
+        if len(updates) > 1 and "max-update" not in differing:
+            self.warnings.append(
+                f"the runs have made from {min(updates):,} to {max(updates):,} updates, which the last table tells: a "
+                "longer training alone may give a better figure"
+            )
+        # a model without an encoding has none to use
+        unused = [f.run.name for f in self.good if f.uses_positions is False and f.run.encoding.split()[0] != "none"]
         if unused:
             self.warnings.append(
                 f"these models do not use positions, with an order gap below {USED} nats: {listed(unused)}. Their "
@@ -198,6 +210,8 @@ class Task:
         diverged = [folder.run.name for folder in self.folders if folder.has_diverged]
         if diverged:
             self.warnings.append(f"left out of all figures, because they have diverged: {listed(diverged)}")
+        if self.baseline and not self.of_row(self.baseline):
+            self.warnings.append(f"every run of {self.baseline}, the baseline, has diverged, so no differences")
         if baselines and not self.baseline:
             self.warnings.append(f"no run of {' or '.join(baselines)}, the baseline, so no differences")
         seeds = comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows})
@@ -271,9 +285,19 @@ def is_free(name: str) -> bool:
     return name in OF_A_RUN or bool(re.fullmatch(f"{OF_THE_ENCODING}|{NOT_COMPARED}|{NO_SETTING}", name))
 
 
-def batch_of(folder: RunFolder) -> str:
+def may_change(name: str) -> bool:
+    """Whether a run may go on with another value of this setting."""
+    return bool(re.fullmatch(f"save-dir|distributed-world-size|{NOT_COMPARED}|{NO_SETTING}", name))
+
+
+def different(every: Sequence[dict[str, str]], free: Callable[[str], object]) -> dict[str, dict[str, list[int]]]:
+    """Returns what ``differing`` does, without the settings that are free to differ, or that older runs do not have."""
+    found = differing(every, {name for settings in every for name in settings if free(name)})
+    return {name: v for name, v in found.items() if not (NOT_GIVEN in v and set(v) <= NOTHING)}
+
+
+def batch_of(settings: dict[str, str]) -> str:
     """What an update is made of, however it is divided."""
-    settings = folder.settings
     times = int(settings.get("distributed-world-size", "1"))
     frequencies = settings.get("update-freq", "1").split() or ["1"]
     parts = []
@@ -305,11 +329,12 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
     tell_variants_apart([folder.run for folder in folders])
 
 
-def choose_baseline(task: str, rows: Sequence[str], name: str) -> str | None:
-    found = comparison.find_baseline(rows, name)
-    several = [row for row in rows if row.startswith(f"{name} (")]
-    if found is None and several:
-        raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
+def choose_baseline(task: str, rows: Sequence[str], names: Sequence[str]) -> str | None:
+    """Returns the first name that is one of the rows."""
+    found = next(filter(None, (comparison.find_baseline(rows, name) for name in names)), None)
+    for name in names if found is None else ():
+        if several := [row for row in rows if row.startswith(f"{name} (")]:
+            raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
     return found
 
 
@@ -372,7 +397,7 @@ def listed(names: Iterable[str]) -> str:
 
 def in_words(settings: dict[str, dict[str, list[str]]]) -> str:
     return "; ".join(
-        f"{name} " + ", ".join(f"{value} ({listed(rows)})" for value, rows in by_value.items())
+        f"{name} " + ", ".join(f"{value} ({listed(rows)})" if rows else value for value, rows in by_value.items())
         for name, by_value in settings.items()
     )
 
@@ -383,7 +408,7 @@ def page_of(tasks: Sequence[Task], folder: Path | None = None) -> Page:
     page.add("A comparison of position encodings", "h1")
     runs = sum(len(task.folders) for task in tasks)
     several = f" of {len(tasks)} tasks. Only runs of one task compare with one another" if len(tasks) > 1 else ""
-    page.add(f"{runs} runs{several}.")
+    page.add(f"{runs} run{'s' if runs > 1 else ''}{several}.")
     for number, task in enumerate(tasks):
         page.add(task.title, "h2")
         add_task(page, task, folder and folder / str(number))
@@ -397,20 +422,22 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
     if len(task.folders) == 1:
         page.add("There is one run.")
     elif not task.differing:
-        page.add("The runs differ in the encoding, with what it needs, and in the seed alone.")
+        page.add("The runs differ only in the encoding, with its own settings, and in the seed.")
     else:
         rows = [
             [name, value, listed(of)] for name, by_value in task.differing.items() for value, of in by_value.items()
         ]
         page.table(["setting", "value", "runs"], rows, words=True)
     for figure, digits in task.figures.items():
-        page.add(figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure, "h3")
+        title = figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure
+        page.add(f"{title}: {'lower' if LOSSES.match(figure) else 'higher'} is better", "h3")
         page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
         if folder and not any(f.figures[figure].in_a_row for f in task.good if figure in f.figures):
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:
-        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if task.baseline else NO_BASELINE
-        page.add(f"{legend} A lower loss and a higher score are better.")
+        known = any(map(task.baseline_of, task.figures))
+        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
+        page.add(f"{legend}")
     if folder and (pictures := [*curve_pictures(task, folder)]):
         page.add("During training", "h3")
         page.blocks += pictures

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,12 +48,14 @@ class Figure:
 
 @dataclass
 class RunFolder:
-    """A run that has ended, and all that is known of it."""
+    """A run, and all that is known of it."""
 
     path: Path
     log: Path
     run: Run
     settings: dict[str, str]
+    #: of the starts before the last one
+    earlier_settings: list[dict[str, str]] = field(default_factory=list)
     #: what an evaluation says of the run itself
     facts: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
@@ -100,7 +102,8 @@ class RunFolder:
     @property
     def uses_positions(self) -> bool | None:
         """Whether the model uses the order of the tokens; None where nobody has measured it."""
-        return max(self.gaps.values()) >= USED if self.gaps else None
+        known = [gap for gap in self.gaps.values() if math.isfinite(gap)]
+        return max(known) >= USED if known else None
 
     @property
     def machine(self) -> str:
@@ -119,7 +122,7 @@ class RunFolder:
 
 
 def read(path: str | Path) -> RunFolder:
-    """Reads a run. ``path``: its folder, or its log. Raises ValueError if there is none, or if it has not ended."""
+    """Reads a run. ``path``: its folder, or its log. Raises ValueError if there is none."""
     path = Path(path)
     log = find_log(path)
     try:
@@ -128,7 +131,7 @@ def read(path: str | Path) -> RunFolder:
         raise ValueError(f"{path} cannot be read: {error}") from None
     run.name = str(path)
     folder = RunFolder(path if path.is_dir() else path.parent, log, run, settings_of(run))
-    refuse_unfinished(folder)
+    folder.earlier_settings = [settings_of(run, line) for line in run.earlier_settings]
     if run.vocabularies:
         folder.data[VOCABULARY, "words in the embeddings"] = " and ".join(f"{n:,}" for n in sorted(run.vocabularies))
     read_conditions(folder)
@@ -172,15 +175,16 @@ def is_log(path: Path) -> bool:
         return any(SETTINGS.search(line) for line in file)
 
 
-def refuse_unfinished(folder: RunFolder) -> None:
-    run, begun, trained = folder.run, folder.kept("command"), folder.kept("trained")
-    if begun and begun != trained or not (run.ended or trained):
-        of_all = f" of {run.max_updates:,}" if run.max_updates else ""
-        lacks = "" if run.ended else f", no line '{END}' in {folder.log.name}"
-        raise ValueError(
-            f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks}): it is still going, or "
-            "was stopped: wait, or go on with it, or leave it out"
-        )
+def refuse_unfinished(folders: Iterable[RunFolder]) -> None:
+    found = []
+    for folder in folders:
+        run, begun, trained = folder.run, folder.kept("command"), folder.kept("trained")
+        if begun and begun != trained or not (run.ended or trained):
+            of_all = f" of {run.max_updates:,}" if run.max_updates else ""
+            lacks = "" if run.ended else f", no line '{END}' in {folder.log.name}"
+            found.append(f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks})")
+    if found:
+        raise ValueError(f"{'; '.join(found)}: still going, or stopped: wait, or go on with it, or leave it out")
 
 
 def read_conditions(folder: RunFolder) -> None:

@@ -90,8 +90,12 @@ class Run:
     updates_per_second: float = 0
     #: whether the last start has come to its end
     ended: bool = False
+    #: whether no update of the last start has been read yet
+    is_starting: bool = False
     #: the line with all settings of the last start
     settings: str = ""
+    #: such lines of earlier starts from which the last one went on
+    earlier_settings: list[str] = field(default_factory=list)
     #: words in the tables of token embeddings
     vocabularies: set[int] = field(default_factory=set)
     #: memory of a GPU: the least that was free, and all of it
@@ -185,7 +189,9 @@ def read_run(path: str | Path) -> Run:
 
 def read_settings(run: Run, line: str) -> None:
     """Takes from the line with fairseq-train's settings what a report needs."""
-    run.settings, run.ended = line[line.index("{") :].strip(), False
+    if run.settings and not run.is_starting:
+        run.earlier_settings.append(run.settings)
+    run.settings, run.ended, run.is_starting = line[line.index("{") :].strip(), False, True
     run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
@@ -197,7 +203,7 @@ def read_settings(run: Run, line: str) -> None:
     run.encoding = encoding[1] if encoding else _needed(r"\barch='(\w+)'", line)
     hparams = re.search(r"\bposition_hparams='([^']*)'", line)
     layers = re.search(r"\bposition_layers='([^']*)'", line)
-    given = [hparams[1]] if hparams and hparams[1] else []
+    given = [" ".join(sorted(hparams[1].split()))] if hparams and hparams[1] else []  # in any order, they are the same
     if layers and layers[1] != "all":
         given.append(f"layers {layers[1]}")
     run.variant = " ".join(given)
@@ -239,6 +245,9 @@ def read_line(run: Run, line: str) -> None:
         run.gb_total = float(_needed(r"total memory = ([\d.]+) GB", line))
     run.ended = run.ended or END in line
     entry = entry_of(line)
+    numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
+    if numbers and run.is_starting:
+        forget_from(run, min(numbers))
     if "num_updates" in entry and "loss" in entry:
         run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
@@ -254,9 +263,24 @@ def read_line(run: Run, line: str) -> None:
                     values.setdefault(split, {})[int(value)] = float(entry[f"{split}_{name}"]) * run.unit
 
 
+def forget_from(run: Run, update: int) -> None:
+    """Takes back what an earlier start logged at this update and later: this start repeats it, or was made anew."""
+    by_split = (*run.valid.values(), *run.valid_nll.values(), *run.order_gap.values())
+    for values in (run.train, run.tokens_per_second, *by_split):
+        for later in [number for number in values if number >= update]:
+            del values[later]
+    for of_split in (run.valid, run.valid_nll, run.order_gap):
+        for split in [split for split, values in of_split.items() if not values]:
+            del of_split[split]
+    if not run.train:  # nothing is left of the earlier starts
+        run.seconds, run.gb_free = 0, math.inf
+        run.earlier_settings.clear()
+    run.is_starting = False
+
+
 def entry_of(line: str) -> dict[str, str]:
     """Returns the figures of a line as --log-format json names them, whatever the format. Other lines have none."""
-    validated = re.search(r"epoch \d+ \| valid on '(\w+)' subset \| (.+)", line)
+    validated = re.search(r"epoch \d+ \| valid on '([^']+)' subset \| (.+)", line)
     if validated:
         cells = [cell.split() for cell in validated[2].split(" | ")]
         return {f"{validated[1]}_{cell[0]}": cell[1] for cell in cells if len(cell) == 2}
@@ -271,12 +295,12 @@ def entry_of(line: str) -> dict[str, str]:
     return entry if isinstance(entry, dict) else {}
 
 
-def settings_of(run: Run) -> dict[str, str]:
+def settings_of(run: Run, line: str = "") -> dict[str, str]:
     """Returns the value of each of fairseq's settings by the name of its flag without "--", also of those that were not
     given. A component is called like the flag that chooses it: task, criterion, optimizer, lr-scheduler, arch. Settings
-    of other things than the model and its training are left out."""
+    of other things than the model and its training are left out. ``line``: of another start than the last one."""
     try:
-        groups = _plain(ast.parse(run.settings, mode="eval").body)
+        groups = _plain(ast.parse(line or run.settings, mode="eval").body)
     except SyntaxError:
         raise ValueError(f"the settings in the log of {run.name} cannot be read: is the log whole?") from None
     found: dict[str, str] = {}

@@ -78,7 +78,9 @@ def test_runs_of_three_recipes_are_one_page_with_the_intervals_of_scipy(runs, tm
             assert ours["seeds"] == 3
     printed = capsys.readouterr().out
     # Markdown: a table for each figure, the baseline first
-    assert "## masked_lm on text" in printed and "### BLEU on test" in printed and "exact" not in printed
+    assert "## masked_lm on text" in printed and "exact" not in printed
+    assert "### BLEU on test: higher is better" in printed and "### Accuracy on valid: higher is better" in printed
+    assert printed.count("lower is better") == 4  # the loss on test, and the last validation loss of each task
     assert printed.index("| t5 | 1 2 3 | 4.220 ± 0.082 | the baseline |") < printed.index("| shaw | 1 2 3 |")
     assert "Warning" not in printed and "Machine: Processor A; torch 2" in printed
     page = (tmp_path / "page.html").read_text()
@@ -96,6 +98,20 @@ def test_warns_of_models_that_do_not_use_positions(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "**Warning:** these models do not use positions" in printed and "shaw-seed1" in printed
     assert "| t5 | +0.010 ± 0.000 | 0 of 3 |" in printed
+
+
+def test_a_model_without_an_encoding_has_no_positions_to_use(tmp_path):
+    gaps = [{"split": "test", "loss": 4.0, "permuted": 4.0, "digest": "8fd9"}]
+    run = finished(tmp_path / "a", "none", 1, files={"order_gap.json": gaps})
+    assert not report([run], tmp_path)["masked_lm"]["warnings"]
+
+
+def test_warns_where_runs_have_not_made_as_many_updates(tmp_path, capsys):
+    runs = [the_run(tmp_path), other(tmp_path)]
+    log = runs[1] / "train.log"
+    log.write_text("\n".join(line for line in log.read_text().splitlines() if '"40"' not in line))
+    warnings = report(runs, tmp_path)["masked_lm"]["warnings"]
+    assert len(warnings) == 1 and "from 30 to 40 updates" in warnings[0]
 
 
 def test_warns_where_runs_differ_in_more_than_the_encoding(tmp_path, capsys):
@@ -118,15 +134,17 @@ def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
         finished(tmp_path / "a", "t5", 1, 4.0, lr=0.001),
         finished(tmp_path / "b", "t5", 1, 3.0, lr=0.002),
         finished(tmp_path / "c", "t5", 2, 3.5, lr=0.002),
-        finished(tmp_path / "d", "shaw", 1, hparams="max_distance=4"),
+        finished(tmp_path / "d", "shaw", 1, hparams="max_distance=4 x=1"),
+        finished(tmp_path / "f", "shaw", 2, hparams="x=1 max_distance=4"),
         finished(tmp_path / "e", "shaw", 1, hparams="max_distance=8"),
     ]
-    found = report(runs, tmp_path, "--baseline", "t5 (lr=0.002)")["masked_lm"]
+    runs.append(finished(tmp_path / "mt", "t5", 1, task="translation"))  # which has a t5 without variants
+    found = report(runs, tmp_path, "--baseline", "t5", "--baseline", "t5 (lr=0.002)")["masked_lm"]
     figure = found["figures"]["last validation loss on valid (nats)"]
     assert {row: sorted(values) for row, values in figure.items()} == {
         "t5 (lr=0.002)": ["1", "2"],
         "t5 (lr=0.001)": ["1"],
-        "shaw (max_distance=4)": ["1"],
+        "shaw (max_distance=4 x=1)": ["1", "2"],
         "shaw (max_distance=8)": ["1"],
     }
 
@@ -149,11 +167,40 @@ def test_speeds_of_several_machines_are_told_apart_and_memory_is_what_the_gpu_ha
     )
 
 
+def goes_on_with(run, **given):
+    """Adds a second start with other settings, from half of the way."""
+    with open(run / "train.log") as log:
+        lines = log.read().splitlines()
+    again = finished(run.parent / f"again-{run.name}", "t5", 1, **given) / "train.log"
+    later = [line for line in again.read_text().splitlines() if '"10"' not in line and '"20"' not in line]
+    (run / "train.log").write_text("\n".join([*lines, *later]) + "\n")
+    return run
+
+
+def test_a_run_that_went_on_with_other_settings_is_named(tmp_path):
+    runs = [goes_on_with(the_run(tmp_path, dropout=0.1), dropout=0.2), other(tmp_path, dropout=0.2)]
+    warnings = report(runs, tmp_path)["masked_lm"]["warnings"]
+    assert warnings == [f"{runs[0]} went on with other settings: dropout 0.1, 0.2"]
+    # an update of the same size, divided otherwise, is none
+    (again := tmp_path / "divided").mkdir()
+    run = goes_on_with(the_run(again), max_tokens=2048, update_freq=2)
+    assert not report([run], tmp_path)["masked_lm"]["warnings"]
+
+
+def test_all_runs_that_have_not_ended_are_named_at_once(tmp_path, capsys):
+    assert compare([the_run(tmp_path, ended=False), other(tmp_path, ended=False)]) == 1
+    printed = capsys.readouterr().err
+    assert printed.count("has not come to its end") == 2 and printed.count("\n") == 1
+
+
 def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
     runs = [finished(tmp_path / "a", "t5", 1), finished(tmp_path / "b", "t5", 2, float("nan"))]
     found = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]
     assert found["figures"]["last validation loss on valid (nats)"] == {"t5": {"1": pytest.approx(4.0)}}
     assert any("diverged" in warning and str(runs[1]) in warning for warning in found["warnings"])
+    runs[0] = finished(tmp_path / "c", "rope", 1)
+    warnings = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]["warnings"]
+    assert "every run of t5, the baseline, has diverged, so no differences" in warnings
 
 
 def test_a_run_that_has_not_been_evaluated_stands_beside_the_others_of_its_task(tmp_path):
@@ -235,7 +282,7 @@ BAD = {
     "going on": (goes_on, "other has not come to its end"),
     "another command than the one that has ended": (
         lambda place: other(place, files={"command": "'a'", "trained": "'b'"}),
-        "it is still going, or was stopped: wait, or go on with it, or leave it out",
+        "still going, or stopped: wait, or go on with it, or leave it out",
     ),
     "another vocabulary": (
         lambda place: other(place, words=80),

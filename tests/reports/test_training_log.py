@@ -24,6 +24,28 @@ def test_a_resumed_run_goes_on_and_what_it_did_twice_counts_once(tmp_path):
     assert run.seconds == 20
 
 
+def test_of_several_trainings_in_one_log_the_last_one_counts(tmp_path):
+    log_of(tmp_path / "a", inner(10, 2, wall=5), valid(10, 5), inner(20, 1, wall=90), valid(20, 4, "long-ago"), seed=1)
+    run = read_run(log_of(tmp_path / "a", inner(10, 3, wall=12), valid(10, 6), seed=2))
+    assert run.train == {10: 3 * math.log(2)}
+    assert run.valid == {"valid": {10: 6 * math.log(2)}}
+    assert (run.seed, run.seconds, run.earlier_settings) == (2, 12, [])
+
+
+def test_a_run_that_goes_on_from_an_earlier_checkpoint_forgets_what_came_after_it(tmp_path):
+    log_of(tmp_path / "a", inner(10, 2), valid(10, 5), inner(20, 1), inner(30, 1), valid(30, 4))
+    run = read_run(log_of(tmp_path / "a", inner(20, 3)))
+    assert run.updates == 20 and run.valid == {"valid": {10: 5 * math.log(2)}}
+    assert len(run.earlier_settings) == 1
+
+
+def test_a_split_may_have_any_name(tmp_path):
+    folder = log_of(tmp_path / "a", inner(10, 2))
+    with open(folder / "train.log", "a") as file:
+        file.write("epoch 001 | valid on 'valid-news.en' subset | loss 5 | num_updates 10\n")
+    assert read_run(folder).valid == {"valid-news.en": {10: 5 * math.log(2)}}
+
+
 def test_a_line_that_is_being_written_is_left_for_later(tmp_path):
     folder = log_of(tmp_path / "a", inner(10, 2))
     with open(folder / "train.log", "a") as file:
