@@ -29,6 +29,7 @@ TESTS = {
     "whole-word-masks": "test_mends.py::test_the_vocabulary_of_whole_words_is_found_beside_the_data",
     "permute-sentences": "tasks/test_denoising.py::test_the_share_of_sentences_is_no_whole_number",
     "blocked-ngrams": "models/test_decoding.py::test_other_searches_find_what_full_recomputation_finds",
+    "bart-from-pretrained": "tasks/test_denoising.py::test_from_pretrained_chooses_the_bpe_of_a_bart",
     "launcher": "test_compat.py::test_torchrun_with_one_gpu_per_node_joins_the_ranks",
     "new-masks": "training/test_saving.py::test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch",
     "same-noise": "tasks/test_denoising.py::test_the_noise_of_a_sample_depends_on_seed_epoch_and_sample_alone",

@@ -197,6 +197,11 @@ def read(path: str | Path, or_electra: bool = False) -> dict[str, Any]:
 def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
     if "decoder.sentence_encoder.pos.weight" in state["model"]:
         raise ValueError(f"{path} is a checkpoint of the official TUPE code: first use `fairseq-relpos import-tupe`")
+    if all(f"{stack}.embed_tokens.weight" in state["model"] for stack in flags.STACKS):
+        raise ValueError(
+            f"{path} is no RoBERTa checkpoint: it has an encoder and a decoder, as a BART or a transformer; "
+            "docs/denoising.md says what can start from it"
+        )
     if not any(key in state["model"] for key in EMBEDDINGS):
         raise ValueError(f"{path} is no RoBERTa checkpoint: it has no {EMBEDDINGS[0]}")
     if not (state.get("args") or (state.get("cfg") or {}).get("model")):

@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import torch
+from omegaconf import DictConfig, OmegaConf
 
 from .replace import note, put, replace
 from .stack import vocabulary_beside_the_data
@@ -52,6 +53,18 @@ def whole_words_of_the_vocabulary() -> None:
                 f"--bpe {bpe}: the vocabulary in {loading.task.cfg.data} is of --bpe {found.bpe}: give that"
             )
         return stock(found, dictionary)
+
+
+def bpe_by_its_name() -> None:
+    """Keeps --bpe of a denoising task a name where from_pretrained gives one: fairseq puts all settings of the bpe
+    there, which the task refuses."""
+    from fairseq import checkpoint_utils
+
+    @replace(checkpoint_utils, "overwrite_args_by_name", "bart-from-pretrained")
+    def overwrite(stock, cfg, overrides):
+        stock(cfg, overrides)
+        if "bpe" in overrides and isinstance(OmegaConf.select(cfg, "task.bpe"), DictConfig):
+            cfg.task.bpe = overrides["bpe"]
 
 
 class Lengths:
@@ -137,4 +150,10 @@ def forget_the_beam(models: Any) -> None:
             vars(model.encoder).pop("reorder_encoder_out", None)
 
 
-INSTALLERS = (shares_of_sentences, whole_words_of_the_vocabulary, the_same_noise, beams_of_a_search_alone)
+INSTALLERS = (
+    shares_of_sentences,
+    whole_words_of_the_vocabulary,
+    bpe_by_its_name,
+    the_same_noise,
+    beams_of_a_search_alone,
+)

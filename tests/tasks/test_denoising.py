@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import options
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.denoising import DenoisingConfig, DenoisingTask
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from fairseq_data import WORDS, binarise, denoising
 from forked import Run, train
+from omegaconf import OmegaConf
 from vocabularies import VOCABULARIES
 
 import fairseq_relpos
@@ -111,6 +112,14 @@ def test_the_share_of_sentences_is_no_whole_number():
     parser = options.get_training_parser("denoising")
     given = "data --task denoising --arch bart_base --permute-sentences 0.5"
     assert options.parse_args_and_arch(parser, [*given.split(), "--bpe", "gpt2"]).permute_sentences == 0.5
+
+
+@pytest.mark.parametrize("bpe", [None, "gpt2"])
+def test_from_pretrained_chooses_the_bpe_of_a_bart(data, bpe):
+    cfg = OmegaConf.create({"task": {"_name": "denoising", "data": str(data), "bpe": bpe}, "bpe": None})
+    checkpoint_utils.overwrite_args_by_name(cfg, {"bpe": "sentencepiece", "sentencepiece_model": "spm.model"})
+    assert cfg.bpe._name == "sentencepiece" and cfg.bpe.sentencepiece_model == "spm.model"
+    assert tasks.setup_task(cfg.task, from_checkpoint=True).cfg.bpe == "sentencepiece"
 
 
 @pytest.mark.parametrize(
