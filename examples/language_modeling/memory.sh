@@ -3,4 +3,3 @@ NAME=language_modeling_memory
 DATA_NAME=language_modeling
 MEMORY=128
 COMPARED="transformer_xl gcdf"
-BASELINE=transformer_xl

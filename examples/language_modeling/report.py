@@ -5,6 +5,7 @@ settings of the recipe and what today's data are (CONDITIONS).
 """
 
 import json
+import re
 import sys
 from datetime import date
 from pathlib import Path
@@ -46,7 +47,7 @@ def main(folder, *arguments):
     whole = {length: each(lambda m: figure(m["loss"] * m["scored"], counts), found[length]) for length in wanted}
     last = {length: each(lambda m: m["last_loss"], found[length]) for length in wanted}
     if lengths:
-        reach.plot([*lengths.values()], Path(folder, PICTURE))
+        reach.plot([*lengths.values()], Path(folder, PICTURE), ["last"])
     text = RESULTS.format(
         today=date.today().isoformat(),
         warning=compared.warning(),
@@ -124,14 +125,17 @@ def memory_table(compared, values, digits):
 
 
 def refusals(compared, scores, columns):
-    """Why there is a gap in the table, a line for each encoding and reason."""
-    lines = {}
+    """Why there is a gap in the table, a line for each encoding and reason. The encodings that have none are in the
+    table, so the reason ends before it names them."""
+    lines, reasons = {}, {}
     for run in compared.runs:
         for column in columns:
             reason = found_in(scores[run.name], column).get("refused")
             if reason:
-                lines.setdefault((run.encoding, reason), []).append(column)
-    told = [f"- {name}, {', '.join(dict.fromkeys(c))}: {reason}\n" for (name, reason), c in lines.items()]
+                key = run.encoding, re.sub(r"\d+", "N", reason)  # the length of the memory is that of the column
+                reasons.setdefault(key, reason.partition("; encodings that can")[0])
+                lines.setdefault(key, []).append(column)
+    told = [f"- {key[0]}, {', '.join(dict.fromkeys(c))}: {reasons[key]}\n" for key, c in lines.items()]
     return f"Gaps:\n{''.join(told)}" if told else ""
 
 
@@ -249,7 +253,9 @@ The last {number} tokens of each block alone, which have most context (nats a to
 
 {last}
 
-![loss against the length of the blocks, a line for each encoding]({picture})"""
+![loss of the last {number} tokens against the length of the blocks, a line for each encoding]({picture})
+
+The dotted line is the length of the training; the band is the range of the seeds."""
 RESULTS = """# Results of examples/language_modeling
 
 Written by `run.sh report` ({today}). Every token of the test text is scored once, with the weights after {updates}

@@ -69,4 +69,4 @@ COMPARED="transformer_xl gcdf lfhc shaw t5 rope alibi kerple_log fire learned si
 SEEDS="1 2 3"
 LEARNING_RATES=            # all for the first seed, the best of them for the others; empty: LEARNING_RATE for all
 JOBS=1                     # runs side by side
-BASELINE=none              # differences are against this one, seed by seed: it remembers, and has no longest length
+BASELINE=transformer_xl    # differences are against this one, seed by seed; one that can remember

@@ -117,7 +117,7 @@ def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) ->
         elif one.seeds == 1:
             row += [one.text(digits), "", "one seed"]
         else:
-            row += [one.text(digits), f"{one.corrected:.3f}", one.verdict]
+            row += [one.text(digits), "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}", one.verdict]
         rows.append(row)
     return head, rows
 
