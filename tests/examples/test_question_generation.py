@@ -252,6 +252,8 @@ def test_the_encoder_computes_what_the_roberta_computes_and_the_decoder_begins_a
     "arch, settings, flags, message",
     [
         ("roberta_t5", {}, [], "has the positions t5, the encoder to train has learned ones: give a RoBERTa with"),
+        ("roberta_sinusoidal", {}, [], "has the positions sinusoidal, the encoder to train has learned ones: leave --"),
+        ("roberta_base", {"encoder_learned_pos": False}, [], "has the positions sinusoidal, the encoder to train has"),
         ("roberta_learned", {}, ["--position-stacks", "encoder,decoder"], "--position-stacks encoder,decoder: the en"),
         ("roberta_learned", {}, ["--encoder-attention-heads", "4"], "encoder_attention_heads 2, not 4: give its"),
         ("roberta_learned", {}, ["--max-source-positions", "30"], "max_source_positions 24, not 30: give its settings"),
