@@ -138,6 +138,9 @@ def test_an_answer_may_stand_elsewhere_than_the_file_says_and_questions_without_
     assert told == ", 1 without an answer left out, 1 answers stand elsewhere than the file says"
     for example, (_, text, _, answer) in zip(examples, tiny_squad.QUESTIONS, strict=True):
         assert example.text[example.start : example.end] == answer and example.question == text
+    moved[0].update(text="the", answer_start=tiny_squad.CONTEXTS[0].index("the dog") - 3)
+    examples, _ = questions.from_json(tiny_squad.write(tmp_path / "a.json", data))
+    assert examples[0].text[examples[0].start :].startswith("the dog")  # the nearest of four
 
 
 def test_only_articles_with_the_wanted_titles_are_taken(tmp_path):
