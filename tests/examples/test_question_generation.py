@@ -84,6 +84,11 @@ def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}
     succeeds(tmp_path, "run.sh", "evaluate", "shaw")
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}
+    # scores of other tokens are not those of this report, nor those of another split
+    (tmp_path / "tiny.sh").write_text((tmp_path / "tiny.sh").read_text() + "TOKENS=spaces\n")
+    assert "no finished run" in fails(tmp_path, "run.sh", "report")
+    (tmp_path / "tiny.sh").write_text((tmp_path / "tiny.sh").read_text() + "SCORED=valid\n")
+    assert "of another checkpoint, split or text" in fails(tmp_path, "run.sh", "score", "shaw")
     command = succeeds(tmp_path, "run.sh", "command", "gcdf")
     assert "fairseq_relpos.finetuning.encoder_start" in command and "--finetune-from-model=" in command
 
