@@ -1,5 +1,6 @@
 # Qu et al. (LFHC and GCDF) on SQuAD: Sec. 4.1, Tables 2, 4 and 6. START_FROM: bert-base-cased, which fairseq-relpos import-hf
-# has read. Values that the paper does not say have the word "ours".
+# has read. Values that the paper does not say have the word "ours". They copy as Gu et al. (2016)
+# do, the flag as See et al.
 NAME=question_generation_qu
 MAX_SOURCE=512             # of BERT
 MAX_TARGET=64              # ours

@@ -58,12 +58,13 @@ def main(folder, *arguments):
 
 
 def is_finished(run, settings):
-    """Trained to the end, decoded since then with these settings, scored after that."""
-    steps = [run / settings["EVALUATED"], run / "decoded", run / "scores.json"]
-    if not all(path.exists() for path in [run / "trained", *steps[1:]]):
+    """Trained to the end, decoded since then with these settings, and scored after that."""
+    steps = [run / settings["EVALUATED"], run / "decoded", run / "scored"]
+    if not all(path.exists() for path in [run / "trained", run / "scores.json", *steps[1:]]):
         return False
     times = [path.stat().st_mtime for path in steps if path.exists()]
-    return steps[1].read_text(encoding="utf-8").strip() == settings["DECODING"] and times == sorted(times)
+    kept = [path.read_text(encoding="utf-8").strip() for path in steps[1:]]
+    return kept == [settings["DECODING"], settings["SCORING"]] and times == sorted(times)
 
 
 def scores_of(run):

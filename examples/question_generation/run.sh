@@ -88,7 +88,7 @@ generate() {
   need_checkpoint
   [ -e "$DATA/$SCORED.src-tgt.src.idx" ] || die "SCORED=$SCORED: no such split in $DATA: give one that prepare.sh has made"
   lock "$run"
-  rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
+  rm -f "$run/decoded" "$run/scored" # first: they say that all is done
   say "$encoding, seed $SEED: questions to $SCORED with $checkpoint"
   logged "$run/$SCORED.generate.txt" fairseq-generate "$DATA" --user-dir "$ROOT/fairseq_relpos" \
     --task translation --source-lang src --target-lang tgt --gen-subset "$SCORED" --path "$checkpoint" \
@@ -99,30 +99,36 @@ generate() {
   decoding "$@" >"$run/decoded"
 }
 
+# What scores depend on, beside the questions; kept with them in $run/scored.
+scoring() { echo "tokens $TOKENS, lower case $LOWERCASE"; }
+is_scored() { [ "$(cat "$run/scored" 2>/dev/null)" = "$(scoring)" ] && ! [ "$run/decoded" -nt "$run/scored" ]; }
+
 score() {
   local lower=()
   need_data
   [ -e "$run/decoded" ] || die "no questions in $run: run.sh generate $encoding first"
-  ! [ "$checkpoint" -nt "$run/decoded" ] ||
-    die "the questions in $run are of an older checkpoint: run.sh generate $encoding first"
+  # whatever the beam was
+  [ "$(grep -v ^beam "$run/decoded")" = "$(decoding | grep -v ^beam)" ] && ! [ "$checkpoint" -nt "$run/decoded" ] ||
+    die "the questions in $run are of another checkpoint, split or text: run.sh generate $encoding first"
   case $LOWERCASE in yes) lower=(--lowercase) ;; no) ;; *) die "LOWERCASE=$LOWERCASE: give yes or no" ;; esac
+  rm -f "$run/scored"
   errors_in "$run/score.errors" python -m fairseq_relpos score-questions "$run/$SCORED.questions" \
     "$DATA/text/$SCORED.questions" --tokens "$TOKENS" ${lower[@]+"${lower[@]}"} --json "$run/scores.json"
+  scoring >"$run/scored"
 }
 
 # What has not been done yet of all that the comparison needs.
 evaluate() {
   train "$@"
   is_decoded || generate
-  if [ ! -e "$run/scores.json" ] || [ "$run/decoded" -nt "$run/scores.json" ]; then
-    score
-  fi
+  is_scored || score
 }
 
 report() {
   need_data
   report_settings EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE
-  python "$HERE/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "CONDITIONS=$(data_conditions)"
+  python "$HERE/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "SCORING=$(scoring)" \
+    "CONDITIONS=$(data_conditions)"
   pack_runs "$RUNS" "$1"
 }
 

@@ -59,11 +59,15 @@ def refuse_another_encoder(source: str, theirs: Any, ours: Any) -> None:
     named = getattr(ours, "position_stacks", None) or "encoder,decoder"
     if named != "decoder":
         raise ValueError(f"--position-stacks {named}: the encoder of {source} keeps its own positions; give decoder")
-    positions = getattr(theirs, "position_encoding", None) or "learned"
+    learned = getattr(theirs, "encoder_learned_pos", True)  # which RoBERTas of fairseq before 0.10 do not say
+    positions = getattr(theirs, "position_encoding", None) or ("sinusoidal" if learned is False else "learned")
     here = "learned" if ours.encoder_learned_pos else "sinusoidal"
     if positions != here:
-        advice = "--encoder-learned-pos" if positions == "learned" else "a RoBERTa with learned positions"
-        raise ValueError(f"{source} has the positions {positions}, the encoder to train has {here} ones: give {advice}")
+        advice = {"learned": "give --encoder-learned-pos", "sinusoidal": "leave --encoder-learned-pos out"}
+        raise ValueError(
+            f"{source} has the positions {positions}, the encoder to train has {here} ones: "
+            f"{advice.get(positions, 'give a RoBERTa with learned or sinusoidal positions')}"
+        )
     alike = {**ALIKE, "max_positions": 512} if here == "learned" else ALIKE
     differing = []
     for name, usual in alike.items():

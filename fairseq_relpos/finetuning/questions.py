@@ -68,7 +68,7 @@ def from_json(path: str, titles: str | None = None) -> tuple[list[Example], str]
     titles of the articles that are wanted, a line each. Raises ValueError, one line, where an answer does not stand
     in its text."""
     found = read_questions(path)
-    wanted = {unquote(line.strip()) for line in read_lines(titles)} if titles else None
+    wanted = {unquote(line.strip()) for line in read_lines(titles) if line.strip()} if titles else None
     examples, unanswerable, moved, nowhere = [], 0, 0, []
     for question in found.questions:
         if wanted is not None and unquote(found.titles[question.context]) not in wanted:
@@ -85,7 +85,7 @@ def from_json(path: str, titles: str | None = None) -> tuple[list[Example], str]
             nowhere.append(question)
             continue
         moved += not standing
-        answer, start = standing[0] if standing else (answers[0][0], text.index(answers[0][0]))
+        answer, start = standing[0] if standing else nearest(text, *answers[0])
         examples.append(Example(text, " ".join(question.text.split()), start, start + len(answer)))
     if nowhere:
         more = f", nor that of {len(nowhere) - 1:,} more" if nowhere[1:] else ""
@@ -102,6 +102,12 @@ def from_json(path: str, titles: str | None = None) -> tuple[list[Example], str]
         here = {unquote(title) for title in found.titles}
         told += f", {len(wanted & here):,} of the {len(wanted):,} titles are in the file"
     return examples, told
+
+
+def nearest(text: str, answer: str, start: int) -> tuple[str, int]:
+    """Returns the answer, and of the places where it stands in the text the one that is nearest to ``start``."""
+    places = [place for place in range(len(text)) if text.startswith(answer, place)]
+    return answer, min(places, key=lambda place: abs(place - start))
 
 
 def from_lines(prefix: str) -> list[Example]:

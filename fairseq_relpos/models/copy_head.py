@@ -55,7 +55,8 @@ class CopyHead(nn.Module):
         log_p_BTV = logits_BTV.log_softmax(-1, dtype=dtype) + nn.functional.logsigmoid(gate_BT1)
 
         same_BSS, first_BS = self.occurrences(source_BS)
-        copied_BTS = torch.sigmoid(-gate_BT1) * (attention_BTS @ same_BSS.to(dtype))
+        with torch.autocast(attention_BTS.device.type, enabled=False):  # which would round the sums
+            copied_BTS = torch.sigmoid(-gate_BT1) * (attention_BTS @ same_BSS.to(dtype))
         log_copied_BTS = copied_BTS.clamp(min=torch.finfo(dtype).tiny).log()
         source_BTS = source_BS[:, None].expand_as(attention_BTS)
         at_source_BTS = log_p_BTV.gather(-1, source_BTS)

@@ -84,6 +84,11 @@ def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}
     succeeds(tmp_path, "run.sh", "evaluate", "shaw")
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}
+    # scores of other tokens are not those of this report, nor those of another split
+    (tmp_path / "tiny.sh").write_text((tmp_path / "tiny.sh").read_text() + "TOKENS=spaces\n")
+    assert "no finished run" in fails(tmp_path, "run.sh", "report")
+    (tmp_path / "tiny.sh").write_text((tmp_path / "tiny.sh").read_text() + "SCORED=valid\n")
+    assert "of another checkpoint, split or text" in fails(tmp_path, "run.sh", "score", "shaw")
     command = succeeds(tmp_path, "run.sh", "command", "gcdf")
     assert "fairseq_relpos.finetuning.encoder_start" in command and "--finetune-from-model=" in command
 
@@ -138,6 +143,9 @@ def test_an_answer_may_stand_elsewhere_than_the_file_says_and_questions_without_
     assert told == ", 1 without an answer left out, 1 answers stand elsewhere than the file says"
     for example, (_, text, _, answer) in zip(examples, tiny_squad.QUESTIONS, strict=True):
         assert example.text[example.start : example.end] == answer and example.question == text
+    moved[0].update(text="the", answer_start=tiny_squad.CONTEXTS[0].index("the dog") - 3)
+    examples, _ = questions.from_json(tiny_squad.write(tmp_path / "a.json", data))
+    assert examples[0].text[examples[0].start :].startswith("the dog")  # the nearest of four
 
 
 def test_only_articles_with_the_wanted_titles_are_taken(tmp_path):
@@ -252,6 +260,8 @@ def test_the_encoder_computes_what_the_roberta_computes_and_the_decoder_begins_a
     "arch, settings, flags, message",
     [
         ("roberta_t5", {}, [], "has the positions t5, the encoder to train has learned ones: give a RoBERTa with"),
+        ("roberta_sinusoidal", {}, [], "has the positions sinusoidal, the encoder to train has learned ones: leave --"),
+        ("roberta_base", {"encoder_learned_pos": False}, [], "has the positions sinusoidal, the encoder to train has"),
         ("roberta_learned", {}, ["--position-stacks", "encoder,decoder"], "--position-stacks encoder,decoder: the en"),
         ("roberta_learned", {}, ["--encoder-attention-heads", "4"], "encoder_attention_heads 2, not 4: give its"),
         ("roberta_learned", {}, ["--max-source-positions", "30"], "max_source_positions 24, not 30: give its settings"),

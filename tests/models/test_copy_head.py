@@ -68,6 +68,10 @@ def test_probabilities_are_those_of_the_papers_equations_in_loops_and_sum_to_one
         parameter.copy_(exact)
     rounded = half(*parts(dtype=torch.half))
     assert rounded.dtype == torch.float32
+    single = head_of(dtype=torch.float32), parts(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):  # --amp
+        mixed = single[0](*single[1])
+    torch.testing.assert_close(mixed.exp().sum(-1), torch.ones(2, 3), atol=1e-5, rtol=0)
     torch.testing.assert_close(rounded.exp().sum(-1), torch.ones(2, 3), atol=1e-5, rtol=0)
     torch.testing.assert_close(rounded.exp().double(), found, atol=0.01, rtol=0)
 

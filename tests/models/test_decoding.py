@@ -99,7 +99,7 @@ def test_beam_search_finds_what_full_recomputation_finds(name):
     assert_same_hypotheses([model_of(name)], len_penalty=0.6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["learned", "sinusoidal", "t5", "transformer_xl", "m4m", "deberta"])
 def test_beam_search_with_copies_and_without_repeated_trigrams_finds_what_full_recomputation_finds(name):
     found = assert_same_hypotheses(
         [model_of(name, **COPYING)], len_penalty=0.6, beam_size=5, no_repeat_ngram_size=3, max_len_b=10
