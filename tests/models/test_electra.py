@@ -54,7 +54,7 @@ def batch(tokens=None, seed=3):
     """A sample of --task masked_lm: a sixth of the tokens is masked."""
     tokens = sentences() if tokens is None else tokens
     chosen = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < 1 / 6
-    chosen &= tokens.ne(PAD)
+    chosen &= tokens.gt(2)  # <s>, <pad> and </s> are the first three words
     chosen[:, 3] = True
     return {
         "id": torch.arange(len(tokens)),
@@ -193,6 +193,21 @@ def test_figures_are_those_of_all_tokens_of_a_validation_whatever_the_batches():
 def pick(given, rows):
     net_input = {key: value[rows] for key, value in given["net_input"].items()}
     return {**given, "net_input": net_input, "target": given["target"][rows]}
+
+
+def test_first_and_last_tokens_that_the_task_has_masked_stay_and_count_as_no_masks():
+    model, criterion, given = model_of("t5"), criterion_of().eval(), batch()
+    everything = {**given, "net_input": {**given["net_input"]}, "target": sentences()}
+    everything["net_input"]["src_tokens"] = sentences().masked_fill(sentences().ne(PAD), MASK)
+    read = []
+    for part in (model.generator, model.discriminator):
+        part.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    log = criterion(model, everything)[2]
+    for tokens in read:
+        assert all(tokens[sentences().eq(special)].eq(special).all() for special in (0, 2))
+    assert log["masked"] == sentences().gt(2).sum() and log["sample_size"] == sentences().ne(PAD).sum()
+    with criterion.whole_update([everything], lambda counts: counts):
+        assert criterion.tokens_a_mask == log["sample_size"] / log["masked"]
 
 
 @pytest.mark.parametrize("name", NAMES)
