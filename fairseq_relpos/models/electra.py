@@ -93,20 +93,24 @@ class RelPosElectra(FittingModel, BaseFairseqModel):
         src_tokens: torch.Tensor,
         target: torch.Tensor | None = None,
         random: torch.Generator | None = None,
+        position_ids: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
         **unused: Any,
     ) -> Replaced:
         """src_tokens: the text with masks, [B, T]. target: the original token where one is to be predicted, otherwise
-        pad. random: where random numbers come from, if not from torch's global generator."""
+        pad. random: where random numbers come from, if not from torch's global generator. position_ids, document_ids:
+        as RelPosRoberta takes them, for both parts."""
         if target is None:
             raise ValueError(
                 "electra_NAME trains with --criterion electra, which tells it the masked tokens: give this one, or "
                 "train roberta_NAME; `fairseq-relpos export-discriminator` makes one of a trained ELECTRA"
             )
         masked_BT = target.ne(self.pad)
-        logits_MV = self.generator(src_tokens, masked_tokens=masked_BT)[0]
+        given = {"position_ids": position_ids, "document_ids": document_ids}
+        logits_MV = self.generator(src_tokens, masked_tokens=masked_BT, **given)[0]
         sampled_M = sample(logits_MV.detach(), self.pad, random)
         tokens_BT = torch.where(masked_BT, target, src_tokens).masked_scatter(masked_BT, sampled_M)
-        features_BTE = self.discriminator(tokens_BT, features_only=True)[0]
+        features_BTE = self.discriminator(tokens_BT, features_only=True, **given)[0]
         return Replaced(logits_MV, sampled_M, tokens_BT, self.score_tokens(features_BTE))
 
     def max_positions(self) -> int:

@@ -210,6 +210,17 @@ def test_first_and_last_tokens_that_the_task_has_masked_stay_and_count_as_no_mas
         assert criterion.tokens_a_mask == log["sample_size"] / log["masked"]
 
 
+def test_packed_documents_and_given_positions_reach_both_parts():
+    model, given = model_of("learned"), batch(sentences(batch=2, length=12)[:1])
+    documents, positions = torch.tensor([[0] * 6 + [1] * 6]), torch.arange(12).flip(0)[None]
+    more = {"document_ids": documents, "position_ids": positions}
+    seen = []
+    for part in (model.generator, model.discriminator):
+        part.register_forward_pre_hook(lambda _, args, given: seen.append(given), with_kwargs=True)
+    criterion_of().eval()(model, {**given, "net_input": {**given["net_input"], **more}})
+    assert all(given[name] is value for given in seen for name, value in more.items()) and len(seen) == 2
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_reaches_all_parameters_of_both_parts_and_is_rebuilt_from_its_settings(name):
     model = roberta(f"electra_{name}", encoder_layers=1).train()
