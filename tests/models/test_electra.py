@@ -221,6 +221,13 @@ def test_packed_documents_and_given_positions_reach_both_parts():
     assert all(given[name] is value for given in seen for name, value in more.items()) and len(seen) == 2
 
 
+def test_the_generators_token_embeddings_begin_as_large_as_a_robertas():
+    model = roberta("electra_learned", encoder_embed_dim=120)
+    embeddings = [part.encoder.sentence_encoder.embed_tokens for part in (model.generator, model.discriminator)]
+    narrow, wide = [table(torch.arange(4, 40)).std() for table in embeddings]
+    assert narrow.item() == pytest.approx(wide.item(), rel=0.2)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_reaches_all_parameters_of_both_parts_and_is_rebuilt_from_its_settings(name):
     model = roberta(f"electra_{name}", encoder_layers=1).train()
