@@ -261,7 +261,7 @@ def test_the_table_of_embeddings_has_one_name_and_one_average():
     assert model(*given, random=torch.Generator().manual_seed(1)).generator_MV.equal(before)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["learned", "tupe_r"])
 def test_unpadded_and_recomputed_layers_give_the_same_gradients(name):
     found = []
     for settings in ({}, {"unpad": True}, {"checkpoint_activations": True}):
@@ -400,7 +400,7 @@ def take_the_likeliest():
 
 def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, tmp_path):
     """The masked tokens of the two halves differ in number, so this takes the means over the whole update."""
-    more = ["--max-update", 3, "--batch-size"]
+    more = ["--max-update", 2, "--batch-size"]
     forked.train(training(data, tmp_path / "one", *more, 16), tmp_path / "log", before=take_the_likeliest)
     halves = training(data, tmp_path / "passes", *more, 8, "--update-freq", 2)
     forked.train(halves, tmp_path / "log", before=take_the_likeliest)
@@ -417,12 +417,12 @@ def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, t
 
 def test_a_run_with_ema_and_order_gap_resumes_as_if_it_had_not_stopped_and_validates(data, tmp_path):
     more = ["--store-ema", "--ema-fp32", "--order-gap", "--dropout", 0.1, "--log-format", "json"]
-    whole = forked.train(training(data, tmp_path / "whole", *more, "--max-update", 8), tmp_path / "log")
+    whole = forked.train(training(data, tmp_path / "whole", *more, "--max-update", 4), tmp_path / "log")
+    forked.train(training(data, tmp_path / "parts", *more, "--max-update", 2), tmp_path / "log")
     forked.train(training(data, tmp_path / "parts", *more, "--max-update", 4), tmp_path / "log")
-    forked.train(training(data, tmp_path / "parts", *more, "--max-update", 8), tmp_path / "log")
     found, expected = weights_of(tmp_path / "parts"), weights_of(tmp_path / "whole")
     assert all(found[key].equal(value) for key, value in expected.items())
-    (loss,) = re.findall(r'"valid_disc_loss": "([\d.]+)".*"valid_num_updates": "8"', whole)
+    (loss,) = re.findall(r'"valid_disc_loss": "([\d.]+)".*"valid_num_updates": "4"', whole)
     assert '"valid_order_gap"' in whole and '"valid_disc_auc"' in whole and '"valid_base_loss"' in whole
     run = forked.Run(
         [
