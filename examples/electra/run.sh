@@ -40,7 +40,7 @@ training_command() {
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "electra_$encoding$SIZE" --generator-size "$GENERATOR_SIZE"
     ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
-    --task masked_lm --mask-prob "$MASK_PROB" --leave-unmasked-prob 0 --random-token-prob 0
+    --task masked_lm --mask-prob "$MASK_PROB" --leave-unmasked-prob "$LEAVE_UNMASKED_PROB" --random-token-prob 0
     --criterion electra --generator-weight "$GENERATOR_WEIGHT" --discriminator-weight "$DISCRIMINATOR_WEIGHT"
     ${order_gap[@]+"${order_gap[@]}"}
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"

@@ -26,7 +26,8 @@ BATCH=256                       # samples
 GPUS=8                          # 0: the CPU
 UPDATE_FREQ=1                   # passes of an update on each GPU
 PRECISION=fp16                  # or bf16, fp32
-MASK_PROB=0.15                  # every chosen token becomes <mask>: no 10 % unchanged, no 10 % random
+MASK_PROB=0.15                  # of the tokens, which the generator replaces
+LEAVE_UNMASKED_PROB=0.15        # of these; the others become <mask>, and none a random token
 GENERATOR_WEIGHT=1
 DISCRIMINATOR_WEIGHT=50
 

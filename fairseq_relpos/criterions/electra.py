@@ -37,7 +37,9 @@ class Electra(FairseqCriterion):
         loss = w_g (mean over masked tokens of -log p_generator(token)) + w_d (mean over all tokens of the binary
                cross-entropy of "is this another token than in the text?")
 
-    A sampled token that happens to be the original one counts as original. Pads count nowhere. The means are those of
+    A sampled token that happens to be the original one counts as original. Pads count nowhere. <s> and </s>, which
+    fairseq masks as it does any token, stay as they are: the generator does not predict them, and the discriminator
+    reads them. The means are those of
     a whole update: of all its batches (--update-freq) on all ranks. All losses are logged in bits, as fairseq's are;
     accuracies and shares from 0 to 1, over all tokens of a log line or of a validation:
 
@@ -66,6 +68,8 @@ class Electra(FairseqCriterion):
         self.generator_weight = cfg.generator_weight
         self.discriminator_weight = cfg.discriminator_weight
         self.order_gap = cfg.order_gap
+        words = task.source_dictionary
+        self.fixed = (words.bos(), words.eos())
         #: all tokens of the update over its masked ones, while one runs
         self.tokens_a_mask: torch.Tensor | None = None
 
@@ -73,7 +77,7 @@ class Electra(FairseqCriterion):
     def whole_update(self, samples: Sequence[Any], add_ranks: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
         """The context in which the batches of one update are passed to ``forward``, one after another. add_ranks: adds
         up a tensor over the ranks."""
-        counts = [(s["net_input"]["src_tokens"], s["target"]) for s in samples if s]
+        counts = [self.text_and_target(s) for s in samples if s]
         tokens = sum(int(tokens.ne(self.padding_idx).sum()) for tokens, _ in counts)
         masked = sum(int(target.ne(self.padding_idx).sum()) for _, target in counts)
         tokens, masked = add_ranks(torch.tensor([tokens, masked], dtype=torch.float32))
@@ -98,13 +102,21 @@ class Electra(FairseqCriterion):
             log |= {"permuted_generator": generator.detach(), "permuted_discriminator": discriminator.detach()}
         return loss, log["sample_size"], log
 
+    def text_and_target(self, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The text with masks, but with its own <s> and </s>, and the original token at each mask, otherwise pad."""
+        masked_text_BT, target_BT = sample["net_input"]["src_tokens"], sample["target"]
+        fixed_BT = torch.zeros_like(target_BT, dtype=torch.bool)
+        for token in self.fixed:
+            fixed_BT |= target_BT.eq(token)
+        return torch.where(fixed_BT, target_BT, masked_text_BT), target_BT.masked_fill(fixed_BT, self.padding_idx)
+
     def losses(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
         """The sums of both losses, in nats, and what is logged of the sample."""
-        masked_text_BT, target_BT = sample["net_input"]["src_tokens"], sample["target"]
+        masked_text_BT, target_BT = self.text_and_target(sample)
         random = None
         if not self.training:
             random = torch.Generator(target_BT.device).manual_seed(SEED + int(sample["id"][0]))
-        found = model(**sample["net_input"], target=target_BT, random=random)
+        found = model(**{**sample["net_input"], "src_tokens": masked_text_BT}, target=target_BT, random=random)
         if not hasattr(found, "generator_MV"):
             raise ValueError("--criterion electra trains a generator and a discriminator: use --arch electra_NAME")
         masked_BT, real_BT = target_BT.ne(self.padding_idx), masked_text_BT.ne(self.padding_idx)
@@ -132,7 +144,7 @@ class Electra(FairseqCriterion):
         }
         if not self.training:  # these take time
             log["generator_right"] = found.generator_MV.argmax(-1).eq(target_M).sum()
-            bins_N = (scores_N.sigmoid() * BINS).long().clamp(max=BINS - 1)
+            bins_N = (scores_N.sigmoid() * BINS).long().clamp(0, BINS - 1)
             log["scores"] = torch.bincount(bins_N + BINS * replaced_N, minlength=2 * BINS)
         return generator, discriminator, log
 

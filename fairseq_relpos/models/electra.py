@@ -93,20 +93,24 @@ class RelPosElectra(FittingModel, BaseFairseqModel):
         src_tokens: torch.Tensor,
         target: torch.Tensor | None = None,
         random: torch.Generator | None = None,
+        position_ids: torch.Tensor | None = None,
+        document_ids: torch.Tensor | None = None,
         **unused: Any,
     ) -> Replaced:
         """src_tokens: the text with masks, [B, T]. target: the original token where one is to be predicted, otherwise
-        pad. random: where random numbers come from, if not from torch's global generator."""
+        pad. random: where random numbers come from, if not from torch's global generator. position_ids, document_ids:
+        as RelPosRoberta takes them, for both parts."""
         if target is None:
             raise ValueError(
                 "electra_NAME trains with --criterion electra, which tells it the masked tokens: give this one, or "
                 "train roberta_NAME; `fairseq-relpos export-discriminator` makes one of a trained ELECTRA"
             )
         masked_BT = target.ne(self.pad)
-        logits_MV = self.generator(src_tokens, masked_tokens=masked_BT)[0]
+        given = {"position_ids": position_ids, "document_ids": document_ids}
+        logits_MV = self.generator(src_tokens, masked_tokens=masked_BT, **given)[0]
         sampled_M = sample(logits_MV.detach(), self.pad, random)
         tokens_BT = torch.where(masked_BT, target, src_tokens).masked_scatter(masked_BT, sampled_M)
-        features_BTE = self.discriminator(tokens_BT, features_only=True)[0]
+        features_BTE = self.discriminator(tokens_BT, features_only=True, **given)[0]
         return Replaced(logits_MV, sampled_M, tokens_BT, self.score_tokens(features_BTE))
 
     def max_positions(self) -> int:
@@ -143,12 +147,16 @@ class TokenScores(nn.Module):
 
 
 class NarrowEmbedding(nn.Module):
-    """Token embeddings of another module, projected to a smaller width."""
+    """Token embeddings of another module, projected to a smaller width. They begin as large as the module's, as those
+    of a RoBERTa are: with a RoBERTa's projection (a deviation of 0.02) they would begin far smaller than positions that
+    are added to them, 4.4 times at a width of 128."""
 
     def __init__(self, table: nn.Embedding, embed_dim: int):
         super().__init__()
         self.shared = (table,)  # in a tuple: it is the other module's, and has one name in a checkpoint
         self.project = nn.Linear(table.embedding_dim, embed_dim)
+        nn.init.normal_(self.project.weight, std=table.embedding_dim**-0.5)
+        nn.init.zeros_(self.project.bias)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.project(self.shared[0](tokens))
@@ -176,7 +184,7 @@ def share_embeddings(generator: RelPosRoberta, discriminator: RelPosRoberta) -> 
     """Makes a RoBERTa read and predict with the token embeddings of a wider one."""
     table = discriminator.encoder.sentence_encoder.embed_tokens
     width, encoder = generator.args.encoder_embed_dim, generator.encoder
-    encoder.sentence_encoder.embed_tokens = NarrowEmbedding(table, width).apply(init_bert_params)
+    encoder.sentence_encoder.embed_tokens = NarrowEmbedding(table, width)
     encoder.lm_head = WideHead(width, table, encoder.lm_head.activation_fn).apply(init_bert_params)
     set_layer_norm_eps(encoder.lm_head, getattr(generator.args, "layer_norm_eps", None))
 

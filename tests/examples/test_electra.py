@@ -82,7 +82,7 @@ def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path)
         "--arch": "electra_tupe_r",
         "--generator-size": "1/3",
         "--mask-prob": "0.15",
-        "--leave-unmasked-prob": "0",
+        "--leave-unmasked-prob": "0.15",
         "--random-token-prob": "0",
         "--generator-weight": "1",
         "--discriminator-weight": "50",

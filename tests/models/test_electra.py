@@ -54,7 +54,7 @@ def batch(tokens=None, seed=3):
     """A sample of --task masked_lm: a sixth of the tokens is masked."""
     tokens = sentences() if tokens is None else tokens
     chosen = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < 1 / 6
-    chosen &= tokens.ne(PAD)
+    chosen &= tokens.gt(2)  # <s>, <pad> and </s> are the first three words
     chosen[:, 3] = True
     return {
         "id": torch.arange(len(tokens)),
@@ -195,6 +195,39 @@ def pick(given, rows):
     return {**given, "net_input": net_input, "target": given["target"][rows]}
 
 
+def test_first_and_last_tokens_that_the_task_has_masked_stay_and_count_as_no_masks():
+    model, criterion, given = model_of("t5"), criterion_of().eval(), batch()
+    everything = {**given, "net_input": {**given["net_input"]}, "target": sentences()}
+    everything["net_input"]["src_tokens"] = sentences().masked_fill(sentences().ne(PAD), MASK)
+    read = []
+    for part in (model.generator, model.discriminator):
+        part.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    log = criterion(model, everything)[2]
+    for tokens in read:
+        assert all(tokens[sentences().eq(special)].eq(special).all() for special in (0, 2))
+    assert log["masked"] == sentences().gt(2).sum() and log["sample_size"] == sentences().ne(PAD).sum()
+    with criterion.whole_update([everything], lambda counts: counts):
+        assert criterion.tokens_a_mask == log["sample_size"] / log["masked"]
+
+
+def test_packed_documents_and_given_positions_reach_both_parts():
+    model, given = model_of("learned"), batch(sentences(batch=2, length=12)[:1])
+    documents, positions = torch.tensor([[0] * 6 + [1] * 6]), torch.arange(12).flip(0)[None]
+    more = {"document_ids": documents, "position_ids": positions}
+    seen = []
+    for part in (model.generator, model.discriminator):
+        part.register_forward_pre_hook(lambda _, args, given: seen.append(given), with_kwargs=True)
+    criterion_of().eval()(model, {**given, "net_input": {**given["net_input"], **more}})
+    assert all(given[name] is value for given in seen for name, value in more.items()) and len(seen) == 2
+
+
+def test_the_generators_token_embeddings_begin_as_large_as_a_robertas():
+    model = roberta("electra_learned", encoder_embed_dim=120)
+    embeddings = [part.encoder.sentence_encoder.embed_tokens for part in (model.generator, model.discriminator)]
+    narrow, wide = [table(torch.arange(4, 40)).std() for table in embeddings]
+    assert narrow.item() == pytest.approx(wide.item(), rel=0.2)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_encoding_reaches_all_parameters_of_both_parts_and_is_rebuilt_from_its_settings(name):
     model = roberta(f"electra_{name}", encoder_layers=1).train()
@@ -228,7 +261,7 @@ def test_the_table_of_embeddings_has_one_name_and_one_average():
     assert model(*given, random=torch.Generator().manual_seed(1)).generator_MV.equal(before)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["learned", "tupe_r"])
 def test_unpadded_and_recomputed_layers_give_the_same_gradients(name):
     found = []
     for settings in ({}, {"unpad": True}, {"checkpoint_activations": True}):
@@ -367,7 +400,7 @@ def take_the_likeliest():
 
 def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, tmp_path):
     """The masked tokens of the two halves differ in number, so this takes the means over the whole update."""
-    more = ["--max-update", 3, "--batch-size"]
+    more = ["--max-update", 2, "--batch-size"]
     forked.train(training(data, tmp_path / "one", *more, 16), tmp_path / "log", before=take_the_likeliest)
     halves = training(data, tmp_path / "passes", *more, 8, "--update-freq", 2)
     forked.train(halves, tmp_path / "log", before=take_the_likeliest)
@@ -384,12 +417,12 @@ def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, t
 
 def test_a_run_with_ema_and_order_gap_resumes_as_if_it_had_not_stopped_and_validates(data, tmp_path):
     more = ["--store-ema", "--ema-fp32", "--order-gap", "--dropout", 0.1, "--log-format", "json"]
-    whole = forked.train(training(data, tmp_path / "whole", *more, "--max-update", 8), tmp_path / "log")
+    whole = forked.train(training(data, tmp_path / "whole", *more, "--max-update", 4), tmp_path / "log")
+    forked.train(training(data, tmp_path / "parts", *more, "--max-update", 2), tmp_path / "log")
     forked.train(training(data, tmp_path / "parts", *more, "--max-update", 4), tmp_path / "log")
-    forked.train(training(data, tmp_path / "parts", *more, "--max-update", 8), tmp_path / "log")
     found, expected = weights_of(tmp_path / "parts"), weights_of(tmp_path / "whole")
     assert all(found[key].equal(value) for key, value in expected.items())
-    (loss,) = re.findall(r'"valid_disc_loss": "([\d.]+)".*"valid_num_updates": "8"', whole)
+    (loss,) = re.findall(r'"valid_disc_loss": "([\d.]+)".*"valid_num_updates": "4"', whole)
     assert '"valid_order_gap"' in whole and '"valid_disc_auc"' in whole and '"valid_base_loss"' in whole
     run = forked.Run(
         [
