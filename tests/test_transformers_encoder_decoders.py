@@ -157,6 +157,44 @@ def test_stock_fairseqs_transformer_comes_along(learned, tmp_path):
     assert config.encoder.position_encoding == ("learned" if learned else "sinusoidal")
 
 
+def test_a_bart_comes_along_with_its_vocabulary_and_without_its_heads(tmp_path):
+    sentencepiece_folder(tmp_path / "data", "bpe")
+    words = len(Dictionary.load(str(tmp_path / "data/dict.txt"))) - 4
+    longest = {"max_source_positions": 80, "max_target_positions": 80}
+    for arch in ("bart_base", "bart_t5"):
+        model = moved(transformer(arch, words=words, **SHARED, **longest))
+        model.register_classification_head("mood", num_classes=3)
+        save(model, tmp_path / "a.pt", task="denoising", criterion="cross_entropy", data="elsewhere")
+        result = export(tmp_path / "a.pt", tmp_path / arch, tmp_path / "data")
+        assert result.difference == 0 and result.texts > 9
+        assert len(result.left_out) == 4 and all("mood" in name for name in result.left_out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / arch)
+    ids = tokenizer(LINES[0])["input_ids"]
+    assert (ids[0], ids[-1]) == (0, 2) and tokenizer.decode(ids, skip_special_tokens=True) == LINES[0]
+
+
+def test_a_folder_that_is_loaded_and_saved_keeps_its_bytes(tmp_path):
+    export(saved(moved(transformer("transformer_t5")), tmp_path / "a.pt"), tmp_path / "a")
+    transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    for path in (tmp_path / "b").iterdir():
+        assert path.read_bytes() == (tmp_path / "a" / path.name).read_bytes(), path.name
+
+
+def test_new_words_enter_both_stacks_and_are_saved(tmp_path):
+    source, _, previous = translation_batch()
+    for settings in ({}, {"share_all_embeddings": False}):
+        _, ours = small("t5", words=40, **settings)
+        before = logits(ours, source, previous)
+        ours.resize_token_embeddings(48)
+        assert torch.equal(logits(ours, source, previous)[..., :45], before)
+        ours.save_pretrained(tmp_path / "a")
+        loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "a")
+        assert torch.equal(logits(loaded, source, previous), logits(ours, source, previous))
+    _, ours = small("t5", words=40, share_all_embeddings=False, target_words=30)
+    with pytest.raises(ValueError, match="vocabularies of their own, of 45 and 35 words"):
+        ours.resize_token_embeddings(48)
+
+
 def write_data(folder, joined):
     """A folder of data whose dictionaries lack some pieces of spm.model, into which the recipes split words again."""
     import corpus
@@ -232,6 +270,7 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(tmp_p
     monkeypatch.chdir(tmp_path)
     saved(transformer("transformer_t5"), "a.pt")
     saved(transformer("transformer_t5", scale_heads=True), "scaled.pt")
+    saved(transformer("transformer_t5", copy_from_source=True), "copying.pt")
     aligned = transformer("transformer_t5")
     saved(aligned, "aligned.pt", arch="transformer_align")
     for folder in ("none", "one", "small", "pieces", "damaged"):
@@ -246,6 +285,7 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(tmp_p
     before = sorted(Path().rglob("*"))
     for arguments, what in {
         "scaled.pt out": "trained with --scale-heads True",
+        "copying.pt out": "trained with --copy-from-source True",
         "aligned.pt out": "has the architecture transformer_align, which export-hf does not serve",
         "a.pt out --head mood": "an encoder-decoder model, which has no classification heads",
         "a.pt out --data none": "no dict.en.txt in none",

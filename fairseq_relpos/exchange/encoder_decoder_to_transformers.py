@@ -1,4 +1,4 @@
-"""A checkpoint of an encoder-decoder model (transformer) as a folder that transformers loads."""
+"""A checkpoint of an encoder-decoder model (transformer, BART) as a folder that transformers loads."""
 
 import argparse
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModel
 
 from .. import flags
@@ -21,11 +22,12 @@ from ..hf import (
     RelPosTransformerForConditionalGeneration,
     model_card,
 )
+from ..models.bart import RelPosBart
 from ..models.transformer import RelPosTransformer
 from . import language_model_to_transformers as language_model
 from .language_model_to_transformers import END, GENERATED, PAD
 from .to_transformers import Exported, load, written
-from .translation_words import TwoVocabularies
+from .translation_words import DenoisedText, TwoVocabularies
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
 NAMES = {
@@ -39,9 +41,12 @@ WITHOUT_COUNTERPART = (
     "merge_src_tgt_embed",
     "no_cross_attention",
     "cross_self_attention",
+    "copy_from_source",
     "encoder_xformers_att_config",
     "decoder_xformers_att_config",
 )
+#: heads of a BART for the class of a text, which stay behind
+HEADS = "classification_heads."
 #: sentences of each comparison
 SENTENCES = 8
 
@@ -49,32 +54,40 @@ SENTENCES = 8
 def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
     """``to_transformers.export`` for an encoder-decoder model. Besides logits and ids, it compares translations."""
     state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    left_out = sorted(key for key in state["model"] if key.startswith(HEADS))
+    for key in left_out:
+        del state["model"][key]
     model, args = fairseq_model(state, checkpoint)
-    words = None
-    if data is not None:
-        task = state["cfg"].task
-        languages = [getattr(task, name, None) for name in ("source_lang", "target_lang")]
-        sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
-        words = TwoVocabularies(data, languages, sizes, checkpoint)
+    words = None if data is None else words_of(state["cfg"].task, data, model, checkpoint)
     exported = as_transformers(model, args)
     with written(folder) as part:
         exported.save_pretrained(part)
         if words is not None:
             words.save(part, args.max_source_positions)
         result = compare(part, model, words)
+        result.left_out = left_out
         card = model_card.text(state["cfg"], args, exported, result, words)
         (part / "README.md").write_text(card, encoding="utf-8")
     return result
+
+
+def words_of(task: Any, data: str | Path, model: Any, checkpoint: Path) -> TwoVocabularies | DenoisedText:
+    """The vocabulary of the training's data."""
+    sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
+    if getattr(task, "_name", None) == "denoising":
+        return DenoisedText(data, sizes[0], checkpoint)
+    languages = [getattr(task, name, None) for name in ("source_lang", "target_lang")]
+    return TwoVocabularies(data, languages, sizes, checkpoint)
 
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
     """The model in the checkpoint, as it is evaluated, and its settings."""
     args, weights = language_model.settings(state["cfg"].model), state["model"]
     arch = getattr(args, "arch", None) or args._name
-    if ARCH_MODEL_REGISTRY.get(arch) not in (RelPosTransformer, TransformerModel):
+    if ARCH_MODEL_REGISTRY.get(arch) not in (RelPosTransformer, TransformerModel, RelPosBart, BARTModel):
         raise ValueError(
-            f"{path} has the architecture {arch}, which export-hf does not serve: it serves transformer_NAME, stock "
-            "transformer, transformer_lm_NAME and roberta_NAME"
+            f"{path} has the architecture {arch}, which export-hf does not serve: it serves transformer_NAME, "
+            "bart_NAME, the stock transformer and BART, transformer_lm_NAME and roberta_NAME"
         )
     language_model.refuse_without_counterpart(args, path, WITHOUT_COUNTERPART)
     # they change how a training runs, not the model
@@ -95,8 +108,9 @@ def as_transformers(model: Any, args: argparse.Namespace) -> RelPosTransformerFo
     source = language_model.stack_settings(model.encoder, "encoder", args, **positions["encoder"])
     target = language_model.decoder_settings(model.decoder, args, **positions["decoder"])
     config = RelPosTransformerConfig(
-        encoder=RelPosRobertaConfig(**source, has_cls=False),
-        decoder=RelPosDecoderConfig(**target, memory_size=source["hidden_size"]),
+        # dtype: from_pretrained adds it, and a folder that is loaded and saved shall not change
+        encoder=RelPosRobertaConfig(**source, has_cls=False, dtype="float32"),
+        decoder=RelPosDecoderConfig(**target, memory_size=source["hidden_size"], dtype="float32"),
         tie_word_embeddings=model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight,
     )
     out = RelPosTransformerForConditionalGeneration(config)
@@ -123,7 +137,7 @@ def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
     return found
 
 
-def compare(folder: Path, model: Any, words: TwoVocabularies | None) -> Exported:
+def compare(folder: Path, model: Any, words: TwoVocabularies | DenoisedText | None) -> Exported:
     """Loads the folder and compares it with fairseq's model. Raises ValueError if they differ."""
     from transformers import AutoModelForSeq2SeqLM
 
@@ -148,7 +162,7 @@ def compare(folder: Path, model: Any, words: TwoVocabularies | None) -> Exported
     return result
 
 
-def batches(model: Any, words: TwoVocabularies | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(model: Any, words: TwoVocabularies | DenoisedText | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Sources and the decoder's inputs: random ones, with pads on either side and without, and real sentences."""
     longest = min(*model.max_positions(), 48)
     sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]

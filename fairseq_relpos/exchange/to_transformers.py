@@ -113,7 +113,7 @@ def export(
     check_paths(checkpoint, folder)
     raw = load_checkpoint(checkpoint)
     arch = arch_of(raw)
-    if arch.startswith("transformer"):
+    if arch.startswith(("transformer", "bart")):
         family: Any = encoder_decoder_to_transformers
         what = "an encoder-decoder model"
         if arch.startswith("transformer_lm"):

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import dataset_exists
 
 from ..hf import fast_tokenizer
-from .to_transformers import ODD_TEXTS, TEXTS, refuse_pieces
+from .to_transformers import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
 
 #: the folder of the target's tokenizer, where one tokenizer cannot have both
 TARGET = "target"
@@ -136,6 +136,23 @@ class TwoVocabularies:
                     )
             texts += len(wanted)
         return texts
+
+
+class DenoisedText(Words):
+    """The vocabulary of a BART, for which source and target are the same text: ``<s> A </s>``, as in a RoBERTa."""
+
+    def pairs(self, *longest: int) -> list[tuple[torch.Tensor, ...]]:
+        """Texts of the data, as ids, twice."""
+        rows = [torch.tensor(self.ids(text)) for text in self.of_data()]
+        return [(row, row) for row in rows if 2 < len(row) <= min(longest)]
+
+    def compare(self, folder: Path) -> int:
+        """As in ``TwoVocabularies``."""
+        from transformers import AutoTokenizer
+
+        texts = self.texts()
+        compare_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), self, texts)
+        return len(texts)
 
 
 class Pieces:

@@ -40,6 +40,20 @@ class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generatin
     def set_input_embeddings(self, value: Any) -> None:
         self.encoder.set_input_embeddings(value)
 
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
+        """Of both stacks, with the arguments of transformers; not where each has a vocabulary of its own."""
+        parts = self.encoder, self.decoder
+        sizes = [part.get_input_embeddings().num_embeddings for part in parts]
+        if new_num_tokens is not None and sizes[0] != sizes[1]:
+            raise ValueError(
+                f"source and target have vocabularies of their own, of {sizes[0]} and {sizes[1]} words: call "
+                "resize_token_embeddings of model.encoder and of model.decoder"
+            )
+        for part in parts:
+            part.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        self.tie_weights()
+        return self.get_input_embeddings()
+
     def get_output_embeddings(self) -> nn.Module:
         return self.decoder.get_output_embeddings()
 
