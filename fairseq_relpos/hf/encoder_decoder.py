@@ -40,7 +40,7 @@ class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generatin
     def set_input_embeddings(self, value: Any) -> None:
         self.encoder.set_input_embeddings(value)
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
         """Of both stacks, with the arguments of transformers; not where each has a vocabulary of its own."""
         parts = self.encoder, self.decoder
         sizes = [part.get_input_embeddings().num_embeddings for part in parts]

@@ -118,7 +118,7 @@ class Task:
             for settings in (folder.settings, *folder.earlier_settings):
                 settings["batch"] = batch_of(settings)
             if changed := different([*folder.earlier_settings, folder.settings], may_change):
-                told = in_words({name: dict.fromkeys(by_value, ()) for name, by_value in changed.items()})
+                told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
                 folder.notes.append(f"{folder.path} went on with other settings: {told}")
             if folder.facts.get("fold") is not None:
                 folder.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
