@@ -4,6 +4,7 @@
 - docs/encodings.md: a section for each encoding, from its docstring.
 - docs/references.bib, CITATION.cff: the papers of fairseq_relpos/references.bib.
 - docs/troubleshooting.md: the catalogue of mends.
+- docs/reach.md: the table of language models, from the results of examples/language_modeling.
 - docs/papers.md: the tables and figures of five papers, from docs/papers.ini and the results files of the recipes.
 
     python scripts/make_docs.py            # writes
@@ -31,10 +32,12 @@ from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
+from fairseq_relpos.reports import comparison  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
+REACH_BEGIN, REACH_END = "<!-- reach: begin -->", "<!-- reach: end -->"
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
 # The position encodings
@@ -172,6 +175,28 @@ def results():
         half = STUDENT[count] * statistics.stdev(differences) / count**0.5
         verdict = "lower" if difference < -half else "higher" if difference > half else "not distinguishable"
         lines.append(f"| `{name}` | {mean:.2f} | {difference:+.2f} ± {half:.2f} | {verdict} |")
+    return "\n".join(lines)
+
+
+def reach():
+    """What longer blocks and a memory change for language models, each run compared with itself."""
+    _, figures = comparison.read(ROOT / "examples/language_modeling/results.json")
+    blocks = {length: figures[f"bits per byte, blocks of {length}"] for length in (128, 256, 512, 2048)}
+    alone, remembering = (
+        figures[f"bits per byte, segments of 128, {memory}"] for memory in ("no memory", "a memory of 384")
+    )
+    lines = [
+        "| encoding | bits per byte in blocks of 128 | of 256 | of 512 | of 2,048 | with a memory of 384 |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, of_seed in sorted(blocks[128].items(), key=lambda item: statistics.mean(item[1].values())):
+        pairs = [(blocks[length].get(name), of_seed) for length in (256, 512, 2048)]
+        pairs.append((remembering.get(name), alone[name]))
+        cells = [
+            comparison.difference([now[seed] for seed in now], [before[seed] for seed in now]).text() if now else "none"
+            for now, before in pairs
+        ]
+        lines.append(f"| `{name}` | {statistics.mean(of_seed.values()):.3f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -324,6 +349,9 @@ def main():
         ),
         ROOT / "docs/troubleshooting.md": with_between(
             (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), (MENDS_BEGIN, mends(), MENDS_END)
+        ),
+        ROOT / "docs/reach.md": with_between(
+            (ROOT / "docs/reach.md").read_text(encoding="utf-8"), (REACH_BEGIN, reach(), REACH_END)
         ),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
