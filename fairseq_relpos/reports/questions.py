@@ -68,6 +68,8 @@ def read_pairs(hypotheses: str | Path, references: str | Path) -> tuple[list[str
     for path in (hypotheses, references):
         try:
             sides.append(read_lines(path))
+        except FileNotFoundError:
+            raise ValueError(f"No such file: {path}; give a file with one question a line") from None
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it") from None
     ours, theirs = sides
