@@ -252,7 +252,8 @@ def read_line(run: Run, line: str) -> None:
         run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
         run.seconds = max(run.seconds, float(entry.get("wall", 0)))
         run.updates_per_second = float(entry.get("ups", 0))
-        run.gb_free = min(run.gb_free, float(entry.get("gb_free", math.inf)))
+        if entry.get("gb_free") is not None:  # null: a run of a GPU that went on without one
+            run.gb_free = min(run.gb_free, float(entry["gb_free"]))
         if "wps" in entry:
             run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
     for key, value in entry.items():

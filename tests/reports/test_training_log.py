@@ -122,6 +122,12 @@ def test_a_log_for_people_says_what_one_in_json_says(tmp_path):
     assert other.losses == {"valid": {7: pytest.approx(5 * math.log(2))}} and other.gb_total == 39.5
 
 
+def test_a_run_of_a_gpu_that_goes_on_without_one_keeps_the_least_memory_of_the_gpu(tmp_path):
+    of_the_gpu = inner(4, 5.5) | {"gb_free": "9.5"}
+    run = read_run(log_of(tmp_path / "run", of_the_gpu, inner(8, 5.4) | {"gb_free": None}))
+    assert run.gb_free == 9.5 and sorted(run.train) == [4, 8]
+
+
 def test_settings_have_the_names_of_flags_and_are_of_the_training_alone(tmp_path):
     found = settings_of(read_run(finished(tmp_path / "a", "t5", 1, lr="0.001, 0.0005")))
     assert found["arch"] == "roberta_t5" and found["criterion"] == "masked_lm" and found["lr"] == "0.001 0.0005"
