@@ -52,6 +52,8 @@ def row(title, claim):
         return [what, claim["theirs"], "no runs yet", command, "", ""]
     figure, values = found[0]
     seeds = sorted(values[ours].keys() & values[against].keys())
+    if not seeds:
+        return [what, claim["theirs"], f"{figure}: no common seed", "", "", comparison.SAME]
     one = comparison.difference([values[ours][s] for s in seeds], [values[against][s] for s in seeds])
     digits = 0 if figure.startswith("updates") else 1 if figure.startswith("BLEU") else 3
     both = ", ".join(
