@@ -6,6 +6,7 @@
 - docs/troubleshooting.md: the catalogue of mends.
 - docs/reach.md: the table of language models, from the results of examples/language_modeling.
 - docs/papers.md: the tables and figures of five papers, from docs/papers.ini and the results files of the recipes.
+- docs/claims.md: what the papers claim, and what the runs of the recipes say.
 
     python scripts/make_docs.py            # writes
     python scripts/make_docs.py --check    # only says whether they are up to date
@@ -17,13 +18,13 @@ import re
 import shlex
 import statistics
 import sys
-import tarfile
 import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+import claims  # noqa: E402
 import papers  # noqa: E402
 
 from fairseq_relpos.cli.architectures import bert_base  # noqa: E402
@@ -33,6 +34,7 @@ from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperpar
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 from fairseq_relpos.reports import comparison  # noqa: E402
+from fairseq_relpos.reports.losses import with_deviation  # noqa: E402
 
 BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -121,9 +123,8 @@ FAMILIES = {
     },
     "Rotation": {"rope": "query and key turn by an angle that grows with the position"},
 }
-#: README's table of results: the runs, what they are compared with, and Student's t (97.5 %) by number of seeds
-RUNS, BASELINE = ROOT / "examples/roberta_small/runs.tar.xz", "t5"
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+#: README's table of results
+RESULTS = ROOT / "examples/roberta_small/results.json"
 
 #: in CITATION.cff everything from here on is written by this script
 REFERENCES = "# Written by scripts/make_docs.py from fairseq_relpos/references.bib:\nreferences:\n"
@@ -152,29 +153,21 @@ def table():
 
 
 def results():
-    """README's table of results: the validation loss of each encoding, and its difference from the baseline."""
-    losses = {}  # encoding -> seed -> loss in nats
-    with tarfile.open(RUNS) as runs:
-        for member in runs:
-            run, _, file = member.name.removeprefix("./").rpartition("/")
-            if file == "order_gap.json":
-                encoding, _, seed = run.rpartition("-seed")
-                losses.setdefault(encoding, {})[int(seed)] = json.load(runs.extractfile(member))[0]["loss"]
-    baseline = losses[BASELINE]
+    """README's table of results: losses, differences from the baseline, and how soon positions are used."""
+    baseline, figures = comparison.read(RESULTS)
+    (losses, *_) = (values for what, values in figures.items() if what.startswith("loss on"))
+    soon = figures["updates until gap above 0.5"]
+    found = comparison.differences(losses, baseline)
     lines = [
-        f"| encoding | loss (nats) | difference from `{BASELINE}` | is the loss different? |",
-        "|---|---:|---:|---|",
+        f"| encoding | loss (nats) | difference from `{baseline}` | is the loss different? | uses positions after |",
+        "|---|---:|---:|---|---:|",
     ]
     for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):
-        mean = statistics.mean(of_seed.values())
-        if name == BASELINE:
-            lines.append(f"| `{name}` | {mean:.2f} | | the baseline |")
-            continue
-        differences = [of_seed[seed] - loss for seed, loss in baseline.items()]
-        difference, count = statistics.mean(differences), len(differences)
-        half = STUDENT[count] * statistics.stdev(differences) / count**0.5
-        verdict = "lower" if difference < -half else "higher" if difference > half else "not distinguishable"
-        lines.append(f"| `{name}` | {mean:.2f} | {difference:+.2f} ± {half:.2f} | {verdict} |")
+        one = found.get(name)
+        difference, verdict = (one.text(2), one.verdict) if one else ("", "the baseline")
+        updates = f"{statistics.mean(soon[name].values()):,.0f} updates" if soon[name] else "not yet"
+        loss = with_deviation(list(of_seed.values()), digits=2)
+        lines.append(f"| `{name}` | {loss} | {difference} | {verdict} | {updates} |")
     return "\n".join(lines)
 
 
@@ -358,6 +351,7 @@ def main():
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
         ROOT / "CITATION.cff": citation(),
         ROOT / "docs/papers.md": papers_page(),
+        ROOT / "docs/claims.md": claims.page(),
     }
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:

@@ -1,0 +1,64 @@
+"""docs/claims.md: verdicts from figures that are made up, and the papers and encodings that it names."""
+
+import configparser
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.references import bibliography
+from fairseq_relpos.reports import comparison
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def claims(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import claims
+
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
+    yield claims
+    del sys.modules["claims"]
+
+
+def section(**changes):
+    text = {"claim": "x", "theirs": "1, 2; Table 1", "recipe": "small", "figure": "loss on", "ours": "m4"}
+    return {**text, "against": "shaw", "better": "lower", **changes}
+
+
+@pytest.mark.parametrize(
+    "ours, better, verdict",
+    [
+        ([1.0, 1.1, 1.2], "lower", "supported"),
+        ([1.0, 1.1, 1.2], "higher", "contradicted at this scale"),
+        ([3.0, 3.1, 3.21], "lower", "contradicted at this scale"),
+        ([1.0, 2.4, 2.2], "lower", "not distinguishable"),
+        ([1.0], "lower", "not distinguishable"),
+    ],
+)
+def test_a_verdict_needs_seeds_and_looks_at_the_direction(claims, tmp_path, ours, better, verdict):
+    (tmp_path / "examples/small").mkdir(parents=True)
+    values = {"m4": dict(enumerate(ours, 1)), "shaw": {1: 2.0, 2: 2.11, 3: 2.2}}
+    comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": values, "gap": {}})
+    found = claims.row("M4", section(better=better))
+    assert found[0] == "**M4**: x" and found[2].startswith("loss on news: ") and found[-1] == verdict
+    assert found[4] == " ".join(map(str, range(1, len(ours) + 1)))
+
+
+def test_without_runs_the_command_is_named(claims, tmp_path):
+    assert claims.row("M4", section())[2:4] == ["no runs yet", "`bash examples/small/compare.sh m4 shaw`"]
+    (tmp_path / "examples/small").mkdir(parents=True)
+    comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": {"shaw": {1: 2.0}}})
+    assert claims.row("M4", section())[2] == "no runs yet"
+
+
+def test_claims_name_papers_encodings_and_recipes_that_there_are():
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(ROOT / "docs/claims.ini", encoding="utf-8")
+    assert len(found.sections()) >= 10
+    for title in found.sections():
+        claim = found[title]
+        assert claim["paper"] in bibliography() and {claim["ours"], claim["against"]} <= set(ENCODINGS), title
+        assert (ROOT / "examples" / claim["recipe"] / "compare.sh").exists() and claim["better"] in ("lower", "higher")
