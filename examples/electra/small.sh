@@ -13,9 +13,8 @@ BATCH=128
 GPUS=0
 PRECISION=fp32
 UPDATES=4000
-# The masked language model of this size uses positions after 600 updates with this rate and warm-up (tupe_r). No ELECTRA
-# was trained as far: after 400 updates a generator still predicts the frequencies of the words (9.5 bits). CLIP_NORM
-# stays: it clips nearly all updates, because a weight of 50 makes large gradients, but Adam does not depend on their scale.
+# A discriminator leaves the base rate with this rate first (README.md, What was tried). CLIP_NORM stays: it clips nearly
+# all updates, because a weight of 50 makes large gradients, but Adam does not depend on their scale.
 LEARNING_RATE=1e-3
 WARMUP_UPDATES=400
 ADAM_BETAS='(0.9, 0.98)'
