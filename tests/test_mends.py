@@ -95,6 +95,16 @@ def test_a_checkpoint_records_what_changes_numbers_and_a_resume_compares_it(choo
         switches.compare("x.pt", kept)
 
 
+def test_a_mend_that_cannot_change_a_task_refuses_none_of_its_checkpoints(choose):
+    choose("-same-noise,-beams-of-a-search")
+    kept = switches.record()
+    choose("")
+    switches.compare("x.pt", kept, "masked_lm")
+    for task in ("denoising", "translation", "a task of somebody", None):
+        with pytest.raises(ValueError, match="were off, now on"):
+            switches.compare("x.pt", kept, task)
+
+
 def test_in_a_program_the_flag_comes_too_late_where_it_would_change_something(choose):
     choose("all")
     settings = argparse.Namespace(mends="all")

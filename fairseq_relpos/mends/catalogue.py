@@ -27,6 +27,8 @@ class Mend:
     stock: str
     here: str
     versions: str = "all"
+    #: tasks whose training it cannot change
+    unaffected: str = ""
 
 
 def _read():

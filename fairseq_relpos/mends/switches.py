@@ -47,15 +47,16 @@ def record() -> dict[str, list[str]]:
     return {RECORD: catalogue.numbers()}
 
 
-def compare(path: str, extra_state: dict[str, Any]) -> None:
-    """Raises ValueError, one line, if a resumed run would have other mends that change numbers."""
+def compare(path: str, extra_state: dict[str, Any], task: str | None = None) -> None:
+    """Raises ValueError, one line, if a resumed run of the task would have other mends that change its numbers."""
     found = extra_state.get(RECORD)
     if found is None:
         return  # of an older version, or of stock fairseq
-    now = catalogue.numbers()
-    if sorted(found) != now:
-        changes = {"were on, now off": set(found) - set(now), "were off, now on": set(now) - set(found)}
-        differing = "; ".join(f"{', '.join(sorted(names))} {how}" for how, names in changes.items() if names)
+    found, now = set(found), set(catalogue.numbers())
+    without_effect = {mend.name for mend in catalogue.MENDS if task in mend.unaffected.split()}
+    changes = {"were on, now off": found - now - without_effect, "were off, now on": now - found - without_effect}
+    differing = "; ".join(f"{', '.join(sorted(names))} {how}" for how, names in changes.items() if names)
+    if differing:
         raise ValueError(
             f"{path} was made with other {catalogue.FLAG}, which change numbers: {differing}; give "
             "the same, or --reset-optimizer to go on from its weights with these"

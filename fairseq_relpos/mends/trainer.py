@@ -139,7 +139,7 @@ class MendedTrainer(_Trainer):
         if extra_state is None or filename == kept.finetune_from_model:
             return extra_state
         if on("switches") and not kept.reset_optimizer:
-            switches.compare(filename, extra_state)
+            switches.compare(filename, extra_state, getattr(self.cfg.task, "_name", None))
         if on("order-of-data") and not kept.reset_dataloader:
             resuming.refuse_another_order(filename, extra_state, resuming.data_order(self.cfg))
         if on("patience") and not kept.reset_meters:
