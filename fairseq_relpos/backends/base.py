@@ -81,3 +81,32 @@ class Backend:
         """Returns the output [B, H, T, D] in v's dtype, and the weights [B, H, T, S] in float32 where they are
         asked for. dropout_p is 0 outside training."""
         raise NotImplementedError
+
+
+def without_denormals(x: torch.Tensor) -> torch.Tensor:
+    """Makes numbers below the smallest normal one 0, in place: a CPU multiplies them several times more slowly. The
+    weights of far keys in alibi are such numbers, and those of keys that a trained bias hides."""
+    if x.device.type == "cpu":
+        torch.hardshrink(x, torch.finfo(x.dtype).tiny, out=x)
+    return x
+
+
+class _Normal(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.hardshrink(x, torch.finfo(x.dtype).tiny)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.hardshrink(grad, torch.finfo(grad.dtype).tiny)
+
+
+def normal(x: torch.Tensor) -> torch.Tensor:
+    """Returns x with such numbers made 0, and does the same to its gradient."""
+    return _Normal.apply(x) if x.device.type == "cpu" else x

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 
 from ..terms import Half, dot, evaluate
-from .base import Backend
+from .base import Backend, normal
 
 
 class Eager(Backend):
@@ -14,7 +14,7 @@ class Eager(Backend):
         hidden = mask.additive(terms, logits.dtype)
         if hidden is not None:
             logits = logits + hidden
-        weights = logits.softmax(-1)
+        weights = normal(normal(logits).softmax(-1))
         kept = F.dropout(weights, dropout_p)
         half = Half.of(v_BHSD)
         if half is None:

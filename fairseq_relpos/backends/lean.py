@@ -17,7 +17,7 @@ import torch
 
 from ..positions import Positions
 from ..terms import EVERY, Bias, Half, Terms, by_offset, by_pair, logits, of_queries, part
-from .base import Backend
+from .base import Backend, without_denormals
 from .eager import Eager
 
 #: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
@@ -250,11 +250,3 @@ def softmax(e_BHTS: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
     if hidden is not None:
         e_BHTS += hidden
     return without_denormals(e_BHTS.softmax(-1))
-
-
-def without_denormals(x: torch.Tensor) -> torch.Tensor:
-    """Makes numbers below the smallest normal one 0, in place: a CPU multiplies them several times more slowly. The
-    weights of far keys in alibi are such numbers."""
-    if x.device.type == "cpu":
-        torch.hardshrink(x, torch.finfo(x.dtype).tiny, out=x)
-    return x

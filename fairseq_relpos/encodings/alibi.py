@@ -64,7 +64,7 @@ class ALiBi(PositionEncoding):
     side (H, 2), starting at m_h, for all layers.
 
     Cost: one bias [H, T, S] once a pass; H T S additions. Far keys get weights below 1e-38, which
-    x86 CPUs compute slowly. fused and lean make them 0; with other backends
+    x86 CPUs compute slowly. eager, fused and lean make them 0; with sdpa
     torch.set_flush_denormal(True) does.
     """
 

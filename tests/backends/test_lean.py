@@ -7,6 +7,7 @@ from test_terms import CASES, ROWS, LargestTensor
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_relpos.backends import Mask, lean, select
+from fairseq_relpos.backends.base import normal
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms, evaluate
@@ -300,6 +301,31 @@ def test_numbers_below_the_smallest_normal_one_are_zero_and_nothing_else_changes
     assert min(cleared) > 0  # weights in both directions, and gradients of logits
     largest = max(float(x.detach().abs().max()) for x in (q, k, v))
     for x, y in zip(found, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=10 * largest * length * tiny)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_eager_clears_weights_and_gradients_of_logits_too(dtype):
+    tiny = torch.finfo(dtype).tiny
+    x = torch.tensor([1.0, tiny, -tiny / 4, float("nan")], dtype=dtype, requires_grad=True)
+    found = normal(x)
+    assert str(found.tolist()) == "[1.0, 0.0, 0.0, nan]"
+    found.backward(torch.tensor([tiny / 8, 3.0, 2.0, 1.0], dtype=dtype))
+    assert x.grad.tolist() == [0.0, 3.0, 2.0, 1.0]
+
+
+def test_the_far_keys_of_alibi_cost_eager_no_denormal_numbers(monkeypatch):
+    length, tiny = 420, torch.finfo(torch.float32).tiny
+    q, k, v = (torch.randn(1, 4, length, 8, requires_grad=True) for _ in range(3))
+    terms = build("alibi", Dims(32, 4, length)).terms(q, k, Positions.of(length, length))
+    out, weights = select("eager")(terms, v, Mask(), 0.0, True)
+    assert not ((weights != 0) & (weights < tiny)).any() and (weights == 0).any()
+    found = results(out, [q, k, v])
+    monkeypatch.setattr("fairseq_relpos.backends.eager.normal", lambda x: x)
+    plain, weights = select("eager")(terms, v, Mask(), 0.0, True)
+    assert ((weights != 0) & (weights < tiny)).any()
+    largest = max(float(x.detach().abs().max()) for x in (q, k, v))
+    for x, y in zip(found, results(plain, [q, k, v]), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=10 * largest * length * tiny)
 
 
