@@ -63,6 +63,15 @@ def test_what_the_code_reads_is_installed_with_it(arguments):
     assert not [p for p in files if not any(p.match(pattern) for pattern in patterns)]
 
 
+def test_the_sdist_has_all_that_the_repository_has():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("no clone")
+    setuptools_adds = {"setup.py", "pyproject.toml", "MANIFEST.in", "fairseq_relpos"}
+    tracked = {line.split("/")[0] for line in listed.stdout.splitlines()} - setuptools_adds - {".gitignore"}
+    assert tracked - set((ROOT / "MANIFEST.in").read_text().split()) == set()
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_script_parses_and_is_executable_unless_it_is_only_sourced(script):
     assert os.access(script, os.X_OK) == script.read_text().startswith("#!")
