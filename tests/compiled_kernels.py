@@ -28,10 +28,19 @@ def compiled(cache, *cases):
 
 
 def compile_kernels(
-    form, capability=80, kib=163, dtype="bfloat16", width=64, padded=False, causal=False, queries=512, p=0.1
+    form,
+    capability=80,
+    kib=163,
+    dtype="bfloat16",
+    width=64,
+    padded=False,
+    causal=False,
+    queries=512,
+    p=0.1,
+    counted=True,
 ):
     """Prints a line for each kernel of a call with these terms, forward and backward, on a GPU with so much shared
-    memory for a program."""
+    memory for a program. counted: with what is counted in machine code, rather than its shared memory alone."""
     import torch
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -55,10 +64,11 @@ def compile_kernels(
             binary = kernel.warmup(*arguments, grid=(1, 1, 1), **constants)
             name = kernel.fn.__name__ + (f" {constants['OF']}" if "OF" in constants else "")
             found = {"kernel": name, "form": form, "shared": binary.metadata.shared}
-            found |= counts(binary.asm["cubin"])
-            tile = constants["M"] ** 2 * constants["D"] / constants["num_warps"]
-            products = found.pop("tensor") * 16 * 8 * 16 / tile  # an HMMA of 16-bit numbers is 16 x 8 x 16
-            found["products"] = products if capability == 80 else None
+            if counted:
+                found |= counts(binary.asm["cubin"])
+                tile = constants["M"] ** 2 * constants["D"] / constants["num_warps"]
+                products = found.pop("tensor") * 16 * 8 * 16 / tile  # an HMMA of 16-bit numbers is 16 x 8 x 16
+                found["products"] = products if capability == 80 else None
             print(json.dumps(found))
 
     driver.set_active(Driver())

@@ -15,6 +15,7 @@ import traceback
 
 def main(file):
     import fairseq_cli.train  # noqa: F401 - the forks need not
+    import torch._dynamo  # noqa: F401 - as every optimizer does
 
     assert "fairseq_relpos" not in sys.modules
     with open(file) as runs:

@@ -27,12 +27,15 @@ import sys
 import tempfile
 import threading
 import types
+import weakref
 from pathlib import Path
 
 HANDING_OVER = Path(__file__).parent / "handing_over"
 IMPORTED = (
     "torch",
+    "torch._dynamo",  # every optimizer imports it, in more than a second
     "torch.distributed.run",
+    "matplotlib.pyplot",
     "sacrebleu",
     "sentencepiece",
     *(f"fairseq_cli.{name}" for name in ("eval_lm", "generate", "interactive", "preprocess", "train", "validate")),
@@ -49,8 +52,11 @@ READ_AT_START = (
     "OMP_",
     "OPENBLAS_",
     "PYTHON",
+    "TORCH_COMPILE",
     "TORCH_LOGS",
+    "TORCHDYNAMO_",
     "TORCHINDUCTOR_",
+    "TRITON_INTERPRET",
 )
 READ_LATER = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED")
 
@@ -103,8 +109,9 @@ def read_at_start(environ):
     return {name: value for name, value in environ.items() if name.startswith(READ_AT_START) and name not in READ_LATER}
 
 
-def serve(listener):
-    """Forks a process for each request. Returns in the fork: its request and its files."""
+def serve(listener, at_start):
+    """Forks a process for each request. Returns in the fork: its request and its files. at_start: what of the
+    environment was read at the start of this process."""
     clients, processes = {}, {}  # socket -> process or None; pidfd -> (process, socket)
     while True:
         for ready in select.select([0, listener, *clients, *processes], [], [])[0]:
@@ -128,7 +135,7 @@ def serve(listener):
             elif clients[ready] is None:
                 message, files, _, _ = socket.recv_fds(ready, 1 << 20, 250)
                 request = marshal.loads(message) if message else None
-                if request is None or read_at_start(request["environment"]) != read_at_start(os.environ):
+                if request is None or read_at_start(request["environment"]) != at_start:
                     del clients[ready]
                     ready.close()
                 else:
@@ -205,6 +212,7 @@ def run(words):
 
 
 def main():
+    at_start = read_at_start(os.environ)  # importing torch._dynamo adds to it
     for name in IMPORTED:
         importlib.import_module(name)
     # each process runs the command's own file, which sets up the log
@@ -212,9 +220,11 @@ def main():
         del sys.modules[name]
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
+    for finalizer in weakref.finalize._registry:
+        finalizer.atexit = False  # torch's take back all that it has registered: 40 ms at the end of each fork
     gc.freeze()  # so that a fork shares the memory
     with socket.socket(fileno=int(sys.argv[1])) as listener:
-        request, files = serve(listener)
+        request, files = serve(listener, at_start)
         listener.detach()
     words = become(request, files)
     try:

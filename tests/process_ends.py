@@ -73,6 +73,8 @@ def main():
 
     folder = Path(os.environ["ENDS"])
     atexit.register(note_the_end, folder, os.getpid())  # the first, so that it is called last
+    import torch._dynamo  # noqa: F401 - as every optimizer does
+
     import fairseq_relpos  # noqa: F401
 
     trials = json.loads(Path(sys.argv[1]).read_text())

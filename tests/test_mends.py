@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import torch
 from fairseq.tasks.masked_lm import MaskedLMTask
@@ -21,7 +22,7 @@ from fairseq_relpos.mends.replace import commands_with
 
 TESTS = Path(__file__).parent
 USER_DIR = Path(fairseq_relpos.__file__).parent
-PROGRAM = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+PROGRAM = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}  # a Python of its own: most are about imports
 
 
 @pytest.fixture(scope="module")
@@ -210,9 +211,8 @@ def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
         one = tmp_path / f"rank{rank}.json"
         one.write_text(json.dumps([run]))
         command = [sys.executable, TESTS / "many_runs.py", one]
-        processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PROGRAM)
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        processes.append(subprocess.Popen(command, text=True, env=preloaded.environment(), **pipes))
     for process in processes:
         out, err = process.communicate(timeout=120)
         (line,) = [line for line in out.splitlines() if line.startswith("{")]

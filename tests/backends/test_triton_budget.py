@@ -85,6 +85,7 @@ def test_no_kernel_exceeds_its_budget(tmp_path, capability):
     for kernel in counted:
         products, *bounds = BOUNDS[capability, kernel["form"]][kernel["kernel"]]
         assert kernel["products"] == products, kernel
+        assert kernel["shared"] <= KIB[capability] * 1024, kernel
         for name, bound in zip(("instructions", "registers", "barriers", "local"), bounds, strict=True):
             assert kernel[name] <= bound, (name, bound, kernel)
         if kernel["form"] == "bias_row":

@@ -11,19 +11,17 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is n
 ALWAYS = {"forward", "backward_queries", "backward_keys"}
 
 
-# each value of a column with some value of every other; the whole table is for no suite
+# each value of a column with some value of every other; the whole table is for no suite, and some of it is in
+# test_triton_budget.py
 @pytest.mark.parametrize(
     "capability, kib, dtype, width, form, padding, causal, queries",
     [
-        (80, 99, "float16", 64, "everything", "padded", "causal", 512),
         (80, 99, "float32", 128, "everything", "padded", "full", 512),
         (80, 99, "float32", 128, "bias", "padded", "full", 512),
         (80, 99, "float32", 64, "product", "unpadded", "full", 512),
         (80, 99, "bfloat16", 128, "rows", "unpadded", "causal", 512),
         (80, 163, "bfloat16", 64, "gate", "padded", "full", 512),
         (80, 163, "float16", 64, "bias", "padded", "full", 1),
-        (80, 163, "bfloat16", 64, "bias_row", "unpadded", "full", 512),
-        (90, 227, "bfloat16", 64, "bias_row", "unpadded", "full", 512),
         (90, 227, "bfloat16", 64, "rows", "unpadded", "full", 512),
         (80, 163, "float16", 64, "everything", "padded", "causal", 512),
         (80, 163, "bfloat16", 64, "rows and a mask", "padded", "causal", 500),
@@ -33,9 +31,10 @@ def test_every_kernel_compiles_and_fits_into_shared_memory(
     tmp_path, capability, kib, dtype, width, form, padding, causal, queries
 ):
     case = {"form": form, "capability": capability, "kib": kib, "dtype": dtype, "width": width, "queries": queries}
+    case["counted"] = False
     masks = {"padded": padding == "padded", "causal": causal == "causal"}
     shared = {found["kernel"]: found["shared"] for found in compiled(tmp_path, {**case, **masks})}
     assert shared.keys() >= ALWAYS
     assert ("backward_bias" in shared) == (form in ("everything", "bias"))
-    assert any(name.startswith("backward_tables") for name in shared) == (form not in ("bias", "bias_row"))
+    assert any(name.startswith("backward_tables") for name in shared) == (form != "bias")
     assert all(size <= kib * 1024 for size in shared.values()), shared
