@@ -33,8 +33,6 @@ KINDS = {
 HEAD = """\
 # The papers' tables and figures
 
-Written by `python scripts/make_docs.py` from [papers.ini](papers.ini) and from the results files that it names.
-
 For each table and figure: what it measures, the line that starts it, the paper's numbers, and ours beside them.
 **Ours are of small models on a CPU**, where nothing else is said: they show that the command works and what came
 out. No paper's model has been trained to its end here. Each entry says what differs. Ours are means ± standard
@@ -44,14 +42,15 @@ Copy a line into a shell in the root of a clone, after `bash scripts/setup.sh &&
 ([installing.md](installing.md)). Where there are several lines, they follow one another. A line that was stopped goes
 on when it is started again. `run.sh command` in the place of `run.sh train` only prints the training
 ([recipes.md](recipes.md)). `HOST`, `wiki/`, `TEXTS` and the files of other projects are yours to give. The README of
-the recipe says in which form, [that of roberta_pretraining](../examples/roberta_pretraining/README.md) where `wiki/` and
-`books_...` come from. A `plot` writes its picture into the folder where you are.
+the recipe says in which form; [that of roberta_pretraining](../examples/roberta_pretraining/README.md) says where
+`wiki/` and `books_...` come from. A `plot` writes its picture into the folder where you are.
 
 {contents}
 
 "here": *numbers*, ours stand beside the paper's; *picture*, ours stands there; *command*, it can be started, and no
 result is recorded yet; *coming*, the recipe or its results are on their way; *no command*, and why. The others measure
-nothing.
+nothing. `python scripts/make_docs.py` writes this page from [papers.ini](papers.ini) and from the results files that it
+names.
 
 ## Data for the commands at laptop size
 Once for each, where an entry names it.
