@@ -162,6 +162,7 @@ def encoding_page(name, measured, found, curve):
     _, _, text = make_docs.page(name, measured).partition("\n\n")
     ascii_equation = " ".join(equation_of(name).split()).replace('"', "'")
     parts = [f"# `{name}`", f"![{ascii_equation}](images/{name}.svg)", text.strip()]
+    parts.append("[The list of encodings](../encodings.md) explains the symbols, and what was measured.")
     if curve:
         parts.append(f"## As it starts\n![bias or gain of each head against the distance](images/{name}_curve.png)")
         parts.append(
@@ -169,7 +170,7 @@ def encoding_page(name, measured, found, curve):
         )
     if pictures := list(pictures_of(name)):
         parts += ["## Pictures", *pictures]
-    if rows := results_of(name, found):
+    if rows := list(results_of(name, found)):
         parts.append("## Results of the papers, and ours")
         parts.append("\n".join(["| | the paper | here |", "|---|---|---|", *rows]))
         parts.append("Ours are of small models: the entry says what differs.")

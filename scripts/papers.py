@@ -18,7 +18,8 @@ INDEX = ROOT / "docs/papers.ini"
 PAPER = {"paper", "title", "note"}
 DATA = {"what", "commands", "coming"}
 ENTRY = set(
-    "measures kind setting numbers full hardware hours data laptop minutes ours picture differs reason coming".split()
+    "measures kind setting numbers after full hardware hours data laptop minutes ours picture differs reason "
+    "coming".split()
 )
 #: of an entry that measures nothing
 KINDS = {
@@ -32,8 +33,6 @@ KINDS = {
 HEAD = """\
 # The papers' tables and figures
 
-Written by `python scripts/make_docs.py` from [papers.ini](papers.ini) and from the results files that it names.
-
 For each table and figure: what it measures, the line that starts it, the paper's numbers, and ours beside them.
 **Ours are of small models on a CPU**, where nothing else is said: they show that the command works and what came
 out. No paper's model has been trained to its end here. Each entry says what differs. Ours are means ± standard
@@ -42,13 +41,16 @@ deviations.
 Copy a line into a shell in the root of a clone, after `bash scripts/setup.sh && source .venv/bin/activate`
 ([installing.md](installing.md)). Where there are several lines, they follow one another. A line that was stopped goes
 on when it is started again. `run.sh command` in the place of `run.sh train` only prints the training
-([recipes.md](recipes.md)). `HOST`, `wiki/`, `TEXTS` and the files of other projects are yours to give.
+([recipes.md](recipes.md)). `HOST`, `wiki/`, `TEXTS` and the files of other projects are yours to give. The README of
+the recipe says in which form; [that of roberta_pretraining](../examples/roberta_pretraining/README.md) says where
+`wiki/` and `books_...` come from. A `plot` writes its picture into the folder where you are.
 
 {contents}
 
 "here": *numbers*, ours stand beside the paper's; *picture*, ours stands there; *command*, it can be started, and no
 result is recorded yet; *coming*, the recipe or its results are on their way; *no command*, and why. The others measure
-nothing.
+nothing. `python scripts/make_docs.py` writes this page from [papers.ini](papers.ini) and from the results files that it
+names.
 
 ## Data for the commands at laptop size
 Once for each, where an entry names it.
@@ -103,6 +105,9 @@ def read(path=INDEX):
             for name in values.get("data", "").split():
                 if name not in data:
                     raise Wrong(f"[{paper.name} {what}]: no section [data {name}]")
+            first = values.get("after")
+            if first and not any(first == f"{one.name} {name}" for one in papers.values() for name in one.entries):
+                raise Wrong(f"[{paper.name} {what}]: after = {first}: no such entry")
     return data, list(papers.values())
 
 
@@ -293,9 +298,11 @@ def entry(name, values):
         what = "recipe is" if recipe_comes else "numbers are"
         parts.append(f"*Coming*: the {what} not here yet ({', '.join(f'`{path}`' for path in waits)}).")
     if "full" in values and not recipe_comes:
+        first = values.get("after")
+        told = f" The commands of [{first}](#{anchor(first)}) make its data or models." if first else ""
         parts.append(
             f"*At the size of the paper*. Hardware of the paper: {values['hardware']}. "
-            f"Hours: {quoted(name, values['hours'])}."
+            f"Hours: {quoted(name, values['hours'])}.{told}"
         )
         parts.append(block(values, "full"))
     if "laptop" in values and not recipe_comes:
@@ -305,7 +312,7 @@ def entry(name, values):
         parts.append(block(values, "laptop"))
     if "picture" in values:
         parts.append(f"![{values['measures']}]({relative(values['picture'])})")
-    if "differs" in values and not waits:
+    if "differs" in values and not any(path in values["differs"] for path in waits):
         parts.append(f"*What differs*: {quoted(name, values['differs'])}")
     return "\n\n".join(parts)
 
@@ -321,7 +328,8 @@ def relative(path):
 
 
 def numbers(name, values):
-    """The paper's table, with a column for each of our results."""
+    """The paper's table. After the names of its rows stands a column for each of our results, which a wide table would
+    hide at its other end."""
     head, rows = table_of(name, values)
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -336,10 +344,10 @@ def table_of(name, values):
     waits = missing_yet(values)
     columns = [ours_of(name, line) for line in lines_of(values, "ours") if line.split(" | ")[0] not in waits]
     encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
-    for title, found in columns:
+    for place, (title, found) in enumerate(columns, 1):
         if not any(encoding in found for encoding in encodings):
             raise Wrong(f"[{name}]: no encoding of the table has a number in {title}")
-        head.append(f"{HERE}{title}")
         for encoding, row in zip(encodings, rows, strict=True):
-            row.append(found.get(encoding, ""))
+            row.insert(place, found.get(encoding, ""))
+        head.insert(place, f"{HERE}{title}")
     return head, rows

@@ -134,8 +134,9 @@ differs = [[examples/electra/RESULTS.md ~ (\\d+) updates]] updates
     "change, message",
     [
         ("", "no results file examples/electra/RESULTS.md: let `run.sh report` write it, or name it under coming"),
-        ("picure = a.png\n", "unknown key picure; give coming, "),
+        ("picure = a.png\n", "unknown key picure; give after, coming, "),
         ("data = nothing\n", "no section [data nothing]"),
+        ("after = TUPE Table 9\n", "after = TUPE Table 9: no such entry"),
         ("full =\n    bash a.sh\n", "full without hardware, hours"),
     ],
 )
@@ -171,7 +172,7 @@ def test_an_entry_is_coming_until_its_files_are_there(papers, tmp_path, monkeypa
     results = "90 updates\n## Losses\n| encoding | seeds | loss |\n|---|---|---|\n| t5 | 1 2 | 0.5 ± 0.1 |\n"
     (tmp_path / "examples/electra/RESULTS.md").write_text(results)
     page = papers.page(path)
-    assert "| numbers |" in page and "| T5 (`t5`) | 1.0 | 0.5 ± 0.1 (2 seeds) |" in page and "90 updates" in page
+    assert "| numbers |" in page and "| T5 (`t5`) | 0.5 ± 0.1 (2 seeds) | 1.0 |" in page and "90 updates" in page
 
 
 # --- the commands ---
@@ -228,7 +229,8 @@ def test_every_training_of_the_page_can_be_printed(calls, checkout):
             assert any(word in ENCODINGS or word.endswith(".pt") for word in of_command), (script, of_command)
             assert of_command[0] in TASKS_OF.get(Path(script).parent.name, of_command)
             if "--position-hparams" in of_command:
-                name, (key, _, value) = of_command[-3], of_command[-1].partition("=")
+                name = next(word for word in of_command if word in ENCODINGS)
+                key, _, value = of_command[-1].partition("=")
                 assert key in hyperparameters(ENCODINGS[name]) and value, of_command
                 continue
             # one for each file of settings: another encoding, task, fold or number is parsed in the same way

@@ -98,6 +98,8 @@ def test_every_encoding_has_a_page_with_what_its_docstring_says_and_no_page_has_
         assert f'src="images/{name}.svg"' in text and "How to cite it" in text and "<em>Measured</em>" in text
     one = (site / "docs/encodings/tupe_r.html").read_text(encoding="utf-8")
     assert "TUPE Table 1" in one and "63.56" in one and "@inproceedings" in one
+    without = (site / "docs/encodings/rope.html").read_text(encoding="utf-8")
+    assert "Results of the papers" in one and "Results of the papers" not in without
     assert "<em>Measured</em>: time" not in (site / "docs/encodings.html").read_text(encoding="utf-8")
 
 

@@ -1,10 +1,12 @@
 """The recipe from texts to scores, with a few made-up sentences."""
 
+import configparser
 import functools
 import importlib.util
 import json
 import lzma
 import random
+import subprocess
 from argparse import Namespace
 from pathlib import Path
 
@@ -170,6 +172,22 @@ def test_the_command_has_the_values_of_the_settings_of_a_paper(tmp_path, setting
     }[settings]
     words = " ".join(done.stdout.replace("\\\n", " ").split())
     assert all(f" --{flag} " in words for flag in expected.split("|")), done.stdout
+
+
+def test_shaw_and_lfhc_have_the_k_that_is_best_for_the_task_in_the_papers_table_5():
+    index = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    index.read(RECIPE.parents[1] / "docs/papers.ini")
+    (_, _, *tasks), *rows = (
+        [cell.strip() for cell in line.split("|")] for line in index["Qu Table 5"]["numbers"].splitlines() if line
+    )
+    best = [
+        max((float(row[place]), f"max_distance={row[1]}") for row in rows if row[0] == name and row[place] != "-")[1]
+        for name in ("Shaw", "LFHC")
+        for place in range(2, 2 + len(tasks))
+    ]
+    script = '. "$0"; for encoding in shaw lfhc; do for task in "$@"; do hparams_of $encoding; done; done'
+    done = subprocess.run(["bash", "-c", script, RECIPE / "lfhc.sh", *tasks], capture_output=True, text=True)
+    assert done.stdout.split() == best
 
 
 def result(folder, encoding, seed, valid, test=None, **more):
