@@ -575,6 +575,13 @@ def test_gpus_that_would_idle_are_an_error(slurm):
     assert code == 1 and "add --ntasks-per-node 8" in printed
 
 
+def test_srun_gives_each_task_the_cores_that_the_job_was_given_for_it(slurm):
+    """From Slurm 22.05 on, srun takes them from SRUN_CPUS_PER_TASK alone."""
+    srun = "#!/bin/sh\necho cores ${SRUN_CPUS_PER_TASK-none}\n"
+    assert "cores 4" in slurm("DATA", srun=srun, SLURM_CPUS_PER_TASK="4")[1]
+    assert "cores none" in slurm("DATA", srun=srun)[1]
+
+
 def test_a_slurm_job_that_fails_is_not_queued_again(tmp_path, slurm):
     code, printed = slurm("DATA", srun="#!/bin/sh\necho why; exit 3\n")
     assert code == 3 and "why" in printed
