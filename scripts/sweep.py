@@ -9,10 +9,12 @@ It needs the standard library alone, but for its report.
 """
 
 import argparse
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import queue
 import re
 import shlex
 import subprocess
@@ -125,6 +127,30 @@ def lines_of(text, where):
     return found
 
 
+class Devices:
+    """The GPUs of this machine, divided among the runs of one time. Each run would take the first ones, beside all the
+    others."""
+
+    def __init__(self, jobs):
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if given is None:  # /dev/nvidia0, ..: torch, which could count them, is not needed here
+            given = ",".join(map(str, range(len(list(Path("/dev").glob("nvidia[0-9]*"))))))
+        gpus = [gpu for gpu in given.split(",") if gpu]
+        self.shares = queue.SimpleQueue()
+        for job in range(jobs):
+            share = gpus[job * len(gpus) // jobs : (job + 1) * len(gpus) // jobs] or gpus[job % max(1, len(gpus)) :][:1]
+            self.shares.put({"CUDA_VISIBLE_DEVICES": ",".join(share)} if share and jobs > 1 else {})
+
+    @contextlib.contextmanager
+    def share(self):
+        """What the environment of a run says of its GPUs."""
+        mine = self.shares.get()
+        try:
+            yield mine
+        finally:
+            self.shares.put(mine)
+
+
 class Progress:
     """Says after each run how many are left and for how long."""
 
@@ -151,11 +177,14 @@ def in_words(seconds):
 def each(jobs):
     """What compare.sh calls: every recipe looks itself whether a run is done. The exit code: stopping.in_parallel."""
     lines = lines_of(sys.stdin.read(), "standard input")
-    progress = Progress(len(lines), 0, int(jobs) if jobs.isdecimal() else 1)
+    count = int(jobs) if jobs.isdecimal() else 1
+    progress, devices = Progress(len(lines), 0, count), Devices(count)
 
     def one(line):
         begin = time.monotonic()
-        code = subprocess.call(line.command, env={**os.environ, **line.environment}, stdin=subprocess.DEVNULL)
+        with devices.share() as gpus:
+            environment = {**os.environ, **line.environment, **gpus}
+            code = subprocess.call(line.command, env=environment, stdin=subprocess.DEVNULL)
         if code != STOPPED:
             progress.ended_one(line, code, time.monotonic() - begin)
         return code
@@ -225,7 +254,13 @@ class Sweep:
         todo = [line for line in lines if not self.is_done(line)]
         print(f"{script()}: {len(lines)} runs, {len(lines) - len(todo)} of them done: {self.folder}", flush=True)
         progress = Progress(len(lines), len(lines) - len(todo), jobs)
-        code = in_parallel(str(jobs), lambda line: self.run_one(line, progress), todo)
+        devices = Devices(jobs)
+
+        def one(line):
+            with devices.share() as gpus:
+                return self.run_one(line, progress, gpus)
+
+        code = in_parallel(str(jobs), one, todo)
         if code not in (0, STOPPED):
             print(
                 f"{script()}: error: {progress.failed} of {len(lines)} runs have not come to their end: "
@@ -234,7 +269,7 @@ class Sweep:
             )
         return code
 
-    def run_one(self, line, progress=None):
+    def run_one(self, line, progress=None, gpus=None):
         """The exit code. A run that has diverged is a result; it is no failure of the sweep."""
         place = self.place(line)
         place.mkdir(parents=True, exist_ok=True)
@@ -245,7 +280,7 @@ class Sweep:
                 return 0
             # what the manifest does not say comes from the recipe's settings: the same at every start
             ours = {name: value for name, value in os.environ.items() if name not in names_of_the_environment()}
-            ours |= {**line.environment, "RUNS": str(place)}
+            ours |= {**line.environment, "RUNS": str(place), **(gpus or {})}
             begin, output = time.monotonic(), place / "output.log"
             with open(output, "wb") as file:
                 code = subprocess.call(

@@ -1,4 +1,5 @@
-"""The fused kernels, compiled for a GPU that need not be there: ``compiled`` starts this file as a program.
+"""The fused kernels, compiled for a GPU that need not be there: ``compiled`` and ``variants`` start this file as a
+program.
 
 Counted are, for each kernel, from what NVIDIA's disassembler prints: the registers of a thread; and in the inner loop,
 which is the one with the most products on tensor cores and works on one tile each time: the instructions, the
@@ -6,6 +7,7 @@ barriers, the loads and stores of local memory (registers that did not suffice),
 units of a tile of M queries, M keys and D entries (None on sm90, where an instruction may be of any size).
 """
 
+import itertools
 import json
 import os
 import re
@@ -18,10 +20,19 @@ import preloaded
 
 def compiled(cache, *cases):
     """One dictionary a kernel, of the cases (arguments of ``compile_kernels``) in their order."""
+    return started(cache, "compile_kernels", *cases)
+
+
+def variants(cache, *cases):
+    """kernel -> how often Triton compiles it for one case, of the cases (arguments of ``count_variants``)."""
+    return started(cache, "count_variants", *cases)
+
+
+def started(cache, function, *cases):
     environment = preloaded.environment(PYTHONPATH=os.pathsep.join(sys.path), TRITON_CACHE_DIR=str(cache))
     environment.pop("TRITON_INTERPRET", None)
     done = subprocess.run(
-        [sys.executable, __file__, json.dumps(cases)], capture_output=True, text=True, env=environment
+        [sys.executable, __file__, function, json.dumps(cases)], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -42,22 +53,8 @@ def compile_kernels(
     """Prints a line for each kernel of a call with these terms, forward and backward, on a GPU with so much shared
     memory for a program. counted: with what is counted in machine code, rather than its shared memory alone."""
     import torch
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
 
     from fairseq_relpos.backends import Mask, triton
-    from fairseq_relpos.rows import Clipped
-    from fairseq_relpos.terms import Terms, by_offset
-
-    class Driver:
-        def get_current_device(self):
-            return 0
-
-        def get_current_stream(self, device=None):
-            return 0
-
-        def get_current_target(self):
-            return GPUTarget("cuda", capability, 32)
 
     class Compile(triton.Launch):
         def start(self, kernel, grid, arguments, constants):
@@ -71,13 +68,74 @@ def compile_kernels(
                 found["products"] = products if capability == 80 else None
             print(json.dumps(found))
 
+    pretend(capability, kib)
+    S = 512
+    terms, v = terms_of(form, 12, queries, S, width, getattr(torch, dtype))
+    padding_BS = torch.zeros(2, S, dtype=torch.bool) if padded else None
+    extra = torch.zeros(queries, S) if form == "rows and a mask" else None
+    settings = triton.Settings.of(terms, v, Mask(padding_BS, causal=causal, extra=extra), p)
+    launch_all(Compile, settings, terms, v)
+
+
+def count_variants(form, lengths, batches, capability=90, kib=227):
+    """Prints how many variants of each kernel Triton compiles for a training with batches of so many sentences, of
+    these lengths, with pads and without, in an encoder and a decoder. Nothing is compiled."""
+    import torch
+    from triton.runtime import jit
+
+    from fairseq_relpos.backends import Mask, triton
+
+    found = {}
+
+    class Count(triton.Launch):
+        def start(self, kernel, grid, arguments, constants):
+            self.name = kernel.fn.__name__ + (f" {constants['OF']}" if "OF" in constants else "")
+            jit.JITFunction._do_compile = lambda kernel, key, *more: found.setdefault(self.name, set()).add(key)
+            kernel.warmup(*arguments, grid=(1, 1, 1), **constants)
+
+    pretend(capability, kib)
+    for length, batch, causal, padded in itertools.product(lengths, batches, (False, True), (False, True)):
+        terms, v = terms_of(form, 8, length, length, 64, torch.float16, batch, device="meta")
+        padding_BS = torch.zeros(batch, length, dtype=torch.bool, device="meta") if padded else None
+        launch_all(Count, triton.Settings.of(terms, v, Mask(padding_BS, causal=causal), 0.1), terms, v)
+    print(json.dumps({name: len(keys) for name, keys in found.items()}))
+
+
+def pretend(capability, kib):
+    """A GPU with so much shared memory for a program."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from fairseq_relpos.backends import triton
+
+    class Driver:
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device=None):
+            return 0
+
+        def get_current_target(self):
+            return GPUTarget("cuda", capability, 32)
+
     driver.set_active(Driver())
     triton.shared_memory = lambda device: kib
-    H, S, rows, dtype = 12, 512, Clipped(511), getattr(torch, dtype)
-    q = torch.zeros(2, H, queries, width, dtype=dtype)
-    k, v = (torch.zeros(2, H, S, width, dtype=dtype) for _ in range(2))
-    table = torch.zeros(1, rows.count, width)
-    row, bias, reset = (torch.zeros(shape) for shape in ((H, rows.count), (1, H, queries, S), (2, H)))
+
+
+def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
+    """Terms in the order of the offsets, and values."""
+    import torch
+
+    from fairseq_relpos.rows import Clipped
+    from fairseq_relpos.terms import Terms, by_offset
+
+    def heads(length):
+        """As attention has them, of [T, B, E] in memory."""
+        return torch.zeros(length, batch, H, width, dtype=dtype, device=device).permute(1, 2, 0, 3)
+
+    rows = Clipped(511)
+    table, row = (torch.zeros(shape, device=device) for shape in ((1, rows.count, width), (H, rows.count)))
+    bias, reset = (torch.zeros(shape, device=device) for shape in ((1, H, T, S), (2, H)))
     forms = {
         "everything": {"A": table, "C": table, "gain": row[:1], "bias_row": row, "bias": bias, "reset": reset},
         "rows": {"A": table, "bias_row": row},
@@ -89,14 +147,16 @@ def compile_kernels(
         "shaw": {"A": table},
         "m4": {"A": table, "C": table},
     }
-    terms = by_offset(Terms(q, k, 0.1, rows=rows, **forms[form]))
-    padding_BS = torch.zeros(2, S, dtype=torch.bool) if padded else None
-    extra = torch.zeros(queries, S) if form == "rows and a mask" else None
-    settings = triton.Settings.of(terms, v, Mask(padding_BS, causal=causal, extra=extra), p)
-    inputs = [q, k, v, *(getattr(terms, name) for name in triton.POSITIONS)]
-    out, peak, total = Compile(settings, *inputs).forward()
-    needed = [x is not None for x in inputs]
-    Compile(settings, *inputs).backward(out, peak, total, peak, needed)
+    return by_offset(Terms(heads(T), heads(S), 0.1, rows=rows, **forms[form])), heads(S)
+
+
+def launch_all(launch, settings, terms, v):
+    """The kernels of one call, forward and backward."""
+    from fairseq_relpos.backends import triton
+
+    inputs = [terms.q_BHTD, terms.k_BHSD, v, *(getattr(terms, name) for name in triton.POSITIONS)]
+    out, peak, total = launch(settings, *inputs).forward()
+    launch(settings, *inputs).backward(out, peak, total, peak, [x is not None for x in inputs])
 
 
 def counts(cubin):
@@ -142,5 +202,5 @@ def inner_loop(text):
 
 
 if __name__ == "__main__":
-    for case in json.loads(sys.argv[1]):
-        compile_kernels(**case)
+    for case in json.loads(sys.argv[2]):
+        globals()[sys.argv[1]](**case)

@@ -138,6 +138,35 @@ report_settings() {
 export CONDITIONS=
 same_run() { python "$COMMON/same_run.py" "$@"; }
 
+# launcher RANKS: what stands before the data and the flags of a training with so many ranks -> `launch`. LAUNCH says it
+# for several machines.
+launcher() {
+  launch=(fairseq-train)
+  # the ranks that fairseq-train starts by itself save nothing when a signal ends them
+  [ "$1" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$1" --)
+  [ -z "${LAUNCH:-}" ] || launch=($LAUNCH)
+}
+# place_of_node: what this machine locks, and where it keeps what it knows of the run -> `place`. The others would wait for
+# the lock of the first, and write over what it writes.
+place_of_node() {
+  place=$run
+  if [[ ${LAUNCH:-} =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]]; then
+    place=$run/node${BASH_REMATCH[1]}
+  elif [[ ${LAUNCH:-} =~ --rdzv ]]; then
+    place=$run/$(hostname) # torchrun counts the nodes itself
+  fi
+}
+# keep_with_the_run: what the report reads, where no node is the first: all have the same.
+keep_with_the_run() {
+  local file
+  [[ ${LAUNCH:-} =~ --rdzv ]] || return 0
+  for file in command conditions commit.txt machine.txt trained; do
+    [ -e "$place/$file" ] || continue # a run of before machine.txt was kept
+    cp "$place/$file" "$run/$file.$(hostname)"
+    mv "$run/$file.$(hostname)" "$run/$file"
+  done
+}
+
 # train_to_the_end PLACE WHAT COMMAND...: unless this has been done
 train_to_the_end() {
   if same_run is_trained "$1" "${@:3}"; then

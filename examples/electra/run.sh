@@ -25,7 +25,7 @@ valid_splits() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks precision=() order_gap=()
+  local ranks launch precision=() order_gap=()
   refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
   ranks=$((GPUS > 1 ? GPUS : 1))
@@ -37,7 +37,8 @@ training_command() {
     *) die "PRECISION=$PRECISION: give fp16, bf16 or fp32" ;;
   esac
   [ "$ORDER_GAP" = no ] || order_gap=(--order-gap)
-  training=(fairseq-train "$DATA"
+  launcher "$ranks"
+  training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "electra_$encoding$SIZE" --generator-size "$GENERATOR_SIZE"
     ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
     --task masked_lm --mask-prob "$MASK_PROB" --leave-unmasked-prob "$LEAVE_UNMASKED_PROB" --random-token-prob 0
@@ -64,12 +65,15 @@ training_command() {
 }
 
 train() {
+  local place
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
   CONDITIONS=$(data_conditions; echo "batch $BATCH")
-  lock "$run"
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+  place_of_node
+  lock "$place"
+  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
+  keep_with_the_run
 }
 
 export_discriminator() {

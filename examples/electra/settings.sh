@@ -24,6 +24,7 @@ TOKENS_PER_SAMPLE=512           # T, with <s>
 SAMPLE_BREAK_MODE=complete      # whole lines; none: blocks of exactly T tokens
 BATCH=256                       # samples
 GPUS=8                          # 0: the CPU
+LAUNCH=                         # what starts it on several machines (docs/multi_node.md); GPUS counts those of all
 UPDATE_FREQ=1                   # passes of an update on each GPU
 PRECISION=fp16                  # or bf16, fp32
 MASK_PROB=0.15                  # of the tokens, which the generator replaces

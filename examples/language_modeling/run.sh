@@ -33,7 +33,7 @@ precision_flags() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks rows precision schedule norm=() task=(--task language_modeling) hparams=()
+  local ranks launch rows precision schedule norm=() task=(--task language_modeling) hparams=()
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
   refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
@@ -59,7 +59,8 @@ training_command() {
   [ "$MEMORY" -eq 0 ] || { task=(--task lm_streams --memory-length "$MEMORY"); rows=$((BATCH / ranks)); }
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
   precision=$(precision_flags)
-  training=(fairseq-train "$DATA"
+  launcher "$ranks"
+  training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_lm_$encoding$SIZE"
     "${task[@]}" --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode none
     --decoder-layers "$LAYERS" --decoder-attention-heads "$HEADS" --decoder-ffn-embed-dim "$FFN_DIM"
@@ -83,12 +84,15 @@ training_command() {
 }
 
 train() {
+  local place
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
   CONDITIONS=$(data_conditions; echo "batch $BATCH")
-  lock "$run"
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+  place_of_node
+  lock "$place"
+  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
+  keep_with_the_run
 }
 
 score() {

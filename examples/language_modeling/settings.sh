@@ -11,6 +11,7 @@ RUNS=                      # one folder for each run, ENCODING-seedN; empty: run
 SEED=1                     # weights, order of the data, dropout
 ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
 GPUS=1                     # 0 or 1: one process; with more of them BATCH is divided
+LAUNCH=                    # what starts it on several machines (docs/multi_node.md); GPUS counts those of all
 
 # --- text -> tokens ---
 TEXTS=wikitext-2-raw       # where prepare.sh gets no files: a name in downloads/

@@ -88,9 +88,7 @@ training_command() {
     start=("--finetune-from-model=$run/start.pt")
   fi
   [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
-  launch=(fairseq-train)
-  [ "$ranks" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$ranks" --)
-  [ -z "$LAUNCH" ] || launch=($LAUNCH)
+  launcher "$ranks"
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
     --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" ${words[@]+"${words[@]}"}
@@ -122,26 +120,10 @@ train() {
     logged "$run/start.txt" "${warm_start[@]}"
   fi
   CONDITIONS=$(data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
-  # the other nodes would wait for the lock of the first, and write over what it writes
-  place=$run
-  if [[ $LAUNCH =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]]; then
-    place=$run/node${BASH_REMATCH[1]}
-  elif [[ $LAUNCH =~ --rdzv ]]; then
-    place=$run/$(hostname) # torchrun counts the nodes itself
-  fi
+  place_of_node
   lock "$place"
   train_to_the_end "$place" "$encoding, seed $SEED, on $MACHINE" "${training[@]}"
-  [[ ! $LAUNCH =~ --rdzv ]] || keep_with_the_run
-}
-
-# What the report reads, where no node is the first: all have the same.
-keep_with_the_run() {
-  local file
-  for file in command conditions commit.txt machine.txt trained; do
-    [ -e "$place/$file" ] || continue # a run of before machine.txt was kept
-    cp "$place/$file" "$run/$file.$(hostname)"
-    mv "$run/$file.$(hostname)" "$run/$file"
-  done
+  keep_with_the_run
 }
 
 validate() {

@@ -94,7 +94,7 @@ start_command() {
 
 # training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local flags keep schedule start
+  local flags keep schedule start launch
   [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
     ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
   make_batch
@@ -111,7 +111,8 @@ training_command() {
     best) keep=(--keep-interval-updates 1 --keep-best-checkpoints "$AVERAGED") ;;
     *) die "AVERAGE_OF=$AVERAGE_OF: give last or best" ;;
   esac
-  training=(fairseq-train "$DATA"
+  launcher "$GPUS"
+  training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" ${flags[@]+"${flags[@]}"}
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET"
     --encoder-layers "$LAYERS" --decoder-layers "$LAYERS"
@@ -134,7 +135,7 @@ training_command() {
 }
 
 train() {
-  local made began
+  local made began place
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
@@ -143,14 +144,16 @@ train() {
     [ -e "$began" ] || die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
     CONDITIONS+=$'\n'"start $(digest "$began")"
   fi
-  lock "$run"
+  place_of_node
+  lock "$place"
   [ ${#warm_start[@]} -eq 0 ] || [ -e "$run/checkpoint_last.pt" ] || logged "$run/start.txt" "${warm_start[@]}"
   if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
     need_same_dictionary
   else
     dictionary_digest >"$run/dictionary"
   fi
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
+  keep_with_the_run
 }
 
 average() {

@@ -49,6 +49,7 @@ POSITION_LAYERS=all        # or first, or 1,2
 # --- one update ---
 TOKENS_PER_UPDATE=1024     # of the longer side; 4,096 make a quarter of the updates in the same time
 GPUS=1                     # or CPUs; fairseq would take all GPUs, and multiply the batch
+LAUNCH=                    # what starts it on several machines (docs/multi_node.md); GPUS counts those of all
 BATCH=                     # tokens that GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make; empty: any
 UPDATE_FREQ=1              # batches of so many tokens, one after the other, make one update
 

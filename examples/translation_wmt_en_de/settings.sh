@@ -45,6 +45,7 @@ POSITION_LAYERS=all
 # --- one update: 460,000 tokens, as on 128 GPUs ---
 BATCH=458752               # tokens; GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make it
 GPUS=                      # empty: all of the machine
+LAUNCH=                    # what starts it on several machines (docs/multi_node.md); GPUS counts those of all
 TOKENS_PER_UPDATE=3584     # on each GPU
 UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs
 

@@ -11,6 +11,8 @@ import torch
 from ..terms import Terms
 from .base import Backend, Mask
 
+#: a dropout that drops nothing, and so has an expected result: 2^32 times this is 0 for the kernels
+KEEPS_ALL = 1e-12
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 
@@ -18,12 +20,13 @@ TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
 def difference(
     backend: Backend, reference: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float
 ) -> str | None:
-    """Compares one call of ``backend``, without dropout, with ``reference``: the output, and the gradient of
-    everything that is learned. Returns the first difference or failure in words, or None. Dropout masks differ
-    between the two, so under dropout the results of ``backend`` only have to be finite."""
+    """Compares one call of ``backend`` with ``reference``: the output, and the gradient of everything that is
+    learned. Returns the first difference or failure in words, or None. Dropout masks differ between the two, so the
+    kernels of a call with dropout are compared while they drop nothing; under ``dropout_p`` their results only have
+    to be finite. (Kernels without dropout would be compiled for nothing but this comparison.)"""
     try:
-        mine = outcome(backend, terms, v_BHSD, mask)
         with torch.random.fork_rng(devices=[]):  # the training's own numbers stay
+            mine = outcome(backend, terms, v_BHSD, mask, KEEPS_ALL if dropout_p else 0.0)
             dropped = outcome(backend, terms, v_BHSD, mask, dropout_p) if dropout_p else {}
     except torch.cuda.OutOfMemoryError:  # says nothing of the kernels
         raise
@@ -43,19 +46,19 @@ def difference(
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
     """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, whole
-    tiles have kernels of their own, and Triton compiles once more for lengths and strides that are 1 or multiples of
-    16. (So it does for numbers of tiles, which change addresses alone and are not looked at.)"""
+    tiles have kernels of their own, and Triton compiles once more for strides that are 1 or multiples of 16."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
     hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
-    batch, heads, tgt_len, width = terms.q_BHTD.shape
+    _, heads, tgt_len, width = terms.q_BHTD.shape
     src_len, values = v_BHSD.shape[2:]
     tile = min(64, max(16, 1 << (src_len - 1).bit_length()))
-    numbers = tuple(map(as_compiled, (batch, heads, tgt_len, src_len, tgt_len + src_len - 1)))
+    # a gate lies in memory by offsets
+    gate = None if terms.gate is None else as_compiled(tgt_len + src_len - 1)
     # whole tiles of 16, 32 and 64; queries without any key
     lengths = math.gcd(tgt_len, 64) // 16, math.gcd(src_len, 64) // 16, tgt_len <= src_len
     precision = torch.get_float32_matmul_precision()
-    call = terms.product, hidden, tile, numbers, lengths, precision, width, values, dropout_p > 0
+    call = terms.product, hidden, tile, gate, heads, lengths, precision, width, values, dropout_p > 0
     return present, v_BHSD.dtype, v_BHSD.device, layout(v_BHSD), call
 
 
@@ -143,10 +146,11 @@ def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
     count = 0
     for words, terms, v in calls(device, lengths, width):
         print(words, flush=True)  # what a crash ends
-        found = difference(Triton(), Lean(), terms, v, Mask(causal=count % 2 == 1), dropout_p=0.1)
-        if found is not None:
-            print(f"{words}: {found}")
-            return 1
+        for dropout_p in (0.0, 0.1):  # each has kernels of its own
+            found = difference(Triton(), Lean(), terms, v, Mask(causal=count % 2 == 1), dropout_p)
+            if found is not None:
+                print(f"{words}: {found}")
+                return 1
         count += 1
     print(f"those of triton agree with lean in {count} kinds of calls")
     return 0

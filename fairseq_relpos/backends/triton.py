@@ -149,8 +149,7 @@ class Settings:
             Mask(extra=mask.extra, documents_BS=mask.documents_BS).additive(terms, torch.float32),
             None if cls_BS is None else cls_BS.to(torch.int8).contiguous(),
             dropout_p,
-            # from torch's CPU generator: manual_seed and checkpointing govern it. Odd, because
-            # Triton compiles once more for a multiple of 16
+            # from torch's CPU generator: manual_seed and checkpointing govern it. Odd: see triton_kernels.odd
             2 * int(torch.randint(2**61, ())) + 1 if dropout_p > 0 else None,
             tiles(terms, v_BHSD, shared_memory(v_BHSD.device)),
         )
@@ -189,18 +188,20 @@ class Launch:
         self.batch, self.heads, self.tgt_len, self.width = q.shape
         self.src_len, self.values = v.shape[2:]
         self.length = self.tgt_len + self.src_len - 1
+        self.sixteens = self.tgt_len % 16 == 0 == self.src_len % 16
         exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
         padding_BS, cls_BS = settings.padding_BS, settings.cls_BS
         gate, reset = self.inputs["gate"], self.inputs["reset"]
         self.call = kernels.Call(
-            tgt_len=self.tgt_len,
-            src_len=self.src_len,
+            tgt_len=self.number(self.tgt_len),
+            src_len=self.number(self.src_len),
             heads=self.heads,
             scale=settings.scale,
             product=kernels.tl.constexpr(settings.product),
             causal=kernels.tl.constexpr(settings.causal),
             skip=kernels.tl.constexpr(settings.skip),
             precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
+            sixteens=kernels.tl.constexpr(self.sixteens),
             bias_row=self.shifted("bias_row"),
             gain=self.shifted("gain"),
             bias=self.plane(self.inputs["bias"]),
@@ -208,7 +209,7 @@ class Launch:
             padding_BS=padding_BS,
             reset=None if reset is None else reset.contiguous(),
             cls_BS=cls_BS,
-            cls_batch=0 if cls_BS is None or len(cls_BS) == 1 else self.src_len,
+            cls_batch=self.number(0 if cls_BS is None or len(cls_BS) == 1 else self.src_len),
             gate=None if gate is None else self.rows(gate.mT.contiguous()[None]),
             A=self.table("A"),
             C=self.table("C"),
@@ -219,6 +220,10 @@ class Launch:
         self.tiles = {
             name: tile._replace(size=min(tile.size, padded(self.src_len))) for name, tile in settings.tiles.items()
         }
+
+    def number(self, x: int) -> int:
+        """A length, or a stride made of lengths, as the kernels read it."""
+        return x if self.sixteens else self.kernels.odd(x)
 
     def is_even(self, tile: int) -> bool:
         """Whether every tile is full."""
@@ -256,7 +261,7 @@ class Launch:
         if x.stride(-1) != 1:
             x = x.contiguous()
         shape = self.batch, self.heads, self.tgt_len, self.src_len
-        return self.kernels.Plane(x, *x.expand(shape).stride()[:3])
+        return self.kernels.Plane(x, *map(self.number, x.expand(shape).stride()[:3]))
 
     def launch(self, name: str, tile: "Tile", grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """Launches a kernel on the grid: blocks, heads, and sentences or parts of the batch."""
@@ -398,7 +403,7 @@ class Launch:
         batch = max(length_of(chosen) for chosen in groups[0][1])
         shape = self.block_shape(name)
         room = torch.empty((heads, batch, *shape), dtype=self.block_dtype(name), device=self.inputs["q"].device)
-        return self.kernels.Blocks(room, batch, *shape[:2])
+        return self.kernels.Blocks(room, *map(self.kernels.odd, (batch, *shape[:2])))
 
     def parts(self, groups: list[tuple[slice, list[slice]]]) -> list[int]:
         """Into how many parts ``backward_tables`` cuts each group of sentences, so that the GPU is busy."""

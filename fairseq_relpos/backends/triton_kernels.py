@@ -42,17 +42,19 @@ Shifted = namedtuple("Shifted", "pointer head pitch")
 #: a matrix [B, H, T, S] by its strides, that is added to the logits
 Plane = namedtuple("Plane", "pointer batch head row")
 
-#: blocks [H, B, rows, columns, M, M] of some heads and sentences, one after the other in memory
+#: blocks [H, B, rows, columns, M, M] of some heads and sentences, one after the other in memory; the numbers are
+#: ``odd``
 Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain are
 #: Shifted; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
 #: Known to the compiler: product; causal; skip, whether to leave out tiles that the causal mask hides;
-#: precision, of a product in float32; even, whether all tiles and widths are full.
+#: precision, of a product in float32; sixteens, whether both lengths are multiples of 16; even, whether all tiles and
+#: widths are full. Where not ``sixteens``, the lengths, cls_batch and the strides of a Plane are ``odd``.
 Call = namedtuple(
     "Call",
-    "tgt_len src_len heads scale product causal skip precision bias_row gain bias extra padding_BS "
+    "tgt_len src_len heads scale product causal skip precision sixteens bias_row gain bias extra padding_BS "
     "reset cls_BS cls_batch gate A C dropout seed even",
 )
 
@@ -60,6 +62,33 @@ Call = namedtuple(
 HIDDEN = tl.constexpr(-1.7014117331926443e38)
 # float32 numbers that a thread loads at once
 SHIFTS = tl.constexpr(4)
+
+
+def odd(x: int) -> int:
+    """4 x + 3. Triton compiles once more for a number that is 1 or a multiple of 16. A number that is different in
+    each batch would cost a kernel for each of these; 3, 7, 11, ... have one kernel."""
+    return 4 * x + 3
+
+
+@triton.jit
+def number(call: "Call", x: tl.tensor) -> tl.tensor:
+    """A length or stride of the call. The compiler knows that it is a multiple of 16 where all of them are."""
+    if call.sixteens:
+        return x
+    else:
+        return x >> 2
+
+
+@triton.jit
+def tgt_len(call: "Call") -> tl.tensor:
+    """The number of queries."""
+    return number(call, call.tgt_len)
+
+
+@triton.jit
+def src_len(call: "Call") -> tl.tensor:
+    """The number of keys."""
+    return number(call, call.src_len)
 
 
 @triton.jit
@@ -135,8 +164,8 @@ def by_query(
     call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, q: tl.tensor, D: tl.constexpr
 ) -> tl.tensor:
     """The first block of A that queries t0 .. and keys s0 .. meet; of keys s0 + M .. it is the second."""
-    l = s0 - t0 + call.tgt_len - M + tl.arange(0, M)  # noqa: E741
-    return load_rows(call.A, 0, h, l, call.tgt_len + call.src_len - 1, D).to(q.dtype)
+    l = s0 - t0 + tgt_len(call) - M + tl.arange(0, M)  # noqa: E741
+    return load_rows(call.A, 0, h, l, tgt_len(call) + src_len(call) - 1, D).to(q.dtype)
 
 
 @triton.jit
@@ -144,14 +173,14 @@ def by_key(
     call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, k: tl.tensor, D: tl.constexpr
 ) -> tl.tensor:
     """The same of C, whose offsets run backwards; the second block is that of queries t0 + M .."""
-    l = s0 - t0 + call.tgt_len + M - 2 - tl.arange(0, M)  # noqa: E741
-    return load_rows(call.C, 0, h, l, call.tgt_len + call.src_len - 1, D).to(k.dtype)
+    l = s0 - t0 + tgt_len(call) + M - 2 - tl.arange(0, M)  # noqa: E741
+    return load_rows(call.C, 0, h, l, tgt_len(call) + src_len(call) - 1, D).to(k.dtype)
 
 
 @triton.jit
 def is_inside(call: "Call", t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """Whether query t and key s exist."""
-    return (t < call.tgt_len) & (s >= 0) & (s < call.src_len)
+    return (t < tgt_len(call)) & (s >= 0) & (s < src_len(call))
 
 
 @triton.jit
@@ -164,7 +193,7 @@ def load_column(x: "Rows", b: tl.tensor, h: tl.tensor, n: tl.tensor, length: tl.
 @triton.jit
 def load_gate(call: "Call", h: tl.tensor, t: tl.tensor, s: tl.tensor, d: tl.tensor) -> tl.tensor:
     """gate[h, l, d], [M, N]; in memory the offsets are side by side."""
-    at = h * call.gate.head + d * call.gate.row + (s - t + call.tgt_len - 1)
+    at = h * call.gate.head + d * call.gate.row + (s - t + tgt_len(call) - 1)
     return tl.load(call.gate.pointer + at, mask=is_inside(call, t, s), other=0.0).to(tl.float32)
 
 
@@ -175,8 +204,8 @@ def gated(
     """(q_t * gate_l).k_s, [M, M], of queries t [M, 1] and keys s [1|M, M]."""
     total = tl.zeros([M, M], tl.float32)
     for d in range(0, q.width):
-        product = load_column(q, b, h, t, call.tgt_len, d) * load_gate(call, h, t, s, d)
-        total += product * load_column(k, b, h, s, call.src_len, d)
+        product = load_column(q, b, h, t, tgt_len(call), d) * load_gate(call, h, t, s, d)
+        total += product * load_column(k, b, h, s, src_len(call), d)
     return total
 
 
@@ -201,9 +230,9 @@ def gated_gradient(
     for d in range(0, q.width):
         product = dqk
         if OF != "q":
-            product *= load_column(q, b, h, t, call.tgt_len, d)
+            product *= load_column(q, b, h, t, tgt_len(call), d)
         if OF != "k":
-            product *= load_column(k, b, h, s, call.src_len, d)
+            product *= load_column(k, b, h, s, src_len(call), d)
         if OF != "gate":
             product *= load_gate(call, h, t, s, d)
         total_M = tl.sum(product, 1 if OF == "q" else 0)
@@ -311,7 +340,7 @@ def at_offset(
     """values_L[h, l], [M, M], of queries t0 .. and keys s0 .. A row begins at any offset. In one of the copies
     that is a multiple of SHIFTS, so that several values are loaded at once."""
     t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
-    first = s0 - t + call.tgt_len - 1
+    first = s0 - t + tgt_len(call) - 1
     copy = first & (SHIFTS - 1)
     row = tl.multiple_of(copy * values_L.pitch + (first - copy), SHIFTS)
     at = values_L.pointer + h * values_L.head + row[:, None] + tl.arange(0, M)[None, :]
@@ -324,7 +353,8 @@ def at_offset(
 @triton.jit
 def at_pair(call: "Call", plane: "Plane", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) -> tl.tensor:
     """plane[b, h, t, s], [M, N]."""
-    at = plane.pointer + b * plane.batch + tl.cast(h, tl.int64) * plane.head + t * plane.row + s
+    batch, head, row = number(call, plane.batch), number(call, plane.head), number(call, plane.row)
+    at = plane.pointer + b * batch + tl.cast(h, tl.int64) * head + t * row + s
     if call.even:
         return tl.load(at).to(tl.float32)
     else:
@@ -334,10 +364,10 @@ def at_pair(call: "Call", plane: "Plane", b: tl.tensor, h: tl.tensor, t: tl.tens
 @triton.jit
 def meets_cls(call: "Call", b: tl.tensor, t: tl.tensor, s: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Whether the query, and whether the key, is [CLS]: [M, 1] and [1|M, N]."""
-    start = call.cls_BS + b * call.cls_batch
-    query_slot = t + call.src_len - call.tgt_len
-    query = tl.load(start + query_slot, mask=(query_slot >= 0) & (t < call.tgt_len), other=0) != 0
-    key = tl.load(start + s, mask=(s >= 0) & (s < call.src_len), other=0) != 0
+    start = call.cls_BS + b * number(call, call.cls_batch)
+    query_slot = t + src_len(call) - tgt_len(call)
+    query = tl.load(start + query_slot, mask=(query_slot >= 0) & (t < tgt_len(call)), other=0) != 0
+    key = tl.load(start + s, mask=(s >= 0) & (s < src_len(call)), other=0) != 0
     return query, key
 
 
@@ -376,12 +406,12 @@ def logits(
         e = tl.where(query, call.scale * qk + from_cls, e)
     if call.extra is not None:
         e += at_pair(call, call.extra, b, h, t, s)
-    inside = (s >= 0) & (s < call.src_len)
+    inside = (s >= 0) & (s < src_len(call))
     if call.padding_BS is not None:
-        padding = tl.load(call.padding_BS + b * call.src_len + s, mask=inside, other=0)
+        padding = tl.load(call.padding_BS + b * src_len(call) + s, mask=inside, other=0)
         e = tl.where(padding != 0, HIDDEN, e)
     if call.causal:
-        e = tl.where(s > t + call.src_len - call.tgt_len, HIDDEN, e)
+        e = tl.where(s > t + src_len(call) - tgt_len(call), HIDDEN, e)
     if not call.even:
         e = tl.where(inside, e, float("-inf"))
     return e
@@ -421,8 +451,8 @@ def row_statistics(
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Of queries t [M]: the maximum of the logits, one over the sum of their exponentials, and
     delta = dout.out, [M, 1] each."""
-    at = (b * call.heads + h) * call.tgt_len + t
-    inside = t < call.tgt_len
+    at = (b * call.heads + h) * tgt_len(call) + t
+    inside = t < tgt_len(call)
     return (
         tl.load(peak + at, mask=inside, other=0.0)[:, None],
         (1 / tl.load(total + at, mask=inside, other=1.0))[:, None],
@@ -489,9 +519,9 @@ def gradients(
 @triton.jit
 def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """Where queries t0 .. t0 + M - 1 see no more keys."""
-    end = call.src_len
+    end = src_len(call)
     if call.skip:
-        end = tl.minimum(end, t0 + M + call.src_len - call.tgt_len)
+        end = tl.minimum(end, t0 + M + src_len(call) - tgt_len(call))
     return end
 
 
@@ -500,7 +530,7 @@ def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """The first block of queries that sees keys from s0 on."""
     first = 0
     if call.skip:
-        first = tl.maximum(s0 - (call.src_len - call.tgt_len), 0) // M * M
+        first = tl.maximum(s0 - (src_len(call) - tgt_len(call)), 0) // M * M
     return first
 
 
@@ -520,15 +550,15 @@ def forward(
     """Program (block of queries, head, sentence): out, and the rows' maxima and sums."""
     t0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = t0 + tl.arange(0, M)
-    q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
+    q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
     peak_M = tl.full([M], float("-inf"), tl.float32)
     total_M = tl.zeros([M], tl.float32)
     out_MD = tl.zeros([M, DV], tl.float32)
     first = times_query_rows(call, h, t0, 0, q_MD, M, D)
     for s0 in range(0, end_of_keys(call, t0, M), M):
         s = s0 + tl.arange(0, M)
-        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
-        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+        k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+        v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
         second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
         qa = query_part(call, first, second, qk, M)
@@ -544,15 +574,15 @@ def forward(
             weight = tl.where(keeps(call, b, h, t[:, None], s[None, :]), weight, 0 * call.dropout)
         out_MD = out_MD * shrink_M[:, None] + dot(call, weight.to(v_MD.dtype), v_MD)
         peak_M = new_peak_M
-    at = (b * call.heads + h) * call.tgt_len + t
-    tl.store(peak + at, peak_M, mask=t < call.tgt_len)
-    tl.store(total + at, total_M, mask=t < call.tgt_len)
+    at = (b * call.heads + h) * tgt_len(call) + t
+    tl.store(peak + at, peak_M, mask=t < tgt_len(call))
+    tl.store(total + at, total_M, mask=t < tgt_len(call))
     if call.dropout is not None:
         total_M *= 1 - call.dropout
-    store_rows(out, b, h, t, call.tgt_len, out_MD / total_M[:, None], DV)
+    store_rows(out, b, h, t, tgt_len(call), out_MD / total_M[:, None], DV)
 
 
-@triton.jit(do_not_specialize=["h0", "b0"])
+@triton.jit(do_not_specialize=["h0", "b0", "batch"])
 def backward_queries(
     q: "Rows",
     k: "Rows",
@@ -581,8 +611,8 @@ def backward_queries(
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     t0 = block * M
     t = t0 + tl.arange(0, M)
-    q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
-    dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
+    q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
+    dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
     rows = row_statistics(call, peak, total, delta, b, h, t)
     share = (b * tl.num_programs(0) + block) * call.heads + h  # where the program's sums are
     dq_MD = tl.zeros([M, D], tl.float32)
@@ -596,8 +626,8 @@ def backward_queries(
     end = end_of_keys(call, t0, M)
     for s0 in range(0, end, M):
         s = s0 + tl.arange(0, M)
-        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
-        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+        k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+        v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
         qa_second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
         qa = query_part(call, qa_first, qa_second, qk, M)
@@ -620,7 +650,7 @@ def backward_queries(
             mine, next_ = turned_back(dqk, M)
             store_block(by_gate, block, s0 // M, dqk_first + mine, M)
             dqk_first = next_
-        first = s0 - t0 + call.tgt_len - M
+        first = s0 - t0 + tgt_len(call) - M
         if dbias is not None:
             mine, next_ = turned_back(dbias_, M)
             store_offsets(call, dbias, share, first, tl.sum(dbias_first + mine, 0), M)
@@ -640,8 +670,8 @@ def backward_queries(
         store_block(by_A, block, last, dqa_first, M)
     if by_gate is not None:
         store_block(by_gate, block, last, dqk_first, M)
-    store_rows(dq, b, h, t, call.tgt_len, dq_MD, D)
-    first = last * M - t0 + call.tgt_len - M
+    store_rows(dq, b, h, t, tgt_len(call), dq_MD, D)
+    first = last * M - t0 + tgt_len(call) - M
     if dbias is not None:
         store_offsets(call, dbias, share, first, tl.sum(dbias_first, 0), M)
     if dgain is not None:
@@ -657,7 +687,7 @@ def store_offsets(
     call: "Call", sums: tl.tensor, share: tl.tensor, first: tl.tensor, value: tl.tensor, M: tl.constexpr
 ) -> None:
     """Writes a program's sums of M offsets, from ``first``."""
-    length = call.tgt_len + call.src_len - 1
+    length = tgt_len(call) + src_len(call) - 1
     l = first + tl.arange(0, M)  # noqa: E741
     tl.store(sums + share * length + l, value, mask=(l >= 0) & (l < length))
 
@@ -677,7 +707,8 @@ def at_block(
     blocks: "Blocks", h: tl.tensor, b: tl.tensor, row: tl.tensor, column: tl.tensor, M: tl.constexpr
 ) -> tl.tensor:
     """Pointers to a block of the h-th head and b-th sentence that there is room for, [M, M]."""
-    place = ((h * blocks.batch + b).to(tl.int64) * blocks.rows + row) * blocks.columns + column
+    batch, rows, columns = blocks.batch >> 2, blocks.rows >> 2, blocks.columns >> 2
+    place = ((h * batch + b).to(tl.int64) * rows + row) * columns + column
     return blocks.pointer + place * (M * M) + tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
 
 
@@ -704,16 +735,16 @@ def backward_keys(
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     s0 = block * M
     s = s0 + tl.arange(0, M)
-    k_MD = load_tile(call, k, b, h, s, call.src_len, D)
-    v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
+    k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+    v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
     dk_MD = tl.zeros([M, D], tl.float32)
     dv_MD = tl.zeros([M, DV], tl.float32)
     dkc_first = tl.zeros([M, M], tl.float32)
     kc_first = times_key_rows(call, h, first_query(call, s0, M), s0, k_MD, M, D)
-    for t0 in range(first_query(call, s0, M), call.tgt_len, M):
+    for t0 in range(first_query(call, s0, M), tgt_len(call), M):
         t = t0 + tl.arange(0, M)
-        q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
-        dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
+        q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
+        dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
         rows = row_statistics(call, peak, total, delta, b, h, t)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
         qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
@@ -736,14 +767,14 @@ def backward_keys(
             dkc_first = next_
     if call.C is not None:
         # the second block of the last tile
-        last = tl.cdiv(call.tgt_len, M)
+        last = tl.cdiv(tgt_len(call), M)
         dk_MD += dot_gradient(call, dkc_first, by_key(call, h, last * M, s0, M, k_MD, D))
         store_block(by_C, block, last, dkc_first, M)
-    store_rows(dk, b, h, s, call.src_len, dk_MD, D)
-    store_rows(dv, b, h, s, call.src_len, dv_MD, DV)
+    store_rows(dk, b, h, s, src_len(call), dk_MD, D)
+    store_rows(dv, b, h, s, src_len(call), dv_MD, DV)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def backward_bias(
     q: "Rows",
     k: "Rows",
@@ -761,7 +792,7 @@ def backward_bias(
 ) -> None:
     """Program (tile of queries and keys, head, sentence of the bias): its tile of d bias_ij,
     over the batch that shares it (all sentences or one)."""
-    blocks = tl.cdiv(call.src_len, M)
+    blocks = tl.cdiv(src_len(call), M)
     t0, s0 = tl.program_id(0) // blocks * M, tl.program_id(0) % blocks * M
     h, own = tl.program_id(1), tl.program_id(2)
     t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
@@ -771,10 +802,10 @@ def backward_bias(
     count = tl.where(s0 < end_of_keys(call, t0, M), batch, 0)
     for sentence in range(own * batch, own * batch + count):
         b = tl.cast(sentence, tl.int64)
-        q_MD = load_tile(call, q, b, h, t, call.tgt_len, D)
-        k_MD = load_tile(call, k, b, h, s, call.src_len, D)
-        v_MD = load_tile(call, v, b, h, s, call.src_len, DV)
-        dout_MD = load_tile(call, dout, b, h, t, call.tgt_len, DV)
+        q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
+        k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+        v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
+        dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
         rows = row_statistics(call, peak, total, delta, b, h, t)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
         qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
@@ -783,7 +814,8 @@ def backward_bias(
             call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
         )
         sum_MM += dbias_
-    at = own.to(tl.int64) * dbias.batch + h.to(tl.int64) * dbias.head + t[:, None] * dbias.row + s[None, :]
+    batch_, head, row = number(call, dbias.batch), number(call, dbias.head), number(call, dbias.row)
+    at = own.to(tl.int64) * batch_ + h.to(tl.int64) * head + t[:, None] * row + s[None, :]
     inside = is_inside(call, t[:, None], s[None, :])
     tl.store(dbias.pointer + at, sum_MM.to(dbias.pointer.dtype.element_ty), mask=inside)
 
@@ -808,34 +840,34 @@ def backward_tables(
     """Program (block of offsets, head - h0, chunk of ``batch`` sentences): their rows of the gradient of A, C or
     the gate (OF), from ``blocks`` and x: q for A and the gate, k for C."""
     h, part = h0 + tl.program_id(1), tl.program_id(2)
-    length = call.tgt_len + call.src_len - 1
+    length = tgt_len(call) + src_len(call) - 1
     # which blocks these offsets are: of query rows, column (l0 - T + M + t0) / M; of key rows, (s0 + T - 1 - l0) / M
     if OF == "C":
-        l0 = (call.tgt_len - 1) % M - M + tl.program_id(0) * M
+        l0 = (tgt_len(call) - 1) % M - M + tl.program_id(0) * M
         l = l0 + M - 1 - tl.arange(0, M)  # noqa: E741
-        rows, others = call.src_len, call.tgt_len
-        start = tl.maximum(l0 - call.tgt_len + 1, 0)
-        end = tl.minimum(rows, tl.cdiv(others, M) * M - call.tgt_len + 2 + l0)
+        rows, others = src_len(call), tgt_len(call)
+        start = tl.maximum(l0 - tgt_len(call) + 1, 0)
+        end = tl.minimum(rows, tl.cdiv(others, M) * M - tgt_len(call) + 2 + l0)
     else:
-        l0 = call.tgt_len % M - M + tl.program_id(0) * M
+        l0 = tgt_len(call) % M - M + tl.program_id(0) * M
         l = l0 + tl.arange(0, M)  # noqa: E741
-        rows, others = call.tgt_len, call.src_len
-        start = tl.maximum(call.tgt_len - M - l0, 0)
-        end = tl.minimum(rows, tl.cdiv(others, M) * M + call.tgt_len - M - l0 + 1)
+        rows, others = tgt_len(call), src_len(call)
+        start = tl.maximum(tgt_len(call) - M - l0, 0)
+        end = tl.minimum(rows, tl.cdiv(others, M) * M + tgt_len(call) - M - l0 + 1)
     if call.skip:
-        end = tl.where(l0 < call.src_len, end, 0)
+        end = tl.where(l0 < src_len(call), end, 0)
     sum_MD = tl.zeros([M, D], tl.float32)
     for local in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
         b = b0 + tl.cast(local, tl.int64)
         for n0 in range(start, end, M):
             n = n0 + tl.arange(0, M)
             if OF == "C":
-                column = (n0 + call.tgt_len - 1 - l0) // M
+                column = (n0 + tgt_len(call) - 1 - l0) // M
             else:
-                column = (n0 + l0 - call.tgt_len + M) // M
+                column = (n0 + l0 - tgt_len(call) + M) // M
             tile = tl.load(at_block(blocks, tl.program_id(1), local, n0 // M, column, M))
             if OF == "gate":
-                s = (l - call.tgt_len + 1)[None, :] + n[:, None]
+                s = (l - tgt_len(call) + 1)[None, :] + n[:, None]
                 sum_MD += gated_gradient(call, tile, x, k, b, h, n[:, None], s, "gate", M, D)
             else:
                 sum_MD += dot_gradient(call, tl.trans(tile), load_tile(call, x, b, h, n, rows, D))

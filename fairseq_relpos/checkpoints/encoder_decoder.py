@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from .. import flags
 from ..signature import KEY
 from .loading import load_checkpoint
-from .starting_point import check_paths, nameless_words, save
+from .starting_point import check_paths, nameless_words, need_settings, save
 from .warm_start import WarmStart, defaults_of, rename, settings, shapes, tables_in_common
 
 #: settings that say how large a model is, as fairseq names them
@@ -98,11 +98,7 @@ def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
     missing = next((key for key in WORDS if key not in state["model"]), None)
     if missing:
         raise ValueError(f"{path} is no checkpoint of an encoder with a decoder: it has no {missing}")
-    if not (state.get("args") or (state.get("cfg") or {}).get("model")):
-        raise ValueError(
-            f"{path} has no settings (args or cfg), which say what model its weights are for: "
-            "give the checkpoint as fairseq saved it"
-        )
+    need_settings(path, state)
 
 
 def settings_of(old: Any, arch: str, positions: dict[str, Any]) -> Namespace:

@@ -29,6 +29,15 @@ def check_paths(source: str | Path, target: str | Path) -> None:
         raise ValueError(f"{target} is the checkpoint to read, which is kept: give OUT another name")
 
 
+def need_settings(path: str | Path, state: dict[str, Any]) -> None:
+    """Raises ValueError, one line, for a checkpoint that does not say what model its weights are for."""
+    if not (state.get("args") or (state.get("cfg") or {}).get("model")):
+        raise ValueError(
+            f"{path} has no settings (args or cfg), which say what model its weights are for: "
+            "give the checkpoint as fairseq saved it"
+        )
+
+
 def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> Any:
     """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it. Every default is
     filled into ``args``."""

@@ -18,7 +18,7 @@ from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import WAYS, extended_tables
 from .loading import load_checkpoint
-from .starting_point import build_roberta, check_paths, save
+from .starting_point import build_roberta, check_paths, need_settings, save
 
 #: names of the token embeddings, with "decoder" in fairseq before 0.10
 EMBEDDINGS = tuple(
@@ -204,11 +204,7 @@ def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
         )
     if not any(key in state["model"] for key in EMBEDDINGS):
         raise ValueError(f"{path} is no RoBERTa checkpoint: it has no {EMBEDDINGS[0]}")
-    if not (state.get("args") or (state.get("cfg") or {}).get("model")):
-        raise ValueError(
-            f"{path} has no settings (args or cfg), which say what model its weights are for: "
-            "give the checkpoint as fairseq saved it"
-        )
+    need_settings(path, state)
 
 
 def settings(old: Any, arch: str, positions: dict[str, Any]) -> Namespace:

@@ -11,6 +11,7 @@ from ..positions import Positions
 from ..rows import Clipped
 from ..terms import Bias, at_pairs, full_precision, over_offsets, toeplitz
 from .base import PositionEncoding, StackPart, normal_table, register
+from .tables import unclipped
 
 Activation = Literal["relu", "sigmoid", "tanh"]
 
@@ -210,7 +211,7 @@ class AT5NoBuckets(PositionEncoding):
         per_layer: bool = False,
     ):
         super().__init__(dims)
-        k = dims.max_len - 1 if max_distance is None else max_distance
+        k = unclipped(dims, max_distance)
         self.rows = Clipped(k)
         self.mlp_options = (check_hidden(hidden), activation, check_dropout(mlp_dropout))
         self.per_layer = per_layer

@@ -7,6 +7,7 @@ from ..rows import Clipped, LogBuckets
 from ..terms import Bias, full_precision
 from .absolute import LearnedPositions
 from .base import PositionEncoding, StackPart, normal_table, register
+from .tables import unclipped
 
 
 class BiasTable(StackPart):
@@ -85,7 +86,7 @@ class T5NoBuckets(ScalarBias):
         scale_bias: bool = False,
         per_layer: bool = False,
     ):
-        k = dims.max_len - 1 if max_distance is None else max_distance
+        k = unclipped(dims, max_distance)
         super().__init__(dims, Clipped(k), heads, scale, scale_bias, per_layer)
         self.resolve(max_distance=k)
 

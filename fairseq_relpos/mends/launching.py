@@ -61,8 +61,14 @@ def _join_torchrun(distributed, on_cpu):
     distributed.distributed_rank = int(os.environ["RANK"])
     distributed.distributed_no_spawn = True  # torchrun has started the processes
     local_rank = int(os.environ.get("LOCAL_RANK", distributed.distributed_rank))
-    # modulo, because some launchers show every process its own GPU only
-    distributed.device_id = 0 if on_cpu else local_rank % torch.cuda.device_count()
+    gpus = torch.cuda.device_count()
+    if not on_cpu and 1 < gpus <= local_rank:
+        raise ValueError(
+            f"the launcher started more than {gpus} ranks on {os.uname().nodename}, which has {gpus} GPUs: start one "
+            "rank for each GPU, on several machines as docs/multi_node.md says"
+        )
+    # 0 also because some launchers show every process its own GPU only
+    distributed.device_id = 0 if on_cpu or gpus == 1 else local_rank
 
 
 def _refuse_to_start_nothing(distributed):

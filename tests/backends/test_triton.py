@@ -48,8 +48,9 @@ with interpreter():
     def write_kept(out, call, M: tl.constexpr):
         b, h = tl.program_id(0), tl.program_id(1)
         t, s = tl.arange(0, M)[:, None], tl.arange(0, M)[None, :]
-        at = ((b * call.heads + h) * call.tgt_len + t) * call.src_len + s
-        inside = (t < call.tgt_len) & (s < call.src_len)
+        T, S = kernels.tgt_len(call), kernels.src_len(call)
+        at = ((b * call.heads + h) * T + t) * S + s
+        inside = (t < T) & (s < S)
         keep = kernels.keeps(call, b.to(tl.int64), h, t, s)
         tl.store(out + at, tl.where(keep, 1 / (1 - call.dropout), 0.0), mask=inside)
 

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from compiled_kernels import compiled
+from compiled_kernels import compiled, variants
 
 # not importorskip: how Triton is first imported decides whether this process interprets kernels
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (pip install triton)")
@@ -38,3 +38,15 @@ def test_every_kernel_compiles_and_fits_into_shared_memory(
     assert ("backward_bias" in shared) == (form in ("everything", "bias"))
     assert any(name.startswith("backward_tables") for name in shared) == (form != "bias")
     assert all(size <= kib * 1024 for size in shared.values()), shared
+
+
+def test_a_kernel_is_compiled_as_often_as_there_are_tiles_and_masks_not_lengths(tmp_path):
+    """A translation model has batches of any length and number of sentences. Tiles are of 16, 32 or 64 queries, full or
+    not, those of 64 also with rests of multiples of 16; pads and the future are hidden or not."""
+    lengths = (9, 16, 25, 32, 41, 48, 60, 63, 64, 80, 100, 128)
+    cases = ({"form": form, "lengths": lengths, "batches": (1, 5, 16)} for form in ("bias_row", "bias", "m4"))
+    by_offset, by_pair, tables = variants(tmp_path, *cases)
+    assert by_offset == dict.fromkeys(ALWAYS, 7 * 4)
+    assert by_pair == dict.fromkeys((*ALWAYS, "backward_bias"), 7 * 4)
+    # tiles of at most 32
+    assert tables == dict.fromkeys((*ALWAYS, "backward_tables A", "backward_tables C"), 5 * 4)

@@ -1,5 +1,6 @@
 """What `run.sh command` prints is what `run.sh train` runs, and what the READMEs show."""
 
+import fcntl
 import importlib
 import json
 import re
@@ -56,8 +57,30 @@ def test_the_printed_command_pasted_into_a_shell_is_the_one_that_train_runs(
     (ran,) = noted(tmp_path / "trained")
     assert noted(tmp_path / "pasted")[-1] == [word.replace(f"{checkout}/", "") for word in ran]
     assert f"{tmp_path}/my runs" in ran[ran.index("--save-dir") + 1]
+    # the ranks that fairseq-train starts by itself save nothing when a signal ends them
+    assert ran[0] == ("fairseq-train" if ran[ran.index("--distributed-world-size") + 1] == "1" else "launch")
     if "valid10.bin" in files:
         assert ran[ran.index("--valid-subset") + 1] == "valid,valid1,valid10"
+
+
+@pytest.mark.parametrize("recipe, data", [("electra", TEXT_DATA), ("translation_wmt_en_de", PAIRS_DATA)])
+def test_several_machines_train_one_run(checkout, tmp_path, recipe, data):
+    """The second one does not wait for the lock of the first."""
+    (tmp_path / "data").mkdir()
+    for name, content in data.items():
+        (tmp_path / "data" / name).write_text(content)
+    run = tmp_path / "runs" / "t5-seed1"
+    place = {"DATA": f"{tmp_path}/data", "RUNS": f"{tmp_path}/runs", "GPUS": "16", "RAN": f"{tmp_path}/ran"}
+    run.mkdir(parents=True)
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        launch = "launch --nnodes 2 --node_rank 1 --"
+        done = shell(checkout, f"bash examples/{recipe}/run.sh train t5", **place, LAUNCH=launch)
+    assert done.returncode == 0, done.stderr
+    (ran,) = noted(tmp_path / "ran")
+    assert ran[:7] == [*launch.split(), f"{tmp_path}/data"]
+    assert ran[ran.index("--distributed-world-size") + 1] == "16"
+    assert (run / "node1" / "trained").exists() and not (run / "trained").exists()
 
 
 def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):

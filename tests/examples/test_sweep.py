@@ -20,6 +20,7 @@ SWEEP = Path(__file__).parents[2] / "scripts" / "sweep.py"
 RUN_SH = r"""
 run=$RUNS/$3-seed$SEED; mkdir -p "$run"
 echo "$3 $LEARNING_RATE $SEED" >>begun
+echo "$CUDA_VISIBLE_DEVICES" >>devices
 sleep 0.1
 [ "$LEARNING_RATE" != 1e3 ] || { echo "run.sh: error: loss is nan. Try a smaller --lr"; exit 1; }
 [ "$3" != broken ] || [ -e mended ] || { echo "run.sh: error: no data in data"; exit 1; }
@@ -49,13 +50,13 @@ def grid(rates=RATES, encodings=ENCODINGS, seeds=SEEDS):
     return [(encoding, rate, seed) for encoding in encodings for rate in rates for seed in seeds]
 
 
-def start(place, *arguments, path=None):
+def start(place, *arguments, path=None, gpus=""):
     environment = {name: value for name, value in os.environ.items() if name != "SUPERVISED"}
     environment["PATH"] = f"{path}:{environment['PATH']}" if path else environment["PATH"]
     return subprocess.Popen(
         [sys.executable, SWEEP, *map(str, arguments)],
         cwd=place,
-        env={**environment, "SEED": "9", "CUDA_VISIBLE_DEVICES": ""},  # the manifest says everything
+        env={**environment, "SEED": "9", "CUDA_VISIBLE_DEVICES": gpus},  # the manifest says everything
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -81,6 +82,14 @@ def report(place, folder, rule="median"):
         records.append({"name": name, "cells": cells, "place": run, **end})
     sweeps.write(place / folder, records, rule)
     return (place / folder / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize("jobs, shares", [(1, {"3,5,6"}), (2, {"3", "5,6"}), (4, {"3", "5", "6"})])
+def test_runs_at_a_time_divide_the_gpus(place, jobs, shares):
+    """Each would take the first ones, beside all the others."""
+    code, _, err = sweep(place, "run", "here", manifest(place, grid(RATES[:1])), "--jobs", jobs, gpus="3,5,6")
+    assert code == 0, err
+    assert set((place / "devices").read_text().splitlines()) == shares
 
 
 def test_a_sweep_that_was_killed_three_times_ends_with_the_table_of_an_undisturbed_one(place):

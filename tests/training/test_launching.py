@@ -14,11 +14,12 @@ from types import SimpleNamespace
 import preloaded
 import pytest
 import torch
+from fairseq_cli.train import main as train_command
 from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.mends import agreement, gradients, joining, resuming, saving
+from fairseq_relpos.mends import agreement, gradients, joining, launching, resuming, saving
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -506,6 +507,26 @@ def test_launch_check_lets_nodes_go_on_that_have_all_come_and_frees_the_port(che
         probe.bind(("", port))
 
 
+@pytest.mark.parametrize("gpus, local_rank, device", [(8, 7, 7), (1, 7, 0), (8, 8, None)])
+def test_each_rank_has_a_gpu_of_its_own(gpus, local_rank, device, monkeypatch):
+    """Where a launcher shows each process its own GPU alone, all have number 0."""
+    variables = {"WORLD_SIZE": "16", "RANK": "9", "LOCAL_RANK": str(local_rank), "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    distributed = SimpleNamespace(
+        distributed_init_method=None, distributed_world_size=1, pipeline_model_parallel=False, device_id=None
+    )
+    cfg = SimpleNamespace(common=SimpleNamespace(tpu=False, cpu=False), distributed_training=distributed)
+    if device is None:
+        with pytest.raises(ValueError, match="started more than 8 ranks on .*, which has 8 GPUs: start one rank"):
+            launching.take_our_rank(cfg, train_command)
+    else:
+        launching.take_our_rank(cfg, train_command)
+        assert distributed.device_id == device and distributed.distributed_rank == 9
+
+
 # Slurm, as far as stand-ins for its commands go
 
 SRUN = """#!/usr/bin/env bash
@@ -573,6 +594,13 @@ def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(d
 def test_gpus_that_would_idle_are_an_error(slurm):
     code, printed = slurm("DATA", SLURM_GPUS_ON_NODE="8")
     assert code == 1 and "add --ntasks-per-node 8" in printed
+
+
+def test_srun_gives_each_task_the_cores_that_the_job_was_given_for_it(slurm):
+    """From Slurm 22.05 on, srun takes them from SRUN_CPUS_PER_TASK alone."""
+    srun = "#!/bin/sh\necho cores ${SRUN_CPUS_PER_TASK-none}\n"
+    assert "cores 4" in slurm("DATA", srun=srun, SLURM_CPUS_PER_TASK="4")[1]
+    assert "cores none" in slurm("DATA", srun=srun)[1]
 
 
 def test_a_slurm_job_that_fails_is_not_queued_again(tmp_path, slurm):
