@@ -9,6 +9,8 @@ import sys
 import time
 import traceback
 
+import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
+
 from fairseq_relpos import mends
 
 

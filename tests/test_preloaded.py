@@ -47,6 +47,12 @@ def test_it_ends_the_same(tmp_path, end):
     assert own == ours
 
 
+def test_finalizers_of_the_program_are_called_at_its_end(tmp_path):
+    program = "import sys, weakref; weakref.finalize(sys, print, 'finalized'); print('end')"
+    own, ours = both(["-c", program], tmp_path)
+    assert own == ours == (0, "end\nfinalized\n", "")
+
+
 def test_an_exception_has_the_same_last_line_and_a_limit_holds(tmp_path):
     own, ours = both(["-c", "open('large', 'w').write('x' * 9999)"], tmp_path, "ulimit -f 1;")
     assert own[0] == ours[0] == 1 and own[2].splitlines()[-1] == ours[2].splitlines()[-1]

@@ -88,7 +88,7 @@ def stand_ins(tmp_path):
 
 
 def test_wmt14_from_a_folder_to_scores_of_the_averaged_checkpoint(tmp_path, stand_ins):
-    (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 TRAIN_FLAGS=()\n")
+    (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 TRAIN_FLAGS=() BEAM=2 GENERATE_FLAGS=(--max-len-b 20)\n")
     printed = succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)
     assert "train: 180 pairs" in printed and "ready: data-bin/translation_wmt14_en_de" in printed
     printed = succeeds(tmp_path, "run.sh", "evaluate", "t5")

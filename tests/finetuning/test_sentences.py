@@ -9,7 +9,6 @@ from pathlib import Path
 import forked
 import pytest
 import torch
-import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
 from fairseq import checkpoint_utils
 from glue_files import sentence, write_gpt2, write_tsv, write_vocabulary
 from small_models import roberta, trained
