@@ -46,6 +46,14 @@ def test_version_is_written_in_one_place(arguments):
     assert f"## {fairseq_relpos.__version__} " in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_table_of_what_ran_has_the_pythons_that_setup_promises(arguments):
+    promised = {c.split()[-1] for c in arguments["classifiers"] if re.search(r":: 3\.\d+$", c)}
+    rows = re.findall(r"^\| (3\.\d+)\.\d+ \|", (ROOT / "docs/installing.md").read_text(), re.M)
+    assert set(rows) == promised
+    known = re.search(r"(?m)^ +(3\.10.*)\) ;;$", (ROOT / "scripts/setup.sh").read_text())[1]
+    assert set(known.split(" | ")) == promised
+
+
 def test_fairseq_is_an_extra_so_that_a_users_own_fairseq_is_kept(arguments):
     assert not any("fairseq" in r for r in arguments["install_requires"])
     assert arguments["extras_require"]["fairseq"] == ["fairseq-fixed==0.12.3.1"]
