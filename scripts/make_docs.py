@@ -321,8 +321,9 @@ def papers_page():
 
 
 def escaped(text):
-    """Markdown shows formulas as they stand only where nothing in them is markup."""
-    return re.sub(r"([*_^|<>])", r"\\\1", text)
+    """Markdown shows formulas as they stand only where nothing in them is markup. The site's Markdown knows fewer
+    characters with a backslash than GitHub's."""
+    return re.sub(r"([*_>])", r"\\\1", text).replace("<", "&lt;").replace("|", "&#124;")
 
 
 def with_between(page, *parts):

@@ -258,7 +258,9 @@ def collect(folder):
 
 
 def nav():
-    guides = sorted({path.name for path in ROOT.glob("docs/*.md")} - {"papers.md", "encodings.md", "recipes.md"})
+    documents = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Documents")[2]
+    guides = {path.name for path in ROOT.glob("docs/*.md")} - {"papers.md", "encodings.md", "recipes.md"}
+    guides = sorted(sorted(guides), key=lambda name: len(documents.partition(f"](docs/{name})")[0]))  # README's order
     lines = ["  - Start: README.md", "  - Papers: docs/papers.md", "  - Encodings:", "    - All: docs/encodings.md"]
     lines += [f"    - {name}: docs/encodings/{name}.md" for name in sorted(ENCODINGS)]
     lines += ["  - Recipes:", "    - How they work: docs/recipes.md"]

@@ -96,6 +96,7 @@ def test_every_encoding_has_a_page_with_what_its_docstring_says_and_no_page_has_
     for name in ENCODINGS:
         text = (site / f"docs/encodings/{name}.html").read_text(encoding="utf-8")
         assert f'src="images/{name}.svg"' in text and "How to cite it" in text and "<em>Measured</em>" in text
+        assert not any(shown in text for shown in (r"\^", r"\|", r"\&lt;")), f"{name}: a backslash is shown"
     one = (site / "docs/encodings/tupe_r.html").read_text(encoding="utf-8")
     assert "TUPE Table 1" in one and "63.56" in one and "@inproceedings" in one
     without = (site / "docs/encodings/rope.html").read_text(encoding="utf-8")
