@@ -108,5 +108,5 @@ class _Normal(torch.autograd.Function):
 
 
 def normal(x: torch.Tensor) -> torch.Tensor:
-    """Returns x with such numbers made 0, and does the same to its gradient."""
+    """Returns x, on a CPU with numbers below the smallest normal one made 0, there and in its gradient."""
     return _Normal.apply(x) if x.device.type == "cpu" else x
