@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from relpos_files import whole_file
+
 from fairseq_relpos.reports import comparison, learning_rates
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.training_log import NO_SETTING, flags_of, how_alike, read_run, tell_variants_apart
@@ -22,6 +24,7 @@ class ComparedRuns:
 
     def __init__(self, settings, is_finished):
         self.place = Path(settings["RUNS"])
+        self.data = Path(settings["DATA"])
         self.rates = settings.get("LEARNING_RATES", "").split()
         self.seeds = settings.get("SEEDS", "").split()
         self.wanted = settings.get("COMPARED", "").split()
@@ -185,6 +188,17 @@ class ComparedRuns:
 
     def missing(self):
         return "".join(f"- {note}\n" for note in self.notes) or "Nothing.\n"
+
+    def sources(self):
+        """What the data are made of, as prepare.sh says in sources.txt. It is kept with the runs: with them alone, as
+        they are packed beside a report, the report can be made again."""
+        there, kept = self.data / "sources.txt", self.place / "sources.txt"
+        if there.exists():
+            with whole_file(kept) as part:
+                Path(part).write_bytes(there.read_bytes())
+        elif not kept.exists():
+            fail(f"no {there}: set DATA to the data that the runs were trained with")
+        return kept.read_text(encoding="utf-8").strip()
 
     def machines(self):
         found = {line for run in self.runs for line in self.kept(run, "machine.txt").splitlines()}

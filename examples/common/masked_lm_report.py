@@ -22,7 +22,7 @@ WELL_USED = 0.5
 
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    recipe, data = settings["RECIPE"], settings["DATA"]
+    recipe = settings["RECIPE"]
     compared = ComparedRuns(settings, is_finished)
     gaps = {run.name: json.loads(compared.kept(run, "order_gap.json")) for run in compared.runs}
     gaps = {name: {gap["split"]: gap for gap in of_run} for name, of_run in gaps.items()}
@@ -31,7 +31,7 @@ def main(folder, *arguments):
         "not validated on the same masked text",
         "run.sh validate again",
     )
-    names = split_names(data)
+    names = split_names(compared)
     splits = [split for split in names if split in gaps[compared.runs[0].name]]
     reported = [split for split in splits if split.startswith("test")]
     if not reported:
@@ -49,7 +49,7 @@ def main(folder, *arguments):
     text = RESULTS.format(
         today=date.today().isoformat(),
         recipe=recipe,
-        commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(settings),
+        commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(settings, compared),
         warning=compared.warning(),
         baseline=compared.baseline,
         used_from=USED,
@@ -68,7 +68,7 @@ def main(folder, *arguments):
         command=compared.kept(compared.runs[0], "trained"),
         alike=compared.alike(),
         first=compared.runs[0].name,
-        sources=Path(data, "sources.txt").read_text().strip(),
+        sources=compared.sources(),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[compared.runs[0].name].items()),
         missing=compared.missing(),
     )
@@ -96,18 +96,18 @@ def is_finished(run):
     return not checkpoint.exists() or validated.stat().st_mtime > checkpoint.stat().st_mtime
 
 
-def split_names(data):
+def split_names(compared):
     """valid -> wiki.valid, as the text file was called."""
     names = {}
-    for split, name in sources(data):
+    for split, name in texts(compared):
         name = name.split(".txt")[0]
         names[split] = f"{name} ({split})" if name in names.values() else name
     return names
 
 
-def sources(data):
+def texts(compared):
     """The split and the name of each text file."""
-    lines = Path(data, "sources.txt").read_text().splitlines()
+    lines = compared.sources().splitlines()
     return [line.split(" ", 2)[1:] for line in lines if not line.startswith("vocabulary ")]
 
 
@@ -204,11 +204,11 @@ def runs_table(compared):
     return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
 
 
-def commands_of(settings):
+def commands_of(settings, compared):
     """What has made these runs and this report."""
     recipe, data = settings["RECIPE"], settings["DATA"]
     files = {"train": [], "valid": [], "test": []}
-    for split, name in sources(data):
+    for split, name in texts(compared):
         files[split.rstrip("0123456789")].append(name)
     given = "".join(f" --{kind} {' '.join(names)}" for kind, names in files.items() if names)
     environment = settings["ENVIRONMENT"]

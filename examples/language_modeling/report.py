@@ -64,7 +64,7 @@ def main(folder, *arguments):
         missing=compared.missing(),
         environment=settings["ENVIRONMENT"],
         compared=settings["COMPARED"],
-        sources=Path(settings["DATA"], "sources.txt").read_text(encoding="utf-8").strip(),
+        sources=compared.sources(),
         alike=compared.alike(),
         first=compared.runs[0].name,
         command=compared.kept(compared.runs[0], "trained"),

@@ -42,7 +42,7 @@ def main(folder, *arguments):
         rates=compared.rates_table(),
         missing=compared.missing(),
         training=tables.training_table([tables.Evaluated(run) for run in compared.runs]),
-        sources=Path(settings["DATA"], "sources.txt").read_text(encoding="utf-8").strip(),
+        sources=compared.sources(),
         alike=compared.alike(),
         first=compared.runs[0].name,
         command=compared.kept(compared.runs[0], "trained"),

@@ -390,3 +390,19 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
     assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
     assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
     assert not (workplace / "long" / "RESULTS.md").exists()
+
+
+def test_the_packed_runs_make_the_table_again_without_their_data(tmp_path):
+    with tarfile.open(RECIPE / "runs.tar.xz") as tar:
+        tar.extractall(tmp_path / "runs", **UNPACKING)
+    (tmp_path / "again").mkdir()
+    place = {**os.environ, "RUNS": "runs", "DATA": "nowhere"}
+    report = ["bash", RECIPE / "run.sh", "report", "again"]
+    made = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "again" / "results.json").read_text() == (RECIPE / "results.json").read_text()
+    (tmp_path / "runs" / "sources.txt").unlink()
+    failed = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
+    assert failed.returncode == 1 and failed.stderr == (
+        "report: error: no nowhere/sources.txt: set DATA to the data that the runs were trained with\n"
+    )
