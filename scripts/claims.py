@@ -22,7 +22,7 @@ Each claim is one test that was planned before the runs. One was changed after t
 as in its paper, and no longer on masked ones. Runs of the same seed are paired, and the verdict is
 "{same}" unless Student's t test gives p < 0.05, without a correction for the number of claims. ± is
 half the width of the 95 % interval. Every encoding has the learning rate that did best on the validation data
-([recipes.md](recipes.md#comparisons)).
+([recipes.md](recipes.md#comparisons)); the RESULTS.md of a recipe names those that were not tried with every rate.
 
 {tables}
 """
