@@ -13,7 +13,6 @@ DROPOUT=0.1
 # the last four: an encoder like BERT's
 MODEL_FLAGS=(--share-all-embeddings --copy-from-source
   --encoder-learned-pos --layernorm-embedding --no-scale-embedding --activation-fn gelu)
-HPARAMS=([shaw]="max_distance=8" [lfhc]="max_distance=2") # the best k of Table 6
 BATCH=32
 UPDATES=30000
 LEARNING_RATE=2e-5
