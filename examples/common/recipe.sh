@@ -71,6 +71,7 @@ compare() {
   local failed=0 seeds=($SEEDS) rates=($LEARNING_RATES) given twice
   [ $# -gt 0 ] || set -- $COMPARED
   [ ${#seeds[@]} -gt 0 ] || die "SEEDS is empty: give one or several"
+  [ -d "$DATA" ] || die "no data in $DATA: run prepare.sh first, or set DATA"
   given=${ENVIRONMENT##*LEARNING_RATE=}
   [ ${#rates[@]} -eq 0 ] || [ "$given" = "$ENVIRONMENT" ] ||
     die "LEARNING_RATE=$LEARNING_RATE changes nothing beside LEARNING_RATES=$LEARNING_RATES: set LEARNING_RATES, or to none"

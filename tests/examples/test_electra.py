@@ -110,6 +110,7 @@ def test_what_is_wrong_is_one_line(workplace, tmp_path):
     (tmp_path / "tiny.sh").write_text(TINY)
     for words, message in [
         (("run.sh", "train", "t5"), "no data in data: run prepare.sh first"),
+        (("compare.sh", "t5", "shaw"), "no data in data: run prepare.sh first"),
         (("run.sh", "export-discriminator", "t5"), "no checkpoint runs/t5-seed1/checkpoint_last.pt: run.sh train t5"),
         (("run.sh", "command", "t5", "--update-freq", "2"), "--update-freq: the batch is BATCH=8 of the settings"),
     ]:
