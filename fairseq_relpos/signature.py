@@ -2,6 +2,7 @@
 be continued with another whose tables happen to have the same shapes."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,10 +32,16 @@ def sign(stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True
     stack_part.if_signatures_differ = advice
     if stock and encoding.stock_positions:
         # stock fairseq's state dict, key for key
-        stack_part.register_load_state_dict_pre_hook(check_stock_file)
+        before_loading(stack_part, check_stock_file)
     else:
         stack_part.register_buffer(KEY, to_bytes(stack_part.signature))
-        stack_part.register_load_state_dict_pre_hook(check_signature)
+        before_loading(stack_part, check_signature)
+
+
+def before_loading(module: nn.Module, hook: Callable[..., None]) -> None:
+    """Calls hook(module, state_dict, prefix, ...) before the module loads a state dict."""
+    # the public method is new in torch 2.5
+    module._register_load_state_dict_pre_hook(hook, with_module=True)
 
 
 def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
@@ -54,7 +61,7 @@ def drop_sinusoids(positions: Any, state_dict: dict[str, Any], prefix: str, *unu
 
 def refuse_positions(stack: nn.Module) -> None:
     """Makes a stock fairseq stack refuse a checkpoint in which it had a position encoding."""
-    stack.register_load_state_dict_pre_hook(check_stock_stack)
+    before_loading(stack, check_stock_stack)
 
 
 def check_stock_stack(stack: nn.Module, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:

@@ -62,8 +62,8 @@ check_machine() {
   [ -e "$include/Python.h" ] ||
     die "$include/Python.h is missing, which fairseq needs: apt-get install python$version-dev"
   case $version in
-    3.10 | 3.11 | 3.12) ;;
-    *) say "Python $version was never tried here; if this fails, set PYTHON to 3.10, 3.11 or 3.12" ;;
+    3.10 | 3.11 | 3.12 | 3.13) ;;
+    *) say "Python $version was never tried here; if this fails, set PYTHON to 3.10, 3.11, 3.12 or 3.13" ;;
   esac
 }
 

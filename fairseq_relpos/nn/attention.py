@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..backends import Eager, Mask, select
 from ..encodings import Dims, PositionEncoding, StackPart, build
 from ..self_attention import PositionedAttention, split_heads
-from ..signature import drop_sinusoids, sign
+from ..signature import before_loading, drop_sinusoids, sign
 from ..terms import Terms
 from .cache import Cache, as_padding, positions_of_pass
 
@@ -21,7 +21,7 @@ def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str =
     encoding that has no weights either. Files of fairseq load as before."""
     sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER)
     if encoding.stock_positions:
-        stack_part.register_load_state_dict_pre_hook(drop_sinusoids)
+        before_loading(stack_part, drop_sinusoids)
 
 
 class Projections(nn.Module):
