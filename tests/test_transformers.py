@@ -1,6 +1,7 @@
 """Models and tokenizers for Hugging Face transformers, against fairseq's."""
 
 import copy
+import importlib
 import inspect
 import json
 import os
@@ -73,6 +74,19 @@ def exported(tmp_path_factory):
         models[name] = trained(f"roberta_{name}", folder / f"{name}.pt")
         assert export(folder / f"{name}.pt", folder / name).difference == 0
     return SimpleNamespace(folder=folder, models=models)
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("__version__", "5.3.0", "needs transformers 5.4 or newer, this is 5.3.0"),
+        ("utils.is_torch_available", lambda: False, "needs a newer torch: transformers 5.* does not use 2."),
+    ],
+)
+def test_versions_that_do_not_fit_are_one_line(monkeypatch, name, value, message):
+    monkeypatch.setattr(f"transformers.{name}", value)
+    with pytest.raises(ImportError, match=message):
+        importlib.reload(hf)
 
 
 def test_logits_of_every_encoding_have_fairseqs_bits_with_pads_on_both_sides():

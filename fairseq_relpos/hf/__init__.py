@@ -8,6 +8,7 @@ importing this package makes the Auto classes of transformers know them.
 ``fairseq-relpos export-hf`` writes such a DIR.
 """
 
+import importlib.metadata
 import importlib.util
 import logging
 import sys
@@ -36,6 +37,12 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
     raise ImportError(
         f"fairseq_relpos.hf needs transformers 5.4 or newer, this is {transformers.__version__}: "
         'pip install "transformers>=5.4"'
+    )
+
+if not transformers.utils.is_torch_available():
+    raise ImportError(
+        f"fairseq_relpos.hf needs a newer torch: transformers {transformers.__version__} does not use "
+        f"{importlib.metadata.version('torch')}. fairseq-relpos doctor says which one it asks for"
     )
 
 from .configuration import RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
