@@ -4,7 +4,7 @@
 #   bash examples/electra/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/electra/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/electra/run.sh export-discriminator ENCODING     # it: discriminator.pt, a roberta_ENCODING to fine-tune
-#   bash examples/electra/run.sh evaluate ENCODING       # both, each where it is not done
+#   bash examples/electra/run.sh evaluate ENCODING [flags of fairseq-train]   # both, each where it is not done
 #   bash examples/electra/run.sh report [FOLDER]
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
@@ -84,7 +84,7 @@ export_discriminator() {
 }
 
 evaluate() {
-  train
+  train "$@"
   [ "$run/discriminator.pt" -nt "$checkpoint" ] || export_discriminator
 }
 

@@ -5,7 +5,7 @@
 #   bash examples/language_modeling/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/language_modeling/run.sh score ENCODING              # the text, with each memory of EVALUATIONS
 #   bash examples/language_modeling/run.sh extrapolate ENCODING [flags of fairseq-relpos extrapolation]
-#   bash examples/language_modeling/run.sh evaluate ENCODING           # of all these what is missing
+#   bash examples/language_modeling/run.sh evaluate ENCODING [flags of fairseq-train]   # of all these what is missing
 #   bash examples/language_modeling/run.sh report [FOLDER]
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. report: all runs,
@@ -112,7 +112,7 @@ extrapolate() {
 }
 
 evaluate() {
-  train
+  train "$@"
   is_made scores.json "$EVALUATIONS same length $SAME_LENGTH, $EVALUATED_STREAMS streams" score
   [ -z "$LENGTHS" ] || is_made extrapolation.json "$LENGTHS" extrapolate
 }

@@ -4,7 +4,7 @@
 #   bash examples/roberta_small/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
 #   bash examples/roberta_small/run.sh train ENCODING [flags of fairseq-train]
 #   bash examples/roberta_small/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
-#   bash examples/roberta_small/run.sh evaluate ENCODING          # both, each where it is not done
+#   bash examples/roberta_small/run.sh evaluate ENCODING [flags of fairseq-train]   # both, each where it is not done
 #   bash examples/roberta_small/run.sh fill-mask ENCODING [TEXT with <mask>]...
 #   bash examples/roberta_small/run.sh report [FOLDER]
 #
@@ -64,7 +64,7 @@ validate() {
 }
 
 evaluate() {
-  train
+  train "$@"
   [ "$run/order_gap.json" -nt "$checkpoint" ] || validate
 }
 

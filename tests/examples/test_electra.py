@@ -48,6 +48,7 @@ succeeds, fails = recipe.succeeds, recipe.fails
 def test_from_text_to_fine_tuned_discriminators(workplace):
     prepare = ("prepare.sh", "--train", "train.txt", "--valid", "valid.txt")
     assert "ready: data" in succeeds(workplace, *prepare)
+    assert "--no-such-flag" in fails(workplace, "run.sh", "evaluate", "t5", "--no-such-flag", RUNS="wrong")
     succeeds(workplace, "compare.sh")
     runs = workplace / "runs"
     log = (runs / "t5-seed1" / "train.log").read_text()

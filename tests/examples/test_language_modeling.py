@@ -185,6 +185,7 @@ def test_from_text_to_tables_with_every_token_scored_once(workplace):
     assert "data is ready" in prepare(workplace)
     counts = json.loads((workplace / "data" / "counts.json").read_text())["test"]
     assert counts["bytes"] == len((workplace / "test.txt").read_bytes())
+    assert "--no-such-flag" in fails(workplace, "run.sh", "evaluate", "t5", "--no-such-flag", RUNS="wrong")
     succeeds(workplace, "compare.sh")
     runs = workplace / "runs"
     results = (runs / "RESULTS.md").read_text()
