@@ -65,9 +65,18 @@ def row(title, claim):
         claim["theirs"],
         f"{figure}: {both}",
         one.text(digits),
-        " ".join(map(str, seeds)),
+        " ".join(map(str, seeds)) + left_out(figures, figure, ours, against),
         verdict(one, claim),
     ]
+
+
+def left_out(figures, figure, *encodings):
+    """The runs without this figure, which the difference is not of: a loss that was never reached."""
+    missing = []
+    for name in encodings:
+        runs = {seed for values in figures.values() for seed in values.get(name, {})}
+        missing += [f"{seed} of `{name}`" for seed in sorted(runs - figures[figure][name].keys())]
+    return f" (never: {', '.join(missing)})" if missing else ""
 
 
 def verdict(one, claim):
