@@ -24,6 +24,9 @@ as in its paper, and no longer on masked ones. Runs of the same seed are paired,
 half the width of the 95 % interval. Every encoding has the learning rate that did best on the validation data
 ([recipes.md](recipes.md#comparisons)); the RESULTS.md of a recipe names those that were not tried with every rate.
 
+The small models of `tupe_a` and `tupe_r` lose one of their two heads, and their losses are those of the other one
+([why](../examples/roberta_small/README.md#tupe-loses-a-head)).
+
 {tables}
 """
 
