@@ -50,10 +50,11 @@ def test_a_verdict_needs_seeds_and_looks_at_the_direction(claims, tmp_path, ours
 def test_a_run_that_never_got_there_is_named(claims, tmp_path):
     (tmp_path / "examples/small").mkdir(parents=True)
     loss = {"m4": {1: 1.0, 2: 1.1, 3: 1.2}, "shaw": {1: 2.0, 2: 2.1, 3: 2.2}}
-    soon = {"m4": {1: 200, 2: None, 3: 300}, "shaw": {1: 400, 2: 400, 3: 400}}
+    soon = {"m4": {1: 200, 2: None, 3: 300}, "shaw": {1: 400, 2: 400, 3: 400}}  # and 4 has no figure yet
+    loss["m4"][4] = 1.3
     figures = {"loss": loss, "updates until there": soon}
     comparison.write(tmp_path / "examples/small/results.json", "shaw", figures)
-    assert claims.row("M4", section(figure="updates until"))[4] == "1 3 (never: 2 of `m4`)"
+    assert claims.row("M4", section(figure="updates until"))[4] == "1 3 (seed 2 of `m4` never reached it)"
     assert claims.row("M4", section(figure="loss"))[4] == "1 2 3"
 
 

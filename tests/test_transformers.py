@@ -80,7 +80,7 @@ def exported(tmp_path_factory):
     "name, value, message",
     [
         ("__version__", "5.3.0", "needs transformers 5.4 or newer, this is 5.3.0"),
-        ("utils.is_torch_available", lambda: False, "needs a newer torch: transformers 5.* does not use 2."),
+        ("utils.is_torch_available", lambda: False, "needs torch, and transformers 5.* does not use torch 2."),
     ],
 )
 def test_versions_that_do_not_fit_are_one_line(monkeypatch, name, value, message):

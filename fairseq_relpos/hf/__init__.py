@@ -41,8 +41,9 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
 
 if not transformers.utils.is_torch_available():
     raise ImportError(
-        f"fairseq_relpos.hf needs a newer torch: transformers {transformers.__version__} does not use "
-        f"{importlib.metadata.version('torch')}. fairseq-relpos doctor says which one it asks for"
+        f"fairseq_relpos.hf needs torch, and transformers {transformers.__version__} does not use torch "
+        f"{importlib.metadata.version('torch')}: it is too old (fairseq-relpos doctor names the version), or USE_TORCH "
+        "is off"
     )
 
 from .configuration import RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
