@@ -6,6 +6,7 @@ import importlib.util
 import json
 import lzma
 import random
+import re
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -178,7 +179,9 @@ def test_shaw_and_lfhc_have_the_k_that_is_best_for_the_task_in_the_papers_table_
     index = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     index.read(RECIPE.parents[1] / "docs/papers.ini")
     (_, _, *tasks), *rows = (
-        [cell.strip() for cell in line.split("|")] for line in index["Qu Table 5"]["numbers"].splitlines() if line
+        [cell.strip() for cell in line.split("|")]
+        for line in re.sub(r" \(`.*?`\)", "", index["Qu Table 5"]["numbers"]).splitlines()
+        if line
     )
     best = [
         max((float(row[place]), f"max_distance={row[1]}") for row in rows if row[0] == name and row[place] != "-")[1]
