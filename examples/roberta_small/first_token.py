@@ -22,6 +22,8 @@ def main(data, split, *checkpoints):
         model, settings, task = load_model(path, data)
         _, stack = choose_stack(model, "encoder")
         text = data_utils.load_indexed_dataset(os.path.join(data, split), task.source_dictionary)
+        if text is None:
+            raise ValueError(f"no split {split} in {data}: give the name of a file .bin there")
         length = settings.task.tokens_per_sample - 1
         tokens = torch.cat([text[n] for n in range(len(text))])[: BLOCKS * length].long()
         start = tokens.new_tensor([task.source_dictionary.bos()])
@@ -37,4 +39,7 @@ def main(data, split, *checkpoints):
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__.split("\n\n")[0])
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"first_token.py: error: {error}")
