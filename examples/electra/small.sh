@@ -12,14 +12,14 @@ SAMPLE_BREAK_MODE=none
 BATCH=128
 GPUS=0
 PRECISION=fp32
-UPDATES=4000
+UPDATES=10000 # with fewer, the discriminator of learned hardly leaves the base rate
 # A discriminator leaves the base rate with this rate first (README.md, What was tried). CLIP_NORM stays: it clips nearly
 # all updates, because a weight of 50 makes large gradients, but Adam does not depend on their scale.
 LEARNING_RATE=1e-3
-WARMUP_UPDATES=400
+WARMUP_UPDATES=1000
 ADAM_BETAS='(0.9, 0.98)'
 LOADERS=0
 LOG_EVERY=50
-VALIDATE_EVERY=200
-KEEP_EVERY=4000
+VALIDATE_EVERY=500
+KEEP_EVERY=10000
 SEEDS="1 2"
