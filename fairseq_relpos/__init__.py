@@ -5,6 +5,8 @@ Importing the package (or ``--user-dir fairseq_relpos``) registers everything wi
 Importing a part that only needs torch, such as ``fairseq_relpos.encodings``, changes nothing in fairseq and torch.
 """
 
+import copy
+import importlib
 import importlib.abc
 import importlib.util
 import re
@@ -15,6 +17,8 @@ from .version import __version__
 
 #: parts that change nothing in fairseq or torch
 ALONE = ("backends", "cli", "encodings", "hf", "mends", "nn", "positions", "references", "rows", "terms", "version")
+#: parts that need fairseq, and that the registration imports
+REGISTERED = ("attention", "checkpoints", "criterions", "finetuning", "models", "optim", "override", "tasks")
 
 
 def register() -> None:
@@ -48,9 +52,17 @@ def _register_names():
 
 class _WithFairseq(importlib.abc.MetaPathFinder):
     """Registers the names with fairseq when a program imports it after a part that only needs torch. The mends follow
-    with the first model (``models``)."""
+    with the first model (``models``).
+
+    A part that imports fairseq itself would be half imported while the registration imports it, and its names not be
+    there. So fairseq and the registration come first."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name in IMPORTED_AFTER_FAIRSEQ and importlib.util.find_spec("fairseq") is not None:
+            importlib.import_module("fairseq")
+            spec = copy.copy(sys.modules[name].__spec__)
+            vars(spec)["loader"] = _Registered()
+            return spec
         if name != "fairseq":
             return None
         sys.meta_path.remove(self)
@@ -68,6 +80,19 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
 
             vars(spec.loader)["exec_module"] = execute_and_register
         return spec
+
+
+IMPORTED_AFTER_FAIRSEQ = {f"{__name__}.{part}" for part in REGISTERED}
+
+
+class _Registered(importlib.abc.Loader):
+    """Finds a module where the registration has put it."""
+
+    def create_module(self, spec: Any) -> Any:
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: Any) -> None:
+        pass
 
 
 def _is_imported_for(parts):

@@ -122,3 +122,58 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
         [sys.executable, "-c", "import fairseq_relpos"], capture_output=True, text=True, env=environment
     )
     assert done.returncode != 0 and "broken on purpose" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["-m", "fairseq_relpos.finetuning.prepare", "--help"],
+        ["-c", "import fairseq_relpos.encodings\nfrom fairseq_relpos.attention import RelPosMultiheadAttention"],
+        ["-c", "import fairseq_relpos.cli\nfrom fairseq_relpos.checkpoints.tupe import official_dictionary"],
+        [
+            "-c",
+            "import fairseq_relpos.rows\n"
+            "from fairseq_relpos.models.roberta import RelPosRoberta as found\n"
+            "import fairseq_relpos.models.roberta as module\n"
+            "from fairseq.models import MODEL_REGISTRY\n"
+            "assert module.RelPosRoberta is found\n"
+            "assert 'electra_relpos' in MODEL_REGISTRY",
+        ],
+    ],
+)
+def test_a_part_may_be_the_first_to_import_fairseq(program):
+    """In a Python of its own: what the preloaded one has imported hides the order."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, *program], capture_output=True, text=True, env=environment)
+    assert "circular import" not in done.stderr
+    assert done.returncode == 0 or program[0] == "-m", done.stderr
+
+
+def test_all_parts_that_the_registration_imports_and_that_need_fairseq_are_known():
+    import fairseq_relpos
+
+    def needs_fairseq(file):
+        return any(
+            name.split(".")[0] == "fairseq"
+            for node in ast.parse(file.read_text()).body
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module]
+                if isinstance(node, ast.ImportFrom) and not node.level
+                else []
+            )
+        )
+
+    program = "import fairseq_relpos, sys\nprint(*[name for name in sys.modules if name.startswith('fairseq_relpos.')])"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    names = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    ).stdout.split()
+    found = set()
+    for name in names:
+        _, part, *inner = name.split(".")
+        file = PACKAGE.joinpath(part, *inner).with_suffix(".py")
+        if file.exists() and needs_fairseq(file):
+            found.add(part)
+    assert found == set(fairseq_relpos.REGISTERED)
