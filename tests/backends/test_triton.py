@@ -135,12 +135,16 @@ def outcome(run, terms, v, mask=Mask(), dropout_p=0.0):
     return {"out": out.detach(), **dict(zip(inputs, gradients))}
 
 
+def error(found, expected):
+    """The largest difference, as a share of the largest value where that is above 1."""
+    return ((found.double() - expected.double()).abs().max() / max(1, expected.abs().max())).item()
+
+
 def assert_equal(found, expected, tolerance=2e-5):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert not found[name].isnan().any(), name
-        difference = (found[name].double() - value.double()).abs().max()
-        assert difference <= tolerance * max(1, value.abs().max()), (name, difference)
+        assert error(found[name], value) <= tolerance, (name, error(found[name], value), tolerance)
 
 
 def assert_equals_eager(terms, v, mask=Mask(), tolerance=2e-5):
@@ -365,8 +369,11 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
     for length in (192, 200):
         terms, v = make(form, length, length, batch=2, dtype=dtype)
         terms = replace(terms, scale=0.05)
-        reference = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
-        assert_equal(outcome(Triton(), terms, v), outcome(Eager(), reference, v.float()), 5e-2)
+        exact = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
+        expected, rounded = outcome(Eager(), exact, v.float()), outcome(Lean(), terms, v)
+        # the gradients of a product have errors up to 0.2 in bfloat16, also those of lean
+        rounding = max(error(rounded[name], value) for name, value in expected.items())
+        assert_equal(outcome(Triton(), terms, v), expected, max(5e-2, 2 * rounding))
 
 
 def test_causal_queries_without_any_key_attend_to_all():
