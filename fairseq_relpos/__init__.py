@@ -16,9 +16,12 @@ from typing import Any
 from .version import __version__
 
 #: parts that change nothing in fairseq or torch
-ALONE = ("backends", "cli", "encodings", "hf", "mends", "nn", "positions", "references", "rows", "terms", "version")
+ALONE = set("__main__ backends cli encodings hf mends nn positions references rows terms version".split())
 #: parts that need fairseq, and that the registration imports
-REGISTERED = ("attention", "checkpoints", "criterions", "finetuning", "models", "optim", "override", "tasks")
+REGISTERED = set("attention checkpoints criterions finetuning models optim override tasks".split())
+#: what mends import of them, which does not need fairseq
+WITHOUT_FAIRSEQ = {"checkpoints"}
+WITHOUT_FAIRSEQ |= {f"checkpoints.{name}" for name in "checksums discriminator extending fitting loading".split()}
 
 
 def register() -> None:
@@ -27,6 +30,7 @@ def register() -> None:
     if _is_mended or importlib.util.find_spec("fairseq") is None:
         return
     _is_mended = True
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithFairseq)]
     from . import mends
 
     try:
@@ -55,11 +59,13 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
     with the first model (``models``).
 
     A part that imports fairseq itself would be half imported while the registration imports it, and its names not be
-    there. So fairseq and the registration come first."""
+    there. So everything is registered before."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name in IMPORTED_AFTER_FAIRSEQ and importlib.util.find_spec("fairseq") is not None:
-            importlib.import_module("fairseq")
+        if _needs_fairseq(name):
+            register()
+            if name not in sys.modules:
+                return None
             spec = copy.copy(sys.modules[name].__spec__)
             vars(spec)["loader"] = _Registered()
             return spec
@@ -82,7 +88,9 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
         return spec
 
 
-IMPORTED_AFTER_FAIRSEQ = {f"{__name__}.{part}" for part in REGISTERED}
+def _needs_fairseq(name):
+    package, _, inner = name.partition(".")
+    return package == __name__ and inner.split(".")[0] in REGISTERED and inner not in WITHOUT_FAIRSEQ
 
 
 class _Registered(importlib.abc.Loader):

@@ -122,6 +122,10 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
         [sys.executable, "-c", "import fairseq_relpos"], capture_output=True, text=True, env=environment
     )
     assert done.returncode != 0 and "broken on purpose" in done.stderr
+    # as the console script does it
+    command = "from fairseq_relpos.__main__ import main; main(['list'])"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "tupe_r" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -139,13 +143,23 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
             "assert module.RelPosRoberta is found\n"
             "assert 'electra_relpos' in MODEL_REGISTRY",
         ],
+        [
+            "-c",
+            "import logging, sys\n"
+            "import fairseq_relpos.cli\n"
+            "import fairseq_relpos.mends.command, fairseq_relpos.mends.messages, fairseq_relpos.mends.reading\n"
+            "assert 'fairseq' not in sys.modules\n"
+            "from fairseq_relpos.checkpoints.starting_point import build_roberta\n"
+            "assert (logging.root.level, logging.root.handlers) == (logging.WARNING, [])\n"
+            "assert fairseq_relpos._is_mended",
+        ],
     ],
 )
 def test_a_part_may_be_the_first_to_import_fairseq(program):
     """In a Python of its own: what the preloaded one has imported hides the order."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run([sys.executable, *program], capture_output=True, text=True, env=environment)
-    assert "circular import" not in done.stderr
+    assert "circular import" not in done.stderr and "INFO" not in done.stderr
     assert done.returncode == 0 or program[0] == "-m", done.stderr
 
 
@@ -176,4 +190,6 @@ def test_all_parts_that_the_registration_imports_and_that_need_fairseq_are_known
         file = PACKAGE.joinpath(part, *inner).with_suffix(".py")
         if file.exists() and needs_fairseq(file):
             found.add(part)
-    assert found == set(fairseq_relpos.REGISTERED)
+    assert found == fairseq_relpos.REGISTERED
+    files = [PACKAGE.joinpath(*name.split(".")) for name in fairseq_relpos.WITHOUT_FAIRSEQ if "." in name]
+    assert files and not any(needs_fairseq(file.with_suffix(".py")) for file in files)

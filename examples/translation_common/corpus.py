@@ -138,9 +138,10 @@ def drawn(paths, count):
 def dictionary(work, threshold, *groups):
     """For each group of languages the pieces that its training text uses: what
     fairseq-preprocess would count, but for characters that the model lacks."""
-    from fairseq.data import Dictionary
-
     import fairseq_relpos  # noqa: F401  before fairseq, whose log lines it keeps off the screen
+
+    # isort: split
+    from fairseq.data import Dictionary
 
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{work}/spm.model")
     for group in groups:
