@@ -75,11 +75,14 @@ train() {
   train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
 }
 
+# What the data were made of, which the runs keep, too.
+sources() { if [ -e "$DATA/sources.txt" ]; then echo "$DATA/sources.txt"; else echo "$RUNS/sources.txt"; fi; }
+
 # What the questions depend on, beside the weights; kept with them in $run/decoded.
 decoding() {
   echo "checkpoint $EVALUATED, split $SCORED"
   echo "beam $BEAM, length penalty $LENGTH_PENALTY, no $NO_REPEAT tokens twice, flags ${*:-none}"
-  echo "text $(digest "$DATA/sources.txt")"
+  echo "text $(digest "$(sources)")"
 }
 is_decoded() { [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]; }
 
@@ -125,10 +128,10 @@ evaluate() {
 }
 
 report() {
-  need_data
+  [ -e "$(sources)" ] || need_data
   report_settings EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE
   python "$HERE/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "SCORING=$(scoring)" \
-    "CONDITIONS=$(data_conditions)"
+    "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
   pack_runs "$RUNS" "$1"
 }
 

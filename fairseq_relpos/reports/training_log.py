@@ -84,8 +84,12 @@ class Run:
     valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
     #: target tokens, by number of updates
     tokens_per_second: dict[int, float] = field(default_factory=dict)
-    #: time of the whole run, also if it was resumed; validation included
+    #: time of the whole run, also if it was resumed; validation included, but not that of a start which was stopped
+    #: after an earlier one
     seconds: float = 0
+    #: of the starts before the last one, and of the updates of the last one
+    earlier_seconds: float = 0
+    training_seconds: float = 0
     #: the present speed: that of the last line
     updates_per_second: float = 0
     #: whether the last start has come to its end
@@ -192,6 +196,7 @@ def read_settings(run: Run, line: str) -> None:
     if run.settings and not run.is_starting:
         run.earlier_settings.append(run.settings)
     run.settings, run.ended, run.is_starting = line[line.index("{") :].strip(), False, True
+    run.earlier_seconds, run.training_seconds = run.seconds, 0
     run.seed = int(_needed(r"'seed': (\d+)", line))
     if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
         run.unit = 1.0  # nats already, or a squared error
@@ -243,14 +248,20 @@ def read_line(run: Run, line: str) -> None:
         run.vocabularies.add(int(_needed(r"Embedding\((\d+)", line)))
     elif "total memory = " in line:
         run.gb_total = float(_needed(r"total memory = ([\d.]+) GB", line))
-    run.ended = run.ended or END in line
+    if END in line:
+        run.ended = True
+        if run.earlier_seconds:
+            run.seconds = max(run.seconds, run.earlier_seconds + float(_needed(rf"{END} ([\d.]+)", line)))
     entry = entry_of(line)
     numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
     if numbers and run.is_starting:
         forget_from(run, min(numbers))
     if "num_updates" in entry and "loss" in entry:
         run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
-        run.seconds = max(run.seconds, float(entry.get("wall", 0)))
+        # in a run that goes on, fairseq's wall stays at 0
+        run.training_seconds += float(entry.get("train_wall", 0))
+        wall = float(entry.get("wall", 0))
+        run.seconds = max(run.seconds, wall, run.earlier_seconds + run.training_seconds if wall == 0 else 0)
         run.updates_per_second = float(entry.get("ups", 0))
         if entry.get("gb_free") is not None:  # null: a run of a GPU that went on without one
             run.gb_free = min(run.gb_free, float(entry["gb_free"]))
@@ -274,7 +285,7 @@ def forget_from(run: Run, update: int) -> None:
         for split in [split for split, values in of_split.items() if not values]:
             del of_split[split]
     if not run.train:  # nothing is left of the earlier starts
-        run.seconds, run.gb_free = 0, math.inf
+        run.seconds, run.earlier_seconds, run.gb_free = 0, 0, math.inf
         run.earlier_settings.clear()
     run.is_starting = False
 

@@ -81,6 +81,11 @@ def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
         assert f"{name} on test" in results
     assert "--copy-from-source" in results and "'max_distance=4'" in results and str(ROOT) not in results
     assert len((runs / "shaw-seed1" / "test.questions").read_text().splitlines()) == 5
+    # with what the runs keep of the data, as it is packed beside a report
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    succeeds(tmp_path, "run.sh", "report")
+    assert (runs / "RESULTS.md").read_text() == results
+    (tmp_path / "elsewhere").rename(tmp_path / "data")
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}
     succeeds(tmp_path, "run.sh", "evaluate", "shaw")
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/*.*")}

@@ -24,6 +24,18 @@ def test_a_resumed_run_goes_on_and_what_it_did_twice_counts_once(tmp_path):
     assert run.seconds == 20
 
 
+def test_the_time_of_a_resumed_run_is_that_of_all_its_starts(tmp_path):
+    """As fairseq logs it: after a resume its wall stays at 0."""
+    log_of(tmp_path / "a", inner(10, 2, wall=5), inner(20, 1, wall=9))
+    resumed = [inner(updates, 1, wall=0) | {"train_wall": "4"} for updates in (30, 40)]
+    run = read_run(log_of(tmp_path / "a", *resumed))
+    assert run.seconds == 9 + 8  # of the second start only the updates are known
+    run = log_of(tmp_path / "a", inner(50, 1, wall=0))
+    with open(run / "train.log", "a") as log:
+        log.write("done training in 40.0 seconds\n")
+    assert read_run(run).seconds == 9 + 8 + 40
+
+
 def test_of_several_trainings_in_one_log_the_last_one_counts(tmp_path):
     log_of(tmp_path / "a", inner(10, 2, wall=5), valid(10, 5), inner(20, 1, wall=90), valid(20, 4, "long-ago"), seed=1)
     run = read_run(log_of(tmp_path / "a", inner(10, 3, wall=12), valid(10, 6), seed=2))
