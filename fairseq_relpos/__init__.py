@@ -5,7 +5,6 @@ Importing the package (or ``--user-dir fairseq_relpos``) registers everything wi
 Importing a part that only needs torch, such as ``fairseq_relpos.encodings``, changes nothing in fairseq and torch.
 """
 
-import copy
 import importlib
 import importlib.abc
 import importlib.util
@@ -17,8 +16,8 @@ from .version import __version__
 
 #: parts that change nothing in fairseq or torch
 ALONE = set("__main__ backends cli encodings hf mends nn positions references rows terms version".split())
-#: parts that need fairseq, and that the registration imports
-REGISTERED = set("attention checkpoints criterions finetuning models optim override tasks".split())
+#: parts with modules that import fairseq
+NEED_FAIRSEQ = set("attention checkpoints criterions exchange finetuning models optim override tasks".split())
 #: what mends import of them, which does not need fairseq
 WITHOUT_FAIRSEQ = {"checkpoints"}
 WITHOUT_FAIRSEQ |= {f"checkpoints.{name}" for name in "checksums discriminator extending fitting loading".split()}
@@ -30,7 +29,8 @@ def register() -> None:
     if _is_mended or importlib.util.find_spec("fairseq") is None:
         return
     _is_mended = True
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _WithFairseq)]
+    finders = [finder for finder in sys.meta_path if isinstance(finder, _WithFairseq)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
     from . import mends
 
     try:
@@ -38,6 +38,7 @@ def register() -> None:
         _register_names()
     except BaseException:
         _is_mended = False
+        sys.meta_path[:0] = finders
         raise
 
 
@@ -64,11 +65,9 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if _needs_fairseq(name):
             register()
-            if name not in sys.modules:
-                return None
-            spec = copy.copy(sys.modules[name].__spec__)
-            vars(spec)["loader"] = _Registered()
-            return spec
+            if name in sys.modules:
+                return _as_it_is(sys.modules[name])
+            return None if self in sys.meta_path else importlib.util.find_spec(name)
         if name != "fairseq":
             return None
         sys.meta_path.remove(self)
@@ -80,9 +79,10 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_and_register(module):
-                sys.meta_path.remove(self)
                 execute(module)
-                _register_names()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    _register_names()
 
             vars(spec.loader)["exec_module"] = execute_and_register
         return spec
@@ -90,17 +90,27 @@ class _WithFairseq(importlib.abc.MetaPathFinder):
 
 def _needs_fairseq(name):
     package, _, inner = name.partition(".")
-    return package == __name__ and inner.split(".")[0] in REGISTERED and inner not in WITHOUT_FAIRSEQ
+    return package == __name__ and inner.split(".")[0] in NEED_FAIRSEQ and inner not in WITHOUT_FAIRSEQ
 
 
-class _Registered(importlib.abc.Loader):
-    """Finds a module where the registration has put it."""
+def _as_it_is(module):
+    """The spec of a module that is imported already; Python would execute the module a second time."""
+    module.__spec__.loader = _Imported(module)
+    return module.__spec__
+
+
+class _Imported(importlib.abc.Loader):
+    def __init__(self, module: Any):
+        self.module, self.loader = module, module.__spec__.loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
 
     def create_module(self, spec: Any) -> Any:
-        return sys.modules[spec.name]
+        return self.module
 
     def exec_module(self, module: Any) -> None:
-        pass
+        module.__spec__.loader = self.loader
 
 
 def _is_imported_for(parts):

@@ -250,8 +250,9 @@ def read_line(run: Run, line: str) -> None:
         run.gb_total = float(_needed(r"total memory = ([\d.]+) GB", line))
     if END in line:
         run.ended = True
-        if run.earlier_seconds:
-            run.seconds = max(run.seconds, run.earlier_seconds + float(_needed(rf"{END} ([\d.]+)", line)))
+        told = re.search(rf"{END} ([\d.]+)", line)
+        if told and run.earlier_seconds:
+            run.seconds = max(run.seconds, run.earlier_seconds + float(told[1]))
     entry = entry_of(line)
     numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
     if numbers and run.is_starting:
