@@ -150,7 +150,7 @@ def test_what_is_wrong_is_one_line(papers, tmp_path, monkeypatch, change, messag
 
 def test_a_missing_results_file_ends_make_docs_with_one_line_and_nothing_is_written(papers, tmp_path, monkeypatch):
     make_docs = importlib.import_module("make_docs")
-    (tmp_path / "papers.ini").write_text(ENTRY)
+    (tmp_path / "papers.ini").write_text(ENTRY.replace("electra/RESULTS.md", "electra/MISSING.md"))
     monkeypatch.setattr(papers.page, "__defaults__", (tmp_path / "papers.ini",))
     monkeypatch.setattr(make_docs, "citation", lambda: "another text, which would be written")
     before = (ROOT / "CITATION.cff").read_bytes()

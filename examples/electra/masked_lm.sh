@@ -4,8 +4,7 @@
 NAME=electra_masked_lm
 DATA=data-bin/roberta_small
 UPDATES=13500
-LEARNING_RATE=4e-3 # the best of 1e-3, 2e-3, 4e-3 for all encodings of examples/roberta_small
-LEARNING_RATES=
+LEARNING_RATES="1e-3 2e-3 4e-3" # those that were tried for ELECTRA
 WARMUP_UPDATES=1000
 LOG_EVERY=50
 VALIDATE_EVERY=500

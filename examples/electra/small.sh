@@ -12,7 +12,7 @@ SAMPLE_BREAK_MODE=none
 BATCH=128
 GPUS=0
 PRECISION=fp32
-UPDATES=10000 # with fewer, the discriminator of learned hardly leaves the base rate
+UPDATES=10000 # with 4,000, that of learned was still near the base rate after 2,800 (README.md, What was tried)
 # A discriminator leaves the base rate with this rate first (README.md, What was tried). CLIP_NORM stays: it clips nearly
 # all updates, because a weight of 50 makes large gradients, but Adam does not depend on their scale.
 LEARNING_RATE=1e-3

@@ -371,9 +371,11 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
         terms = replace(terms, scale=0.05)
         exact = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
         expected, rounded = outcome(Eager(), exact, v.float()), outcome(Lean(), terms, v)
-        # the gradients of a product have errors up to 0.2 in bfloat16, also those of lean
-        rounding = max(error(rounded[name], value) for name, value in expected.items())
-        assert_equal(outcome(Triton(), terms, v), expected, max(5e-2, 2 * rounding))
+        found = outcome(Triton(), terms, v)
+        for name, value in expected.items():
+            # the gradients of a product have errors up to 0.2 in bfloat16, also those of lean
+            tolerance = max(5e-2, 4 * error(rounded[name], value))
+            assert_equal({name: found[name]}, {name: value}, tolerance)
 
 
 def test_causal_queries_without_any_key_attend_to_all():

@@ -90,8 +90,12 @@ def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):
     assert words[words.index("--save-dir") + 1] == "runs/roberta_small/t5-seed1"
 
 
-#: the settings of the packed runs, where they are not those of today
-BEFORE = {"artificial_tasks": "MAX_EPOCHS=100\n", "translation_small": "LEARNING_RATE=0.001 SCHEDULE=inverse_sqrt\n"}
+#: the settings of the packed runs, where they are not those of settings.sh today
+BEFORE = {
+    "artificial_tasks": "MAX_EPOCHS=100\n",
+    "electra": '. "$ROOT/examples/electra/small.sh"\n',
+    "translation_small": "LEARNING_RATE=0.001 SCHEDULE=inverse_sqrt\n",
+}
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.parent.name)
