@@ -67,7 +67,7 @@ def main(folder, *arguments):
 
 
 def is_finished(run):
-    return (run / "trained").exists() and (run / "discriminator.pt").exists()
+    return (run / "trained").exists() and (run / "export.txt").exists()
 
 
 def last_validation(log):

@@ -79,7 +79,8 @@ train() {
 export_discriminator() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
   errors_in "$run/export.log" python -m fairseq_relpos export-discriminator "$checkpoint" "$run/discriminator.pt" \
-    >"$run/export.txt"
+    >"$run/export.txt.part"
+  mv "$run/export.txt.part" "$run/export.txt" # which is packed with the report, as the discriminator is not
   say "to be fine-tuned: $run/discriminator.pt"
 }
 

@@ -5,12 +5,14 @@ import math
 import random
 import re
 import shlex
+import tarfile
 from pathlib import Path
 
 import pytest
 import tiny_squad
 from glue_files import write_tsv
 from recipes import EXAMPLES, Recipe
+from unpacking import UNPACKING
 
 TINY = """
 PREPARED_BY=roberta_small PREPARE_SETTINGS=vocabulary.sh GPUS=0 PRECISION=fp32 LOADERS=0
@@ -60,6 +62,15 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     before = (runs / "t5-seed1" / "discriminator.pt").stat().st_mtime_ns
     assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "t5")
     assert (runs / "t5-seed1" / "discriminator.pt").stat().st_mtime_ns == before
+
+    # what is packed beside a report, which has no discriminators, makes the same report again
+    succeeds(workplace, "run.sh", "report", "kept")
+    with tarfile.open(workplace / "kept" / "runs.tar.xz") as packed:
+        assert not any(member.name.endswith(".pt") for member in packed)
+        packed.extractall(workplace / "unpacked", **UNPACKING)
+    succeeds(workplace, "run.sh", "report", RUNS="unpacked")
+    again, kept = ((workplace / name / "RESULTS.md").read_text() for name in ("unpacked", "kept"))
+    assert again.replace("RUNS='unpacked' ", "") == kept.replace("RUNS='runs' ", "")
 
     start = "runs/t5-seed1/discriminator.pt"
     write_tsv(workplace / "tables" / "RTE", "RTE")
