@@ -5,13 +5,18 @@ import math
 import random
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_squad
 from glue_files import write_tsv
 from recipes import EXAMPLES, Recipe
+from scipy import stats
 from unpacking import UNPACKING
 
 TINY = """
@@ -22,6 +27,8 @@ UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=2 VALIDATE_EVERY=2 KEEP_EVERY=4
 COMPARED=t5 BASELINE=t5
 """
 FINE_TUNING = {
+    "finetuned": """DISCRIMINATORS=runs MASKED_LMS=masked COMPARED=t5 PRETRAINING_SEEDS=1 TASKS="glue RTE glue"
+      FINE_TUNING=glue.sh LEARNING_RATES=1e-3 SEEDS=1 ALLOCATOR=default""",
     "glue": "VOCABULARY=data EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1",
     "squad": """MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
       --encoder-attention-heads 2) MAX_POSITIONS=32 WINDOW=32 DOC_STRIDE=8 MAX_QUERY_LENGTH=12 BATCH=8 EPOCHS=1""",
@@ -72,12 +79,24 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     again, kept = ((workplace / name / "RESULTS.md").read_text() for name in ("unpacked", "kept"))
     assert again.replace("RUNS='unpacked' ", "") == kept.replace("RUNS='runs' ", "")
 
+    # fine-tuned beside masked language models, for which the same weights stand in here
     start = "runs/t5-seed1/discriminator.pt"
-    write_tsv(workplace / "tables" / "RTE", "RTE")
+    tables = write_tsv(workplace / "tables" / "RTE", "RTE")
+    shutil.copy(tables / "dev.tsv", tables / "test.tsv")
     glue = {"SETTINGS": "glue.sh", "DATA": "glue", "RUNS": "glue_runs"}
     Recipe("glue").succeeds(workplace, "prepare.sh", "--offline", "tables", "RTE", **glue)
-    Recipe("glue").succeeds(workplace, "run.sh", "finetune", "RTE", start, **glue)
-    assert json.loads((workplace / "glue_runs/t5-seed1/RTE-seed1/results.json").read_text())["encoding"] == "t5"
+    beside = {"SETTINGS": "finetuned.sh", "RUNS": "beside"}
+    assert "no checkpoint masked/t5-seed1/checkpoint_last.pt" in fails(workplace, "compare_finetuned.sh", **beside)
+    (workplace / "masked" / "t5-seed1").mkdir(parents=True)
+    shutil.copy(workplace / start, workplace / "masked" / "t5-seed1" / "checkpoint_last.pt")
+    succeeds(workplace, "compare_finetuned.sh", "tuned", **beside)
+    (facts,) = {path.read_text() for path in (workplace / "beside").glob("**/electra-t5-seed1/RTE-seed1/results.json")}
+    assert json.loads(facts)["encoding"] == "t5"
+    score = 100 * json.loads(facts)["test"]["accuracy"]
+    told = (workplace / "tuned" / "RESULTS.md").read_text()
+    assert f"| t5 | 1 | {score:.2f} | {score:.2f} | +0.00 |" in told and "Missing" not in told
+    figures = json.loads((workplace / "tuned" / "results.json").read_text())["figures"]
+    assert figures == {f"RTE, {kind}": {"t5": {"1": score}} for kind in ("ELECTRA", "masked LM")}
 
     tiny_squad.write(workplace / "all.json", tiny_squad.squad())
     squad = {"SETTINGS": "squad.sh", "DATA": "squad", "RUNS": "squad_runs"}
@@ -85,6 +104,38 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     Recipe("squad").succeeds(workplace, "prepare.sh", "squad", "--vocabulary", "data", *splits, **squad)
     Recipe("squad").succeeds(workplace, "run.sh", "finetune", "t5", start, "--max-update", "1", **squad)
     assert (workplace / "squad_runs/t5-seed1/checkpoint_last.pt").exists()
+
+
+def write_fine_tuned(place, kind, seed, rate, of_seed):
+    for number, (valid, test) in of_seed.items():
+        folder = place / f"{kind}-{seed}-{rate}-{number}" / f"{kind}-t5-seed{seed}" / "RTE-seed1"
+        folder.mkdir(parents=True)
+        facts = {"task": "RTE", "encoding": "t5", "lr": rate, "seed": number, "metric": "accuracy"}
+        facts |= {"checkpoint": f"start/{kind}-t5-seed{seed}/start.pt", "majority": {"test": 0.5}}
+        facts |= {"metrics": {"accuracy": valid}, "test": {"accuracy": test}}
+        (folder / "results.json").write_text(json.dumps(facts))
+
+
+def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
+    # the rate with the better median of validation counts, whatever its tests are; a seed of the one is missing
+    write_fine_tuned(tmp_path, "electra", 1, 1e-3, {1: (0.6, 0.5), 2: (0.7, 0.6), 3: (0.8, 0.7)})
+    write_fine_tuned(tmp_path, "electra", 1, 3e-4, {1: (0.9, 0.9), 2: (0.6, 0.9), 3: (0.6, 0.9)})
+    write_fine_tuned(tmp_path, "electra", 2, 1e-3, {1: (0.7, 0.6), 2: (0.7, 0.66), 3: (0.7, 0.66)})
+    write_fine_tuned(tmp_path, "masked_lm", 1, 1e-3, {1: (0.7, 0.7), 2: (0.7, 0.7), 3: (0.7, 0.7)})
+    write_fine_tuned(tmp_path, "masked_lm", 2, 1e-3, {1: (0.7, 0.68), 2: (0.7, 0.68)})
+    report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path, tmp_path]
+    said = subprocess.run(report, env=preloaded.environment(), capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    figures = json.loads((tmp_path / "results.json").read_text())["figures"]
+    assert figures["RTE, ELECTRA"]["t5"] == pytest.approx({"1": 60, "2": 64})
+    assert figures["RTE, masked LM"]["t5"] == pytest.approx({"1": 70, "2": 68})
+    half = stats.t.interval(0.95, 1, -7, stats.sem([-10, -4]))[1] + 7
+    p = stats.ttest_rel([60, 64], [70, 68]).pvalue
+    text = (tmp_path / "RESULTS.md").read_text()
+    scores = f"-7.00 ± {half:.2f}"
+    assert f"| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | {scores} |  |  |" in text
+    assert f"| all | 2 | 62.00 | 69.00 | {scores} | {p:.3f} | not distinguishable |" in text
+    assert "Missing: RTE, masked_lm-t5-2: no seed 3" in text and "most frequent label: 50.00" in text
 
 
 def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path):

@@ -1,0 +1,136 @@
+"""Discriminators beside masked language models, after fine-tuning: finetuned_report.py SWEEP FOLDER
+
+Writes RESULTS.md and results.json into FOLDER. A checkpoint lies in a folder electra-ENCODING-seedN or
+masked_lm-ENCODING-seedN. One pretraining is one number: the mean test score over the seeds of its fine-tuning, with the
+learning rate that has the best median on the validation data.
+"""
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.finetuning.errors import in_one_line
+from fairseq_relpos.reports import comparison, sweeps
+from fairseq_relpos.reports.losses import markdown, with_deviation
+from fairseq_relpos.reports.machine import describe
+
+NAMES = {"electra": "ELECTRA", "masked_lm": "masked LM"}
+KINDS = tuple(NAMES)
+
+
+def rows_of(runs):
+    """task -> (kind, encoding, seed of the pretraining) -> its runs."""
+    found = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        kind, encoding, seed = re.fullmatch(
+            r"(electra|masked_lm)-(.+)-seed(\d+)", Path(run.cells["checkpoint"]).parent.name
+        ).groups()
+        found[run.cells["task"]][kind, encoding, int(seed)].append(run)
+    return {
+        task: {key: sweeps.Row("-".join(map(str, key)), of_one) for key, of_one in sorted(rows.items())}
+        for task, rows in sorted(found.items())
+    }
+
+
+def tests_of(row):
+    """seed of the fine-tuning -> percent, with the chosen learning rate."""
+    rate = row.chosen("median")
+    return {int(run.seed): 100 * run.test for run in sorted(row.runs, key=lambda run: run.seed) if run.rate == rate}
+
+
+def values_of(rows):
+    """kind -> encoding -> seed of the pretraining -> percent."""
+    found = {kind: defaultdict(dict) for kind in KINDS}
+    for (kind, encoding, seed), row in rows.items():
+        found[kind][encoding][seed] = mean(tests_of(row).values())
+    return found
+
+
+def pairs_of(values, encodings):
+    """The scores of ELECTRA and of the masked language models, in the same order of encodings and seeds."""
+    seeds = {encoding: sorted(values["electra"][encoding]) for encoding in encodings}
+    for encoding, of_one in seeds.items():
+        if of_one != sorted(values["masked_lm"][encoding]):
+            raise ValueError(f"{encoding}: ELECTRA and the masked language models have other seeds: let both end first")
+    return [[values[kind][encoding][seed] for encoding in encodings for seed in seeds[encoding]] for kind in KINDS]
+
+
+def compared_table(values, over_all, digits=2):
+    encodings = sorted(values["electra"])
+    lines = []
+    for name, of_these in [*((encoding, [encoding]) for encoding in encodings), ("all", encodings)]:
+        electra, masked = pairs_of(values, of_these)
+        one = comparison.difference(electra, masked) if name != "all" else over_all
+        scores = [f"{mean(of_kind):.{digits}f}" for of_kind in (electra, masked)]
+        if name != "all":
+            scores = [with_deviation(of_kind, digits) for of_kind in (electra, masked)]
+        verdict = [f"{one.corrected:.3f}", one.verdict] if name == "all" else ["", ""]
+        lines.append([name, str(len(masked)), *scores, one.text(digits), *verdict])
+    head = ["encoding", "seeds", *(f"{name}, test" for name in NAMES.values()), "ELECTRA - masked LM", "p", "verdict"]
+    return markdown(head, lines)
+
+
+def each_table(rows):
+    lines = []
+    for (kind, encoding, seed), row in rows.items():
+        rate, tests = row.chosen("median"), tests_of(row)
+        validation = mean(100 * score for score in row.of_seeds(rate).values())
+        shown = ", ".join(f"{test:.2f}" for test in tests.values())
+        average = f"{mean(tests.values()):.2f}"
+        lines.append([f"{NAMES[kind]}, {encoding}, {seed}", rate, f"{validation:.2f}", shown, average])
+    return markdown(["pretraining", "rate", "validation", "test, by seed of the fine-tuning", "mean"], lines)
+
+
+def constant(rows):
+    """What the most frequent label would score on the test part, in percent; of the metric's name."""
+    facts = next(run.facts for row in rows.values() for run in row.runs)
+    guess = facts["majority"]["test"]
+    return 100 * (guess[facts["metric"]] if isinstance(guess, dict) else guess), facts["metric"]
+
+
+def main(runs, folder):
+    scored = [sweeps.score(record) for record in sweeps.records_of(runs)]
+    tasks = rows_of([run for run in scored if run.state == "done"])
+    values = {task: values_of(rows) for task, rows in tasks.items()}
+    pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
+    over_all = comparison.corrected({task: comparison.difference(*both) for task, both in pairs.items()})
+    parts, figures = [], {}
+    for task, rows in tasks.items():
+        guess, metric = constant(rows)
+        parts.append(
+            f"## {task}: {metric}, in percent\n{compared_table(values[task], over_all[task])}\n\n"
+            f"Always the most frequent label: {guess:.2f}.\n\n{each_table(rows)}\n"
+        )
+        figures |= {f"{task}, {NAMES[kind]}": of_kind for kind, of_kind in values[task].items()}
+    each = {f"{task}, {row.setting}": tests_of(row) for task, rows in tasks.items() for row in rows.values()}
+    text = RESULTS.format(
+        machine=describe(),
+        tables="\n".join(parts),
+        rule=sweeps.RULES["median"],
+        counts=sweeps.summary(scored),
+        missing="".join(f"Missing: {line}. " for line in comparison.missing_seeds(each)),
+    )
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with whole_file(Path(folder, "RESULTS.md")) as part:
+        Path(part).write_text(text, encoding="utf-8")
+    comparison.write(Path(folder, "results.json"), None, figures)
+    print(Path(folder, "RESULTS.md"))
+
+
+RESULTS = """# ELECTRA beside masked language models, fine-tuned
+
+Written by `compare_finetuned.sh`. The machine of this report: {machine}. {counts} {missing}
+
+{rule} It is chosen on the validation data. A pretraining has one number, the mean over the seeds of its fine-tuning.
+Mean ± standard deviation over the seeds of the pretraining. "ELECTRA - masked LM": mean difference of the pretrainings
+of one encoding and one seed ± half the width of its 95 % interval (Student's t). p: of that difference over all
+encodings and seeds, with Holm's correction over the tasks. The verdict is "not distinguishable" unless p < 0.05.
+
+{tables}"""
+
+if __name__ == "__main__":
+    with in_one_line():
+        main(*sys.argv[1:])
