@@ -51,10 +51,9 @@ H heads, T query and S key length, n the configured maximum length in tokens. e_
 logit before masking and softmax. Tables start as N(0, 0.02) unless said otherwise.
 
 *Parameters* are counted at RoBERTa-base's size: 12 layers of 768 dimensions and 12 heads, 512
-positions; `cope` in a causal stack of that size. *Cost* is what a layer does for one sentence
-beyond attention without positions, whose two products have 2 T S E multiplications and whose
-largest tensor is [B, H, T, S]; what is done once a pass is not repeated for each layer and
-sentence. *Measured* is one attention, forward and backward, without dropout, on the machine in
+positions; `cope` in a causal stack of that size. Attention itself needs 2 T S E multiplications for each
+sentence and layer, and its largest tensor is [B, H, T, S]; *Cost* is what comes on top of this.
+"Once a pass" means: not again for each layer and sentence. *Measured* is one attention, forward and backward, without dropout, on the machine in
 [benchmarks](../benchmarks/RESULTS.md#attention_cpu): its time as a multiple of torch's
 `scaled_dot_product_attention` without positions, and its peak memory above inputs and outputs;
 what layers share counts in full there. [performance](performance.md#measured-on-a-cpu) explains
@@ -104,7 +103,7 @@ FAMILIES = {
         "tupe_r_tie_cls": "`tupe_r`, where [CLS] is a token like any other",
     },
     "Content and position together": {
-        "shaw": "query times a learned vector of the distance",
+        "shaw": "query times a learned vector of the distance; without the paper's value embeddings",
         "lfhc": "`shaw`, with fine distances in low layers and coarse ones in high layers",
         "transformer_xl": "query, plus a learned vector, times a projected sinusoid of the distance",
         "gcdf": "`transformer_xl` with Gaussian distribution functions in place of sinusoids",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
+from loops import scale_up
 
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
 from fairseq_relpos.positions import Positions
@@ -30,6 +31,30 @@ def test_the_page_on_language_models_says_of_every_encoding_what_it_does_with_a_
     _, table = page.split("### What each encoding does with it\n")
     named = [line.split("|")[1] for line in table.split("###")[0].splitlines() if line.startswith("| `")]
     assert sorted(re.findall("`(.+?)`", " ".join(named))) == sorted(ENCODINGS)
+
+
+def tells_left_from_right(name):
+    """Whether a text that is read backwards has other logits, or other position vectors, than the text has."""
+    torch.manual_seed(0)
+    encoding = scale_up(build(name, Dims(8, 2, 9, padding_idx=1)).double())
+    q, k = torch.randn(2, 1, 2, 7, 4, dtype=torch.float64)
+    forwards, backwards = (
+        evaluate(encoding.terms(*pair, Positions.of(7, 7))) for pair in ((q, k), (q.flip(2), k.flip(2)))
+    )
+    if not torch.allclose(forwards.flip(2, 3), backwards, atol=1e-9):
+        return True
+    vectors = None if encoding.stack is None else encoding.embed(torch.full((1, 7), 5))
+    return vectors is not None and not torch.allclose(vectors.flip(1), vectors)
+
+
+def test_the_page_on_choosing_says_which_encodings_cannot_tell_left_from_right():
+    page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| left and right")]
+    named = {name for name in re.findall("`(.+?)`", row) if name in ENCODINGS}
+    assert named == {name for name in ENCODINGS if name != "cope" and not tells_left_from_right(name)}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    said = re.search('"Distance" is .*? use its size alone', readme)[0]
+    assert {*re.findall("`(.+?)`", said), "none"} == named
 
 
 def test_every_link_to_a_file_leads_somewhere():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fine-tune discriminators and masked language models in the same way, and write a table for each task.
 #
-#   bash examples/electra/compare_finetuned.sh [FOLDER]     # RESULTS.md and results.json, into FOLDER (default: $RUNS)
+#   bash examples/electra/compare_finetuned.sh [FOLDER]     # FINETUNED.md and finetuned.json, into FOLDER (default: $RUNS)
 #   JOBS=2 bash examples/electra/compare_finetuned.sh       # settings: finetuned.sh
 #
 # Run it again at any time: it goes on where it was stopped.

@@ -1,6 +1,6 @@
 """Discriminators beside masked language models, after fine-tuning: finetuned_report.py SWEEP FOLDER
 
-Writes RESULTS.md and results.json into FOLDER. A checkpoint lies in a folder electra-ENCODING-seedN or
+Writes FINETUNED.md and finetuned.json into FOLDER. A checkpoint lies in a folder electra-ENCODING-seedN or
 masked_lm-ENCODING-seedN. One pretraining is one number: the mean test score over the seeds of its fine-tuning, with the
 learning rate that has the best median on the validation data.
 """
@@ -114,10 +114,10 @@ def main(runs, folder):
         missing="".join(f"Missing: {line}. " for line in comparison.missing_seeds(each)),
     )
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(folder, "RESULTS.md")) as part:
+    with whole_file(Path(folder, "FINETUNED.md")) as part:
         Path(part).write_text(text, encoding="utf-8")
-    comparison.write(Path(folder, "results.json"), None, figures)
-    print(Path(folder, "RESULTS.md"))
+    comparison.write(Path(folder, "finetuned.json"), None, figures)
+    print(Path(folder, "FINETUNED.md"))
 
 
 RESULTS = """# ELECTRA beside masked language models, fine-tuned

@@ -13,9 +13,10 @@ from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
 
 @register("none", "wu2021at5")
 class NoPositions(PositionEncoding):
-    """e_ij = q_i.k_j / sqrt(d)   (AT5's "Non-PE"): the order of the tokens is invisible.
+    """e_ij = q_i.k_j / sqrt(d)   (AT5's "Non-PE").
 
-    A control. No parameters.
+    A control. In an encoder the order of the tokens is invisible; in a causal stack the mask shows it.
+    No parameters.
 
     Cost: none.
     """
@@ -55,8 +56,8 @@ class LearnedPositions(StackPart):
 class Learned(PositionEncoding):
     """x_i = w_i + p_i; e_ij = q_i.k_j / sqrt(d)   (BERT; TUPE Eq. 4, "BERT-A").
 
-    p: one row a position, (n, E) plus fairseq's rows up to the pad; N(0, 0.02), the pad's
-    row 0. Stack part. A sequence longer than n is an error. Outputs, losses and state-dict
+    p: one row a position, (n, E) plus fairseq's rows up to the pad; the pad's row is 0, the others as in
+    stock fairseq: N(0, 0.02) in a RoBERTa and a BART, N(0, 1/E) in a Transformer and a language model. Stack part. A sequence longer than n is an error. Outputs, losses and state-dict
     keys are those of fairseq's stock architecture, so there is no signature in the state
     dict: a file without one holds this encoding.
 

@@ -59,8 +59,8 @@ class ALiBi(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - m_h |j - i|   (Press et al. 2022, Sec. 3).
 
     m_h = 2^(-8h/H); where H is not a power of two, the authors' rule fills up. No
-    parameters, any length. form=asymmetric: -m_h (|j-i| + 0.5 [j>i]), so that a
-    bidirectional stack can tell left from right; form=trained: a slope for each head and
+    parameters, any length. The paper has causal stacks; an encoder cannot tell left from right with
+    it. form=asymmetric: -m_h (|j-i| + 0.5 [j>i]), so that it can; form=trained: a slope for each head and
     side (H, 2), starting at m_h, for all layers.
 
     Cost: one bias [H, T, S] once a pass; H T S additions. Far keys get weights below 1e-38, which
@@ -97,8 +97,8 @@ class KerpleLog(PositionEncoding):
     (Chi et al. 2022, KERPLE, Eq. 4).
 
     r: (2, H), the softplus of free parameters, r_1 U(0, 2) and r_2 U(0, 1) at first, as in the
-    authors' code; per_layer=True, as in
-    the authors' code: in each layer; False: one for the stack. Symmetric, any length.
+    authors' code; per_layer=True, as in the authors' code: in each layer; False: one for the stack.
+    Symmetric, so an encoder cannot tell left from right; the paper has causal stacks. Any length.
 
     Cost: one bias [H, T, S] in each layer; H T S additions.
     """
@@ -132,7 +132,8 @@ class KerplePower(PositionEncoding):
 
     r: (2, H), free parameters, of which r_1 is the softplus and r_2 twice the sigmoid; r_1 U(0, 1)
     and r_2 U(0, 2) at first, as in the authors' code; per_layer=True, as in the authors' code: in
-    each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, any length.
+    each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, as kerple_log.
+    Any length.
 
     Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more, and r_2 to 2 or less, at
     which a parameter gets no more gradient; softplus and sigmoid keep it inside instead.

@@ -17,7 +17,7 @@ class CoPE(PositionEncoding):
     A position p is a number of tokens that the query counts, so it is no integer:
     e[p] = (p - floor(p)) e[ceil(p)] + (1 - p + floor(p)) e[floor(p)]. e: (npos_max, d) in each
     layer, 0 at first as in the authors' code, one for all heads; heads=each: (npos_max, H d).
-    npos_max: positions 0 .. npos_max - 1; whatever lies further away is at the last. Any length.
+    npos_max: positions 0 .. npos_max - 1; larger positions count as npos_max - 1. Any length.
 
     Serves causal stacks alone: in transformer_cope the decoder has it, and the encoder is stock
     fairseq's, with its own absolute positions.

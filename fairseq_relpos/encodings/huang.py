@@ -28,7 +28,7 @@ class M1(ScalarGain):
 
     w: (n) in each layer, N(0, 0.02), or 1 with init=ones, which starts as `none`; one for
     all heads, heads=each: (n, H). max_distance: default n - 1; longer sequences clamp.
-    scale_factor f: 1 / sqrt(f d).
+    scale_factor f: 1 / sqrt(f d). Symmetric: an encoder cannot tell left from right.
 
     Cost: H T S multiplications.
     """

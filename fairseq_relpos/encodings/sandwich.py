@@ -43,7 +43,8 @@ class Sandwich(PositionEncoding):
     (Chi et al. 2023, Sandwich).
 
     p: the sinusoidal vectors of D (width, 128 in the paper) dimensions. Heads h = 1..H differ in
-    how far they compress the product. No parameters, symmetric, any length; D must be even. The
+    how far they compress the product. No parameters, any length; D must be even. Symmetric, so an
+    encoder cannot tell left from right; the paper has causal stacks. The
     bias falls about as the logarithm of the distance, as those of t5 and kerple_log do. Taking D / 2
     away makes it 0 at distance 0, which the softmax does not see.
 

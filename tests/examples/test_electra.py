@@ -93,9 +93,9 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     (facts,) = {path.read_text() for path in (workplace / "beside").glob("**/electra-t5-seed1/RTE-seed1/results.json")}
     assert json.loads(facts)["encoding"] == "t5"
     score = 100 * json.loads(facts)["test"]["accuracy"]
-    told = (workplace / "tuned" / "RESULTS.md").read_text()
+    told = (workplace / "tuned" / "FINETUNED.md").read_text()
     assert f"| t5 | 1 | {score:.2f} | {score:.2f} | +0.00 |" in told and "Missing" not in told
-    figures = json.loads((workplace / "tuned" / "results.json").read_text())["figures"]
+    figures = json.loads((workplace / "tuned" / "finetuned.json").read_text())["figures"]
     assert figures == {f"RTE, {kind}": {"t5": {"1": score}} for kind in ("ELECTRA", "masked LM")}
 
     tiny_squad.write(workplace / "all.json", tiny_squad.squad())
@@ -126,12 +126,12 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path, tmp_path]
     said = subprocess.run(report, env=preloaded.environment(), capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
-    figures = json.loads((tmp_path / "results.json").read_text())["figures"]
+    figures = json.loads((tmp_path / "finetuned.json").read_text())["figures"]
     assert figures["RTE, ELECTRA"]["t5"] == pytest.approx({"1": 60, "2": 64})
     assert figures["RTE, masked LM"]["t5"] == pytest.approx({"1": 70, "2": 68})
     half = stats.t.interval(0.95, 1, -7, stats.sem([-10, -4]))[1] + 7
     p = stats.ttest_rel([60, 64], [70, 68]).pvalue
-    text = (tmp_path / "RESULTS.md").read_text()
+    text = (tmp_path / "FINETUNED.md").read_text()
     scores = f"-7.00 ± {half:.2f}"
     assert f"| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | {scores} |  |  |" in text
     assert f"| all | 2 | 62.00 | 69.00 | {scores} | {p:.3f} | not distinguishable |" in text
