@@ -51,9 +51,10 @@ H heads, T query and S key length, n the configured maximum length in tokens. e_
 logit before masking and softmax. Tables start as N(0, 0.02) unless said otherwise.
 
 *Parameters* are counted at RoBERTa-base's size: 12 layers of 768 dimensions and 12 heads, 512
-positions; `cope` in a causal stack of that size. Attention itself needs 2 T S E multiplications for each
-sentence and layer, and its largest tensor is [B, H, T, S]; *Cost* is what comes on top of this.
-"Once a pass" means: not again for each layer and sentence. *Measured* is one attention, forward and backward, without dropout, on the machine in
+positions; `cope` in a causal stack of that size. Attention itself needs 2 T S E multiplications
+for each sentence and layer, and its largest tensor is [B, H, T, S]; *Cost* is what comes on top
+of this. "Once a pass" means: not again for each layer and sentence. *Measured* is one attention,
+forward and backward, without dropout, on the machine in
 [benchmarks](../benchmarks/RESULTS.md#attention_cpu): its time as a multiple of torch's
 `scaled_dot_product_attention` without positions, and its peak memory above inputs and outputs;
 what layers share counts in full there. [performance](performance.md#measured-on-a-cpu) explains
