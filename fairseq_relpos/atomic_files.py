@@ -29,7 +29,10 @@ def temporary(path: str | Path) -> str:
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[str]:
     """Context for an atomic write: gives a temporary name, which becomes ``path`` if no error is raised. After an error
-    the temporary file is removed. Raises NoRoom if the disk is full."""
+    the temporary file is removed. Raises NoRoom if the disk is full, and another OSError, which names ``path``, if it
+    cannot be written."""
+    if os.path.exists(path) and not os.path.isfile(path):  # root may replace a device
+        raise OSError(f"{path} is a folder or a device: give the name of a file")
     part = temporary(path)
     try:
         yield part
@@ -39,6 +42,8 @@ def whole_file(path: str | Path) -> Iterator[str]:
     except Exception as error:
         full = no_room(error)
         if full is None:
+            if isinstance(error, OSError) and error.filename == part:
+                error.filename = str(path)
             raise
         raise NoRoom(why_not_written(path, part, full), full.errno) from error
     finally:

@@ -1,5 +1,6 @@
 """Start an encoder-decoder model, bart_NAME or transformer_NAME, from the weights of another."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ SIZES = tuple(
 #: switches of the model, which a flag can set but not unset
 SWITCHES = (
     *("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "no_scale_embedding"),
-    *("share_all_embeddings", "share_decoder_input_output_embed"),
+    *("share_all_embeddings", "share_decoder_input_output_embed", "copy_from_source"),
 )
 LEARNED = ("encoder_learned_pos", "decoder_learned_pos")
 LENGTHS = ("max_source_positions", "max_target_positions")
@@ -129,7 +130,7 @@ def refuse_what_the_architecture_is_not(path: str | Path, args: Namespace) -> No
             "checkpoint's size"
         )
     for name in SWITCHES:
-        if getattr(usual, name) and not getattr(args, name):
+        if getattr(usual, name, False) and not getattr(args, name):
             raise ValueError(
                 f"{path} was trained without {name}, which {args.arch} always has: use --arch "
                 f"transformer_{usual.position_encoding}"
@@ -188,10 +189,12 @@ def train_flags(path: str | Path, args: Namespace, given: dict[str, Any]) -> lis
     """The flags of fairseq-train that continue from the new checkpoint. given: those of the positions."""
     usual = defaults_of(args.arch)
     names = [name for name in (*SIZES, "activation_fn") if getattr(args, name) != getattr(usual, name)]
-    switches = [name for name in (*SWITCHES, *LEARNED) if getattr(args, name) and not getattr(usual, name)]
+    switches = [
+        name for name in (*SWITCHES, *LEARNED) if getattr(args, name, False) and not getattr(usual, name, False)
+    ]
     values = {name: getattr(args, name) for name in (*names, *LENGTHS)}
     values |= {name: f'"{value}"' for name, value in given.items()}
-    values["finetune_from_model"] = path
+    values["finetune_from_model"] = shlex.quote(str(path))
     return [
         f"--arch {args.arch}",
         *(f"--{name.replace('_', '-')}" for name in switches),

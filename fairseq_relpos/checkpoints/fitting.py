@@ -40,6 +40,11 @@ def what_does_not_fit(message: str, model: Any = None) -> str:
             "the checkpoint is one of ELECTRA: first use `fairseq-relpos export-discriminator`, which makes a RoBERTa "
             "of its discriminator"
         )
+    if "copy_head" in message:
+        has, lacks = ("it", "the model") if "Unexpected key(s)" in message else ("the model", "it")
+        return f"the checkpoint is not of this model: {has} copies words of the source, {lacks} does not: " + (
+            "add --copy-from-source" if has == "it" else "leave --copy-from-source out"
+        )
     sizes = re.findall(_SIZE, message)
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -109,7 +110,7 @@ def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) 
     yield flag("max_positions", settings.max_positions)
     for name, value in given.items():
         yield flag(name, f'"{value}"')
-    yield flag("finetune_from_model", path)
+    yield flag("finetune_from_model", shlex.quote(path))
 
 
 def model_flags(settings: argparse.Namespace) -> Iterator[str]:

@@ -63,6 +63,8 @@ class Electra(FairseqCriterion):
                     f"--{flag.replace('_', '-')} {weight:g}: give a number above 0 (google-research/electra has 1 for "
                     "the generator and 50 for the discriminator)"
                 )
+        if getattr(getattr(task, "cfg", None), "skip_masking", False):
+            raise ValueError("--criterion electra needs a text with masks: leave --skip-masking out")
         if not hasattr(task, "mask_idx"):
             raise ValueError("--criterion electra needs a text with masks: use --task masked_lm")
         self.generator_weight = cfg.generator_weight

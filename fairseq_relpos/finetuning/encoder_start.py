@@ -37,7 +37,6 @@ def start(source: str, target: str, flags: Sequence[str]) -> str:
     state = warm_start.read(source)
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), list(flags)))
     refuse_another_encoder(source, state["cfg"].model, cfg.model)
-    weights = encoder_weights(state["model"])
     utils.set_torch_seed(cfg.common.seed)
     model: Any = tasks.setup_task(cfg.task).build_model(cfg.model)
     weights = encoder_weights(state["model"])

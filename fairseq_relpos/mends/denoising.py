@@ -1,5 +1,6 @@
 """fairseq's denoising task, its noise and its vocabulary, and what BART does while it generates."""
 
+import math
 import threading
 import types
 from typing import Any
@@ -102,21 +103,40 @@ class Draws(threading.local):
 DRAWS = Draws()
 
 
+#: how often noise that makes a sample too long is drawn again
+ATTEMPTS = 100
+
+
 def the_same_noise() -> None:
     """Makes the noise of a sample depend on seed, epoch and sample alone, as that of a masked LM does. fairseq seeds
-    numpy, but draws from torch."""
+    numpy, but draws from torch. Spans without a word insert a <mask>: noise with so many of them that the model has no
+    place for the sample is drawn again."""
     from fairseq.data import denoising_dataset
+    from fairseq.tasks import denoising
 
     put(denoising_dataset, "torch", DRAWS, "same-noise")
 
+    @replace(denoising.DenoisingTask, "load_dataset", "same-noise")
+    def load_dataset(stock, self, split, *args, **kwargs):
+        stock(self, split, *args, **kwargs)
+        self.datasets[split].room = self.cfg.max_source_positions
+
     @replace(denoising_dataset.DenoisingDataset, "__getitem__", "same-noise")
     def item(stock, self, index: int) -> Any:
-        seed = hash((self.seed, self.epoch, int(index))) % 2**63
-        DRAWS.generator = torch.Generator().manual_seed(seed)
+        room = getattr(self, "room", math.inf)  # other tasks do not say it
         try:
-            return stock(self, index)
+            for attempt in range(ATTEMPTS):
+                seed = hash((self.seed, self.epoch, int(index), *([attempt] if attempt else []))) % 2**63
+                DRAWS.generator = torch.Generator().manual_seed(seed)
+                sample = stock(self, index)
+                if len(sample["source"]) <= room:
+                    return sample
         finally:
             DRAWS.generator = None
+        raise ValueError(
+            f"the noise makes a sample longer than --max-source-positions {room}, {ATTEMPTS} times in a row: give a "
+            "larger one, or a larger --poisson-lambda, whose spans have more words"
+        )
 
 
 def beams_of_a_search_alone() -> None:

@@ -8,6 +8,7 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 
 from .. import flags
 from ..encodings import ENCODINGS
+from . import copy_head
 from .transformer import EncoderDecoder
 
 #: ending -> stock fairseq's architecture of this size
@@ -19,6 +20,12 @@ class RelPosBart(EncoderDecoder, BARTModel):
     """fairseq's BART with the position encoding that --position-encoding names."""
 
     always_learned = True
+
+    def set_beam_size(self, beam: int) -> None:
+        """As in stock BART, the beams of a sentence share the keys of its source. Words that are copied need a source
+        for each beam, which then keeps its own keys, too."""
+        if not copy_head.copies(self):
+            super().set_beam_size(beam)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         if "encoder.embed_tokens.weight" not in state_dict:

@@ -107,6 +107,10 @@ def copy_from_source(model: Any) -> None:
     encoder.__class__, decoder.__class__ = _KeepsSource, _Copies
 
 
+def copies(model: Any) -> bool:
+    return isinstance(model.decoder, _Copies)
+
+
 def refuse_what_cannot_copy(args: argparse.Namespace, task: Any) -> None:
     """Raises ValueError, one line, for a model or data with which words cannot be copied."""
     if task.source_dictionary != task.target_dictionary:

@@ -198,8 +198,8 @@ def generator_heads(share: str, heads: int) -> int:
     found = round(exact)
     if not 1 <= found <= heads or abs(exact - found) > Fraction(1, 100):  # 0.333 of 12 is meant to be 4
         raise ValueError(
-            f"--generator-size {share}: the share of the discriminator's {heads} attention heads that the generator "
-            f"has must give whole heads: N/{heads} with an N from 1 to {heads}"
+            f"--generator-size {share or 'is empty'}: the share of the discriminator's {heads} heads of attention that "
+            f"the generator has must give whole heads: N/{heads} with an N from 1 to {heads}"
         )
     return found
 
@@ -213,16 +213,21 @@ def narrower(args: argparse.Namespace, heads: int) -> argparse.Namespace:
     return ours
 
 
+def set_generator_size(args, usual):
+    if getattr(args, "generator_size", None) is None:
+        args.generator_size = usual
+
+
 def _register(name):
     @register_model_architecture("electra_relpos", f"electra_{name}")
     def base(args):
         flags.set_defaults(args, name)
-        args.generator_size = getattr(args, "generator_size", None) or "1/3"
+        set_generator_size(args, "1/3")
         base_architecture(args)
 
     @register_model_architecture("electra_relpos", f"electra_{name}_small")
     def small(args):
-        args.generator_size = getattr(args, "generator_size", None) or "1/4"
+        set_generator_size(args, "1/4")
         args.encoder_embed_dim = getattr(args, "encoder_embed_dim", 256)
         args.encoder_ffn_embed_dim = getattr(args, "encoder_ffn_embed_dim", 1024)
         args.encoder_attention_heads = getattr(args, "encoder_attention_heads", 4)
@@ -231,7 +236,7 @@ def _register(name):
     @register_model_architecture("electra_relpos", f"electra_{name}_large")
     def large(args):
         flags.set_defaults(args, name)
-        args.generator_size = getattr(args, "generator_size", None) or "1/4"
+        set_generator_size(args, "1/4")
         roberta_large_architecture(args)
 
 

@@ -37,7 +37,7 @@ class Text:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with open(path, encoding="utf-8-sig", newline="\n") as file:  # Windows may begin it with a mark
         return [line.rstrip("\n") for line in file]
 
 

@@ -69,12 +69,12 @@ def test_fairseq_trains_an_exported_discriminator_on_with_the_flags_that_are_pri
     electra[electra.index("--criterion") + 1] = "electra"
     forked.train(electra, tmp_path / "log")
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
-    assert run("export-discriminator", checkpoint, tmp_path / "out.pt") == 0
+    assert run("export-discriminator", checkpoint, tmp_path / "the out.pt") == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("train with: ")]
     flags = masked_lm(data, tmp_path / "next", USER_DIR, "--max-update", 1, "--no-epoch-checkpoints")
     begin = flags.index("--arch")
     flags[begin : flags.index("--criterion")] = shlex.split(line.removeprefix("train with: "))
-    assert "out.pt (epoch 1 @ 0 updates)" in forked.train(flags, tmp_path / "log")
+    assert "the out.pt (epoch 1 @ 0 updates)" in forked.train(flags, tmp_path / "log")
 
 
 def test_another_encoding_keeps_both_parts_of_an_electra(tmp_path, capsys):

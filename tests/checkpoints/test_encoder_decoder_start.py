@@ -106,6 +106,17 @@ def test_a_translation_starts_from_a_pretrained_bart_without_its_mask(pretrained
     assert torch.equal(load(tmp_path / "kept.pt", 45)(*batch)[0], bart(*batch)[0])
 
 
+def test_a_copying_transformer_keeps_its_head_and_the_flags_say_so_also_of_a_path_with_a_space(tmp_path, capsys):
+    settings = {"task": "translation", "criterion": "cross_entropy", "data": "x", "share_all_embeddings": True}
+    model = transformer("transformer_t5", copy_from_source=True, **settings)
+    save(model, tmp_path / "in.pt")
+    assert main(["warm-start", str(tmp_path / "in.pt"), str(tmp_path / "o ut.pt"), "--arch", "transformer_alibi"]) == 0
+    flags = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("train with: "))
+    assert "--copy-from-source" in flags and flags[-2:] == ["--finetune-from-model", str(tmp_path / "o ut.pt")]
+    kept = load_checkpoint(tmp_path / "o ut.pt")["model"]
+    assert kept["decoder.copy_head.gate.weight"].equal(model.decoder.copy_head.gate.weight)
+
+
 def test_each_stack_keeps_the_tables_that_mean_the_same_in_it(pretrained, tmp_path):
     positions = {"position_encoding": "encoder=bert_r,decoder=shaw"}
     done = start_encoder_decoder(pretrained[0], tmp_path / "out.pt", "transformer_t5", positions)

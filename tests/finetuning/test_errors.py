@@ -1,6 +1,7 @@
 """Errors of the programs for fine-tuning."""
 
 import errno
+import os
 
 import pytest
 
@@ -16,3 +17,14 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
     with pytest.raises(SystemExit) as end, in_one_line():
         raise full
     assert end.value.code == "the disk: No space left on device: make room and run this again"
+
+
+def test_what_cannot_be_written_is_called_as_the_user_called_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match="'.*/none/a.json'$"), whole_file(tmp_path / "none/a.json") as part:
+        open(part, "w")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):  # root could replace what is no file
+        with pytest.raises(OSError, match="is a folder or a device: give the name of a file"):
+            with whole_file(tmp_path / name) as part:
+                open(part, "w").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -118,6 +118,21 @@ def test_a_batch_after_a_search_is_no_beam(arch):
     assert torch.equal(model(source, lengths, previous)[0], before)
 
 
+@torch.no_grad()
+def test_words_are_copied_for_every_beam_of_every_sentence():
+    model = bart("bart_t5", copy_from_source=True, share_all_embeddings=True).eval()
+    scale_up(model.decoder.copy_head)
+    source, lengths, _ = translation_batch()
+    assert len({*map(tuple, source.tolist())}) == len(source) > 1
+
+    def texts(rows):
+        generator = SequenceGenerator([model], WORDS, beam_size=3, max_len_b=6)
+        found = generator.generate([model], {"net_input": {"src_tokens": source[rows], "src_lengths": lengths[rows]}})
+        return [[(text["tokens"].tolist(), round(text["score"].item(), 4)) for text in of_one] for of_one in found]
+
+    assert texts(slice(None)) == [texts(slice(n, n + 1))[0] for n in range(len(source))]
+
+
 def test_a_fine_tuning_without_mask_in_its_dictionary_leaves_its_row_out():
     pretrained = bart("bart_t5")
     words = dictionary()

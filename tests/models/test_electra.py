@@ -324,9 +324,10 @@ def test_sizes_are_those_of_google_research_electra(ending, sizes, generator):
     [
         (
             {"generator_size": "1/2"},
-            "--generator-size 1/2: the share of the discriminator's 3 attention heads .*: N/3 with",
+            "--generator-size 1/2: the share of the discriminator's 3 heads of attention .*: N/3 with",
         ),
         ({"generator_size": "0"}, "--generator-size 0: "),
+        ({"generator_size": ""}, "--generator-size is empty: "),
         ({"generator_size": "4/3"}, "--generator-size 4/3: "),
         ({"generator_size": "half"}, "--generator-size half: "),
         ({"generator_size": "1/0"}, "--generator-size 1/0: "),
@@ -370,6 +371,9 @@ def test_a_criterion_or_a_task_of_another_model_is_one_line():
         roberta("electra_t5")(**given["net_input"], masked_tokens=given["target"].ne(PAD))
     task = SimpleNamespace(source_dictionary=dictionary(), target_dictionary=dictionary())
     with pytest.raises(ValueError, match="--criterion electra needs a text with masks: use --task masked_lm"):
+        Electra(ElectraConfig(), task)
+    task.cfg = SimpleNamespace(skip_masking=True)
+    with pytest.raises(ValueError, match="--criterion electra needs a text with masks: leave --skip-masking out"):
         Electra(ElectraConfig(), task)
     for kind in (TranslationTask, LanguageModelingTask, SpanPredictionTask, SentencePairsTask):
         assert what_the_task_needs(electra.RelPosElectra, kind.__new__(kind))

@@ -109,6 +109,13 @@ def test_files_that_cannot_be_compared_are_one_line(tmp_path, capsys, ours, thei
     assert not (tmp_path / "scores.json").exists()
 
 
+def test_the_mark_with_which_windows_begins_a_text_is_no_word(tmp_path, capsys):
+    ours, theirs = write(tmp_path / "ours", ["what is it ?"]), tmp_path / "theirs"
+    theirs.write_bytes(b"\xef\xbb\xbfwhat is it ?\r\n")
+    assert main(["score-questions", ours, str(theirs)]) == 0
+    assert capsys.readouterr().out.count("100.00") == 3
+
+
 def test_text_that_is_not_utf8_is_named(tmp_path, capsys):
     ours = write(tmp_path / "ours", ["a ?"])
     (tmp_path / "theirs").write_bytes(b"caf\xe9 ?\n")

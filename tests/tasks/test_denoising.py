@@ -89,6 +89,30 @@ def test_the_noise_of_a_sample_depends_on_seed_epoch_and_sample_alone(data):
     assert [dataset[n]["source"].tolist() for n in range(len(dataset))] != before
 
 
+def lengths_of_sources(folder, room, spans):
+    task = task_of(
+        folder, replace_length=1, mask_length="span-poisson", poisson_lambda=spans, max_source_positions=room
+    )
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    found = []
+    for epoch in range(1, 9):
+        dataset.set_epoch(epoch)
+        found += [len(dataset[n]["source"]) for n in range(len(dataset))]
+    return found, max(len(dataset[n]["target"]) for n in range(len(dataset)))
+
+
+def test_noise_that_makes_a_sample_too_long_for_the_model_is_drawn_again(data):
+    free, longest = lengths_of_sources(data, 1024, 1.0)
+    bound, _ = lengths_of_sources(data, longest, 1.0)
+    assert max(free) > longest >= max(bound)
+    assert all(ours == theirs for ours, theirs in zip(bound, free, strict=True) if theirs <= longest)
+    assert lengths_of_sources(data, longest, 1.0)[0] == bound
+    lengths_of_sources(data, 1024, 16.0)  # the largest that ends
+    with pytest.raises(ValueError, match=f"longer than --max-source-positions {longest}, 100 times in a row: give a"):
+        lengths_of_sources(data, longest, 0.1)
+
+
 def test_words_are_masked_as_wholes_with_the_vocabulary_beside_the_data(tmp_path):
     VOCABULARIES["bpe"](tmp_path / "spm")
     folder = tmp_path / "spm"
@@ -129,8 +153,11 @@ def test_from_pretrained_chooses_the_bpe_of_a_bart(data, bpe):
         ({"mask": 0.999}, "--mask 0.999 hides every word"),
         ({"mask": 1.5}, "--mask 1.5: give a share from 0 to 1"),
         ({"mask_random": -0.1}, "--mask-random -0.1: give a share"),
-        ({"insert": float("nan")}, "--insert nan: give a number above 0"),
-        ({"poisson_lambda": 0.0}, "--poisson-lambda 0.0: give a number above 0"),
+        ({"insert": float("nan")}, "--insert nan: give 0 or more"),
+        ({"poisson_lambda": 0.0}, "--poisson-lambda 0.0: give a number from 0.1 to 16"),
+        ({"poisson_lambda": 17.0}, "--poisson-lambda 17.0: give a number from 0.1 to 16"),
+        ({"poisson_lambda": 1e-8}, "--poisson-lambda 1e-08: give a number from 0.1 to 16"),
+        ({"replace_length": -1, "mask_length": "subword"}, "--replace-length -1 needs --mask-length word or span"),
         ({"replace_length": 2}, "--replace-length 2: give 1 .*, -1 .* or 0"),
         ({"permute": 0.1}, "--permute 0.1: fairseq has the flag, but no such noise"),
         ({"permute_sentences": 1.0}, "--permute-sentences 1 changes nothing: .* --bpe gpt2 alone"),

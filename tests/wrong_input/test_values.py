@@ -58,6 +58,13 @@ def test_minus_one_that_fairseq_takes_as_off_passes():
     check_numbers(Namespace(save_interval_updates=-1, prefix_size=-1))
 
 
+def test_a_masked_language_model_masks_some_tokens_and_not_all():
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"--mask-prob {share:g}: give a share above 0 and below 1"):
+            check_numbers(Namespace(task="masked_lm", mask_prob=share))
+        check_numbers(Namespace(task="audio_pretraining", mask_prob=share))
+
+
 def test_shares_of_the_same_tokens_are_one_at_most():
     with pytest.raises(ValueError, match="together 1 at most"):
         check_numbers(Namespace(leave_unmasked_prob=0.6, random_token_prob=0.6))

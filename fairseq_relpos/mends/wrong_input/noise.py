@@ -8,6 +8,9 @@ from .ranges import flag
 
 #: tasks that restore a text from one with noise
 TASKS = ("denoising", "multilingual_denoising")
+#: mean lengths of spans for which fairseq makes a table of lengths: beyond the largest one, and of almost none, it is
+#: empty, and fairseq would look for a span for ever
+SPANS = (0.1, 16.0)
 
 
 def check(settings: Mapping[str, Any]) -> None:
@@ -18,15 +21,18 @@ def check(settings: Mapping[str, Any]) -> None:
     for name in ("mask", "mask_random", "rotate"):
         if not 0 <= given.get(name, 0) <= 1:
             raise ValueError(f"{flag(name)} {given[name]}: give a share from 0 to 1")
-    for name in ("insert", "poisson_lambda"):
-        value = settings.get(name)
-        if value is not None and not 0 <= value < math.inf or name == "poisson_lambda" and value == 0:
-            raise ValueError(f"{flag(name)} {value}: give a number above 0")
+    if not 0 <= given.get("insert", 0) < math.inf:
+        raise ValueError(f"--insert {given['insert']}: give 0 or more")
+    spans = settings.get("poisson_lambda")
+    if spans is not None and not SPANS[0] <= spans <= SPANS[1]:
+        raise ValueError(f"--poisson-lambda {spans}: give a number from {SPANS[0]:g} to {SPANS[1]:g}; BART has 3")
     if given.get("replace_length", 0) not in (-1, 0, 1):
         raise ValueError(
             f"--replace-length {given['replace_length']}: give 1 (a span becomes one <mask>), -1 (each of its tokens "
             "does) or 0 (none does)"
         )
+    if given.get("replace_length") == -1 and given.get("mask_length") == "subword":
+        raise ValueError("--replace-length -1 needs --mask-length word or span-poisson: with subword give 1 or 0")
     tokens = settings["tokens_per_sample"]
     words = tokens - 2  # without <s> and </s>
     if "mask" in given and math.ceil(words * given["mask"]) >= words:

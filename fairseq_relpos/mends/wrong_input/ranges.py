@@ -85,6 +85,8 @@ def check_numbers(args: argparse.Namespace) -> None:
             is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
             if is_number and not lowest <= number <= highest:
                 raise ValueError(f"{flag(name)} {number}: give {in_words(lowest, highest, number)}")
+    if given.get("mask_prob") in (0, 1) and "masked_lm" in str(given.get("task")):
+        raise ValueError(f"--mask-prob {given['mask_prob']:g}: give a share above 0 and below 1, such as 0.15")
     if given.get("leave_unmasked_prob") and given["leave_unmasked_prob"] + given.get("random_token_prob", 0) > 1:
         raise ValueError(
             f"--leave-unmasked-prob {given['leave_unmasked_prob']:g} and --random-token-prob "
