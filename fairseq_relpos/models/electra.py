@@ -198,8 +198,8 @@ def generator_heads(share: str, heads: int) -> int:
     found = round(exact)
     if not 1 <= found <= heads or abs(exact - found) > Fraction(1, 100):  # 0.333 of 12 is meant to be 4
         raise ValueError(
-            f"--generator-size {share or 'is empty'}: the generator's share of the discriminator's {heads} attention heads "
-            f"must give whole heads: N/{heads} with an N from 1 to {heads}"
+            f"--generator-size {share or 'is empty'}: the generator's share of the discriminator's {heads} attention "
+            f"heads must give whole heads: N/{heads} with an N from 1 to {heads}"
         )
     return found
 

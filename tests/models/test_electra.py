@@ -324,7 +324,7 @@ def test_sizes_are_those_of_google_research_electra(ending, sizes, generator):
     [
         (
             {"generator_size": "1/2"},
-            "--generator-size 1/2: the share of the discriminator's 3 heads of attention .*: N/3 with",
+            "--generator-size 1/2: the generator's share of .* 3 attention heads must .*: N/3 with",
         ),
         ({"generator_size": "0"}, "--generator-size 0: "),
         ({"generator_size": ""}, "--generator-size is empty: "),
