@@ -32,7 +32,7 @@ def whole_file(path: str | Path) -> Iterator[str]:
     the temporary file is removed. Raises NoRoom if the disk is full, and another OSError, which names ``path``, if it
     cannot be written."""
     if os.path.exists(path) and not os.path.isfile(path):  # root may replace a device
-        raise OSError(f"{path} is a folder or a device: give the name of a file")
+        raise OSError(errno.EINVAL, "it is a folder or a device: give the name of a file", str(path))
     part = temporary(path)
     try:
         yield part
@@ -42,8 +42,8 @@ def whole_file(path: str | Path) -> Iterator[str]:
     except Exception as error:
         full = no_room(error)
         if full is None:
-            if isinstance(error, OSError) and error.filename == part:
-                error.filename = str(path)
+            if isinstance(error, OSError) and os.path.normpath(error.filename or "") == os.path.normpath(part):
+                raise type(error)(error.errno, error.strerror, str(path)) from error
             raise
         raise NoRoom(why_not_written(path, part, full), full.errno) from error
     finally:

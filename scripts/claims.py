@@ -77,7 +77,7 @@ def no_runs(recipe, *encodings):
     path = ROOT / "examples" / recipe / "RESULTS.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if all(f"\n| {name} |" in text for name in encodings):
-        return f"none with these settings; older runs: [RESULTS.md](../examples/{recipe}/RESULTS.md)"
+        return f"none by this protocol; [RESULTS.md](../examples/{recipe}/RESULTS.md) has older runs"
     return "no runs yet"
 
 

@@ -329,14 +329,17 @@ class Sweep:
         self.lock(fcntl.LOCK_SH)
         return self.run_one(self.lines()[int(number)])
 
-    def report(self, rule):
-        from fairseq_relpos.reports import sweeps
-
-        records = [
+    def records(self):
+        """What fairseq_relpos.reports.sweeps scores: every line, and how its run ended."""
+        return [
             {"name": line.name, "cells": line.cells, "place": self.place(line), **self.end_of(line)}
             for line in self.lines()
         ]
-        print(sweeps.write(self.folder, records, rule))
+
+    def report(self, rule):
+        from fairseq_relpos.reports import sweeps
+
+        print(sweeps.write(self.folder, self.records(), rule))
 
 
 def state_of(printed):

@@ -11,7 +11,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 end_in_order "$@"
 read_settings "$HERE/finetuned.sh"
 
-# Each pretraining -> $RUNS/start/KIND-ENCODING-seedN/start.pt, with room for longer inputs
+# Each pretraining -> $RUNS/start$MAX_POSITIONS/KIND-ENCODING-seedN/start.pt, with room for longer inputs
 starts() {
   local kind checkpoint encoding seed folder
   for encoding in $COMPARED; do
@@ -21,10 +21,13 @@ starts() {
           electra) checkpoint=$DISCRIMINATORS/$encoding-seed$seed/discriminator.pt ;;
           masked_lm) checkpoint=$MASKED_LMS/$encoding-seed$seed/checkpoint_last.pt ;;
         esac
-        [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: README.md has the command that trains it"
-        folder=$RUNS/start/$kind-$encoding-seed$seed
+        [ -e "$checkpoint" ] && [ -e "${checkpoint%/*}/trained" ] ||
+          die "${checkpoint%/*} has no training that has come to its end: README.md has the command"
+        folder=$RUNS/start$MAX_POSITIONS/$kind-$encoding-seed$seed
         mkdir -p "$folder"
-        [ "$folder/start.pt" -nt "$checkpoint" ] ||
+        [ ! -e "$folder/start.pt" ] || [ "$folder/start.pt" -nt "$checkpoint" ] ||
+          die "$checkpoint is newer than what was fine-tuned in $RUNS: remove $RUNS, or set RUNS"
+        [ -e "$folder/start.pt" ] ||
           errors_in "$folder/start.log" python -m fairseq_relpos warm-start "$checkpoint" "$folder/start.pt" \
             --arch "roberta_$encoding" --max-positions "$MAX_POSITIONS" --extend copy >/dev/null
         checkpoints+=("$folder/start.pt")

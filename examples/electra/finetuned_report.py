@@ -11,11 +11,15 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
-from fairseq_relpos.atomic_files import whole_file
-from fairseq_relpos.finetuning.errors import in_one_line
-from fairseq_relpos.reports import comparison, sweeps
-from fairseq_relpos.reports.losses import markdown, with_deviation
-from fairseq_relpos.reports.machine import describe
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from sweep import Sweep  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
+from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
+from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
+from fairseq_relpos.reports.machine import describe  # noqa: E402
 
 NAMES = {"electra": "ELECTRA", "masked_lm": "masked LM"}
 KINDS = tuple(NAMES)
@@ -38,13 +42,16 @@ def rows_of(runs):
 def tests_of(row):
     """seed of the fine-tuning -> percent, with the chosen learning rate."""
     rate = row.chosen("median")
-    return {int(run.seed): 100 * run.test for run in sorted(row.runs, key=lambda run: run.seed) if run.rate == rate}
+    done = [run for run in row.runs if run.rate == rate and run.state == "done"]
+    return {int(run.seed): 100 * run.test for run in sorted(done, key=lambda run: int(run.seed))}
 
 
 def values_of(rows):
     """kind -> encoding -> seed of the pretraining -> percent."""
     found = {kind: defaultdict(dict) for kind in KINDS}
     for (kind, encoding, seed), row in rows.items():
+        if row.chosen("median") is None:
+            raise ValueError(f"{row.setting}: no run has a score; give other LEARNING_RATES")
         found[kind][encoding][seed] = mean(tests_of(row).values())
     return found
 
@@ -67,8 +74,8 @@ def compared_table(values, over_all, digits=2):
         scores = [f"{mean(of_kind):.{digits}f}" for of_kind in (electra, masked)]
         if name != "all":
             scores = [with_deviation(of_kind, digits) for of_kind in (electra, masked)]
-        verdict = [f"{one.corrected:.3f}", one.verdict] if name == "all" else ["", ""]
-        lines.append([name, str(len(masked)), *scores, one.text(digits), *verdict])
+        count, verdict = (f"{len(masked)} pairs", one.judged()) if name == "all" else (str(len(masked)), ("", ""))
+        lines.append([name, count, *scores, one.text(digits), *verdict])
     head = ["encoding", "seeds", *(f"{name}, test" for name in NAMES.values()), "ELECTRA - masked LM", "p", "verdict"]
     return markdown(head, lines)
 
@@ -86,14 +93,14 @@ def each_table(rows):
 
 def constant(rows):
     """What the most frequent label would score on the test part, in percent; of the metric's name."""
-    facts = next(run.facts for row in rows.values() for run in row.runs)
+    facts = next(run.facts for row in rows.values() for run in row.runs if run.facts)
     guess = facts["majority"]["test"]
     return 100 * (guess[facts["metric"]] if isinstance(guess, dict) else guess), facts["metric"]
 
 
 def main(runs, folder):
-    scored = [sweeps.score(record) for record in sweeps.records_of(runs)]
-    tasks = rows_of([run for run in scored if run.state == "done"])
+    scored = [sweeps.score(record) for record in Sweep(runs).records()]
+    tasks = rows_of(scored)
     values = {task: values_of(rows) for task, rows in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
     over_all = comparison.corrected({task: comparison.difference(*both) for task, both in pairs.items()})

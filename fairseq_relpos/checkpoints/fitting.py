@@ -40,11 +40,14 @@ def what_does_not_fit(message: str, model: Any = None) -> str:
             "the checkpoint is one of ELECTRA: first use `fairseq-relpos export-discriminator`, which makes a RoBERTa "
             "of its discriminator"
         )
-    if "copy_head" in message:
-        has, lacks = ("it", "the model") if "Unexpected key(s)" in message else ("the model", "it")
-        return f"the checkpoint is not of this model: {has} copies words of the source, {lacks} does not: " + (
-            "add --copy-from-source" if has == "it" else "leave --copy-from-source out"
-        )
+    for what, does, does_not, advice in (
+        ("Unexpected", "it", "the model", "add --copy-from-source"),
+        ("Missing", "the model", "it", "leave --copy-from-source out"),
+    ):
+        if re.search(rf"{what} key\(s\)[^\n]*copy_head", message):
+            return (
+                f"the checkpoint is not of this model: {does} copies words of the source, {does_not} does not: {advice}"
+            )
     sizes = re.findall(_SIZE, message)
     for key, theirs, ours in sizes:
         theirs, ours = theirs.split(", "), ours.split(", ")

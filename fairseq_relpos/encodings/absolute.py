@@ -57,7 +57,7 @@ class Learned(PositionEncoding):
     """x_i = w_i + p_i; e_ij = q_i.k_j / sqrt(d)   (BERT; TUPE Eq. 4, "BERT-A").
 
     p: one row a position, (n, E) plus fairseq's rows up to the pad; the pad's row is 0, the others as
-    in stock fairseq: N(0, 0.02) in a RoBERTa and a BART, N(0, 1/E) in a Transformer and a language
+    in stock fairseq: N(0, 0.02) in a RoBERTa and a BART, N(0, 1/sqrt(E)) in a Transformer and a language
     model. Stack part. A sequence longer than n is an error. Outputs, losses and state-dict keys are
     those of fairseq's stock architecture, so there is no signature in the state dict: a file without
     one holds this encoding.

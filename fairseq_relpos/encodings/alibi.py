@@ -132,8 +132,8 @@ class KerplePower(PositionEncoding):
 
     r: (2, H), free parameters, of which r_1 is the softplus and r_2 twice the sigmoid; r_1 U(0, 1)
     and r_2 U(0, 2) at first, as in the authors' code; per_layer=True, as in the authors' code: in
-    each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, as kerple_log.
-    Any length.
+    each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, so an
+    encoder cannot tell left from right; the paper has causal stacks. Any length.
 
     Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more, and r_2 to 2 or less, at
     which a parameter gets no more gradient; softplus and sigmoid keep it inside instead.

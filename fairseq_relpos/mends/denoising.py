@@ -119,7 +119,7 @@ def the_same_noise() -> None:
     @replace(denoising.DenoisingTask, "load_dataset", "same-noise")
     def load_dataset(stock, self, split, *args, **kwargs):
         stock(self, split, *args, **kwargs)
-        self.datasets[split].room = self.cfg.max_source_positions
+        self.datasets[split].room = self.max_positions()[0]
 
     @replace(denoising_dataset.DenoisingDataset, "__getitem__", "same-noise")
     def item(stock, self, index: int) -> Any:

@@ -42,6 +42,12 @@ class Difference:
             return SAME
         return HIGHER if self.mean > 0 else LOWER
 
+    def judged(self) -> tuple[str, str]:
+        """p and the verdict, as a table has them."""
+        if self.seeds == 1:
+            return "", "one seed"
+        return "< 0.001" if self.corrected < 0.001 else f"{self.corrected:.3f}", self.verdict
+
     def text(self, digits: int = 3) -> str:
         """-0.250 ± 0.031: the mean and half the width of the interval."""
         if self.seeds == 1:
@@ -114,10 +120,8 @@ def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) ->
             pass
         elif one is None:
             row += ["the baseline" if encoding == baseline else "no common seed", "", ""]
-        elif one.seeds == 1:
-            row += [one.text(digits), "", "one seed"]
         else:
-            row += [one.text(digits), "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}", one.verdict]
+            row += [one.text(digits), *one.judged()]
         rows.append(row)
     return head, rows
 

@@ -19,6 +19,8 @@ from recipes import EXAMPLES, Recipe
 from scipy import stats
 from unpacking import UNPACKING
 
+from scripts.sweep import Sweep
+
 TINY = """
 PREPARED_BY=roberta_small PREPARE_SETTINGS=vocabulary.sh GPUS=0 PRECISION=fp32 LOADERS=0
 MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2)
@@ -86,9 +88,12 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     glue = {"SETTINGS": "glue.sh", "DATA": "glue", "RUNS": "glue_runs"}
     Recipe("glue").succeeds(workplace, "prepare.sh", "--offline", "tables", "RTE", **glue)
     beside = {"SETTINGS": "finetuned.sh", "RUNS": "beside"}
-    assert "no checkpoint masked/t5-seed1/checkpoint_last.pt" in fails(workplace, "compare_finetuned.sh", **beside)
-    (workplace / "masked" / "t5-seed1").mkdir(parents=True)
-    shutil.copy(workplace / start, workplace / "masked" / "t5-seed1" / "checkpoint_last.pt")
+    masked = workplace / "masked" / "t5-seed1"
+    masked.mkdir(parents=True)
+    shutil.copy(workplace / start, masked / "checkpoint_last.pt")
+    said = fails(workplace, "compare_finetuned.sh", **beside)
+    assert "masked/t5-seed1 has no training that has come to its end: README.md has the command" in said
+    (masked / "trained").touch()
     succeeds(workplace, "compare_finetuned.sh", "tuned", **beside)
     (facts,) = {path.read_text() for path in (workplace / "beside").glob("**/electra-t5-seed1/RTE-seed1/results.json")}
     assert json.loads(facts)["encoding"] == "t5"
@@ -97,6 +102,9 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     assert f"| t5 | 1 | {score:.2f} | {score:.2f} | +0.00 |" in told and "Missing" not in told
     figures = json.loads((workplace / "tuned" / "finetuned.json").read_text())["figures"]
     assert figures == {f"RTE, {kind}": {"t5": {"1": score}} for kind in ("ELECTRA", "masked LM")}
+    (masked / "checkpoint_last.pt").touch()
+    said = fails(workplace, "compare_finetuned.sh", **beside)
+    assert "masked/t5-seed1/checkpoint_last.pt is newer than what was fine-tuned in beside" in said
 
     tiny_squad.write(workplace / "all.json", tiny_squad.squad())
     squad = {"SETTINGS": "squad.sh", "DATA": "squad", "RUNS": "squad_runs"}
@@ -106,24 +114,38 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     assert (workplace / "squad_runs/t5-seed1/checkpoint_last.pt").exists()
 
 
-def write_fine_tuned(place, kind, seed, rate, of_seed):
-    for number, (valid, test) in of_seed.items():
-        folder = place / f"{kind}-{seed}-{rate}-{number}" / f"{kind}-t5-seed{seed}" / "RTE-seed1"
-        folder.mkdir(parents=True)
-        facts = {"task": "RTE", "encoding": "t5", "lr": rate, "seed": number, "metric": "accuracy"}
-        facts |= {"checkpoint": f"start/{kind}-t5-seed{seed}/start.pt", "majority": {"test": 0.5}}
-        facts |= {"metrics": {"accuracy": valid}, "test": {"accuracy": test}}
-        (folder / "results.json").write_text(json.dumps(facts))
+def write_fine_tuned(sweep, scores):
+    """A sweep that has ended. scores: (kind, seed of the pretraining, rate) -> validation and test by seed, None for a
+    run that has diverged."""
+    lines = ["recipe\taction\ttask\tcheckpoint\tLEARNING_RATE\tSEED"]
+    for (kind, seed, rate), of_seed in scores.items():
+        lines += [f"glue\ttest\tRTE\tstart/{kind}-t5-seed{seed}/start.pt\t{rate}\t{n}" for n in of_seed]
+    sweep.mkdir()
+    (sweep / "manifest.tsv").write_text("\n".join(lines) + "\n")
+    found = [pair for of_seed in scores.values() for pair in of_seed.values()]
+    for record, pair in zip(Sweep(sweep).records(), found, strict=True):
+        record["place"].mkdir(parents=True)
+        end = {"state": "diverged", "message": "FloatingPointError"} if pair is None else {"state": "done"}
+        (record["place"] / "sweep.json").write_text(json.dumps(end))
+        if pair is not None:
+            facts = {"encoding": "t5", "metric": "accuracy", "majority": {"test": 0.5}}
+            facts |= {"metrics": {"accuracy": pair[0]}, "test": {"accuracy": pair[1]}}
+            (record["place"] / "results.json").write_text(json.dumps(facts))
 
 
 def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
-    # the rate with the better median of validation counts, whatever its tests are; a seed of the one is missing
-    write_fine_tuned(tmp_path, "electra", 1, 1e-3, {1: (0.6, 0.5), 2: (0.7, 0.6), 3: (0.8, 0.7)})
-    write_fine_tuned(tmp_path, "electra", 1, 3e-4, {1: (0.9, 0.9), 2: (0.6, 0.9), 3: (0.6, 0.9)})
-    write_fine_tuned(tmp_path, "electra", 2, 1e-3, {1: (0.7, 0.6), 2: (0.7, 0.66), 3: (0.7, 0.66)})
-    write_fine_tuned(tmp_path, "masked_lm", 1, 1e-3, {1: (0.7, 0.7), 2: (0.7, 0.7), 3: (0.7, 0.7)})
-    write_fine_tuned(tmp_path, "masked_lm", 2, 1e-3, {1: (0.7, 0.68), 2: (0.7, 0.68)})
-    report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path, tmp_path]
+    scores = {
+        # the rate with the better median of validation counts, whatever its tests are
+        ("electra", 1, "1e-3"): {1: (0.6, 0.5), 2: (0.7, 0.6), 3: (0.8, 0.7)},
+        ("electra", 1, "3e-4"): {1: (0.9, 0.9), 2: (0.6, 0.9), 3: (0.6, 0.9)},
+        # a run that has diverged is the worst in a median, and no part of a mean
+        ("electra", 2, "1e-3"): {1: (0.7, 0.6), 2: (0.7, 0.66), 3: (0.7, 0.66)},
+        ("electra", 2, "3e-4"): {1: None, 2: None, 3: (0.9, 0.9)},
+        ("masked_lm", 1, "1e-3"): {1: (0.7, 0.7), 2: (0.7, 0.7), 3: (0.7, 0.7)},
+        ("masked_lm", 2, "1e-3"): {1: (0.7, 0.68), 2: (0.7, 0.68), 3: None},
+    }
+    write_fine_tuned(tmp_path / "sweep", scores)
+    report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path / "sweep", tmp_path]
     said = subprocess.run(report, env=preloaded.environment(), capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
     figures = json.loads((tmp_path / "finetuned.json").read_text())["figures"]
@@ -132,10 +154,11 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     half = stats.t.interval(0.95, 1, -7, stats.sem([-10, -4]))[1] + 7
     p = stats.ttest_rel([60, 64], [70, 68]).pvalue
     text = (tmp_path / "FINETUNED.md").read_text()
-    scores = f"-7.00 ± {half:.2f}"
-    assert f"| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | {scores} |  |  |" in text
-    assert f"| all | 2 | 62.00 | 69.00 | {scores} | {p:.3f} | not distinguishable |" in text
+    difference = f"-7.00 ± {half:.2f}"
+    assert f"| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | {difference} |  |  |" in text
+    assert f"| all | 2 pairs | 62.00 | 69.00 | {difference} | {p:.3f} | not distinguishable |" in text
     assert "Missing: RTE, masked_lm-t5-2: no seed 3" in text and "most frequent label: 50.00" in text
+    assert "15 done, 3 diverged" in text
 
 
 def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +21,12 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
 
 
 def test_what_cannot_be_written_is_called_as_the_user_called_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match="'.*/none/a.json'$"), whole_file(tmp_path / "none/a.json") as part:
-        open(part, "w")
+    with pytest.raises(FileNotFoundError, match="'.*/./none/a.json'$"), whole_file(f"{tmp_path}/./none/a.json") as part:
+        Path(part).write_text("")
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "."):  # root could replace what is no file
-        with pytest.raises(OSError, match="is a folder or a device: give the name of a file"):
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):  # root could replace what is no file
+        with pytest.raises(OSError, match=f"it is a folder or a device: give the name of a file: '.*/{name}'"):
             with whole_file(tmp_path / name) as part:
                 open(part, "w").close()
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]

@@ -128,9 +128,11 @@ def test_words_are_copied_for_every_beam_of_every_sentence():
     def texts(rows):
         generator = SequenceGenerator([model], WORDS, beam_size=3, max_len_b=6)
         found = generator.generate([model], {"net_input": {"src_tokens": source[rows], "src_lengths": lengths[rows]}})
-        return [[(text["tokens"].tolist(), round(text["score"].item(), 4)) for text in of_one] for of_one in found]
+        return [(text["tokens"].tolist(), text["score"].item()) for of_one in found for text in of_one]
 
-    assert texts(slice(None)) == [texts(slice(n, n + 1))[0] for n in range(len(source))]
+    together, alone = texts(slice(None)), [text for n in range(len(source)) for text in texts(slice(n, n + 1))]
+    assert [tokens for tokens, _ in together] == [tokens for tokens, _ in alone]
+    assert [score for _, score in together] == pytest.approx([score for _, score in alone], abs=1e-4)
 
 
 def test_a_fine_tuning_without_mask_in_its_dictionary_leaves_its_row_out():

@@ -170,6 +170,12 @@ def test_without_the_flag_the_weights_are_the_same_and_with_it_only_the_head_is_
         transformer("transformer_gcdf", copy_from_source=True).load_state_dict(plain)
     with pytest.raises(ValueError, match="it copies words .* the model does not: add --copy-from-source"):
         transformer("transformer_gcdf").load_state_dict(with_head)
+    deeper = transformer("transformer_gcdf", encoder_layers=3, decoder_layers=3).state_dict()
+    with pytest.raises(ValueError, match="it does not: leave --copy-from-source out"):
+        transformer("transformer_gcdf", copy_from_source=True).load_state_dict(deeper)
+    wider = transformer("transformer_gcdf", copy_from_source=True, decoder_embed_dim=48, decoder_output_dim=48)
+    with pytest.raises(ValueError, match=r"\[.*\] in it and \[.*\] here"):
+        transformer("transformer_gcdf", copy_from_source=True).load_state_dict(wider.state_dict())
 
 
 @pytest.mark.parametrize(
