@@ -29,7 +29,7 @@ import papers  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, papers_of  # noqa: E402
 
-PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "benchmarks/*.md")
+PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "examples/*/*/*.md", "benchmarks/*.md")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
 TARGET = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
 CODE = re.compile(r"(```.*?```)", re.DOTALL)
@@ -269,6 +269,8 @@ def nav():
         for page in sorted((ROOT / "examples" / recipe).glob("*.md"), key=lambda path: path.name != "README.md"):
             title = "how" if page.name == "README.md" else page.stem.capitalize().lower()
             lines.append(f"      - {title}: {page.relative_to(ROOT)}")
+        for page in sorted((ROOT / "examples" / recipe).glob("*/*.md")):
+            lines.append(f"      - {page.parent.name.replace('_', ' ')}: {page.relative_to(ROOT)}")
     lines += ["  - Guides:", *(f"    - {name.removesuffix('.md')}: docs/{name}" for name in guides)]
     lines += ["    - benchmarks: benchmarks/RESULTS.md", "    - contributing: CONTRIBUTING.md"]
     return "\n".join([*lines, "    - changelog: CHANGELOG.md"])

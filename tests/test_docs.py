@@ -61,7 +61,7 @@ def test_every_link_to_a_file_leads_somewhere():
     pages = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
-        *ROOT.glob("examples/*/*.md"),
+        *ROOT.glob("examples/**/*.md"),
         *ROOT.glob("benchmarks/*.md"),
     ]
     for page in pages:

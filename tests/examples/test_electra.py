@@ -161,6 +161,18 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     assert "15 done, 3 diverged" in text
 
 
+def test_what_is_packed_makes_the_committed_table_of_the_fine_tuned(tmp_path):
+    with tarfile.open(EXAMPLES / "electra" / "finetuned.tar.xz") as packed:
+        packed.extractall(tmp_path, **UNPACKING)
+    report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path / "sweep", tmp_path]
+    subprocess.run(report, env=preloaded.environment(), check=True, capture_output=True, timeout=120)
+    again, kept = (
+        [line for line in (place / "FINETUNED.md").read_text().splitlines() if "The machine" not in line]
+        for place in (tmp_path, EXAMPLES / "electra")
+    )
+    assert again == kept
+
+
 def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path):
     printed = succeeds(tmp_path, "run.sh", "command", "tupe_r", SETTINGS="", DATA="", RUNS="")
     words = shlex.split(printed.replace("\\\n", " "))
