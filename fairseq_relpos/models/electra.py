@@ -213,7 +213,7 @@ def narrower(args: argparse.Namespace, heads: int) -> argparse.Namespace:
     return ours
 
 
-def set_generator_size(args, usual):
+def set_generator_size(args: argparse.Namespace, usual: str) -> None:
     if getattr(args, "generator_size", None) is None:
         args.generator_size = usual
 

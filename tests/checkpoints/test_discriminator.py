@@ -131,7 +131,7 @@ REFUSED = {
     "to transformers": ("export-hf electra.pt out", "first use `fairseq-relpos export-discriminator`"),
     "plot": ("plot bias electra.pt", "first use `fairseq-relpos export-discriminator`"),
     "size": ("warm-start roberta.pt out.pt --arch electra_t5_small", "use --arch electra_t5, which takes"),
-    "share": ("warm-start roberta.pt out.pt --arch electra_t5 --generator-size 1/4", "--generator-size 1/4: the share"),
+    "share": ("warm-start roberta.pt out.pt --arch electra_t5 --generator-size 1/4", "--generator-size 1/4: the gen"),
     "generator": (
         "warm-start roberta.pt out.pt --arch electra_t5 --generator roberta.pt",
         "roberta.pt has 45 words and a width of 24, but the generator has 45 and 8",
