@@ -42,7 +42,7 @@ def whole_file(path: str | Path) -> Iterator[str]:
     except Exception as error:
         full = no_room(error)
         if full is None:
-            if isinstance(error, OSError) and os.path.normpath(error.filename or "") == os.path.normpath(part):
+            if isinstance(error, OSError) and os.path.normpath(str(error.filename)) == os.path.normpath(part):
                 raise type(error)(error.errno, error.strerror, str(path)) from error
             raise
         raise NoRoom(why_not_written(path, part, full), full.errno) from error

@@ -92,7 +92,7 @@ def each_table(rows):
 
 
 def constant(rows):
-    """What the most frequent label would score on the test part, in percent; of the metric's name."""
+    """What the most frequent label would score on the test part, in percent, and the name of the metric."""
     facts = next(run.facts for row in rows.values() for run in row.runs if run.facts)
     guess = facts["majority"]["test"]
     return 100 * (guess[facts["metric"]] if isinstance(guess, dict) else guess), facts["metric"]

@@ -84,11 +84,11 @@ class Run:
     valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
     #: target tokens, by number of updates
     tokens_per_second: dict[int, float] = field(default_factory=dict)
-    #: time of the whole run, also if it was resumed; validation included, but not that of a start which was stopped
-    #: after an earlier one
+    #: time of the run, over all its starts. Validation counts, but not in a second or later start that was stopped
     seconds: float = 0
-    #: of the starts before the last one, and of the updates of the last one
+    #: time of all starts before the last one
     earlier_seconds: float = 0
+    #: time of the updates of the last start
     training_seconds: float = 0
     #: the present speed: that of the last line
     updates_per_second: float = 0
