@@ -164,7 +164,7 @@ def results():
     ]
     for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):
         one = found.get(name)
-        difference, verdict = (one.text(2), one.verdict) if one else ("", "the baseline")
+        difference, verdict = (one.text(2), one.judged()[1]) if one else ("", "the baseline")
         updates = f"{statistics.mean(soon[name].values()):,.0f} updates" if soon[name] else "not yet"
         loss = with_deviation(list(of_seed.values()), digits=2)
         lines.append(f"| `{name}` | {loss} | {difference} | {verdict} | {updates} |")

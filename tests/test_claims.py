@@ -35,14 +35,14 @@ def section(**changes):
         ([1.0, 1.1, 1.2], "higher", "contradicted at this scale"),
         ([3.0, 3.1, 3.21], "lower", "contradicted at this scale"),
         ([1.0, 2.4, 2.2], "lower", "not distinguishable"),
-        ([1.0], "lower", "not distinguishable"),
+        ([1.0], "lower", "too few seeds"),
     ],
 )
 def test_a_verdict_needs_seeds_and_looks_at_the_direction(claims, tmp_path, ours, better, verdict):
     (tmp_path / "examples/small").mkdir(parents=True)
     values = {"m4": dict(enumerate(ours, 1)), "shaw": {1: 2.0, 2: 2.11, 3: 2.2}}
     comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": values, "gap": {}})
-    found = claims.row("M4", section(better=better))
+    found = claims.Test(section(better=better)).row("M4")
     assert found[0] == "**M4**: x" and found[2].startswith("loss on news: ") and found[-1] == verdict
     assert found[4] == " ".join(map(str, range(1, len(ours) + 1)))
 
@@ -54,15 +54,15 @@ def test_a_run_that_never_got_there_is_named(claims, tmp_path):
     loss["m4"][4] = 1.3
     figures = {"loss": loss, "updates until there": soon}
     comparison.write(tmp_path / "examples/small/results.json", "shaw", figures)
-    assert claims.row("M4", section(figure="updates until"))[4] == "1 3 (seed 2 of `m4` never reached it)"
-    assert claims.row("M4", section(figure="loss"))[4] == "1 2 3"
+    assert claims.Test(section(figure="updates until")).row("M4")[4] == "1 3 (seed 2 of `m4` never reached it)"
+    assert claims.Test(section(figure="loss")).row("M4")[4] == "1 2 3"
 
 
 def test_without_runs_the_command_is_named(claims, tmp_path):
-    assert claims.row("M4", section())[2:4] == ["no runs yet", "`bash examples/small/compare.sh m4 shaw`"]
+    assert claims.Test(section()).row("M4")[2:4] == ["no runs yet", "`bash examples/small/compare.sh m4 shaw`"]
     (tmp_path / "examples/small").mkdir(parents=True)
     comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": {"shaw": {1: 2.0}}})
-    assert claims.row("M4", section())[2] == "no runs yet"
+    assert claims.Test(section()).row("M4")[2] == "no runs yet"
 
 
 def test_claims_name_papers_encodings_and_recipes_that_there_are():

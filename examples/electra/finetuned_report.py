@@ -8,6 +8,7 @@ learning rate that has the best median on the validation data.
 import re
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -103,7 +104,9 @@ def main(runs, folder):
     tasks = rows_of(scored)
     values = {task: values_of(rows) for task, rows in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
-    over_all = comparison.corrected({task: comparison.difference(*both) for task, both in pairs.items()})
+    over_all = {task: comparison.difference(*both) for task, both in pairs.items()}
+    corrected = comparison.holm([one.p_value for one in over_all.values()])
+    over_all = {task: replace(one, p_value=p) for (task, one), p in zip(over_all.items(), corrected)}
     parts, figures = [], {}
     for task, rows in tasks.items():
         guess, metric = constant(rows)
@@ -133,8 +136,9 @@ Written by `compare_finetuned.sh`. The machine of this report: {machine}. {count
 
 {rule} It is chosen on the validation data. A pretraining has one number, the mean over the seeds of its fine-tuning.
 Mean ± standard deviation over the seeds of the pretraining. "ELECTRA - masked LM": mean difference of the pretrainings
-of one encoding and one seed ± half the width of its 95 % interval (Student's t). p: of that difference over all
-encodings and seeds, with Holm's correction over the tasks. The verdict is "not distinguishable" unless p < 0.05.
+of one encoding and one seed ± half the width of its 95 % interval (Student's t; two seeds have none). p: of that
+difference over all encodings and seeds, with Holm's correction over the tasks. The verdict is "not distinguishable"
+unless p < 0.05.
 
 {tables}"""
 

@@ -127,9 +127,8 @@ is_made() {
 }
 
 report() {
-  need_data
   report_settings VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED
-  python "$HERE/report.py" "$1" "${values[@]}" "CONDITIONS=$(data_conditions)"
+  python "$HERE/report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
   pack_runs "$RUNS" "$1"
 }
 

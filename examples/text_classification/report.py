@@ -13,6 +13,7 @@ from statistics import mean
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports import comparison, sweeps
+from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.machine import describe
 
 #: what the papers report of models that were trained from scratch; in percent, of the test part
@@ -83,7 +84,7 @@ def section(group, rows, baseline):
         return f"## {task}\nNo run has a score.\n", {}
     first = next((name for name in values if rows[name].runs[0].facts["encoding"] == baseline), None)
     part = "test" if tested else "validation"
-    lines = comparison.table(values, first, f"{part} accuracy, %", 2).splitlines()
+    lines = markdown(*comparison.cells(values, first, f"{part} accuracy, %", 2)).splitlines()
     in_folds = "FOLD" in runs[0].cells
     if in_folds:
         lines[0] = lines[0].replace("| seeds |", "| folds |")
@@ -98,6 +99,8 @@ def section(group, rows, baseline):
         lines = with_papers(lines, task)
     title = f"## {task}, {'fine-tuned' if fine_tuned else 'from scratch'}"
     legend = "" if first is None else comparison.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
+    if note := comparison.note_of(values, first):
+        legend = f"{note}\n\n{legend}"
     if in_folds:
         legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
     bad = [f"{run.name} ({run.message})" for run in runs if run.state != "done"]

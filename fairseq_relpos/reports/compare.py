@@ -273,8 +273,7 @@ def difference_as_json(one: comparison.Difference) -> dict[str, Any]:
         "high": one.mean + one.half_width if known else None,
         "seeds": one.seeds,
         "p": one.p_value if known else None,
-        "p_holm": one.corrected if known else None,
-        "verdict": one.verdict if known else "one seed",
+        "verdict": one.verdict if known else one.reason,
     }
 
 
@@ -432,6 +431,8 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
         title = figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure
         page.add(f"{title}: {'lower' if LOSSES.match(figure) else 'higher'} is better", "h3")
         page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
+        if note := comparison.note_of(task.values(figure), task.baseline_of(figure)):
+            page.add(note)
         if folder and not any(f.figures[figure].in_a_row for f in task.good if figure in f.figures):
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:

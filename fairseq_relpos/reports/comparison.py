@@ -1,22 +1,29 @@
 """Which encodings differ from a baseline: the statistics of every comparison of runs that differ in encoding and seed.
 
-Runs of one seed begin with the same common weights and see the same batches, so the difference from the baseline is
-taken seed by seed. Its 95 % interval and its p value are those of Student's t. Where several encodings are compared
-with one baseline, Holm's correction keeps the chance that any of them is called different by mistake below 5 %.
+Runs of one seed begin with the same common weights and see the same batches, so one linear model serves a table:
+figure = encoding + seed, with one error for all its runs. Differences from the baseline have Dunnett's simultaneous
+95 % intervals and p values (Dunnett 1955): the chance that any of them is called different by mistake is 5 %.
 """
 
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median, stdev
+
+import numpy as np
 
 from ..atomic_files import whole_file
 from .losses import markdown, with_deviation
 
 LEVEL, ALPHA = 0.95, 0.05
 HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
+#: seeds that an encoding and the baseline need in common for an interval
+ENOUGH_SEEDS = 3
+#: an encoding whose standard deviation is so many times the table's median has no part in the common error
+OTHER_SPREAD = 5
 
 #: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
 Values = Mapping[str, Mapping[int, float]]
@@ -24,35 +31,152 @@ Values = Mapping[str, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Difference:
-    """An encoding's difference from the baseline, over the seeds that both have."""
+    """An encoding's difference from another one, over the seeds that both have."""
 
     mean: float
     seeds: int
-    #: half the width of the 95 % interval; infinite with one seed
+    #: half the width of the 95 % interval; infinite where none can be computed
     half_width: float = math.inf
     #: of the hypothesis that there is no difference
     p_value: float = 1.0
-    #: the same after Holm's correction over all encodings that are compared
-    corrected: float = 1.0
+    #: why there is no interval
+    reason: str = ""
 
     @property
     def verdict(self) -> str:
-        """``higher`` or ``lower`` where the corrected p value is below 5 %."""
-        if self.corrected >= ALPHA:
+        """``higher`` or ``lower`` where the p value is below 5 %."""
+        if self.p_value >= ALPHA:
             return SAME
         return HIGHER if self.mean > 0 else LOWER
 
     def judged(self) -> tuple[str, str]:
         """p and the verdict, as a table has them."""
-        if self.seeds == 1:
-            return "", "one seed"
-        return "< 0.001" if self.corrected < 0.001 else f"{self.corrected:.3f}", self.verdict
+        if math.isinf(self.half_width):
+            return "", self.reason
+        return shown_p(self.p_value), self.verdict
 
     def text(self, digits: int = 3) -> str:
         """-0.250 ± 0.031: the mean and half the width of the interval."""
-        if self.seeds == 1:
+        if math.isinf(self.half_width):
             return f"{self.mean:+.{digits}f}"
         return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f}"
+
+
+def shown_p(p_value: float) -> str:
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+class Model:
+    """figure = encoding + seed, by least squares over the runs of a table.
+
+    ``aside``: encodings whose runs spread much more than those of the others, as after a lost head. They have no part
+    in the common error, and no interval. ``degrees``: the residual degrees of freedom; ``deviation``: the residual
+    standard deviation. Raises ValueError if a figure is not finite: a run that diverged counts apart.
+    """
+
+    def __init__(self, values: Values):
+        for encoding, of_seed in values.items():
+            if not all(map(math.isfinite, of_seed.values())):
+                raise ValueError(f"{encoding}: {list(of_seed.values())} has no mean: a run that diverged counts apart")
+        self.values = values
+        self.aside = spread_otherwise(values)
+        runs = [(name, seed) for name, of_seed in values.items() if name not in self.aside for seed in of_seed]
+        seeds = sorted({seed for _, seed in runs})
+        self.encodings = list(dict.fromkeys(name for name, _ in runs))
+        design = np.array(
+            [[name == n for n in self.encodings] + [seed == s for s in seeds[1:]] for name, seed in runs], dtype=float
+        ).reshape(len(runs), -1)
+        figures = np.array([values[name][seed] for name, seed in runs])
+        inverse = np.linalg.pinv(design)
+        self.effects = (inverse @ figures)[: len(self.encodings)]
+        self.unscaled = (inverse @ inverse.T)[: len(self.encodings), : len(self.encodings)]
+        residuals = figures - design @ (inverse @ figures)
+        self.degrees = len(runs) - int(np.linalg.matrix_rank(design)) if runs else 0
+        squares = float(residuals @ residuals)
+        exact = squares <= 1e-20 * float(figures @ figures)  # equal differences leave rounding errors alone
+        self.deviation = math.sqrt(squares / self.degrees) if self.degrees and not exact else 0.0
+
+    def seeds(self, ours: str, theirs: str) -> list[int]:
+        return sorted(self.values[ours].keys() & self.values[theirs].keys())
+
+    def reason(self, ours: str, theirs: str) -> str:
+        """Why there is no interval of this difference; empty if there is one."""
+        if len(self.seeds(ours, theirs)) < ENOUGH_SEEDS:
+            return "too few seeds"
+        if {ours, theirs} & set(self.aside):
+            return "another spread"
+        return "" if self.deviation else "no error"
+
+    def without_interval(self, ours: str, theirs: str) -> Difference:
+        seeds = self.seeds(ours, theirs)
+        gap = mean(self.values[ours][seed] - self.values[theirs][seed] for seed in seeds)
+        return Difference(gap, len(seeds), reason=self.reason(ours, theirs))
+
+    def differences(self, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
+        """Returns the difference of each pair, the first minus the second, with simultaneous intervals and p values
+        over all pairs: with one common second encoding they are Dunnett's, with one pair Student's."""
+        tested = [pair for pair in pairs if not self.reason(*pair)]
+        if not tested:
+            return [self.without_interval(*pair) for pair in pairs]
+        contrasts = np.array([[(n == ours) - (n == theirs) for n in self.encodings] for ours, theirs in tested], float)
+        covariance = contrasts @ self.unscaled @ contrasts.T
+        errors = np.sqrt(np.diag(covariance))
+        joint = Joint(covariance / np.outer(errors, errors), self.degrees)
+        found = {}
+        for pair, gap, error in zip(tested, contrasts @ self.effects, self.deviation * errors):
+            half_width = float(joint.critical * error)
+            found[pair] = Difference(
+                float(gap), len(self.seeds(*pair)), half_width, joint.p_value(float(abs(gap) / error))
+            )
+        return [found.get(pair) or self.without_interval(*pair) for pair in pairs]
+
+
+class Joint:
+    """The joint distribution of t values with these correlations: p values and the critical value of the largest."""
+
+    def __init__(self, correlations: np.ndarray, degrees: int):
+        self.correlations, self.degrees = correlations, degrees
+
+    def p_value(self, t: float) -> float:
+        """The chance that any t value is as far from 0."""
+        from scipy import stats
+
+        if len(self.correlations) == 1:
+            return float(2 * stats.t.sf(t, self.degrees))
+        everywhere = np.full(len(self.correlations), t)
+        inside = stats.multivariate_t.cdf(
+            everywhere,
+            shape=self.correlations,
+            df=self.degrees,
+            lower_limit=-everywhere,
+            allow_singular=True,
+            random_state=np.random.RandomState(0),  # integrates at random points: the same ones each time
+        )
+        return min(1.0, max(0.0, 1.0 - float(inside)))
+
+    @cached_property
+    def critical(self) -> float:
+        from scipy import optimize, stats
+
+        single = stats.t.ppf((1 + LEVEL) / 2, self.degrees)
+        if len(self.correlations) == 1:
+            return float(single)
+        most = stats.t.ppf(1 - ALPHA / 2 / len(self.correlations), self.degrees)  # Bonferroni's
+        return float(optimize.brentq(lambda t: self.p_value(t) - ALPHA, single * 0.99, most * 1.01, xtol=1e-3))
+
+
+def spread_otherwise(values: Values) -> list[str]:
+    """Returns the encodings whose standard deviation, without what all runs of a seed have in common, is OTHER_SPREAD
+    times the median one. It takes four encodings to say what is usual."""
+    many = {name: of_seed for name, of_seed in values.items() if len(of_seed) >= ENOUGH_SEEDS}
+    if len(many) < 4:
+        return []
+    level = {name: median(of_seed.values()) for name, of_seed in many.items()}
+    seeds = sorted({seed for of_seed in many.values() for seed in of_seed})
+    of_a_seed = {s: median(many[name][s] - level[name] for name in many if s in many[name]) for s in seeds}
+    spread = {name: stdev(y - of_a_seed[seed] for seed, y in of_seed.items()) for name, of_seed in many.items()}
+    usual = median(spread.values())
+    return [name for name in spread if usual and spread[name] > OTHER_SPREAD * usual]
 
 
 def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
@@ -61,46 +185,47 @@ def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
         return {}
     if baseline not in values:
         raise ValueError(f"no run of the baseline {baseline}: there are {', '.join(sorted(values))}")
-    found = {}
-    for encoding, of_seed in values.items():
-        seeds = sorted(of_seed.keys() & values[baseline].keys())
-        if encoding != baseline and seeds:
-            found[encoding] = difference([of_seed[seed] for seed in seeds], [values[baseline][seed] for seed in seeds])
-    return corrected(found)
+    model = Model(values)
+    others = [name for name in values if name != baseline and model.seeds(name, baseline)]
+    return dict(zip(others, model.differences([(name, baseline) for name in others])))
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Returns the difference of paired figures: Student's t test, without a correction."""
-    from scipy.stats import ttest_rel
-
-    each = [our - their for our, their in zip(ours, theirs, strict=True)]
-    if not all(map(math.isfinite, each)):
-        raise ValueError(f"no difference of {', '.join(map(str, [*ours, *theirs]))}: a run that diverged counts apart")
-    if len(each) == 1:
-        return Difference(each[0], 1)
-    if len(set(each)) == 1:  # no deviation, which the test divides by
-        p_value = float(each[0] == 0 or len(each) < 3)
-        return Difference(each[0], len(each), 0.0, p_value, p_value)
-    test = ttest_rel(ours, theirs)
-    low, high = test.confidence_interval(LEVEL)
-    return Difference(mean(each), len(each), (high - low) / 2, test.pvalue, test.pvalue)
+    """Returns the difference of paired figures: Student's t test."""
+    (found,) = Model({"ours": dict(enumerate(ours)), "theirs": dict(enumerate(theirs))}).differences(
+        [("ours", "theirs")]
+    )
+    return found
 
 
-def corrected(found: Mapping[str, Difference]) -> dict[str, Difference]:
-    """Returns the differences with Holm's correction (Holm 1979): the smallest of m p values times m, the next times
-    m - 1, and so on, never below the one before. Differences of one seed say nothing and do not count."""
-    tested = sorted((name for name, one in found.items() if one.seeds > 1), key=lambda name: found[name].p_value)
-    result, largest = dict(found), 0.0
-    for number, name in enumerate(tested):
-        largest = max(largest, min(1.0, (len(tested) - number) * found[name].p_value))
-        result[name] = replace(found[name], corrected=largest)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns the p values with Holm's correction (Holm 1979): the smallest of m times m, the next times m - 1, and so
+    on, never below the one before."""
+    result, largest = list(p_values), 0.0
+    for number, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - number) * p_values[place]))
+        result[place] = largest
     return result
 
 
 def table(values: Values, baseline: str | None, figure: str, digits: int = 3) -> str:
-    """Returns a Markdown table with a row for each encoding, the baseline first. ``figure``: what the values are.
-    Without a baseline there are no differences."""
-    return markdown(*cells(values, baseline, figure, digits))
+    """Returns a Markdown table with a row for each encoding, the baseline first, and the error that they share.
+    ``figure``: what the values are. Without a baseline there are no differences."""
+    rows, note = markdown(*cells(values, baseline, figure, digits)), note_of(values, baseline)
+    return f"{rows}\n\n{note}" if note else rows
+
+
+def note_of(values: Values, baseline: str | None) -> str:
+    """Returns what stands under such a table: the error that its intervals share, and the rows without a part in it."""
+    if baseline is None:
+        return ""
+    model = Model(values)
+    told = []
+    if any(not model.reason(name, baseline) for name in values if name != baseline):
+        told = [f"Common error: standard deviation {model.deviation:.2g}, {model.degrees} degrees of freedom."]
+    if model.aside:
+        told.append(f"Left out of it, because their runs spread much more: {', '.join(model.aside)}.")
+    return " ".join(told)
 
 
 def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) -> tuple[list[str], list[list[str]]]:
@@ -133,9 +258,9 @@ def find_baseline(encodings: Collection[str], name: str) -> str | None:
 
 #: what stands under such a table
 LEGEND = """\
-Mean ± standard deviation over the seeds. "- {baseline}": mean difference from {baseline} seed by seed ± half the
-width of its 95 % interval (Student's t). p: of that difference, with Holm's correction over the encodings of the
-table. The verdict is "not distinguishable" unless p < 0.05."""
+Mean ± standard deviation over the seeds. "- {baseline}": difference from {baseline} ± half the width of its 95 %
+interval. One linear model serves a table (encoding + seed, with one error for all runs); intervals and p are Dunnett's
+for several encodings against one. The verdict is "not distinguishable" unless p < 0.05."""
 
 
 def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:

@@ -16,7 +16,6 @@ import pytest
 import tiny_squad
 from glue_files import write_tsv
 from recipes import EXAMPLES, Recipe
-from scipy import stats
 from unpacking import UNPACKING
 
 from scripts.sweep import Sweep
@@ -151,12 +150,9 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     figures = json.loads((tmp_path / "finetuned.json").read_text())["figures"]
     assert figures["RTE, ELECTRA"]["t5"] == pytest.approx({"1": 60, "2": 64})
     assert figures["RTE, masked LM"]["t5"] == pytest.approx({"1": 70, "2": 68})
-    half = stats.t.interval(0.95, 1, -7, stats.sem([-10, -4]))[1] + 7
-    p = stats.ttest_rel([60, 64], [70, 68]).pvalue
     text = (tmp_path / "FINETUNED.md").read_text()
-    difference = f"-7.00 ± {half:.2f}"
-    assert f"| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | {difference} |  |  |" in text
-    assert f"| all | 2 pairs | 62.00 | 69.00 | {difference} | {p:.3f} | not distinguishable |" in text
+    assert "| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | -7.00 |  |  |" in text
+    assert "| all | 2 pairs | 62.00 | 69.00 | -7.00 |  | too few seeds |" in text
     assert "Missing: RTE, masked_lm-t5-2: no seed 3" in text and "most frequent label: 50.00" in text
     assert "15 done, 3 diverged" in text
 

@@ -218,7 +218,7 @@ def test_a_report_has_differences_by_fold_the_majority_and_what_the_papers_say(t
     )
     assert "| always the most frequent class | | 40.00 |" in text
     assert "| at5 | 0 1 2 | 71.00 ± 1.00 | +11.00 ± 2.48 | 0.003 | higher | AT5 81.2 |" in text
-    assert "difference from learned fold by fold" in text and "the intervals are too narrow" in text
+    assert "(encoding + fold, with one error" in text and "the intervals are too narrow" in text
     tuned = text.split("## MR, fine-tuned\n")[1]
     assert "| t5-seed0 | 0 | 60.00 |" in tuned and "papers" not in tuned and "class | | 30.00 |" in tuned
     kept = json.loads((tmp_path / "results.json").read_text())
@@ -230,7 +230,7 @@ def test_a_model_without_a_test_makes_a_table_of_validations(tmp_path):
     result(tmp_path / "runs", "t5", 1, 0.8)
     report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "| validation accuracy, % |" in text and "| t5 | 1 | 80.00 | -10.00 |  | one seed |" in text
+    assert "| validation accuracy, % |" in text and "| t5 | 1 | 80.00 | -10.00 |  | too few seeds |" in text
     result(tmp_path / "runs", "t5", 2, 0.8, 0.7)
     report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
     assert "| t5 | 2 | 70.00 | no common seed |" in (tmp_path / "RESULTS.md").read_text()

@@ -15,15 +15,63 @@ def values_of(**by_encoding):
     return {name: dict(enumerate(values, 1)) for name, values in by_encoding.items()}
 
 
-@pytest.mark.parametrize("theirs", [[3.0, 3.4], [3.0, 3.4, 2.9], [3.0, 3.4, 2.9, 3.1, 2.2]])
-def test_the_interval_is_students_of_the_paired_differences(theirs):
-    ours = [2.5, 3.3, 2.7, 2.6, 2.1][: len(theirs)]
-    found = comparison.differences(values_of(base=theirs, other=ours), "base")["other"]
-    each = [our - their for our, their in zip(ours, theirs)]
-    assert found.mean == pytest.approx(mean(each)) and found.seeds == len(each)
-    assert found.half_width == pytest.approx(STUDENT[len(each)] * stdev(each) / len(each) ** 0.5, rel=1e-3)
-    # the interval leaves 0 out just where the p value, without a correction, is below 5 %
-    assert (found.p_value < 0.05) == (abs(found.mean) > found.half_width)
+def test_one_pair_alone_is_students_test_of_paired_differences():
+    theirs, ours = [3.0, 3.4, 2.9, 3.1, 2.2], [2.5, 3.3, 2.7, 2.6, 2.1]
+    for count in (3, 5):
+        found = comparison.differences(values_of(base=theirs[:count], other=ours[:count]), "base")["other"]
+        each = [our - their for our, their in zip(ours[:count], theirs)]
+        assert found.mean == pytest.approx(mean(each)) and found.seeds == count
+        assert found.half_width == pytest.approx(STUDENT[count] * stdev(each) / count**0.5, rel=1e-3)
+        # the interval leaves 0 out just where the p value is below 5 %
+        assert (found.p_value < 0.05) == (abs(found.mean) > found.half_width)
+
+
+def test_all_runs_of_a_table_share_one_error():
+    """Figures of a randomised block design, with sums of squares written out: rows minus means of rows and columns."""
+    values = values_of(base=[4.0, 4.2, 4.5], x=[3.1, 3.5, 3.6], y=[3.9, 4.3, 4.6], z=[2.0, 2.1, 2.5])
+    rows = [[*of_seed.values()] for of_seed in values.values()]
+    whole = mean(map(mean, rows))
+    columns = [mean(column) for column in zip(*rows)]
+    squares = sum((y - mean(row) - columns[j] + whole) ** 2 for row in rows for j, y in enumerate(row))
+    model = comparison.Model(values)
+    assert comparison.note_of(values, "base").endswith(f"{model.deviation:.2g}, 6 degrees of freedom.")
+    assert model.degrees == (4 - 1) * (3 - 1) and model.deviation == pytest.approx((squares / 6) ** 0.5)
+    found = comparison.differences(values, "base")
+    assert found["x"].mean == pytest.approx(mean(rows[1]) - mean(rows[0]))
+    # Dunnett's critical value for three against one with 6 degrees of freedom is 3.10 in the printed table
+    assert found["x"].half_width == pytest.approx(3.10 * model.deviation * (2 / 3) ** 0.5, rel=0.005)
+    assert [found[name].verdict for name in "xyz"] == ["lower", "not distinguishable", "lower"]
+
+
+@pytest.mark.parametrize(
+    "degrees, others, critical", [(10, 2, 2.57), (10, 3, 2.76), (20, 2, 2.38), (20, 3, 2.54), (20, 4, 2.65)]
+)
+def test_critical_values_are_those_of_dunnetts_table(degrees, others, critical):
+    correlations = [[1.0 if i == j else 0.5 for j in range(others)] for i in range(others)]
+    joint = comparison.Joint(correlations, degrees)
+    assert joint.critical == pytest.approx(critical, abs=0.01)
+    assert joint.p_value(joint.critical) == pytest.approx(0.05, abs=1e-3)
+
+
+def test_more_seeds_of_some_encodings_narrow_their_intervals():
+    four = {n: {1: 1.0 + n, 2: 1.21 + n, 3: 1.29 + n, 4: 1.43 + n, 5: 1.5 + n} for n in range(3)}
+    few = {
+        name: {seed: y + 0.01 * (name * seed % 3) for seed, y in of.items() if seed < 4 or name < 2}
+        for name, of in four.items()
+    }
+    found = comparison.differences(few, 0)
+    assert (found[1].seeds, found[2].seeds) == (5, 3) and found[1].half_width < found[2].half_width
+
+
+def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
+    usual = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], z=[3.7, 3.7, 3.74])
+    values = {**usual, "lost": {1: 3.9, 2: 4.7, 3: 3.9}, "lost_too": {1: 3.9, 2: 4.8, 3: 3.95}}
+    model = comparison.Model(values)
+    assert model.aside == ["lost", "lost_too"] and model.deviation == comparison.Model(usual).deviation
+    assert "lost, lost_too" in comparison.note_of(values, "base")
+    found = comparison.differences(values, "base")
+    assert found["lost"].half_width == math.inf and found["lost"].judged() == ("", "another spread")
+    assert found["x"].half_width == comparison.differences(usual, "base")["x"].half_width
 
 
 def test_pairs_are_of_one_seed_whatever_their_order():
@@ -34,31 +82,26 @@ def test_pairs_are_of_one_seed_whatever_their_order():
 
 def test_holms_correction():
     # Holm's steps by hand: 4 x .005, 3 x .01, 2 x .03, and .04, which must not fall below the one before
-    raw = {"d": 0.04, "a": 0.005, "c": 0.03, "b": 0.01}
-    found = comparison.corrected({name: comparison.Difference(1.0, 3, 1.0, p) for name, p in raw.items()})
-    assert {n: round(d.corrected, 9) for n, d in found.items()} == {"a": 0.02, "b": 0.03, "c": 0.06, "d": 0.06}
-    assert [found[name].verdict for name in "abcd"] == [
-        "higher",
-        "higher",
-        "not distinguishable",
-        "not distinguishable",
-    ]
+    assert comparison.holm([0.04, 0.005, 0.03, 0.01]) == pytest.approx([0.06, 0.02, 0.06, 0.03])
 
 
-def test_one_seed_says_nothing_and_does_not_count_in_the_correction():
-    values = {"base": {1: 1.0, 2: 1.1, 3: 1.2}, "x": {1: 0.5, 2: 0.6, 3: 0.69}, "y": {1: 0.1}}
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_seeds_have_no_interval(count):
+    values = {
+        "base": {1: 1.0, 2: 1.1, 3: 1.2},
+        "x": {1: 0.5, 2: 0.6, 3: 0.69},
+        "y": dict.fromkeys(range(1, count + 1), 0.1),
+    }
     found = comparison.differences(values, "base")
-    assert found["x"].corrected == found["x"].p_value < 0.05 and found["x"].verdict == "lower"
+    assert found["x"].verdict == "lower" and found["x"].half_width < math.inf
     assert found["y"].half_width == math.inf and found["y"].verdict == "not distinguishable"
-    assert found["y"].text() == "-0.900"
-    assert "| y | 1 | 0.100 | -0.900 |  | one seed |" in comparison.table(values, "base", "loss")
+    assert found["y"].judged() == ("", "too few seeds") and "±" not in found["y"].text()
 
 
-def test_equal_differences_have_no_deviation_to_divide_by():
+def test_equal_differences_leave_no_error_to_judge_by():
     found = comparison.differences(values_of(base=[1, 2, 3], same=[1, 2, 3], shifted=[2, 3, 4]), "base")
-    assert found["same"].verdict == "not distinguishable" and found["shifted"].verdict == "higher"
-    assert comparison.difference([2, 3], [1, 2]).verdict == "not distinguishable"  # two seeds are no evidence of that
-    with pytest.raises(ValueError, match="no difference of 1, nan, 1, 2: a run that diverged counts apart"):
+    assert {one.judged() for one in found.values()} == {("", "no error")}
+    with pytest.raises(ValueError, match="nan.*a run that diverged counts apart"):
         comparison.difference([1, math.nan], [1, 2])
 
 
@@ -68,7 +111,7 @@ def test_the_table_has_the_baseline_first_and_says_what_is_missing():
     assert lines[0] == "| encoding | seeds | loss (nats) | - base | p | verdict |"
     assert lines[2] == "| base | 1 2 3 | 1.42 ± 0.52 | the baseline |  |  |"
     assert lines[3] == "| lone | 7 | 1.00 | no common seed |  |  |"
-    assert lines[4].startswith("| z | 1 2 | 1.25 ± 0.35 | +0.12 ± 1.59 |")
+    assert lines[4:] == ["| z | 1 2 | 1.25 ± 0.35 | +0.12 |  | too few seeds |"]  # no interval, so no common error
     assert comparison.missing_seeds(values) == ["z: no seed 3, 7", "base: no seed 7", "lone: no seed 1, 2, 3"]
     assert comparison.missing_seeds({"z": {1: 1.0}}, [1, 2]) == ["z: no seed 2"]
 
