@@ -13,6 +13,7 @@ from compared_runs import ComparedRuns, check_same, settings_of
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates, losses
+from fairseq_relpos.reports.order_gap import LOST, lost_heads
 from fairseq_relpos.reports.run_folder import USED
 from fairseq_relpos.reports.training_log import first_update
 
@@ -61,6 +62,7 @@ def main(folder, *arguments):
         plot=PLOT,
         used=used,
         bags_of_words=bags_of_words(compared.runs, gaps),
+        lost_heads=heads_in_words(compared.runs, gaps),
         soon=soon_table(compared, soon) if soon else "Not measured: that takes --criterion masked_lm_order_gap.",
         rates=compared.rates_table(),
         runs=runs_table(compared),
@@ -137,6 +139,20 @@ def bags_of_words(runs, gaps):
         "soon an encoding begins to be used under this budget, not how good it is in the end; "
         "only the others compare as encodings."
     )
+
+
+def heads_in_words(runs, gaps):
+    """Which runs have a head that no longer reads the text."""
+    told, unknown = [], []
+    for run in runs:
+        gap = next(iter(gaps[run.name].values()))
+        if "first_token" not in gap:
+            unknown.append(run.name)
+        elif lost := lost_heads(gap["first_token"]):
+            told.append(f"{run.name} (head {', '.join(map(str, lost))})")
+    found = f"Lost heads, which give the first token more than {LOST:.0%} of their attention in every layer: "
+    found += f"{', '.join(told) or 'none'}."
+    return found + (f" Not looked at: {', '.join(unknown)}." if unknown else "")
 
 
 def order_in_words(runs, gaps):
@@ -241,6 +257,8 @@ targets moved along. A gap of 0 is a model of bags of words, whose position enco
 {used}
 
 {bags_of_words}
+
+{lost_heads}
 
 ## How soon: updates until positions are used
 A figure for each seed, in the order of the seeds: the first validation (of {chosen_on}) whose gap is above

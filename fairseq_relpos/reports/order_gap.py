@@ -1,9 +1,11 @@
-"""``fairseq-relpos order-gap``: does a model use the order of the tokens at all?
+"""``fairseq-relpos order-gap``: does a model use the order of the tokens at all, and do all of its heads read them?
 
 The loss on a split, and the loss on the same split with the tokens of each block permuted and
 the targets moved along: the same words to fill in from the same words, in no order. A model
 that reads a block as a bag of words has a gap of 0, and comparing its position encoding with
 another's says nothing.
+
+A head whose attention goes to the first token alone in every layer, whatever the text is, reads nothing: it is lost.
 """
 
 import argparse
@@ -16,10 +18,15 @@ from typing import Any
 
 import torch
 
-from .checkpoint import load_model
+from .attention_plot import attention_weights
+from .checkpoint import choose_stack, load_model
 from .losses import markdown
 
 TOKENS_PER_BATCH = 8192
+#: blocks of a split whose attention is looked at
+BLOCKS_LOOKED_AT = 50
+#: a head is lost where the first token has a larger share of its attention in every layer
+LOST = 0.99
 
 
 @dataclass
@@ -33,6 +40,8 @@ class OrderGap:
     masked_tokens: int
     #: a digest of all inputs and targets: two results are comparable only if it is the same
     digest: str
+    #: layer -> head -> share of the attention that the first token has, a mean over the other tokens of some blocks
+    first_token: list[list[float]]
 
     @property
     def gap(self) -> float:
@@ -67,6 +76,11 @@ def run(args: argparse.Namespace) -> None:
         for g in gaps
     ]
     print(markdown(head, rows))
+    for gap in gaps:
+        for layer, shares in enumerate(gap.first_token, 1):
+            print(f"{gap.split}, layer {layer}: attention to the first token {', '.join(f'{x:.1%}' for x in shares)}")
+        for head_number in lost_heads(gap.first_token):
+            print(f"{gap.split}: head {head_number} is lost: in every layer it attends to the first token alone")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump([asdict(gap) for gap in gaps], file, indent=1)
@@ -88,13 +102,16 @@ def measure(checkpoint: str | Path, data: str | Path, splits: Sequence[str], see
 def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -> OrderGap:
     from ..criterions.masked_lm_order_gap import permute_blocks
 
-    totals = {"plain": 0.0, "permuted": 0.0}
+    _, stack = choose_stack(model, "encoder")
+    totals, shares = {"plain": 0.0, "permuted": 0.0}, []
     masked = blocks = digest = 0
     for sample in every_sample(model, task, split):
         permuted = permute_blocks(sample, task.source_dictionary.pad(), seed)
         for kind, batch in (("plain", sample), ("permuted", permuted)):
             loss, count, _ = task.valid_step(batch, model, criterion)
             totals[kind] += float(loss)
+        for block in sample["net_input"]["src_tokens"][: BLOCKS_LOOKED_AT - len(shares)]:
+            shares.append(attention_to_first_token(stack, block[block != task.source_dictionary.pad()]))
         masked += int(count)
         blocks += len(sample["id"])
         for tensor in (sample["id"], sample["net_input"]["src_tokens"], sample["target"]):
@@ -102,7 +119,26 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
     expected = len(task.dataset(split))
     if blocks != expected:
         raise RuntimeError(f"{split}: {blocks} of {expected} blocks were evaluated")
-    return OrderGap(split, totals["plain"] / masked, totals["permuted"] / masked, blocks, masked, f"{digest:08x}")
+    return OrderGap(
+        split,
+        totals["plain"] / masked,
+        totals["permuted"] / masked,
+        blocks,
+        masked,
+        f"{digest:08x}",
+        torch.stack(shares).mean(0).tolist(),
+    )
+
+
+def attention_to_first_token(stack: Any, tokens_T: torch.Tensor) -> torch.Tensor:
+    """Returns the share of its attention that each head of each layer gives to the first token, [N, H]: a mean over the
+    other tokens."""
+    return attention_weights(stack, tokens_T[None])[:, :, 1:, 0].mean(-1)
+
+
+def lost_heads(first_token: Sequence[Sequence[float]]) -> list[int]:
+    """Returns the numbers, from 1, of the heads that attend to the first token alone in every layer."""
+    return [number for number, shares in enumerate(zip(*first_token), 1) if min(shares) > LOST]
 
 
 def every_sample(model: Any, task: Any, split: str) -> Iterator[Any]:

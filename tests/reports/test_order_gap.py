@@ -7,6 +7,7 @@ from fairseq.logging import metrics
 from fairseq_data import binarise, fairseq_ok, masked_lm
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.cli import main
 from fairseq_relpos.criterions.masked_lm_order_gap import MaskedLmOrderGap, MaskedLmOrderGapConfig, permute_blocks
 from fairseq_relpos.reports import order_gap
 from fairseq_relpos.reports.checkpoint import load_model
@@ -72,6 +73,27 @@ def test_masks_do_not_depend_on_the_model_or_its_seed_or_the_time(checkpoints, d
     assert one.digest == other.digest == measure(checkpoints["none"], data).digest
     assert one.masked_tokens == other.masked_tokens
     assert measure(checkpoints["none"], data, seed=2).digest != one.digest
+
+
+def test_a_head_that_attends_to_the_first_token_alone_is_lost(checkpoints, data, tmp_path, capsys):
+    state = load_checkpoint(checkpoints["tupe_r"])
+    (b,) = (value for key, value in state["model"].items() if key.endswith("embed_positions.b"))
+    b[32, 0] = 1e6  # theta_2 of the first head: the score of every token with <s>
+    torch.save(state, tmp_path / "lost.pt")
+    kept, lost = measure(checkpoints["tupe_r"], data), measure(tmp_path / "lost.pt", data)
+    assert order_gap.lost_heads(kept.first_token) == [] and order_gap.lost_heads(lost.first_token) == [1]
+    assert all(len(heads) == 2 and heads[0] > 0.999 > heads[1] for heads in lost.first_token)
+    assert main(["order-gap", str(tmp_path / "lost.pt"), str(data)]) == 0
+    assert "head 1 is lost" in capsys.readouterr().out
+
+
+def test_the_share_of_the_first_token_is_a_mean_over_the_others(checkpoints, data):
+    model, _, task = load_model(checkpoints["none"], data)
+    stack = model.encoder.sentence_encoder
+    for parameter in stack.layers[0].self_attn.k_proj.parameters():
+        torch.nn.init.zeros_(parameter)  # every token attends to all alike
+    shares = order_gap.attention_to_first_token(stack, torch.tensor([0, 7, 8, 9, 2]))
+    assert shares[0].tolist() == pytest.approx([1 / 5, 1 / 5])
 
 
 def test_no_sentence_is_lost(checkpoints, data):
