@@ -31,6 +31,7 @@ INSTALL_FAIRSEQ = (
     "env -u CUDA_HOME pip install --no-build-isolation fairseq-fixed==0.12.3.1"
     " (after torch, setuptools, wheel, cython and numpy)"
 )
+MEND_APEX = "pip uninstall -y apex, or build it again for this torch (fairseq itself is not the cause)"
 LAUNCHER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
@@ -211,7 +212,18 @@ def fairseq_distributions() -> list[str]:
     return found
 
 
+def raised_in(error: BaseException, package: str) -> bool:
+    """Whether the code of a package was running when the error was raised."""
+    trace, names = error.__traceback__, []
+    while trace is not None:
+        names.append(str(trace.tb_frame.f_globals.get("__name__")).split(".")[0])
+        trace = trace.tb_next
+    return package in names
+
+
 def fairseq_remedy(error: Exception) -> str:
+    if raised_in(error, "apex"):
+        return MEND_APEX
     text = str(error)
     if "mutable default" in text:
         return (
@@ -240,8 +252,8 @@ def check_fairseq() -> Check:
     for module in ("fairseq.models.roberta", "fairseq_cli.train"):
         _, error = attempt_import(module)
         if error:
-            found = f"{found} does not import: {one_line(error)}"
-            return Check("fairseq", "FAIL", found, fairseq_remedy(error))
+            cause = "does not import" + (" because apex does not" if raised_in(error, "apex") else "")
+            return Check("fairseq", "FAIL", f"{found} {cause}: {one_line(error)}", fairseq_remedy(error))
     if len(distributions) > 1:
         advice = f"pip uninstall -y fairseq fairseq-fixed, then install one: {INSTALL_FAIRSEQ}"
         return Check("fairseq", "warn", f"{found}, which share one folder", advice)
@@ -359,9 +371,9 @@ def check_gpu() -> Check:
             not_served.append((major, minor))
     found = ", ".join(f"{devices.count(d)} x {d}" for d in dict.fromkeys(devices))
     if not_served:
-        # CUDA 12.8 and later builds of torch leave out everything before sm_75, V100s among them.
-        source = "cu126" if min(not_served) < (7, 5) else "cu128 or newer"
-        advice = f"install torch from https://download.pytorch.org/whl/{source}, or train with --cpu"
+        # Only builds for CUDA 12.6 serve GPUs before sm_75, V100s among them, and torch 2.14 is the last that has them.
+        wanted, build = ("'torch<2.15'", "cu126") if min(not_served) < (7, 5) else ("torch", "cu128 or newer")
+        advice = f"install {wanted} from https://download.pytorch.org/whl/{build}, or train with --cpu"
         lacking = ", ".join(f"sm_{major}{minor}" for major, minor in sorted(set(not_served)))
         return Check("GPU", "FAIL", f"{found}: this torch has no kernels for {lacking}", advice)
     return Check("GPU", "ok", found)
@@ -375,13 +387,13 @@ def check_apex() -> Check:
     if not any((folder / "multi_tensor_apply").exists() for folder in folders):
         advice = "pip uninstall -y apex (NVIDIA's is not on PyPI: build it from source)"
         return Check("apex", "warn", "an unrelated package of this name, not NVIDIA's", advice)
-    if find_spec("amp_C") is None:
-        advice = "build it again with --cpp_ext --cuda_ext, or uninstall it"
-        return Check("apex", "warn", "NVIDIA's, without its CUDA extensions", advice)
     _, error = attempt_import("apex")
     if error:
         advice = "build it again for this torch, or pip uninstall -y apex"
         return Check("apex", "warn", f"NVIDIA's, does not import: {one_line(error)}", advice)
+    if find_spec("amp_C") is None:
+        advice = "build it again with --cpp_ext --cuda_ext, or uninstall it"
+        return Check("apex", "warn", "NVIDIA's, without its CUDA extensions", advice)
     return Check("apex", "ok", "NVIDIA's")
 
 

@@ -55,6 +55,22 @@ def test_unrelated_apex_is_told_apart_and_stops_nothing(tmp_path):
     assert "unrelated" in line(done, "apex") and "pip uninstall -y apex" in line(done, "apex")
 
 
+@pytest.mark.parametrize("place", ["apex", "apex.normalization"])
+def test_an_apex_that_breaks_the_import_of_fairseq_is_named_and_fairseq_stays(tmp_path, place):
+    apex = package(tmp_path, "apex")
+    package(apex, "multi_tensor_apply")
+    broken = apex if place == "apex" else package(apex, "normalization")
+    (broken / "__init__.py").write_text("raise RuntimeError('built for another torch')")
+    done = run_doctor(tmp_path)
+    assert done.returncode == 1
+    fairseq = line(done, "fairseq")
+    assert fairseq.startswith("FAIL") and "apex" in fairseq and "RuntimeError: built for another torch" in fairseq
+    assert "pip uninstall -y apex" in fairseq and "build it again" in fairseq
+    assert "uninstall -y fairseq" not in done.stdout and "fairseq-fixed==" not in done.stdout
+    if place == "apex":
+        assert "built for another torch" in line(done, "apex")
+
+
 def test_half_set_launcher_variables_fail(tmp_path):
     done = run_doctor(tmp_path, WORLD_SIZE="2", RANK="0")
     assert done.returncode == 1
@@ -205,7 +221,15 @@ def test_v100_under_a_build_without_sm_70_fails_and_names_the_cu126_wheels(monke
     monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
     check = doctor.check_gpu()
     assert check.status == "FAIL"
-    assert "2 x Tesla V100 (sm_70)" in check.found and "whl/cu126" in check.advice
+    assert "2 x Tesla V100 (sm_70)" in check.found
+    assert "whl/cu126" in check.advice and "torch<2.15" in check.advice  # the last versions with these builds
+
+
+def test_a_gpu_newer_than_the_build_is_sent_to_newer_builds_of_any_version(monkeypatch):
+    torch = fake_torch((12, 0), ["sm_75", "sm_80"])
+    monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
+    advice = doctor.check_gpu().advice
+    assert "cu128 or newer" in advice and "<2.15" not in advice
 
 
 def test_served_gpus_are_listed(monkeypatch):
