@@ -5,16 +5,18 @@
 #
 #   PYTHON=python3.12 bash scripts/setup.sh            # choose the interpreter
 #
-# If nvidia-smi lists a GPU, torch comes from PyPI, which has the CUDA build. If it lists none, torch is the CPU build.
+# If nvidia-smi lists a GPU, torch comes from PyPI, which has the CUDA build. For GPUs older than sm_75, such as a V100, it
+# is a build for CUDA 12.6: no other has kernels for them, and none after torch 2.14. Without a GPU it is the CPU build.
 # TORCH_INDEX_URL chooses another build, now or later, or a mirror of PyTorch's wheels. .venv remembers it:
 #
-#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh      # for a V100, or without a GPU here
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cu126 bash scripts/setup.sh      # GPUs on other nodes, none here
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu bash scripts/setup.sh        # there is a GPU, do not use it
 set -euo pipefail
 shopt -s extglob
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu
+OLD_GPU_INDEX=https://download.pytorch.org/whl/cu126
 SECONDS_TO_ANSWER=8
 # free space, with room to unpack and compile
 GB_WITH_CPU_BUILD=4    # installed 2.2 GB with Triton; downloaded 0.5 GB
@@ -69,6 +71,11 @@ check_machine() {
 
 # All of the output is read: a pipe that closes at the first line would end nvidia-smi with an error.
 has_gpu() { [[ $'\n'$(timeout 10 nvidia-smi -L 2>/dev/null) == *$'\nGPU '* ]]; }
+# whether one of them is older than sm_75
+has_old_gpu() {
+  timeout 10 nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    awk '/^[0-9.]+$/ && $1 < 7.5 { old = 1 } END { exit !old }'
+}
 # whether torch is there at the version wanted, in whatever build
 has_torch() {
   compgen -G "$VENV/lib/python*/site-packages/torch-$torch_version.dist-info/RECORD" >/dev/null ||
@@ -126,6 +133,11 @@ choose_torch() {
     [[ $torch_source != */cpu?(/) ]] || download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD
   elif ! has_torch && [ "$(uname -s)" != Linux ]; then
     download="0.2 GB to download" needed_gb=$GB_WITH_CPU_BUILD # PyPI's is no CUDA build there
+  elif ! has_torch && has_gpu && has_old_gpu; then
+    answer=$(torch_at "$OLD_GPU_INDEX" '\+[\w.]+') ||
+      die "a GPU older than sm_75 needs torch built for CUDA 12.6, and $OLD_GPU_INDEX ${answer##*$'\n'}: set TORCH_INDEX_URL to another index with it"
+    say "a GPU older than sm_75, so torch's build for CUDA 12.6 of $OLD_GPU_INDEX (TORCH_INDEX_URL chooses another)"
+    torch_source=$OLD_GPU_INDEX torch_wanted=torch==$answer
   elif ! has_torch && has_gpu; then
     say "a GPU, so torch's CUDA build of PyPI (TORCH_INDEX_URL chooses another)"
   elif ! has_torch; then

@@ -99,10 +99,10 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def cpu_index_at(checkout, address):
+def cpu_index_at(checkout, address, name="CPU_INDEX"):
     """Another address in place of PyTorch's own."""
     script = checkout / "scripts/setup.sh"
-    changed, count = re.subn(r"(?m)^CPU_INDEX=.*", f"CPU_INDEX={address}", script.read_text())
+    changed, count = re.subn(rf"(?m)^{name}=\S*", f"{name}={address}", script.read_text())
     assert count == 1
     script.write_text(changed)
 
@@ -194,8 +194,9 @@ esac"""
 def machine(checkout):
     """machine(gpu=..., free=...) runs setup.sh on one like that, with a pip that installs nothing."""
 
-    def run(gpu=False, free=20, **environ):
-        several = "echo 'GPU 0: A100'; sleep 0.2; echo 'GPU 1: A100'; echo 'GPU 2: A100'"
+    def run(gpu=False, free=20, capability="8.0", **environ):
+        several = f"""case "$*" in *compute_cap*) echo {capability}; exit ;; esac
+        echo 'GPU 0: A100'; sleep 0.2; echo 'GPU 1: A100'; echo 'GPU 2: A100'"""
         program(checkout / "fake/nvidia-smi", several if gpu else "echo 'No devices were found'; exit 6")
         program(checkout / "fake/df", f"printf 'Filesystem\\nx 1 1 {free * 2**20} 1%% /\\n'")
         python = python_that(checkout, MAKES_A_VENV)
@@ -328,6 +329,17 @@ def test_setup_takes_the_default_build_on_a_gpu(checkout, machine, cpu_index):
     done = machine(gpu=True)
     assert done.returncode == 0 and "a GPU" in done.stdout and "3 GB to download" in done.stdout
     assert "index-url" not in torch_line(checkout)
+
+
+def test_setup_takes_the_last_builds_with_kernels_for_a_v100(checkout, machine, cpu_index):
+    cpu_index_at(checkout, f"{cpu_index[1]}/cu126", "OLD_GPU_INDEX")
+    done = machine(gpu=True, capability="7.0")
+    assert done.returncode == 0, done.stderr
+    assert "sm_75" in done.stdout and "3 GB to download" in done.stdout
+    assert torch_line(checkout).endswith(f"/cu126 torch=={TORCH}+cu126")
+    shutil.rmtree(checkout / ".venv")
+    cpu_index_at(checkout, f"{cpu_index[1]}/cu999", "OLD_GPU_INDEX")
+    assert_one_line_error(machine(gpu=True, capability="7.0"), "cu999", "TORCH_INDEX_URL")
 
 
 def test_setup_names_the_space_that_its_choice_of_torch_needs(checkout, machine, cpu_index):
