@@ -321,7 +321,21 @@ def prepare(
     """Writes OUT. Returns what is in it, a line. Raises ValueError or OSError, one line."""
     if longest < 3:
         raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
-    out, parts = Path(out), parts_of(Path(texts), task, fold)
+    return write_arrays(task, parts_of(Path(texts), task, fold), out, fold, longest, least, glove, dimension)
+
+
+def write_arrays(
+    task: Task,
+    parts: dict[str, list[Example]],
+    out: str | Path,
+    fold: int | None = None,
+    longest: int = 256,
+    least: int = 1,
+    glove: str | Path | None = None,
+    dimension: int = 0,
+) -> str:
+    """Writes OUT, complete or not at all. Returns what is in it, a line."""
+    out = Path(out)
     words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
     every = {word for sequences in words.values() for one in sequences for word in one}
     vectors = read_glove(Path(glove), every, dimension) if glove else {}

@@ -1,11 +1,12 @@
 """python -m fairseq_relpos.finetuning.prepare TASK TSV VOCABULARY OUT
 
 The files of a GLUE task in the folder TSV -> OUT, which the task ``sentence_pairs`` reads. VOCABULARY: the folder of
-the pretraining's data. OUT is complete or not there.
+the pretraining's data. OUT is complete or not there. ``prepare own ...`` takes files of your own (``own.py``).
 """
 
 import hashlib
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,7 +57,12 @@ def write_data(
         part.mkdir(parents=True)
         for name, split in splits.items():
             for number, texts in enumerate(split.sentences):
-                write_sentences(part / f"input{number}" / name, map(words.encode, texts), len(words.dictionary))
+                unknown = write_sentences(part / f"input{number}" / name, map(words.encode, texts), words.dictionary)
+                if unknown > 0.5:
+                    raise ValueError(
+                        f"{unknown:.0%} of the tokens of {name} are not in {vocabulary}/dict.txt: give the "
+                        "vocabulary and the dictionary of one pretraining"
+                    )
             if split.labels is not None:
                 write(part / "label" / f"{name}.label", map(str, split.labels))
         shutil.copy(Path(vocabulary, "dict.txt"), part)
@@ -77,21 +83,33 @@ def label_numbers(task: Task, table: Table) -> list[Any]:
     labels: list[Any] = []
     for line, text in enumerate(table.column(task.label_columns), table.first_line):
         try:
-            labels.append(float(text) / task.largest if task.labels is None else task.labels.index(text))
+            labels.append(finite(text) / task.largest if task.labels is None else task.labels.index(text))
         except ValueError:
             known = "a number" if task.labels is None else ", ".join(task.labels)
             raise ValueError(f"{table.path}, line {line}: the label {text!r} is not {known}") from None
     return labels
 
 
-def write_sentences(prefix: Path, sentences: Iterator[Any], vocabulary_size: int) -> None:
+def finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def write_sentences(prefix: Path, sentences: Iterator[Any], dictionary: Any) -> float:
+    """Returns the share of unknown tokens, </s> left out."""
     from fairseq.data import indexed_dataset
 
     prefix.parent.mkdir(exist_ok=True)
-    builder = indexed_dataset.make_builder(f"{prefix}.bin", "mmap", vocabulary_size + 1)  # with <mask>
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", "mmap", len(dictionary) + 1)  # with <mask>
+    tokens = unknown = 0
     for sentence in sentences:
         builder.add_item(sentence)
+        tokens += len(sentence) - 1
+        unknown += int((sentence == dictionary.unk()).sum())
     builder.finalize(f"{prefix}.idx")
+    return unknown / max(tokens, 1)
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -108,6 +126,10 @@ def write(path: Path, lines: Any) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["own"]:
+        from . import own
+
+        return own.main(arguments[1:])
     name, tsv, vocabulary, out = arguments
     counts = prepare(task_of(name), tsv, vocabulary, out)
     print(f"{name}: {', '.join(f'{count:,} {split}' for split, count in counts.items())}")

@@ -1,5 +1,5 @@
 """Fine-tuning on sentences or pairs of sentences with a label each, as ``fairseq_relpos.finetuning.prepare`` writes
-them:
+them (docs/fine-tuning.md):
 
     dict.txt                            the vocabulary of the pretraining
     labels.txt                          the labels, a line each; without it labels are numbers (regression)

@@ -17,15 +17,17 @@ from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.criterions.sentence_scores import SentenceScores, SentenceScoresConfig
 from fairseq_relpos.encodings import names_for
+from fairseq_relpos.finetuning import own
 from fairseq_relpos.finetuning import predict as predicting
 from fairseq_relpos.finetuning.glue import CONVENTIONS, TASKS, metric_of, task_of
 from fairseq_relpos.finetuning.metrics import check_names
-from fairseq_relpos.finetuning.prepare import prepare
+from fairseq_relpos.finetuning.prepare import main, prepare
 from fairseq_relpos.finetuning.start import flags, settings_of, task_on
 from fairseq_relpos.finetuning.tables import Table
 from fairseq_relpos.finetuning.tokens import longest_first
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
 from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.tasks.sequence_labels import read_split
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
 USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
@@ -245,6 +247,82 @@ def test_files_without_a_header_are_read_by_their_place(tmp_path):
     (tmp_path / "a.tsv").write_text("gj04\t1\t\tThe sailors rode.\n", encoding="utf-8")
     table = Table(tmp_path / "a.tsv", task_of("CoLA").without_header)
     assert table.column(["sentence"]) == ["The sailors rode."] and table.column(["label"]) == ["1"]
+
+
+LABELS = ["bad", "good"]
+TABLE = "label\tsentence\nbad\tw1 w2\ngood\tw3\n"
+
+
+def own_files(folder, **tables):
+    """The flags of ``prepare own`` for these tables, train and valid by default."""
+    for split, table in {"train": TABLE, "valid": TABLE, **tables}.items():
+        (folder / f"{split}.tsv").write_text(table, encoding="utf-8-sig")
+    return {split: folder / f"{split}.tsv" for split in ("train", "valid", *tables)}
+
+
+def test_a_task_of_ones_own_is_read_as_single_sentences_pairs_or_numbers(vocabulary, tmp_path, capsys):
+    files = own_files(tmp_path, test="more\tsentence\nx\tw5 w6 w7\n")
+    flags_of_files = [word for split, path in files.items() for word in (f"--{split}", path)]
+    words = [tmp_path / "one", "--vocabulary", vocabulary, *flags_of_files, "--labels", *LABELS]
+    main(["own", *map(str, words)])
+    assert capsys.readouterr().out == "own: 2 train, 2 valid, 1 test\n"
+    task = task_on(str(tmp_path / "one"), 1, 32)
+    valid, test = task.load_dataset("valid"), task.load_dataset("test")
+    assert task.labels == LABELS and [valid[n]["target"] for n in (0, 1)] == [0, 1] and "target" not in test[0]
+    assert task.dictionary.string(test[0]["net_input.src_tokens"]) == "▁w5 ▁w6 ▁w7"
+
+    pair = "sentence2\tlabel\tsentence1\nw2 w3\t-1.5\tw1\n"
+    assert own.prepare_own(tmp_path / "two", vocabulary, own_files(tmp_path, train=pair, valid=pair), None)
+    task = task_on(str(tmp_path / "two"), 1, 32)
+    (sample,) = task.load_dataset("train")
+    assert task.regression and sample["target"] == -1.5
+    words = [task.dictionary[token] for token in sample["net_input.src_tokens"]]
+    assert words == "<s> ▁w1 </s> </s> ▁w2 ▁w3 </s>".split()
+
+
+def test_a_table_of_ones_own_without_a_pretraining_becomes_words(tmp_path):
+    files = own_files(tmp_path, valid=TABLE.replace("w3", "W2, w9"))
+    assert own.prepare_own(tmp_path / "out", None, files, LABELS).startswith("own: 2 train, 2 valid;")
+    valid = read_split(str(tmp_path / "out"), "valid")
+    assert [str(valid["symbols"][n]) for n in valid["inputs"]] == ["w1", "w2", "w2", "[UNK]", "[UNK]"]
+    assert valid["labels"].tolist() == [0, 1] and valid["lengths"].tolist() == [2, 3]
+    with pytest.raises(ValueError, match="--numbers needs --vocabulary"):
+        own.prepare_own(tmp_path / "out", None, files, None)
+
+
+@pytest.mark.parametrize(
+    "table, labels, message",
+    [
+        (TABLE, ["bad", "fine"], "train.tsv, line 3: the label 'good' is not bad, fine"),
+        (TABLE, None, "train.tsv, line 2: the label 'bad' is not a number"),
+        (TABLE.replace("bad", "nan"), None, "train.tsv, line 2: the label 'nan' is not a number"),
+        (TABLE, ["bad"], "--labels bad: give two or more"),
+        (TABLE, ["bad", "bad"], "--labels bad bad: give two or more, each once"),
+        (TABLE.replace("\t", ","), LABELS, "train.tsv has no column sentence: it has label,sentence"),
+        (TABLE.replace("sentence", "sentence1"), LABELS, "train.tsv has no column sentence2: it has label, sentence1"),
+        ("label\tsentence\n", LABELS, "train.tsv has no line after"),
+        (TABLE.replace("w", "v"), LABELS, "100% of the tokens of train are not in .*dict.txt: give the vocabulary"),
+    ],
+)
+def test_a_wrong_table_of_ones_own_is_one_line_and_nothing_is_written(table, labels, message, vocabulary, tmp_path):
+    files = own_files(tmp_path, train=table)
+    with pytest.raises(ValueError, match=message):
+        own.prepare_own(tmp_path / "out", vocabulary, files, labels)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".tsv"}
+
+
+def test_only_earlier_data_of_this_kind_are_replaced(vocabulary, tmp_path):
+    files = own_files(tmp_path)
+    with pytest.raises(ValueError, match=f"{vocabulary} has other files than prepared data: give a new folder"):
+        own.prepare_own(vocabulary, vocabulary, files, LABELS)
+    for _ in range(2):
+        assert own.prepare_own(tmp_path / "out", vocabulary, files, LABELS) == "own: 2 train, 2 valid"
+    inside = Path(shutil.copy(files["train"], tmp_path / "out"))
+    with pytest.raises(ValueError, match=f"{inside} is in {tmp_path / 'out'}, which is written anew"):
+        own.prepare_own(tmp_path / "out", vocabulary, {**files, "train": inside}, LABELS)
+    with pytest.raises(ValueError, match="no nowhere.tsv: correct the name"):
+        own.prepare_own(tmp_path / "out", vocabulary, {**files, "valid": "nowhere.tsv"}, LABELS)
+    assert inside.exists() and (vocabulary / "dict.txt").exists()
 
 
 def test_each_paper_has_its_metrics():

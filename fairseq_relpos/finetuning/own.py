@@ -1,0 +1,76 @@
+"""python -m fairseq_relpos.finetuning.prepare own OUT (--vocabulary FOLDER | --from-scratch)
+--train FILE --valid FILE [--test FILE] (--labels NAME NAME ... | --numbers)
+
+Sentences of your own, or pairs of them, with a label each -> OUT, which the task ``sentence_pairs`` reads. A FILE is a
+table (``tables.py``) whose first line names its columns: label and sentence, or label, sentence1 and sentence2. Other
+columns are not read. --test may lack the labels. --from-scratch: words instead of the pieces of a pretraining, for the
+task ``sequence_labels``. OUT is complete or not there.
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from . import classification_data
+from .glue import OPTIONAL, SENTENCES, Task
+from .prepare import Split, label_numbers, write_data
+from .tables import Table
+
+NAME = "own"
+
+
+def prepare_own(
+    out: str | Path, vocabulary: str | Path | None, files: dict[str, str | Path], labels: Sequence[str] | None
+) -> str:
+    """Writes OUT and returns a line that counts its examples. vocabulary: None for a training from scratch. labels:
+    None if they are numbers. Raises ValueError, one line."""
+    if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise ValueError(f"--labels {' '.join(labels)}: give two or more, each once")
+    refuse_to_replace(Path(out), [Path(path) for path in (*files.values(), vocabulary) if path])
+    tables = {split: Table(Path(path)) for split, path in files.items()}
+    for table in tables.values():
+        if not table.rows:
+            raise ValueError(f"{table.path} has no line after the names of its columns: add examples")
+    columns = SENTENCES if tables["train"].has(SENTENCES[0]) else (("sentence",),)
+    if vocabulary is None:
+        if labels is None:
+            raise ValueError("--numbers needs --vocabulary: training from scratch on texts knows classes alone")
+        words = classification_data.Task(NAME, tuple(labels), columns, split=False)
+        parts = {split: classification_data.from_table(table, words) for split, table in tables.items()}
+        return classification_data.write_arrays(words, classification_data.checked(words, parts), out)
+    task = Task(NAME, columns, None if labels is None else tuple(labels))
+    splits = {}
+    for split, table in tables.items():
+        labelled = split not in OPTIONAL or table.has(task.label_columns)
+        splits[split] = Split(
+            [table.column(names) for names in task.columns], label_numbers(task, table) if labelled else None
+        )
+    counts = write_data(out, vocabulary, NAME, task.labels, splits)
+    return f"{NAME}: {', '.join(f'{count:,} {split}' for split, count in counts.items())}"
+
+
+def refuse_to_replace(out: Path, given: Iterable[Path]) -> None:
+    """Raises ValueError where OUT would take the place of anything but earlier data of this kind."""
+    if out.exists() and any(out.iterdir()) and not any((out / name).is_file() for name in ("task.json", "facts.json")):
+        raise ValueError(f"{out} has other files than prepared data: give a new folder")
+    for path in given:
+        if not path.exists():
+            raise ValueError(f"no {path}: correct the name")
+        if path.resolve().is_relative_to(out.resolve()):
+            raise ValueError(f"{path} is in {out}, which is written anew: give a new folder")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="prepare own")
+    parser.add_argument("out", metavar="OUT", help="folder to write")
+    words = parser.add_mutually_exclusive_group(required=True)
+    words.add_argument("--vocabulary", metavar="FOLDER", help="the pretraining's data: dict.txt, spm.model")
+    words.add_argument("--from-scratch", action="store_true", help="no pretraining: words are those of --train")
+    for split in ("train", "valid", "test"):
+        parser.add_argument(f"--{split}", metavar="FILE", required=split not in OPTIONAL, help="table")
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--labels", metavar="NAME", nargs="+", help="all labels; f1 is that of the second")
+    kinds.add_argument("--numbers", action="store_true", help="labels are numbers to be approximated")
+    given = parser.parse_args(arguments)
+    files = {split: getattr(given, split) for split in ("train", "valid", "test") if getattr(given, split)}
+    print(prepare_own(given.out, given.vocabulary, files, given.labels))
