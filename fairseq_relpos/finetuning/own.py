@@ -51,6 +51,8 @@ def prepare_own(
 
 def refuse_to_replace(out: Path, given: Iterable[Path]) -> None:
     """Raises ValueError where OUT would take the place of anything but earlier data of this kind."""
+    if out.is_file():
+        raise ValueError(f"{out} is a file: give a new folder")
     if out.exists() and any(out.iterdir()) and not any((out / name).is_file() for name in ("task.json", "facts.json")):
         raise ValueError(f"{out} has other files than prepared data: give a new folder")
     for path in given:

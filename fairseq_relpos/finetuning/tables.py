@@ -44,7 +44,8 @@ class Table:
             if name in self.header:
                 index = list(self.header).index(name)
                 return [row[index] for row in self.rows]
-        raise ValueError(f"{self.path} has no column {' or '.join(names)}: it has {', '.join(self.header)}")
+        found = ", ".join(self.header)
+        raise ValueError(f"{self.path} has no column {' or '.join(names)}: it has {found} (tabs are between columns)")
 
 
 def decoded(path: Path, data: bytes, encoding: str = "utf-8-sig") -> str:

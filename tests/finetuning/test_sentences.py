@@ -298,7 +298,7 @@ def test_a_table_of_ones_own_without_a_pretraining_becomes_words(tmp_path):
         (TABLE.replace("bad", "nan"), None, "train.tsv, line 2: the label 'nan' is not a number"),
         (TABLE, ["bad"], "--labels bad: give two or more"),
         (TABLE, ["bad", "bad"], "--labels bad bad: give two or more, each once"),
-        (TABLE.replace("\t", ","), LABELS, "train.tsv has no column sentence: it has label,sentence"),
+        (TABLE.replace("\t", ","), LABELS, "train.tsv has no column sentence: it has label,sentence .*tabs"),
         (TABLE.replace("sentence", "sentence1"), LABELS, "train.tsv has no column sentence2: it has label, sentence1"),
         ("label\tsentence\n", LABELS, "train.tsv has no line after"),
         (TABLE.replace("w", "v"), LABELS, "100% of the tokens of train are not in .*dict.txt: give the vocabulary"),
@@ -320,6 +320,8 @@ def test_only_earlier_data_of_this_kind_are_replaced(vocabulary, tmp_path):
     inside = Path(shutil.copy(files["train"], tmp_path / "out"))
     with pytest.raises(ValueError, match=f"{inside} is in {tmp_path / 'out'}, which is written anew"):
         own.prepare_own(tmp_path / "out", vocabulary, {**files, "train": inside}, LABELS)
+    with pytest.raises(ValueError, match="train.tsv is a file: give a new folder"):
+        own.prepare_own(files["train"], vocabulary, files, LABELS)
     with pytest.raises(ValueError, match="no nowhere.tsv: correct the name"):
         own.prepare_own(tmp_path / "out", vocabulary, {**files, "valid": "nowhere.tsv"}, LABELS)
     assert inside.exists() and (vocabulary / "dict.txt").exists()
