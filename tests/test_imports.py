@@ -14,6 +14,7 @@ MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
     "once": set(),
     "ranks": set(),
+    "version": set(),
     "positions": set(),
     "rows": set(),
     "gated": set(),
@@ -25,14 +26,24 @@ ALLOWED = {
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
     "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature", "terms"},
-    "hf": {"encodings", "nn", "signature"},
+    "hf": {"encodings", "nn", "signature", "version"},
     "layers": {"mends", "real_tokens"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
     "flags": {"backends", "encodings"},
     "override": {"attention", "backends", "encodings", "flags", "layers", "signature"},
     "models": {"checkpoints", "encodings", "flags", "once", "override", "register", "segments", "signature"},
     "checkpoints": {"atomic_files", "encodings", "flags", "ranks", "signature"},
-    "exchange": {"atomic_files", "checkpoints", "encodings", "finetuning", "flags", "hf", "models", "signature"},
+    "exchange": {
+        "atomic_files",
+        "checkpoints",
+        "encodings",
+        "finetuning",
+        "flags",
+        "hf",
+        "models",
+        "signature",
+        "version",
+    },
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
 TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]

@@ -23,6 +23,7 @@ from ..checkpoints.loading import refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
 from ..encodings import names_for
 from ..finetuning import span_head
+from ..version import install
 from .names import ACTIVATIONS, LAYER, STACK
 from .pieces import Pieces
 
@@ -155,7 +156,7 @@ def read_safetensors(path: Path) -> Weights:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError:
-        raise ValueError('safetensors is not installed: pip install "fairseq_relpos[hf]"') from None
+        raise ValueError(f"safetensors is not installed: {install('hf')}") from None
     try:
         return load_file(path)
     except (SafetensorError, ValueError) as error:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from ..version import install
+
 FAST_FILE = "tokenizer.json"
 
 
@@ -11,7 +13,7 @@ def fast_tokenizer(path: str | Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise ValueError(f'{path} needs the library tokenizers: pip install "fairseq_relpos[hf]"') from None
+        raise ValueError(f"{path} needs the library tokenizers: {install('hf')}") from None
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises Exception itself
