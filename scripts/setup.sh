@@ -233,5 +233,13 @@ pip_install --no-build-isolation "fairseq-fixed==0.12.3.1"
 say "4/4 the plugin, logging and test tools"
 pip_install --no-build-isolation --editable ".[fairseq,log,dev]"
 
+# fairseq-fixed brings the torchaudio of PyPI, a CUDA build. transformers imports it wherever it is installed, and fails
+# where it does not fit torch.
+if compgen -G "$VENV/lib/python*/site-packages/torchaudio-*.dist-info/RECORD" >/dev/null &&
+  ! "$VENV/bin/python" -c 'import torchaudio' 2>>"$LOG"; then
+  say "torchaudio does not fit this torch and is removed: fairseq needs it for speech alone"
+  "$VENV/bin/python" -m pip uninstall -y torchaudio >>"$LOG" 2>&1 || explain_failure
+fi
+
 echo "$wanted" >"$STAMP"
 say "ready: $VENV (activate: source .venv/bin/activate)"

@@ -301,6 +301,20 @@ def test_setup_chooses_the_build_again_when_the_torch_that_is_there_is_an_old_on
     assert torch_line(checkout).endswith(f"/cpu torch=={TORCH}+cpu")
 
 
+@pytest.mark.parametrize("code, fits", {"": True, "raise OSError('no libcudart')": False}.items())
+def test_setup_removes_a_torchaudio_that_does_not_fit_torch(code, fits, checkout, machine):
+    torch_is_there(checkout)
+    info = checkout / ".venv/lib/python3.11/site-packages/torchaudio-2.11.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").touch()
+    (checkout / "stub").mkdir()
+    (checkout / "stub/torchaudio.py").write_text(code)
+    done = machine(PYTHONPATH=f"{checkout}/stub")
+    assert done.returncode == 0, done.stderr
+    assert ("uninstall -y torchaudio" in (checkout / "pip.log").read_text()) != fits
+    assert ("torchaudio does not fit" in done.stdout) != fits
+
+
 def test_setup_says_why_the_other_torch_cannot_be_removed(checkout, machine, cpu_index):
     program(
         checkout / ".venv/bin/python",
