@@ -5,6 +5,9 @@ import importlib
 import inspect
 import json
 import os
+import pickle
+import random
+import re
 import shutil
 import socket
 import subprocess
@@ -22,7 +25,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim.adam import FairseqAdam
 from small_models import roberta, save, sentences, trained
-from vocabularies import LINES, VOCABULARIES, sentencepiece_folder, words_folder
+from vocabularies import LINES, ORDINARY, VOCABULARIES, ordinary_folder, sentencepiece_folder, words_folder
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -41,6 +44,7 @@ from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
 from fairseq_relpos.finetuning import span_head  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
+from fairseq_relpos.version import install  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -353,6 +357,16 @@ def test_a_step_of_fine_tuning_for_answers_is_fairseqs(tmp_path):
 
 # vocabularies
 
+#: runs of characters that SentencePiece does not know, accents of their own, symbols of the dictionary
+UNKNOWN = [
+    "\u4f60\u597d",
+    "a \u4f60 \u4f60\u597d\u4f60b",
+    "\U0001f600\U0001f600 dog",
+    "e\u0301 a\u0308",
+    "\uac00\u1112\u1161\u11ab",
+]
+UNKNOWN += ["madeupword0000", "the <0x41> \u2581", "<sep>fox \x00"]
+
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
@@ -364,6 +378,8 @@ def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of", "small <sep> of"]
     texts += ["<sep>", "fox<sep>>dog <sep>", "other northern people", "a mark \u2581"]
+    texts += UNKNOWN[:3]
+    texts += ["the madeupword0", "<sep>madeupword0<sep>", "a <0x41>"]  # names in the dictionary that are no pieces
     for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
         assert ids == words.ids(text), text
     pair = tokenizer("of the", "a dog")["input_ids"]
@@ -383,19 +399,121 @@ def test_text_in_lower_case_gets_the_letters_of_python(tmp_path):
         assert tokenizer.normalizer.normalize_str(text) == text.lower()
 
 
-def test_a_vocabulary_that_a_fast_tokenizer_cannot_follow_is_refused(tmp_path):
+def test_a_vocabulary_that_no_tokenizer_can_follow_is_refused(tmp_path):
     for kind in ("bpe", "gpt2"):
         folder = tmp_path / kind
         VOCABULARIES[kind](folder)
         kept = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)[:-10]
         (folder / "dict.txt").write_text("".join(kept), encoding="utf-8")
-        with pytest.raises(ValueError, match=r"pieces that are not in dict.txt"):
-            to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+        if kind == "gpt2":
+            with pytest.raises(ValueError, match=r"pieces that are not in dict.txt"):
+                to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
         for name, what in {"spm.model": "pieces of SentencePiece: give", "vocab.bpe": "byte-level BPE: give"}.items():
             if (folder / name).exists():
                 (folder / name).unlink()
                 with pytest.raises(ValueError, match=what):
                     to_transformers.Words(folder, len(kept) + 5, Path("a.pt"))
+
+
+def ids_of_fairseq(folder):
+    """What fairseq reads: SentencePiece's pieces by their names in dict.txt."""
+    import sentencepiece
+
+    words = Dictionary.load(str(folder / "dict.txt"))
+    encode = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model")).encode
+    return lambda text: [0, *map(words.index, encode(text, out_type=str)), 2]
+
+
+@pytest.mark.parametrize("kind", ORDINARY)
+def test_the_dictionary_of_fairseq_preprocess_gives_fairseqs_ids(kind, tmp_path):
+    folder, out = tmp_path / "data", tmp_path / "out"
+    ordinary_folder(folder, **ORDINARY[kind])
+    size = len(Dictionary.load(str(folder / "dict.txt"))) + 1
+    words = to_transformers.Words(folder, size, Path("a.pt"))
+    assert "in Python" in words.kind
+    out.mkdir()
+    words.save(out, 32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    wanted = ids_of_fairseq(folder)
+    texts = [*words.texts(), *LINES[:3], *UNKNOWN, "nobody likes the dog dogs", "\xc4rger  mit  \xdcmlauten"]
+    assert any(3 in wanted(text) for text in texts)
+    for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
+        assert ids == wanted(text), text
+    pair = tokenizer("of the", "a dog", return_token_type_ids=True)
+    assert pair["input_ids"] == [*wanted("of the"), 2, *wanted("a dog")[1:]] and not any(pair["token_type_ids"])
+    masked = tokenizer("The <mask> brown fox")["input_ids"]
+    assert masked == [*wanted("The")[:-1], size - 1, *wanted("brown fox")[1:]]
+    assert len(tokenizer) == tokenizer.vocab_size == size
+
+
+def test_a_tokenizer_in_python_is_saved_copied_and_decodes(tmp_path):
+    ordinary_folder(tmp_path / "data")
+    words = to_transformers.Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1, Path())
+    (tmp_path / "a").mkdir()
+    words.save(tmp_path / "a", 32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
+    tokenizer.save_pretrained(tmp_path / "b")
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["spm.model", "tokenizer_config.json", "vocab.json"]
+    for name in ("spm.model", "vocab.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    ids = tokenizer(LINES[0])["input_ids"]
+    for other in (transformers.AutoTokenizer.from_pretrained(tmp_path / "b"), copy.deepcopy(tokenizer)):
+        assert other(LINES[0])["input_ids"] == ids and other.model_max_length == 32
+    assert pickle.loads(pickle.dumps(tokenizer))(LINES[0])["input_ids"] == ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == LINES[0]
+    assert tokenizer.decode(tokenizer("The <mask> fox")["input_ids"]) == "<s> The<mask> fox</s>"
+    assert tokenizer.add_tokens(["brandnew"]) == 1
+    assert tokenizer("The brandnew fox")["input_ids"][-3:-1] != [3, 3] and len(tokenizer) == tokenizer.vocab_size + 1
+
+
+def test_a_dictionary_with_half_of_32000_pieces_gives_fairseqs_ids(tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pairs = [first + second for first in letters for second in letters]
+    pieces = [*pairs, *(pair + letter for pair in pairs for letter in letters)]
+    pieces += [first + second for first in pairs for second in pairs][: 32000 - len(pieces) - 27]
+    proto = fast_tokenizer.sentencepiece_proto(os.devnull)
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE
+    for special, kind in {"<unk>": 2, "<s>": 3, "</s>": 3}.items():
+        proto.pieces.add(piece=special, score=0, type=kind)
+    for number, piece in enumerate([*pieces, "\u2581", *letters]):
+        proto.pieces.add(piece=piece, score=-number)
+    (tmp_path / "spm.model").write_bytes(proto.SerializeToString())
+    kept = [*pieces[::2], "\u2581", *letters[5:]]
+    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept), encoding="utf-8")
+    words = to_transformers.Words(tmp_path, len(kept) + 5, Path("a.pt"))
+    (tmp_path / "out").mkdir()
+    words.save(tmp_path / "out", 32)
+    tokenizer, wanted = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), ids_of_fairseq(tmp_path)
+    draw = random.Random(1)
+    texts = ["".join(draw.choices(letters + "  \xe4", k=40)) for _ in range(200)]
+    for text, ids in zip(texts, tokenizer(texts)["input_ids"]):
+        assert ids == wanted(text), text
+    assert 0.2 < sum(text.count(3) for text in map(wanted, texts)) / sum(map(len, map(wanted, texts))) < 0.8
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "learned"])
+def test_a_model_with_an_ordinary_dictionary_is_exported_fills_masks_trains_and_comes_back(name, tmp_path, capsys):
+    pytest.importorskip("accelerate")
+    trained(f"roberta_{name}", tmp_path / "a.pt")
+    ordinary_folder(tmp_path / "data", nwords=42, padding_factor=4)  # with the size of the model
+    out = tmp_path / "out"
+    assert main(["export-hf", str(tmp_path / "a.pt"), str(out), "--data", str(tmp_path / "data")]) == 0
+    assert re.search(r"in Python: \d+ of its \d+ pieces are not in dict.txt", capsys.readouterr().out)
+    assert f"import fairseq_relpos.hf  # {install('hf')}\n" in (out / "README.md").read_text()
+    answers = transformers.pipeline("fill-mask", model=str(out))("The <mask> fox")
+    assert len(answers) == 5 and all(answer["sequence"].endswith(" fox") for answer in answers)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(out)
+    settings = transformers.TrainingArguments(tmp_path / "run", max_steps=1, use_cpu=True, report_to=[])
+    rows = [tokenizer("The quick fox")] * 8
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer)
+    trainer = transformers.Trainer(model, settings, collator, rows, processing_class=tokenizer)
+    assert trainer.train().training_loss > 0
+    trainer.save_model(tmp_path / "tuned")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "tuned")("The fox") == tokenizer("The fox")
+    import_hf(out, tmp_path / "back")
+    assert [0, *Vocabulary(tmp_path / "back").encode(UNKNOWN[0]).tolist()] == tokenizer(UNKNOWN[0])["input_ids"]
 
 
 def test_pieces_of_words_are_not_taken_for_words(tmp_path):

@@ -61,3 +61,32 @@ VOCABULARIES = {
     "gpt2": gpt2_folder,
     "words": words_folder,
 }
+
+
+def ordinary_folder(folder, kind="bpe", threshold=0, nwords=-1, padding_factor=8, **options):
+    """SentencePiece with the dictionary that fairseq-preprocess makes of a text without --srcdict: the pieces that
+    occur, characters that SentencePiece does not know, and symbols that pad it to a multiple of padding_factor."""
+    import sentencepiece
+    from fairseq.data import Dictionary
+
+    sentencepiece_folder(folder, kind, **options)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    dictionary = Dictionary()
+    for line in [*LINES[:2], "\u4f60\u597d \u4f60"] * 2:
+        for piece in processor.encode(line, out_type=str):
+            dictionary.add_symbol(piece)
+    dictionary.finalize(threshold=threshold, nwords=nwords, padding_factor=padding_factor)
+    dictionary.save(str(folder / "dict.txt"))
+
+
+#: dictionaries for which no fast tokenizer gives fairseq's ids
+ORDINARY = {
+    "bpe": {},
+    "threshold": {"threshold": 4},
+    "nwords": {"nwords": 30},
+    "unigram": {"kind": "unigram", "nwords": 50},
+    "char": {"kind": "char", "threshold": 4},
+    "words": {"kind": "word"},
+    "blanks at the end": {"treat_whitespace_as_suffix": True},
+    "bytes": {"kind": "unigram", "byte_fallback": True, "vocab_size": 400},
+}

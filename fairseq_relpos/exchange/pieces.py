@@ -103,6 +103,14 @@ def vocabulary_of(
     fast = folder / "tokenizer.json"
     models = [folder / name for name in ("spm.model", "sentencepiece.bpe.model") if (folder / name).is_file()]
     if models:
+        if settings.get("tokenizer_class") == "RelPosSentencePieceTokenizer":
+            changed = json.dumps({"settings": {"lowercase": settings["lowercase"]}})
+            return (
+                "SentencePiece",
+                read(folder / "vocab.json"),
+                {"spm.model": models[0], "manifest.json": changed},
+                False,
+            )
         ids = ids_of_json(fast) if fast.is_file() else ids_of_sentencepiece(models[0], model_type)
         added = folder / "added_tokens.json"
         return "SentencePiece", ids | (read(added) if added.is_file() else {}), {"spm.model": models[0]}, False

@@ -22,7 +22,7 @@ from ..checkpoints.loading import load_checkpoint
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning import span_head
 from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
-from ..hf import RelPosRobertaConfig, fast_tokenizer, model_card
+from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
 from ..signature import KEY, text_of
 from .names import ACTIVATIONS, LAYER, STACK
 
@@ -390,17 +390,35 @@ class Words:
             refuse_pieces(self.data / "dict.txt", symbols)
         #: Moses' tokens, into which texts have to be cut first
         self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
-        lowercase = self.vocabulary is not None and self.vocabulary.lowercase
-        self.fast, self.kind = fast_tokenizer.from_folder(self.data, self.dictionary.symbols, lowercase)
-        if start is not None:
+        self.lowercase = self.vocabulary is not None and self.vocabulary.lowercase
+        self.fast: Any = None
+        try:
+            self.fast, self.kind = fast_tokenizer.from_folder(self.data, self.dictionary.symbols, self.lowercase)
+        except fast_tokenizer.NotFast as reason:
+            self.kind = f"SentencePiece in Python: {reason}"
+        if start is not None and self.fast is not None:
             fast_tokenizer.for_prompts(self.fast, start)
         if self.vocabulary is not None:
             self.vocabulary.moses = None
 
     def save(self, folder: Path, longest: int) -> None:
         """Writes the tokenizer's files. longest: tokens of an input."""
-        for name, text in fast_tokenizer.files_of(self.fast, longest, self.start).items():
-            (folder / name).write_text(text, encoding="utf-8")
+        if self.fast is not None:
+            for name, text in fast_tokenizer.files_of(self.fast, longest, self.start).items():
+                (folder / name).write_text(text, encoding="utf-8")
+            return
+        vocabulary = folder / "vocab.json"
+        vocabulary.write_text(json.dumps(self.dictionary.indices), encoding="utf-8")
+        tokenizer = RelPosSentencePieceTokenizer(
+            str(self.data / "spm.model"),
+            str(vocabulary),
+            lowercase=self.lowercase,
+            prompts=self.start is not None,
+            model_max_length=longest,
+            padding_side="right" if self.start is None else "left",
+            **fast_tokenizer.special_tokens(self.start),
+        )
+        tokenizer.save_pretrained(folder)
 
     def ids(self, text: str) -> list[int]:
         """The ids that fairseq gives the text."""
@@ -425,7 +443,10 @@ class Words:
                     dataset = data_utils.load_indexed_dataset(str(place / split), self.dictionary)
                     for number in range(min(TEXTS, len(dataset))):
                         ids = [i for i in dataset[number].tolist() if i >= self.dictionary.nspecial]
-                        yield self.fast.decode(ids)
+                        if self.fast is not None:
+                            yield self.fast.decode(ids)
+                        elif self.vocabulary is not None:
+                            yield self.vocabulary.text_of([self.dictionary[i] for i in ids])
                     return
 
 

@@ -14,6 +14,8 @@ import logging
 import sys
 from typing import Any
 
+from ..version import install
+
 if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudio") is not None:
     try:  # transformers imports it where it is installed, and fairseq's distributions install it
         import torchaudio  # noqa: F401
@@ -30,7 +32,7 @@ if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudi
 try:
     import transformers
 except ImportError as error:
-    raise ImportError(f'fairseq_relpos.hf needs transformers ({error}): pip install "fairseq_relpos[hf]"') from error
+    raise ImportError(f"fairseq_relpos.hf needs transformers ({error}): {install('hf')}") from error
 
 # the first whose configurations are dataclasses
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 4):
@@ -56,6 +58,7 @@ from .modeling import (  # noqa: E402
     RelPosRobertaForTokenClassification,
     RelPosRobertaModel,
 )
+from .sentencepiece_tokenizer import RelPosSentencePieceTokenizer  # noqa: E402
 from .translation_tokenizer import RelPosTranslationTokenizer  # noqa: E402
 
 _families: dict[type[transformers.PreTrainedConfig], dict[Any, Any]] = {
@@ -76,7 +79,13 @@ for _config, _models in _families.items():
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto, _model in _models.items():
         _auto.register(_config, _model, exist_ok=True)
-transformers.AutoTokenizer.register(RelPosTransformerConfig, RelPosTranslationTokenizer, exist_ok=True)
+_tokenizers = {
+    RelPosRobertaConfig: RelPosSentencePieceTokenizer,
+    RelPosDecoderConfig: RelPosSentencePieceTokenizer,
+    RelPosTransformerConfig: RelPosTranslationTokenizer,
+}
+for _config, _tokenizer in _tokenizers.items():
+    transformers.AutoTokenizer.register(_config, _tokenizer, exist_ok=True)
 
 __all__ = [
     "GenerationCache",
@@ -89,6 +98,7 @@ __all__ = [
     "RelPosRobertaForSequenceClassification",
     "RelPosRobertaForTokenClassification",
     "RelPosRobertaModel",
+    "RelPosSentencePieceTokenizer",
     "RelPosTransformerConfig",
     "RelPosTransformerForConditionalGeneration",
     "RelPosTranslationTokenizer",

@@ -28,6 +28,10 @@ SPECIAL = {
 BLANK = "\u2581"
 
 
+class NotFast(ValueError):
+    """Why no fast tokenizer gives some text the ids of SentencePiece and the dictionary."""
+
+
 def from_folder(folder: str | Path, symbols: Sequence[str], lowercase: bool = False) -> tuple[Tokenizer, str]:
     """The tokenizer of the vocabulary in a folder, and its kind in words. lowercase: text is put in lower case first.
 
@@ -86,17 +90,26 @@ def gpt2(encoder: str | Path, merges: str | Path, symbols: Sequence[str]) -> Tok
 
 
 def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, str]:
-    """A SentencePiece model of type BPE, unigram or char, and its kind in words."""
+    """A SentencePiece model of type BPE, unigram or char, and its kind in words. Raises NotFast."""
     spm = sentencepiece_proto(path)
     kind = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}[spm.trainer_spec.model_type]
-    if kind == "word" or spm.trainer_spec.treat_whitespace_as_suffix:
-        what = "type word" if kind == "word" else "blanks at the end of words"
-        raise ValueError(f"{path} is a SentencePiece model with {what}, which has no counterpart in tokenizers")
-    ids = numbered(symbols)
-    plain = {p.piece: p.score for p in spm.pieces if p.type in (p.NORMAL, p.USER_DEFINED, p.BYTE)}
-    refuse_lost([piece for piece in plain if piece not in ids], path)
     fallback = spm.trainer_spec.byte_fallback
+    plain = {p.piece: p.score for p in spm.pieces if p.type in (p.NORMAL, p.USER_DEFINED, p.BYTE)}
     own = [p.piece for p in spm.pieces if p.type == p.USER_DEFINED]
+    if kind == "word" or spm.trainer_spec.treat_whitespace_as_suffix:
+        raise NotFast("type word" if kind == "word" else "blanks at the end of words")
+    if lost := plain.keys() - set(symbols):
+        raise NotFast(
+            f"{len(lost):,} of its {len(plain):,} pieces are not in dict.txt, so they are <unk> as in fairseq"
+        )
+    others = dict.fromkeys(symbol for symbol in symbols if symbol not in plain and symbol not in SPECIAL.values())
+    if found := [symbol for symbol in others if not any(character in plain for character in symbol)]:
+        raise NotFast(f"dict.txt has characters that SentencePiece does not know, such as {found[0]!r}")
+    if fallback and (kind == "unigram" or own):
+        raise NotFast("its pieces for bytes, such as <0x41>, would be found in text")
+    # no text becomes a symbol with a plain blank
+    symbols = [f" {symbol}" if symbol in others else symbol for symbol in symbols]
+    ids = numbered(symbols)
     if kind == "unigram":
         least = min(plain.values())  # for symbols that are no pieces; it moves no other path
         pieces = [(symbol, plain.get(symbol, least)) for symbol in symbols]
@@ -231,13 +244,17 @@ def for_sources(tokenizer: Tokenizer) -> None:
     )
 
 
+def special_tokens(start: str | None = None) -> dict[str, str]:
+    """fairseq's special symbols by their names in transformers. start: as in ``files_of``."""
+    if start is None:
+        return dict(SPECIAL)
+    return {name: SPECIAL[name] for name in ("eos_token", "pad_token", "unk_token")} | {"bos_token": start}
+
+
 def files_of(tokenizer: Tokenizer, longest: int, start: str | None = None) -> dict[str, str]:
     """The files of a tokenizer for AutoTokenizer, by name. longest: tokens of an input. start: the symbol that a text
     of a language model begins with; then pads stand on the left, where ``generate`` needs them."""
-    special = dict(SPECIAL)
-    if start is not None:
-        special = {name: token for name, token in SPECIAL.items() if name in ("eos_token", "pad_token", "unk_token")}
-        special["bos_token"] = start
+    special = special_tokens(start)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,

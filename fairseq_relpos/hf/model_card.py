@@ -4,6 +4,8 @@ import json
 from argparse import Namespace
 from typing import Any
 
+from ..version import install
+
 CARD = """---
 license: unknown  # FILL IN: the licence of the weights, such as mit or cc-by-4.0
 language: []  # FILL IN, such as [en]
@@ -67,6 +69,7 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
     """cfg: fairseq's configuration. args: the settings of its model. checked: the result of the comparison."""
     config = model.config
     ours = config.model_type.startswith("relpos_")
+    needs_package = ours or (words is not None and words.fast is None)
     kind = type(model).__name__.split("For")[-1]
     pipeline, what = {
         "MaskedLM": ("fill-mask", "A RoBERTa"),
@@ -86,11 +89,11 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
         encoding, hparams, signature = map(of_all, (f"position_{x}" for x in ("encoding", "hparams", "signature")))
     else:
         encoding, hparams, signature = args.position_encoding, args.position_hparams, f"pe:{args.position_encoding}"
-    what += (
-        f" with the position encoding `{encoding}` of fairseq_relpos."
-        if ours
-        else " as transformers has it; it needs no other package."
-    )
+    if ours:
+        what += f" with the position encoding `{encoding}` of fairseq_relpos."
+    else:
+        needs = "its tokenizer needs fairseq_relpos" if needs_package else "it needs no other package"
+        what += f" as transformers has it; {needs}."
     settings = {
         part: {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
         for part, names in TRAINING.items()
@@ -110,7 +113,7 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
         longest=of_all("max_position_embeddings") if ours else args.max_positions,
         vocabulary=of_all("vocab_size"),
         tokenizer="" if words is None else f", {words.kind}",
-        imports='import fairseq_relpos.hf  # pip install "fairseq_relpos[hf]"\n' if ours else "",
+        imports=f"import fairseq_relpos.hf  # {install('hf')}\n" if needs_package else "",
         auto="AutoModelForSeq2SeqLM" if both else f"AutoModelFor{kind}",
         moses="\nThe tokenizer expects text in the tokens of Moses (`sacremoses`), as the training had it.\n"
         if words is not None and words.moses
