@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
@@ -195,8 +196,9 @@ def test_new_words_enter_both_stacks_and_are_saved(tmp_path):
         ours.resize_token_embeddings(48)
 
 
-def write_data(folder, joined):
-    """A folder of data whose dictionaries lack some pieces of spm.model, into which the recipes split words again."""
+def write_data(folder, joined, recipes=True):
+    """A folder of data whose dictionaries lack some pieces of spm.model, which the recipes split again. Otherwise they
+    are <unk>, as fairseq-preprocess writes them."""
     import corpus
 
     sentencepiece_folder(folder, "bpe")
@@ -211,7 +213,8 @@ def write_data(folder, joined):
         builder = make_builder(str(folder / f"valid.en-de.{language}.bin"), impl="mmap", vocab_size=len(words))
         for line in LINES[:3]:
             assert set(encode.processor.encode(line, out_type=str)) - encode.known
-            builder.add_item(words.encode_line(" ".join(encode(line)), add_if_not_exist=False))
+            pieces = encode(line) if recipes else encode.processor.encode(line, out_type=str)
+            builder.add_item(words.encode_line(" ".join(pieces), add_if_not_exist=False))
         builder.finalize(str(folder / f"valid.en-de.{language}.idx"))
     return [len(Dictionary.load(str(folder / f"dict.{language}.txt"))) for language in ("en", "de")]
 
@@ -231,7 +234,8 @@ def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_pat
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined, **longest)
     out = str(tmp_path / "out")
     assert main(["export-hf", str(tmp_path / "a.pt"), out, "--data", str(tmp_path / "data")]) == 0
-    assert "RelPosTransformerForConditionalGeneration" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "RelPosTransformerForConditionalGeneration" in printed and "each character" in printed
     card = (tmp_path / "out/README.md").read_text()
     assert "AutoModelForSeq2SeqLM" in card and "pe:tupe_r" in card and "pipeline_tag: translation" in card
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
@@ -246,6 +250,22 @@ def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_pat
     rows = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=5)
     assert rows.shape == (2, 6) and all(isinstance(text, str) for text in tokenizer.batch_decode(rows))
     assert model(**batch).loss > 0
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_translator_without_the_recipes_reads_what_a_dictionary_lacks_as_fairseq(joined, tmp_path, monkeypatch):
+    for folder in ("common", "translation_common"):
+        monkeypatch.syspath_prepend(str(PACKAGE / "examples" / folder))
+    sizes = write_data(tmp_path / "data", joined, recipes=False)
+    with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined)
+    assert export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").tokenizer.startswith("SentencePiece")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    encode = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "data/spm.model")).encode
+    texts = [*LINES[:3], "\u4f60\u597d", "a \u4f60 \u4f60\u597d\u4f60b", "\U0001f600\U0001f600 dog", "", "madeupword0"]
+    for language, given in {"en": "text", "de": "text_target"}.items():
+        index = Dictionary.load(str(tmp_path / f"data/dict.{language}.txt")).index
+        for text, ids in zip(texts, tokenizer(**{given: texts})["input_ids"]):
+            assert ids == [*map(index, encode(text, out_type=str)), 2], text
 
 
 @pytest.mark.parametrize("joined", [True, False])

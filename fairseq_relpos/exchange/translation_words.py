@@ -1,10 +1,11 @@
 """The vocabularies of an encoder-decoder model: text -> ids of the source and of the target, by fairseq and by the new
 tokenizers."""
 
+import itertools
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ class TwoVocabularies:
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
             self.pieces = Pieces(self.data / "spm.model")
+            self.splits = self.data_is_split()
             self.kind = "SentencePiece"
+            if self.splits:
+                self.kind += (
+                    " as in the translation recipes (a piece that the dictionary lacks is split, and each character "
+                    "that SentencePiece does not know is one <unk>)"
+                )
         else:
             for language, dictionary in zip(languages, self.dictionaries):
                 refuse_pieces(self.data / f"dict.{language}.txt", dictionary.symbols[4:])
@@ -78,7 +85,8 @@ class TwoVocabularies:
         }
         files = {}
         for at, dictionary in zip(("", "target_"), self.dictionaries[: 1 if self.joined else 2]):
-            settings[f"{at}splits"] = self.pieces.splits(dictionary)
+            if self.splits:
+                settings[f"{at}splits"] = self.pieces.splits(dictionary)
             files[f"{at}vocab.json"] = dictionary.indices
         for name, content in {"tokenizer_config.json": settings, **files}.items():
             (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -91,8 +99,9 @@ class TwoVocabularies:
         if not self.sentencepiece:
             return dictionary.encode_line(text, add_if_not_exist=False).tolist()
         pieces = self.pieces.model.encode(text, out_type=str)
-        parts = [part for piece in pieces for part in self.pieces.split(piece, dictionary)]
-        return [*map(dictionary.index, parts), dictionary.eos()]
+        if self.splits:
+            pieces = [part for piece in pieces for part in self.pieces.split(piece, dictionary)]
+        return [*map(dictionary.index, pieces), dictionary.eos()]
 
     def text(self, ids: Sequence[int], side: int) -> str:
         symbols = [self.dictionaries[side][i] for i in ids if i != self.dictionaries[side].eos()]
@@ -100,12 +109,24 @@ class TwoVocabularies:
 
     def of_data(self, side: int) -> list[torch.Tensor]:
         """Ids of sentences, if the data has been binarised, of the validation text where it is there."""
+        return next(filter(None, self.splits_of_data(side)), [])
+
+    def splits_of_data(self, side: int) -> Iterator[list[torch.Tensor]]:
         for split in ("valid", "test", "train"):
             path = str(self.data / f"{split}.{'-'.join(map(str, self.languages))}.{self.languages[side]}")
             if dataset_exists(path, None):
                 dataset = data_utils.load_indexed_dataset(path, self.dictionaries[side])
-                return [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
-        return []
+                yield [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
+
+    def data_is_split(self) -> bool:
+        """Whether the data has pieces in the place of one that the dictionary lacks, as the translation recipes write
+        it, where SentencePiece and fairseq-preprocess alone give <unk>."""
+        for side, dictionary in enumerate(self.dictionaries):
+            for row in itertools.chain.from_iterable(self.splits_of_data(side)):
+                pieces = self.pieces.model.encode(self.text(row.tolist(), side), out_type=str)
+                if dictionary.unk() not in row and any(piece not in dictionary.indices for piece in pieces):
+                    return True
+        return False
 
     def pairs(self, *longest: int) -> list[tuple[torch.Tensor, ...]]:
         """Sources and targets of the data, as ids, that are no longer than this."""

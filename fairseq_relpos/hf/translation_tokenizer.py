@@ -7,10 +7,11 @@ from transformers import MarianTokenizer
 
 class RelPosTranslationTokenizer(MarianTokenizer):
     """transformers' MarianTokenizer, which has a vocabulary for the source and one for the target (``text_target=``),
-    with the pieces of the translation recipes.
+    for which ``>>xx<<`` at the beginning of a text is text.
 
-    splits, target_splits: what stands for pieces of SentencePiece that a vocabulary lacks; Marian reads these as <unk>.
-    Each unknown character is one <unk>, and ``>>xx<<`` at the beginning of a text is text.
+    splits, target_splits: for text that is cut as in the translation recipes. They are what stands for pieces of
+    SentencePiece that a vocabulary lacks, and each unknown character is one <unk>. By default such a piece is <unk>,
+    and so is a run of unknown characters, as fairseq reads SentencePiece's pieces.
     """
 
     def __init__(
@@ -20,13 +21,15 @@ class RelPosTranslationTokenizer(MarianTokenizer):
         target_splits: dict[str, list[str]] | None = None,
         **kwargs: Any,
     ):
-        self.splits, self.target_splits = splits or {}, target_splits or {}
+        self.splits, self.target_splits = splits, target_splits
         super().__init__(*args, splits=self.splits, target_splits=self.target_splits, **kwargs)
 
     def _tokenize(self, text: str, **unused: Any) -> list[str]:
         is_source = self.current_encoder is self.encoder
         splits = self.splits if is_source else self.target_splits
         pieces = self.current_spm.encode(text, out_type=str)
+        if splits is None:
+            return pieces
         return [part for piece in pieces for part in splits.get(piece) or self.known(piece)]
 
     def known(self, piece: str) -> list[str]:
