@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_models import LANGUAGE_MODEL_SIZES, dictionary, language_model, save, transformer
-from vocabularies import LINES, VOCABULARIES
+from vocabularies import LINES, VOCABULARIES, ordinary_folder
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -200,6 +200,18 @@ def test_prompts_get_fairseqs_ids(kind, tmp_path):
         assert ids == words.ids(text) and ids[0] == 2 and 2 not in ids[1:], text
 
 
+def test_prompts_get_fairseqs_ids_from_an_ordinary_dictionary(tmp_path):
+    ordinary_folder(tmp_path / "data")
+    words = Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))), tmp_path, start="</s>")
+    words.save(tmp_path, 32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*words.texts(), *LINES[:3], "of \u4f60\u597d"]
+    rows = tokenizer(texts, verbose=False, padding=True)["input_ids"]
+    for text, row in zip(texts, rows):
+        wanted = words.ids(text)
+        assert wanted[0] == 2 and row == [1] * (len(row) - len(wanted)) + wanted, text
+
+
 @pytest.fixture
 def with_words(tmp_path):
     """A checkpoint of a model for the words w0 to w39 and <mask>, and the folder of its data."""
@@ -227,6 +239,16 @@ def test_the_command_exports_what_continues_a_text(add_bos, with_words, capsys):
     assert text["generated_text"].startswith("w3 w4") and len(text["generated_text"]) > 5
     ids = write.model.generate(**tokenizer("w3 w4", return_tensors="pt"), max_new_tokens=5)[0]
     assert len(ids) == 8 and tokenizer.decode(ids, skip_special_tokens=True).startswith("w3 w4 w")
+
+
+def test_a_number_of_new_tokens_generates_without_a_warning(with_words, monkeypatch):
+    export(with_words / "a.pt", with_words / "out", with_words / "data")
+    warned = []
+    monkeypatch.setattr(transformers.generation.utils.logger, "warning", warned.append)
+    write = transformers.pipeline("text-generation", model=str(with_words / "out"))
+    prompts = write.tokenizer(["w3 w4", "w5"], padding=True, return_tensors="pt")
+    assert write.model.generate(**prompts, max_new_tokens=5).shape == (2, 8)
+    assert write("w3 w4", max_new_tokens=5) and not warned
 
 
 def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(with_words, capsys, monkeypatch):

@@ -144,6 +144,13 @@ class Generating:
         """The first step makes its own cache."""
         return False
 
+    def _prepare_generated_length(self, *args: Any, **kwargs: Any) -> Any:
+        """``max_new_tokens`` of a call replaces the max_length of generation_config.json without a warning."""
+        config, default = kwargs["generation_config"], self.generation_config  # type: ignore[attr-defined]
+        if config.max_new_tokens is not None and config.max_length == default.max_length:
+            config.max_length = None
+        return super()._prepare_generated_length(*args, **kwargs)  # type: ignore[misc]
+
     def _get_logits_processor(self, *args: Any, **kwargs: Any) -> LogitsProcessorList:
         processors = super()._get_logits_processor(*args, **kwargs)  # type: ignore[misc]
         for number, processor in enumerate(processors):
