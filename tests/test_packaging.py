@@ -3,6 +3,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from fairseq_relpos import version
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), *ROOT.glob("examples/**/*.sh"), ROOT / ".ci/run"])
@@ -84,6 +88,14 @@ def test_the_sdist_has_all_that_the_repository_has():
 def test_script_parses_and_is_executable_unless_it_is_only_sourced(script):
     assert os.access(script, os.X_OK) == script.read_text().startswith("#!")
     subprocess.run(["bash", "-n", script], check=True)
+
+
+def test_what_installs_an_extra_is_a_checkout_or_the_address_of_the_repository(monkeypatch):
+    assert version.install("hf").startswith("pip install '.[hf]' in a checkout")
+    monkeypatch.setattr(version, "REPOSITORY", "https://example.org/fairseq_relpos")
+    requirement = Requirement(shlex.split(version.install("hf"))[2])
+    assert (requirement.name, requirement.extras) == ("fairseq_relpos", {"hf"})
+    assert requirement.url == "git+https://example.org/fairseq_relpos"
 
 
 # --- scripts/setup.sh on machines that lack something ---

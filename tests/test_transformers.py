@@ -467,6 +467,20 @@ def test_a_tokenizer_in_python_is_saved_copied_and_decodes(tmp_path):
     assert tokenizer("The brandnew fox")["input_ids"][-3:-1] != [3, 3] and len(tokenizer) == tokenizer.vocab_size + 1
 
 
+def test_a_tokenizer_in_python_puts_text_in_lower_case_and_comes_back_with_it(tmp_path):
+    ordinary_folder(tmp_path / "data")
+    (tmp_path / "data/manifest.json").write_text('{"settings": {"lowercase": true}}')
+    words = to_transformers.Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1, Path())
+    (tmp_path / "out").mkdir()
+    words.save(tmp_path / "out", 32)
+    wanted = ids_of_fairseq(tmp_path / "data")("\u03b1\u03c2 the fox")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("\u0391\u03a3 The FOX")["input_ids"] == wanted
+    config = SimpleNamespace(values={"pad_token_id": 1})
+    (tmp_path / "back").mkdir()
+    Pieces.of(tmp_path / "out", "relpos_roberta", len(words.dictionary), config).write(tmp_path / "back")
+    assert [0, *Vocabulary(tmp_path / "back").encode("\u0391\u03a3 The FOX").tolist()] == wanted
+
+
 def test_a_dictionary_with_half_of_32000_pieces_gives_fairseqs_ids(tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     pairs = [first + second for first in letters for second in letters]
