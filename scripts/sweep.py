@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,17 +157,19 @@ class Progress:
 
     def __init__(self, lines, done, jobs):
         self.lines, self.ended, self.jobs, self.failed, self.seconds = lines, done, jobs, 0, []
+        self.lock = threading.Lock()
 
     def ended_one(self, line, code, seconds):
-        self.ended += 1
-        self.failed += code != 0
-        self.seconds.append(seconds)
-        # a run that had been done before takes a moment, and says nothing about the others
-        worked = [one for one in self.seconds if one >= max(self.seconds) / 10]
-        left = self.lines - self.ended
-        failed = f", {self.failed} not to their end" if self.failed else ""
-        about = f", about {in_words(sum(worked) / len(worked) * left / min(self.jobs, left))} left" if left else ""
-        print(f"{script()}: {self.ended} of {self.lines} runs have ended{failed}{about}", flush=True)
+        with self.lock:  # print writes a line and its newline apart: another thread's line came between
+            self.ended += 1
+            self.failed += code != 0
+            self.seconds.append(seconds)
+            # a run that had been done before takes a moment, and says nothing about the others
+            worked = [one for one in self.seconds if one >= max(self.seconds) / 10]
+            left = self.lines - self.ended
+            failed = f", {self.failed} not to their end" if self.failed else ""
+            about = f", about {in_words(sum(worked) / len(worked) * left / min(self.jobs, left))} left" if left else ""
+            print(f"{script()}: {self.ended} of {self.lines} runs have ended{failed}{about}", flush=True)
 
 
 def in_words(seconds):
@@ -300,7 +303,8 @@ class Sweep:
                     "state": state_of(printed),
                     "message": (printed.strip().splitlines() or [f"exit code {code}"])[-1],
                 }
-                print(f"{script()}: {line.name} has {end['state']}: {end['message']}", file=sys.stderr, flush=True)
+                # one write: other threads print, too
+                sys.stderr.write(f"{script()}: {line.name} has {end['state']}: {end['message']}\n")
             with whole_file(place / "sweep.json") as part:
                 Path(part).write_text(json.dumps(end, indent=1) + "\n", encoding="utf-8")
         failed = int(end["state"] == FAILED)

@@ -1,14 +1,18 @@
 """Sweeps with a stand-in recipe, whose runs take a tenth of a second."""
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import random
 import re
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -137,6 +141,30 @@ def test_a_run_that_diverges_or_fails_is_named_and_harms_no_other(place):
     assert sweep(place, "run", "sweep", given)[0] == 0
     assert (place / "begun").read_text() == "broken 1e-5 1\n"
     assert "4 done, 3 diverged." in report(place, "sweep")
+
+
+class Slow(io.StringIO):
+    """A stream that lets other threads write after each write."""
+
+    def write(self, text):
+        super().write(text)
+        time.sleep(0.02)
+
+
+def test_lines_of_runs_that_end_at_one_time_are_whole_and_counted_in_order(place, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("SCRIPT", "sweep.py")
+    given = place / manifest(place, [("broken", "1e-5", seed) for seed in range(4)])
+    program = runpy.run_path(str(SWEEP))
+    monkeypatch.chdir(place)
+    lines, folder = program["lines_of"](given.read_text(), given), program["Sweep"](place / "sweep")
+    progress, out, err = program["Progress"](4, 0, 4), Slow(), Slow()
+    with ThreadPoolExecutor(4) as pool, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        list(pool.map(lambda line: folder.run_one(line, progress), lines))
+    counted = [line.partition(",")[0] for line in out.getvalue().splitlines()]
+    assert counted == [f"sweep.py: {number} of 4 runs have ended" for number in range(1, 5)]
+    named = sorted(line.split(" has failed: ")[0] for line in err.getvalue().splitlines())
+    assert named == [f"sweep.py: standin-finetune-CoLA-broken-lr1e-5-seed{seed}" for seed in range(4)]
 
 
 def test_the_rate_has_the_best_median_or_the_best_run(tmp_path):
