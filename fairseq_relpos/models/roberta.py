@@ -13,6 +13,7 @@ from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
+from .hub_interface import RelPosHubInterface
 from .pooling import POOLING, pool
 
 
@@ -23,6 +24,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
         return {}
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> RelPosHubInterface:
+        interface = super().from_pretrained(*args, **kwargs)
+        interface.__class__ = RelPosHubInterface
+        return interface
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:

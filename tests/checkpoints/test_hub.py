@@ -94,6 +94,22 @@ def test_masks_are_filled(roberta):
     assert probabilities == sorted(probabilities, reverse=True)
 
 
+def test_each_word_in_place_of_a_mask_has_its_own_probability(roberta):
+    """</s>, which is no word, is the most likely symbol here, and <s> the third."""
+    symbols, bias, word, read = roberta.task.source_dictionary, roberta.model.encoder.lm_head.bias, 10, []
+    given = bias.detach().clone()
+    with torch.no_grad(), roberta.model.register_forward_pre_hook(lambda _, arguments: read.extend(arguments)):
+        bias[[symbols.eos(), word, symbols.bos()]] += torch.tensor([6.0, 5.0, 4.0])
+        filled = roberta.fill_mask("the old <mask> sat", topk=len(symbols))
+        probability = roberta.model(read[0])[0][read[0] == roberta.task.mask_idx][0].softmax(0).tolist()
+        bias.copy_(given)
+    assert filled[0][1:] == (pytest.approx(probability[word]), symbols[word].replace("\u2581", " "))
+    words = [p for symbol, p in zip(symbols.symbols, probability) if symbol not in ("<s>", "</s>")]
+    assert [p for _, p, _ in filled] == pytest.approx(sorted(words, reverse=True))
+    with pytest.raises(ValueError, match="one <mask>"):
+        roberta.fill_mask("the old cat")
+
+
 def test_features_of_all_layers_depend_on_the_order_of_the_words(roberta):
     tokens = roberta.encode(SENTENCES[0])
     states = roberta.extract_features(tokens, return_all_hiddens=True)
