@@ -248,7 +248,7 @@ logs bits), of the weights after the last update, on the same masked text for ev
 
 {legend} A lower loss is better.
 
-![validation loss, with a band from the lowest to the highest seed]({plot})
+![validation loss on {chosen_on}, with a band from the lowest to the highest seed]({plot})
 
 ## Is the order of the tokens used?
 The gap is what the loss rises by when the tokens of each block are permuted (`<s>` kept first) and the

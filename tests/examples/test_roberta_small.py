@@ -409,6 +409,8 @@ def test_the_packed_runs_make_the_table_again_without_their_data(tmp_path):
     made = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert (tmp_path / "again" / "results.json").read_text() == (RECIPE / "results.json").read_text()
+    # the picture has another text than the table
+    assert "![validation loss on books.valid," in (tmp_path / "again" / "RESULTS.md").read_text()
     (tmp_path / "runs" / "sources.txt").unlink()
     failed = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
     assert failed.returncode == 1 and failed.stderr == (
