@@ -93,9 +93,10 @@ class M4Reset(QueryAndKeyRows):
     """e_ij = (q_i.k_j + v_ij) / sqrt(d), v_ij = q_i.a_r + k_j.a_r, its scaled value reset to
     theta_1 where i is [CLS], else to theta_2 where j is   (M4M Sec. 3.1).
 
-    m4 with TUPE's reset. theta: (2, H) in each layer, 0. max_distance, heads and
-    scale_factor as in m4; cls as in tupe_a: decoders, and sources unless cls=first, have
-    no [CLS], and there it is m4.
+    m4 with TUPE's reset. theta_1 and theta_2 are parameters: (2, H) in each layer, 0.
+    max_distance, heads and scale_factor as in m4. cls=auto: the first token of a RoBERTa or
+    ELECTRA is [CLS], that of a source or sentence of other models is not; cls=first: it is in
+    every encoder. Without [CLS], as in decoders, it is m4.
 
     Cost: as m4.
     """

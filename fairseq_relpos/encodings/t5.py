@@ -108,7 +108,7 @@ class BertR(PositionEncoding):
     """x_i = w_i + p_i; e_ij = q_i.k_j / sqrt(d) + b_{h, bucket(j-i)}   (TUPE Sec. 4,
     baseline BERT-R).
 
-    ``learned`` at the input and ``t5``'s bias; both belong to the stack.
+    ``learned`` at the input and ``t5``'s bias (num_buckets, max_distance); both belong to the stack.
 
     Cost: as t5.
     """

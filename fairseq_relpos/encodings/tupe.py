@@ -64,8 +64,8 @@ class ProjectedPositions(StackPart):
 class UntiedPositions(ProjectedPositions):
     """(2d)^-1/2 (p_i U^Q).(p_j U^K), reset at [CLS], plus the relative bias if there is one.
 
-    theta=projected keeps the authors' table: row 0 makes theta_1, row 1 makes theta_2 and
-    is [CLS]'s own slot, row t + 1 is position t.
+    theta=projected has the table of TUPE's Appendix B and code: row 0 makes theta_1, row 1 makes theta_2
+    and is [CLS]'s own slot, row t + 1 is position t.
     """
 
     def __init__(
@@ -127,14 +127,19 @@ class TupeA(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d))
     (TUPE Eq. 8, 10, 11), p_i after a LayerNorm.
 
-    reset: theta_1 where i is [CLS], else theta_2 where j is. p: (n + 1, E), N(0, 0.02);
-    U^Q, U^K: (E, E) with bias, N(0, 0.02), biases 0. All in the stack: one [H, T, S]
-    table for every layer and the whole batch. Nothing joins the input embedding.
-    theta=free: theta_1, theta_2 (2, H), initially 0. A sequence longer than n is an error.
-    Decoders, and sources unless cls=first, have no [CLS]: there the encoding stays tied.
+    reset returns theta_1 where i is [CLS], else theta_2 where j is, else its argument. Each head
+    has its theta_1 = (t_1 U^Q).(t_1 U^K) / sqrt(2d), and theta_2 from t_2, which all layers share;
+    t_1 and t_2, after the LayerNorm, are learned rows (Appendix B). With theta=free, theta_1 and
+    theta_2 are parameters themselves, (2, H), initially 0; no paper has this.
 
-    Paper and code: theta_1 and theta_2 are free parameters in the paper (theta=free), products
-    of two projected rows of p in the authors' code.
+    cls=auto: the first token of a RoBERTa or ELECTRA is [CLS], that of a source or sentence of
+    other models is not; cls=first: it is in every encoder. Without [CLS], as in decoders, nothing
+    is reset.
+
+    p: (n + 1, E), N(0, 0.02), with t_1 before the positions and t_2 as that of [CLS]; (n, E) with
+    theta=free or without [CLS]. U^Q, U^K: (E, E) with bias, N(0, 0.02), biases 0. All in the
+    stack: one [H, T, S] table for every layer and the whole batch. Nothing joins the input
+    embedding. A sequence longer than n is an error.
 
     Cost: 2 T E^2 + T S E and one bias [H, T, S] once a pass; H T S additions.
     """
@@ -145,16 +150,22 @@ class TupeA(Untied):
 
 @register("tupe_r", "ke2021tupe")
 class TupeR(Untied):
-    """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)})
-    (TUPE Eq. 9-11), p_i after a LayerNorm.
+    """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d)) + b_{h, r}
+    (TUPE Eq. 9-11 as in the authors' code), p_i after a LayerNorm.
 
-    As tupe_a, with t5's buckets (num_buckets, max_distance). b: (num_buckets + 1, H),
-    N(0, 0.02), not scaled; (num_buckets, H) with cls_reset=paper.
+    reset returns theta_1 where i is [CLS], else theta_2 where j is, else its argument: two
+    numbers for each head, from two learned rows of p, or parameters with theta=free; tupe_a has
+    their equation. cls=auto: the first token of a RoBERTa or ELECTRA is [CLS], that of a source or
+    sentence of other models is not; cls=first: it is in every encoder. Without [CLS], as in
+    decoders, nothing is reset.
 
-    Paper and code: the authors' code (cls_reset=code) adds b after the reset and keeps rows of
-    b for [CLS]: others -> [CLS] row num_buckets, [CLS] -> others row num_buckets / 2, which the
-    bucket function never returns. cls_reset=paper resets the sum: no b at [CLS]. The paper's
-    footnote 3 clips at 128; its code, and this, use buckets. theta as in tupe_a.
+    r is t5's bucket(j-i), of num_buckets and max_distance; [CLS] has rows of its own: r =
+    num_buckets / 2, which bucket never returns, where i is [CLS], else r = num_buckets where j is.
+    b: (num_buckets + 1, H), N(0, 0.02), not scaled. p, U^Q, U^K: as in tupe_a.
+
+    Paper and code: in the paper (cls_reset=paper) b_{h, bucket(j-i)} is within reset, so [CLS] has
+    no b, and b is (num_buckets, H). The default, cls_reset=code, is the authors' code. The
+    paper's footnote 3 clips at 128; its code, and this, use buckets.
 
     Cost: as tupe_a.
     """
@@ -190,7 +201,8 @@ class TupeRTied(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d) + b_{h, bucket(j-i)}
     (TUPE Sec. 4.3).
 
-    tupe_r without the reset. p: (n, E), b: (num_buckets, H).
+    tupe_r without the reset; bucket is t5's, of num_buckets and max_distance. p: (n, E),
+    b: (num_buckets, H).
 
     Cost: as tupe_a.
     """

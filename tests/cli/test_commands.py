@@ -12,7 +12,8 @@ import pytest
 
 from fairseq_relpos.cli import COMMANDS, main
 from fairseq_relpos.cli.architectures import architectures_of
-from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.cli.docstrings import equation, explanation
+from fairseq_relpos.encodings import ENCODINGS, hyperparameters
 
 PACKAGE = Path(__file__).parents[2] / "fairseq_relpos"
 
@@ -29,6 +30,22 @@ def test_show_has_equation_hyperparameters_and_architectures(name, capsys):
     assert main(["show", name]) == 0
     printed = capsys.readouterr().out
     assert all(arch in printed for arch in architectures_of(name)) and "Hyperparameters" in printed
+
+
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_each_option_of_an_encoding_is_explained_on_its_own_page(name):
+    page = f"{equation(ENCODINGS[name])}\n{explanation(ENCODINGS[name])}"
+    options = hyperparameters(ENCODINGS[name])
+    assert [option for option in options if option not in page] == []
+    for value in ("cls=first", "cls_reset=paper", "theta=free"):
+        assert value in page or value.partition("=")[0] not in options, value
+    assert "reset(" not in page or "reset returns theta_1 where i is [CLS], else theta_2 where j is" in page
+
+
+def test_the_equation_of_tupe_r_is_that_of_its_default():
+    """In the authors' code, cls_reset=code, b is added after the reset."""
+    assert hyperparameters(ENCODINGS["tupe_r"])["cls_reset"].default == "code"
+    assert "+ reset((p_i U^Q).(p_j U^K) / sqrt(2d)) + b_{h, r} " in equation(ENCODINGS["tupe_r"])
 
 
 def test_show_resolves_what_depends_on_the_length(capsys):
