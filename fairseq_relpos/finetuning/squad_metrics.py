@@ -88,8 +88,9 @@ def squad_2(predictions: dict[str, str], golds: dict[str, list[str]]) -> dict[st
     scores = scores_2(predictions, golds)
     groups = {
         "": list(golds),
-        "HasAns_": [question for question in golds if any(map(normalise, golds[question]))],
-        "NoAns_": [question for question in golds if not any(map(normalise, golds[question]))],
+        # as the official script: a question whose answers are all "the" or the like has answers
+        "HasAns_": [question for question in golds if golds[question]],
+        "NoAns_": [question for question in golds if not golds[question]],
     }
     found: dict[str, float] = {}
     for name, questions in groups.items():
