@@ -14,8 +14,9 @@ from fairseq.logging import metrics
 
 from .masked_lm_order_gap import permute_blocks
 
-#: of the histogram of scores from which a validation computes the AUC
-BINS = 1000
+#: of the histogram of scores from which a validation computes the AUC, and the largest of these scores
+BINS = 1 << 17
+LARGEST = 1e4
 #: of the tokens that a validation samples
 SEED = 1
 
@@ -146,8 +147,7 @@ class Electra(FairseqCriterion):
         }
         if not self.training:  # these take time
             log["generator_right"] = found.generator_MV.argmax(-1).eq(target_M).sum()
-            bins_N = (scores_N.sigmoid() * BINS).long().clamp(0, BINS - 1)
-            log["scores"] = torch.bincount(bins_N + BINS * replaced_N, minlength=2 * BINS)
+            log["scores"] = histograms(scores_N, replaced_N)
         return generator, discriminator, log
 
     @staticmethod
@@ -193,6 +193,14 @@ class Figure:
 def entropy(share: float) -> float:
     """That of a coin, in bits."""
     return -sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
+
+
+def histograms(scores_N: torch.Tensor, replaced_N: torch.Tensor) -> torch.Tensor:
+    """Those of original and of replaced tokens, one after another. A bin of logits is 0.03 % of the logit wide, since
+    probabilities near 0 or 1 cannot be told apart."""
+    to_unit = torch.asinh(scores_N * 1e3) / math.asinh(LARGEST * 1e3)  # -1 to 1; linear near 0, then a logarithm
+    bins_N = ((to_unit + 1) * (BINS / 2)).long().clamp(0, BINS - 1)
+    return torch.bincount(bins_N + BINS * replaced_N, minlength=2 * BINS)
 
 
 def area_under_the_curve(scores: torch.Tensor) -> float:
