@@ -1,5 +1,6 @@
 """Models and tokenizers for Hugging Face transformers, against fairseq's."""
 
+import codecs
 import copy
 import importlib
 import inspect
@@ -39,7 +40,7 @@ from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion  #
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import from_transformers, to_transformers  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
-from fairseq_relpos.exchange.pieces import Pieces  # noqa: E402
+from fairseq_relpos.exchange.pieces import Pieces, settings_of  # noqa: E402
 from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
 from fairseq_relpos.finetuning import span_head  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
@@ -664,6 +665,14 @@ def test_models_with_relative_positions_are_imported_with_their_outputs_and_word
         assert found[: len(wanted) - 1] == wanted[:-1]  # what is longer was cut there
     back = export(out / "model.pt", tmp_path / "back", out)
     assert back.difference == 0 and back.texts > 9
+
+
+def test_settings_that_begin_with_a_byte_order_mark_are_read(tmp_path):
+    given = (GOLDEN / "deberta" / "config.json").read_bytes()
+    (tmp_path / "config.json").write_bytes(codecs.BOM_UTF8 + given)
+    (tmp_path / "tokenizer_config.json").write_bytes(codecs.BOM_UTF8 + b'{"do_lower_case": true}')
+    assert from_transformers.read_json(tmp_path / "config.json") == json.loads(given)
+    assert settings_of(tmp_path) == {"do_lower_case": True}
 
 
 SIZES = {

@@ -128,7 +128,7 @@ class Config:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}): copy it again") from None
     if not isinstance(values, dict):

@@ -83,7 +83,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 def read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}): copy it again") from None
 

@@ -155,7 +155,7 @@ def predict(args: argparse.Namespace) -> None:
 
 def read(path: str) -> Any:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return json.load(file)
     except FileNotFoundError:
         raise FileNotFoundError(f"no {path}: predict first") from None

@@ -59,7 +59,7 @@ def read_questions(path: str | Path) -> Questions:
         raise FileNotFoundError(f"no file {path}: give a JSON file in the form of SQuAD")
     try:
         with _OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
-            data = json.loads(file.read().decode("utf-8"))
+            data = json.loads(file.read().decode("utf-8-sig"))  # Windows may begin it with a mark
         found = Questions()
         paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
         found.titles = [str(article.get("title", "")) for article in data["data"] for _ in article["paragraphs"]]

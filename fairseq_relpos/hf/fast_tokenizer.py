@@ -175,7 +175,7 @@ def merges_of(spm: Any) -> list[tuple[str, str]]:
 
 def with_other_ids(path: str | Path, symbols: Sequence[str]) -> Tokenizer:
     """A tokenizer whose pieces get the ids of the dictionary. Its own special tokens become fairseq's."""
-    tokenizer = json.loads(Path(path).read_text(encoding="utf-8"))
+    tokenizer = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     ids, model = numbered(symbols), tokenizer["model"]
     own = {token["content"] for token in tokenizer["added_tokens"] if token["special"]}
     vocabulary = model["vocab"]

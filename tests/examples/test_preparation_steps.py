@@ -1,6 +1,7 @@
 """The steps of examples/roberta_pretraining/prepare.sh, case by case."""
 
 import bz2
+import codecs
 import gzip
 import io
 import json
@@ -332,6 +333,8 @@ def test_json_lines(tmp_path):
     assert found[0] == [b"one", b"", b"two"] and len(found) == 2
     counts = Counter()
     assert cleaning.mend(found[1][0], counts) == "three" and sum(counts.values()) == 1
+    # Windows may begin a file with a byte order mark
+    assert read(tmp_path, "marked", codecs.BOM_UTF8 + b'{"text": "one"}\n')[0].is_json
     # text may begin with a brace
     assert not read(tmp_path, "b", b"{this} is text\n")[0].is_json
 

@@ -1,5 +1,6 @@
 """Offsets of pieces, encoding, windows and answers of reading comprehension."""
 
+import codecs
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tiny_squad
 import torch
 
-from fairseq_relpos.finetuning import offsets, squad_data, squad_metrics
+from fairseq_relpos.finetuning import offsets, squad, squad_data, squad_metrics
 from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
 from fairseq_relpos.finetuning.squad_data import Window
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
@@ -197,6 +198,13 @@ def test_version_2_may_lack_answers(folder, tmp_path):
     told = squad_data.encode(source, str(folder), tmp_path / "train")
     assert told["unanswerable"] == 1 and not told["left_out"]
     assert squad_data.read_questions(tmp_path / "train.json").golds()["q9"] == []
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(folder, tmp_path):
+    (tmp_path / "marked.json").write_bytes(codecs.BOM_UTF8 + (folder / "train.json").read_bytes())
+    assert squad_data.read_questions(tmp_path / "marked.json") == squad_data.read_questions(folder / "train.json")
+    (tmp_path / "predictions.json").write_bytes(codecs.BOM_UTF8 + b'{"q0": "red"}')
+    assert squad.read(str(tmp_path / "predictions.json")) == {"q0": "red"}
 
 
 def test_a_file_cut_short_and_a_vocabulary_of_other_data_are_one_line(folder, tmp_path):

@@ -6,6 +6,7 @@ read what all others wait for.
 """
 
 import bz2
+import codecs
 import gzip
 import json
 import lzma
@@ -145,6 +146,7 @@ def parts(file, path):
     block, size, of_document = [], 0, 0
     for line in lines:
         if is_json is None and line.strip():
+            line = line.removeprefix(codecs.BOM_UTF8)
             is_json = looks_like_json(line)
         if not is_json:
             of_document += len(line)
