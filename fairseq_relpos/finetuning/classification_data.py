@@ -84,7 +84,7 @@ TASKS = {
         _sst("SST-5", "fine", 5),
         Task(
             "TREC",
-            tuple("012345"),
+            tuple("012345"),  # description, entity, abbreviation, person, location, number
             originals=(("train", "TREC.train.all"), ("test", "TREC.test.all")),
             encoding="latin-1",
         ),
