@@ -302,6 +302,13 @@ def data_order(cfg: Any) -> dict[str, Any]:
     return found
 
 
+#: what to do where a resume in the middle of an epoch would get other batches
+GO_ON = (
+    "go on with the same, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and begins with "
+    "the first epoch of the data"
+)
+
+
 def refuse_another_order(path: str, extra_state: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raises ValueError, one line, if a resume in the middle of an epoch would repeat or leave out sentences.
 
@@ -320,9 +327,22 @@ def refuse_another_order(path: str, extra_state: dict[str, Any], wanted: dict[st
     if differing:
         raise ValueError(
             f"{path} is from the middle of an epoch, after {batches:,} batches a rank made with "
-            f"{'; '.join(differing)}: go on with the same, or add --reset-dataloader, for one "
-            "start alone: it keeps weights and optimizer and begins with the first epoch of the data"
+            f"{'; '.join(differing)}: {GO_ON}"
         )
+
+
+@contextlib.contextmanager
+def naming_fewer_batches(path: str) -> Iterator[None]:
+    """Raises ValueError, one line, where fairseq finds that an epoch now has fewer batches than the run has seen of it;
+    no other check has been reached by then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "dataloader mismatch" not in str(error):
+            raise
+        raise ValueError(
+            f"{path} is from the middle of an epoch, after more batches a rank than the training data make now: {GO_ON}"
+        ) from None
 
 
 INSTALLERS = (keep_the_full_weights_of_half_precision, go_on_with_the_loss_scaler)

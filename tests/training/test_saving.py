@@ -389,6 +389,16 @@ def test_resuming_with_other_data_in_an_epoch_is_refused(data, tmp_path):
     assert "@ 4 updates" in train(command, tmp_path / "log")
 
 
+def test_resuming_with_training_data_that_end_before_the_place_is_refused(data, tmp_path):
+    train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
+    shorter = binarise(tmp_path / "shorter", train=8)
+    run = Run(arguments(shorter, tmp_path / "run", "--max-update", 6), tmp_path / "log")
+    assert run.wait() == 1
+    last = run.printed().splitlines()[-1]
+    assert "more batches a rank than the training data make now" in last and "add --reset-dataloader" in last
+    assert "fairseq developers" not in run.printed() and "Traceback" not in run.printed()
+
+
 def test_at_the_end_of_an_epoch_other_batches_are_allowed():
     state = {"data_order": {"number of ranks": 2}, "train_iterator": {"iterations_in_epoch": 0}}
     resuming.refuse_another_order("x.pt", state, {"number of ranks": 1})
