@@ -19,10 +19,22 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
   UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
 
+# name_what_has_no_effect: settings of any recipe that the environment cannot give, once for all scripts below this one
+name_what_has_no_effect() {
+  local name
+  [ -z "${HAS_NAMED:-}" ] || return 0
+  export HAS_NAMED=yes
+  for name in $(cat "$ROOT"/examples/*/settings.sh | grep -oE '^[A-Z_]+=' | tr -d = | sort -u | comm -12 - <(compgen -e | sort)); do
+    [[ NAME\ $FROM_ENVIRONMENT\  =~ (^|[[:space:]])$name[[:space:]] ]] || # some systems set NAME
+      echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
+  done
+}
+
 # read_settings [FILE]: settings.sh or FILE, then the files that SETTINGS names. A name that the first does not have would
 # change nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
 read_settings() {
   local _name _before _unknown _given=() _files=() _first=${1:-$HERE/settings.sh}
+  name_what_has_no_effect
   ENVIRONMENT=
   for _name in SETTINGS $FROM_ENVIRONMENT; do
     [ -n "${!_name:-}" ] || continue

@@ -186,12 +186,15 @@ def test_the_environment_wins_over_files_for_the_names_of_the_list_alone(tmp_pat
     assert values("my settings.sh").stdout == "2 mine 7\n"
     assert values("my settings.sh", SEED="9", RUNS="theirs").stdout == "9 theirs 7\n"
     assert values("other.sh").stdout.startswith("3 runs/")
+    no_effect = f"bash: {other}=8 in the environment changes nothing: set it in a file, and SETTINGS=FILE\n"
+    assert values("", SEED="9", EDITOR="8").stderr == no_effect
+    assert values("", HAS_NAMED="yes").stderr == ""  # a script above this one has said it
     for settings, message in [
         ("other.sh typo.sh", f"unknown setting SEEED in typo.sh: {here}/settings.sh has all that there are"),
         ("none.sh", f"SETTINGS=none.sh is no readable file: give one like {here}/settings.sh"),
     ]:
         done = values(settings)
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"bash: error: {message}\n")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{no_effect}bash: error: {message}\n")
 
 
 def test_the_small_recipes_tune_the_allocator_and_only_the_two_choices_are_accepted(tmp_path):
