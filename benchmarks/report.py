@@ -86,11 +86,13 @@ def plot(path):
                 markersize=4,
                 linestyle="--" if label == "SDPA" else "-",
             )
-        axis.set(xscale="log", xlabel="T (tokens)", ylim=(0, None), title=title)
-        if key == "scratch_mib":
-            axis.set_yscale("symlog", linthresh=1)
+        axis.set(xscale="log", yscale="log", xlabel="T (tokens)", title=title)
         axis.set_xticks(sorted({row["length"] for row in rows}))
-        axis.xaxis.set_major_formatter("{x:.0f}")
+        low, high = axis.get_ylim()
+        steps = (1, 2, 5) if key == "ratio" else (1,)
+        axis.set_yticks([y for power in range(-2, 5) for step in steps if low <= (y := step * 10**power) <= high])
+        for ticks in (axis.xaxis, axis.yaxis):
+            ticks.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.grid(alpha=0.3)
         name_at_the_end(axis, [(label, line[-1][key], colour) for label, line, colour in drawn])
@@ -108,7 +110,7 @@ def by_line(rows, encodings):
 
 
 def name_at_the_end(panel, ends):
-    """A label for each (name, last value, colour) to the right of its line, none above another."""
+    """A label for each (name, last value, colour) to the right of its line and joined to it, none above another."""
     ends = sorted(ends, key=lambda end: end[1])
     to_height = panel.transScale + panel.transLimits
     heights = [to_height.transform((1, value))[1] for _, value, _ in ends]
@@ -117,8 +119,10 @@ def name_at_the_end(panel, ends):
             lacking = max(0, 0.065 - heights[upper] + heights[upper - 1])
             heights[upper - 1] -= lacking / 2
             heights[upper] += lacking / 2
-    for (name, _, colour), height in zip(ends, heights):
-        panel.annotate(name, (1.02, height), xycoords="axes fraction", color=colour, va="center")
+    for (name, value, colour), height in zip(ends, heights):
+        panel.annotate(name, (1.08, height), xycoords="axes fraction", color=colour, va="center")
+        end = to_height.transform((1, value))[1]
+        panel.plot([0.98, 1.07], [end, height], transform=panel.transAxes, color=colour, linewidth=0.8, clip_on=False)
 
 
 def train_step(settings, rows):
