@@ -79,7 +79,7 @@ LENGTH_PENALTY=1
 LENGTH_PENALTIES="0.6 1 1.4" # one of these for each run, by BLEU on the validation text; empty: LENGTH_PENALTY
 GENERATE_FLAGS=()          # more flags of fairseq-generate
 BATCH_SENTENCES=32         # translated together
-LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 1-8, 9-12, ... 21-
+LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 0-8, 9-12, ... 21+
 
 # --- the comparison: compare.sh without arguments ---
 COMPARED="sinusoidal learned t5 at5 tupe_r shaw transformer_xl m4"

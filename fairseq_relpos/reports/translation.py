@@ -130,7 +130,7 @@ class Bucket:
 
     @property
     def label(self) -> str:
-        return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}-"
+        return f"{self.low}-{self.high}" if self.high is not None else f"{self.low}+"
 
 
 def by_length(

@@ -127,7 +127,7 @@ def test_a_lost_sentence_is_an_error_that_names_its_line():
 def test_buckets_hold_every_sentence_once_and_have_its_own_score():
     sources = ["a", "a b", "a b c d", "a b c d e f"]
     buckets = translation.by_length(sources, HYPOTHESES, REFERENCES, "de", [1, 4, 5])
-    assert [(b.label, b.sentences) for b in buckets] == [("0-1", 1), ("2-4", 2), ("5-5", 0), ("6-", 1)]
+    assert [(b.label, b.sentences) for b in buckets] == [("0-1", 1), ("2-4", 2), ("5-5", 0), ("6+", 1)]
     assert buckets[1].bleu == pytest.approx(scored(HYPOTHESES[1:3], REFERENCES[1:3])["BLEU"].value)
     assert buckets[1].length_ratio == pytest.approx((12 + 8) / (12 + 9))
     assert buckets[2].bleu is None
@@ -236,7 +236,7 @@ def test_lengths_are_a_table_and_pictures(runs, tmp_path):
     test = report.TestSet("news", ["a", "b", "a b c d", "a b c d e"], REFERENCES, "de")
     found = report.buckets_of(runs, test, [1, 2])
     table = report.length_table(found)
-    assert "| encoding | 0-1 words (2) | 3- words (2) |" in table
+    assert "| encoding | 0-1 words (2) | 3+ words (2) |" in table
     assert cells(table, "t5")[1] == "100.0 (1.00)"
     assert report.plot_lengths({"news": found}, tmp_path / "lengths.png").stat().st_size > 5000
     assert report.plot_losses(runs, tmp_path / "losses.png").stat().st_size > 5000
