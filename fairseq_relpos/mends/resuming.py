@@ -304,8 +304,8 @@ def data_order(cfg: Any) -> dict[str, Any]:
 
 #: what to do where a resume in the middle of an epoch would get other batches
 GO_ON = (
-    "go on with the same, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and begins with "
-    "the first epoch of the data"
+    "go on with the same, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and "
+    "begins with the first epoch of the data"
 )
 
 
