@@ -291,7 +291,7 @@ def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported
         ({"LEARNING_RATES": "1e-3 2e-3", "LEARNING_RATE": "4e-3"}, "LEARNING_RATE=4e-3 changes nothing beside"),
     ],
 )
-def test_a_grid_that_cannot_be_meant_is_refused(workplace, environment, message):
+def test_a_grid_that_cannot_be_meant_is_refused(workplace, data, environment, message):
     assert message in fails(workplace, "compare.sh", **environment)
 
 
