@@ -103,7 +103,8 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
     from ..criterions.masked_lm_order_gap import permute_blocks
 
     _, stack = choose_stack(model, "encoder")
-    totals, shares = {"plain": 0.0, "permuted": 0.0}, []
+    totals = {"plain": 0.0, "permuted": 0.0}
+    shares: list[torch.Tensor] = []
     masked = blocks = digest = 0
     for sample in every_sample(model, task, split):
         permuted = permute_blocks(sample, task.source_dictionary.pad(), seed)
