@@ -1,13 +1,18 @@
 """Compiled gates against the loops in Python, and machines that cannot compile."""
 
+import multiprocessing
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import preloaded
 import pytest
 import torch
 from compilers import CXX, needs_compiler
 
+from fairseq_relpos.backends import fused
 from fairseq_relpos.gated import compiled
 from fairseq_relpos.gated.product import Compiled, Looped, gated
 
@@ -168,7 +173,68 @@ def test_built_once_and_built_again_where_the_file_is_empty(tmp_path, monkeypatc
     for _ in range(2):
         library, where = compiled.attempt()
         assert library is not None and where == str(file)
-    assert len(builds) == 1 and list(file.parent.iterdir()) == [file]
+    assert len(builds) == 1 and sorted(file.parent.iterdir()) == [compiled.seal_of(file), file]
+
+
+#: lengths of a truncated library; dlopen of most of them ends a process with SIGBUS
+TRUNCATED = (1000, 5000, 10_000, 20_000, 35_000, 50_000, 65_000, 80_000, 95_000)
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """The library of this machine, which ``compiled.build`` copies."""
+    library, where = compiled.attempt(fused.SOURCE)
+    if library is None or not Path(where).is_file():
+        pytest.skip(f"no library: {where}")
+    contents = Path(where).read_bytes()
+    monkeypatch.setattr(compiled, "build", lambda compiler, target, source: target.write_bytes(contents))
+    return Path(where)
+
+
+def test_a_truncated_library_is_built_again_and_ends_no_process(copies, tmp_path):
+    process = multiprocessing.get_context("fork").Process(target=load_truncated, args=(copies, tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def load_truncated(whole, folder):
+    for length in TRUNCATED:
+        os.environ["XDG_CACHE_HOME"] = str(folder / str(length))  # dlopen does not map a file of the same name twice
+        file = compiled.cache_folder() / whole.name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(whole.read_bytes()[:length])
+        shutil.copy(compiled.seal_of(whole), file.parent)
+        library, where = compiled.attempt(fused.SOURCE)
+        assert library.lanes() > 0 and where == str(file) and file.read_bytes() == whole.read_bytes()
+
+
+def test_a_library_with_another_byte_or_without_a_seal_is_built_again(copies, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = tmp_path / "fairseq_relpos" / copies.name
+    for damage in (lambda: file.write_bytes(b"x" + copies.read_bytes()[1:]), compiled.seal_of(file).unlink):
+        compiled.attempt(fused.SOURCE)
+        damage()
+        assert not compiled.is_whole(file)
+        assert compiled.attempt(fused.SOURCE)[1] == str(file) and compiled.is_whole(file)
+
+
+@pytest.mark.parametrize("of_others", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
+def test_a_library_in_a_folder_that_others_may_write_is_not_loaded(of_others, copies, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compiled.attempt(fused.SOURCE)
+    folder = tmp_path / "fairseq_relpos"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    try:
+        of_others(folder)
+    except PermissionError:
+        pytest.skip("only root can give a folder to another user")
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    for _ in range(2):
+        library, where = compiled.attempt(fused.SOURCE)
+        assert library.lanes() > 0 and where.startswith("built for this process") and str(folder) in where
+    assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+    assert len(caplog.messages) == 1 and str(folder) in caplog.text
 
 
 @needs_compiler

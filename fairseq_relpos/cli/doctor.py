@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import logging
+import multiprocessing
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -494,11 +497,22 @@ def check_compiled(name: str, module: str, source: str, found: str, otherwise: s
     compiled, _ = attempt_import("fairseq_relpos.gated.compiled")
     if error:
         return Check(name, "warn", "not looked for: the plugin does not import")
-    library, where = compiled.attempt(getattr(part, source))
-    if library is not None:
+    try:  # in a child process, because a broken library may kill the process that loads it
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as child:
+            loads, where = child.submit(loads_library, getattr(part, source)).result()
+    except BrokenProcessPool:
+        folder = compiled.cache_folder()
+        advice = f"rm -r {folder}; if that does not help, export FAIRSEQ_RELPOS_COMPILE=0"
+        return Check(name, "FAIL", f"the library in {folder} kills the process that loads it", advice)
+    if loads:
         return Check(name, "ok", f"{found}: {where}")
     switched_off = os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0"
     return Check(name, "ok" if switched_off else "warn", f"{otherwise}: {where}", "" if switched_off else advice)
+
+
+def loads_library(source: Any) -> tuple[bool, str]:
+    library, where = importlib.import_module("fairseq_relpos.gated.compiled").attempt(source)
+    return library is not None, where
 
 
 # --- more than one process ---

@@ -2,12 +2,14 @@
 
 The compiler is $CXX, else c++. A library lies under $XDG_CACHE_HOME (~/.cache) in
 fairseq_relpos/, named by a hash of the source, the command and the CPU, so that no CPU runs
-what was built for another; where that folder cannot be written, it is built once a process.
+what was built for another, with its length and digest beside it, because dlopen of a truncated library kills the
+process. Where that folder cannot be written, or others may write to it, the library is built once a process.
 The libraries know nothing of torch, so they serve every version of it.
 FAIRSEQ_RELPOS_COMPILE=0 switches them off. Without a library the same is computed in Python,
 slower; one line in the log says why.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -16,6 +18,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
+#: a warning, once in each process
+warn_once = functools.cache(logger.warning)
 
 BASE = ["-O3", "-shared", "-fPIC"]
 SECONDS = 120  # for one build
@@ -70,24 +75,27 @@ def attempt(source: Source = GATED) -> tuple[ctypes.CDLL | None, str]:
     if shutil.which(compiler[0]) is None:
         return None, f"no C++ compiler '{compiler[0]}' (install g++ or set CXX)"
     cached = cache_folder() / f"{source.name}-{fingerprint(compiler, source)}.so"
+    shared, folder, keep = "", None, False
     try:
-        # a file that was written only in part does not load
-        return ctypes.CDLL(str(cached)), str(cached)
-    except OSError:
+        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shared = why_not_private(cached.parent)
+        if not shared and is_whole(cached):
+            with contextlib.suppress(OSError):  # it is built again
+                return ctypes.CDLL(str(cached)), str(cached)
+        if not shared:
+            folder, keep = tempfile.mkdtemp(dir=cached.parent), True
+    except OSError:  # the folder cannot be written
         pass
-    try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        folder, keep = tempfile.mkdtemp(dir=cached.parent), True
-    except OSError:
-        folder, keep = tempfile.mkdtemp(), False
+    if shared:
+        warn_once(shared)
+    folder = folder or tempfile.mkdtemp()
     try:
         built = Path(folder, f"{source.name}.so")
         build(compiler, built, source)
         if keep:
-            # several processes may get here at once: each moves a complete file into place
-            os.replace(built, cached)
+            move(built, cached)
             return ctypes.CDLL(str(cached)), str(cached)
-        return ctypes.CDLL(str(built)), "built for this process"
+        return ctypes.CDLL(str(built)), f"built for this process{shared and f': {shared}'}"
     except (OSError, subprocess.SubprocessError) as error:
         return None, f"{shlex.join(compiler)} fails: {last_line(error)}"
     finally:
@@ -97,6 +105,44 @@ def attempt(source: Source = GATED) -> tuple[ctypes.CDLL | None, str]:
 def cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home, "fairseq_relpos")
+
+
+def why_not_private(folder: Path) -> str:
+    """Says why another user could have put a library into this folder, or returns ""."""
+    found = folder.stat()
+    if found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return ""
+    return (
+        f"{folder} belongs to another user, or others may write to it: no compiled library in it is used (chmod go-w "
+        "your own folder, or set XDG_CACHE_HOME to one)"
+    )
+
+
+def seal_of(library: Path) -> Path:
+    """The file beside a library that has its length and digest."""
+    return library.with_suffix(".sha256")
+
+
+def seal(library: Path) -> str:
+    contents = library.read_bytes()
+    return f"{len(contents)} {hashlib.sha256(contents).hexdigest()}\n"
+
+
+def is_whole(library: Path) -> bool:
+    try:
+        return seal_of(library).read_text() == seal(library)
+    except (OSError, ValueError):
+        return False
+
+
+def move(built: Path, cached: Path) -> None:
+    """Moves a library and its seal into place. Several processes may do so at once. If the machine or a process stops
+    in between, the seal does not fit, and the library is built again."""
+    seal_of(built).write_text(seal(built))
+    for new, place in ((built, cached), (seal_of(built), seal_of(cached))):
+        with open(new, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, place)
 
 
 def fingerprint(compiler: list[str], source: Source = GATED) -> str:

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_relpos.cli import doctor
+from fairseq_relpos.gated import compiled
 
 # Run as a file, doctor reports on installations in which the package itself does not import.
 DOCTOR = Path(doctor.__file__)
@@ -328,6 +330,13 @@ def test_doctor_says_whose_adam_a_training_gets():
     assert found.status == "ok"
     assert "--optimizer adam is a loop of fairseq in Python" in found.found
     assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
+
+
+def test_a_library_that_kills_its_process_does_not_end_doctor(monkeypatch):
+    monkeypatch.setattr(compiled, "attempt", lambda source: os.kill(os.getpid(), signal.SIGKILL))
+    check = doctor.check_attention()
+    assert check.status == "FAIL" and str(compiled.cache_folder()) in check.found
+    assert "FAIRSEQ_RELPOS_COMPILE=0" in check.advice
 
 
 @pytest.mark.parametrize(
