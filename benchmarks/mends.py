@@ -54,6 +54,7 @@ TESTS = {
     "whole-files": "training/test_saving.py::test_a_full_disk_is_named_and_leaves_what_was_there",
     "last-whole-checkpoint": "training/test_saving.py::test_a_damaged_last_checkpoint_is_replaced_by_the_one_before",
     "checked-checkpoints": "test_compat.py::test_training_from_a_hostile_checkpoint_ends_in_one_line",
+    "safe-archives": "checkpoints/test_archives.py::test_an_archive_writes_nothing_outside_its_folder_and_stays",
     "order-of-data": "training/test_saving.py::test_resuming_with_other_batches_in_an_epoch_is_refused",
     "other-adam": "training/test_torch_adamw.py::test_a_training_goes_on_with_the_other",
     "signals": "training/test_stopping.py::test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been",

@@ -20,7 +20,9 @@ ALONE = set("__main__ backends cli encodings hf mends nn positions references ro
 NEED_FAIRSEQ = set("attention checkpoints criterions exchange finetuning models optim override tasks".split())
 #: what mends import of them, which does not need fairseq
 WITHOUT_FAIRSEQ = {"checkpoints"}
-WITHOUT_FAIRSEQ |= {f"checkpoints.{name}" for name in "checksums discriminator extending fitting loading".split()}
+WITHOUT_FAIRSEQ |= {
+    f"checkpoints.{name}" for name in "archives checksums discriminator extending fitting loading".split()
+}
 
 
 def register() -> None:

@@ -1,4 +1,5 @@
-"""Safe reading of checkpoints: no code in the file runs, and an error names a bad file in one line."""
+"""Safe reading of checkpoints and of archives with them: no code in the file runs, and an error names a bad file in one
+line."""
 
 import contextlib
 import contextvars
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..checkpoints import checksums, loading
+from ..checkpoints import archives, checksums, loading
 from .replace import replace
 
 #: the checkpoint that this thread is reading
@@ -57,4 +58,14 @@ def _reading_of(path):
         _reading.reset(before)
 
 
-INSTALLERS = (checked_checkpoints,)
+def safe_archives() -> None:
+    """Unpacks the archive that ``from_pretrained`` is given into a folder of its own, and nothing outside it."""
+    from fairseq import file_utils
+
+    @replace(file_utils, "load_archive_file", "safe-archives")
+    def load(stock, archive_file):
+        place = str(archive_file)
+        return archives.unpacked(place) if archives.is_archive(place) else stock(archive_file)
+
+
+INSTALLERS = (checked_checkpoints, safe_archives)

@@ -1,0 +1,128 @@
+"""Archives that are given to ``from_pretrained`` and to torch.hub, as a file and as an address."""
+
+import io
+import os
+import tarfile
+import tempfile
+import tracemalloc
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import torch
+
+from fairseq_relpos.checkpoints import archives
+from fairseq_relpos.models.roberta import RelPosRoberta
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="this Python refuses all archives")
+
+
+def member(name, kind=tarfile.REGTYPE, linkname="", size=None, text=b"text"):
+    found = tarfile.TarInfo(name)
+    found.type, found.linkname = kind, linkname
+    found.size = size if size is not None else len(text) if kind == tarfile.REGTYPE else 0
+    return found, io.BytesIO(text) if kind == tarfile.REGTYPE and size is None else None
+
+
+#: archives of which each would write, link or read outside its folder; OUTSIDE is a folder there
+HOSTILE = {
+    "absolute": [("OUTSIDE/file",)],
+    "parent": [("../../../../outside/file",)],
+    "parent in the middle": [("model", tarfile.DIRTYPE), ("model/../../../../../outside/file",)],
+    "parent folder": [("../../../../outside/folder", tarfile.DIRTYPE)],
+    "through a link": [("model", tarfile.SYMTYPE, "OUTSIDE"), ("model/file",)],
+    "through two links": [("a", tarfile.SYMTYPE, "."), ("a/b", tarfile.SYMTYPE, "../../../../outside"), ("b/file",)],
+    "link to a file": [("model.pt", tarfile.SYMTYPE, "OUTSIDE/secret")],
+    "hard link": [("model.pt", tarfile.LNKTYPE, "OUTSIDE/secret")],
+    "device": [("model.pt", tarfile.CHRTYPE)],
+    "pipe": [("model.pt", tarfile.FIFOTYPE)],
+}
+
+
+def pack(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for one in members:
+            archive.addfile(*one)
+    return path
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The folder of archives, the folder outside, and the address of the first."""
+    hub = tmp_path / "hub"
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(hub))
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a" / "b" / "c"))  # where stock fairseq unpacks, as deep
+    monkeypatch.setenv("no_proxy", "*")
+    for name in ("given", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "given"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path / "given", tmp_path / "outside", f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def hub_roberta(place):
+    return torch.hub.load(str(REPOSITORY), "roberta", place, source="local")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_archive_writes_nothing_outside_its_folder_and_stays(name, places):
+    given, outside, address = places
+    members = [
+        [part.replace("OUTSIDE", str(outside)) if isinstance(part, str) else part for part in one]
+        for one in HOSTILE[name]
+    ]
+    archive = pack(given / "model.tar.gz", [member(*one) for one in members])
+    contents = archive.read_bytes()
+    for load in (hub_roberta, RelPosRoberta.from_pretrained):
+        for place in (str(archive), f"{address}/model.tar.gz"):
+            with pytest.raises((ValueError, OSError)):
+                load(place)
+            assert archive.is_file() and archive.read_bytes() == contents
+            assert os.listdir(outside) == ["secret"] and os.listdir(given) == ["model.tar.gz"]
+    left = {path.name for path in (given.parent / "hub").rglob("*") if not path.is_dir() or path.is_symlink()}
+    assert left <= {"file"}  # of an absolute path, within the folder of the archive
+
+
+def test_a_larger_archive_is_refused_and_the_line_says_how_to_raise_the_limit(places, monkeypatch):
+    given, _, _ = places
+    archive = pack(given / "model.tar.gz", [member("model/a"), member("model/model.pt", text=b"x" * 200_000)])
+    with pytest.raises(ValueError, match=f"more than 0.0001 GB.*{archives.VARIABLE}"):
+        monkeypatch.setenv(archives.VARIABLE, "0.0001")
+        archives.unpacked(str(archive))
+    assert not list((given.parent / "hub" / "fairseq_relpos").iterdir())
+    monkeypatch.setenv(archives.VARIABLE, "0.001")
+    folder = archives.unpacked(str(archive))
+    assert sorted(os.listdir(folder)) == ["a", "model.pt"] and Path(folder).name == "model"
+    assert archives.unpacked(str(archive)) == folder
+    with pytest.raises(ValueError, match=f"{archives.VARIABLE}=much"):
+        monkeypatch.setenv(archives.VARIABLE, "much")
+        archives.unpack(str(archive), str(given / "folder"), str(archive))
+
+
+def test_what_is_no_whole_archive_is_refused_without_reading_a_long_header(places):
+    given, _, _ = places
+    bad = {
+        "none.tar.gz": b"no archive",
+        "short.tar.gz": pack(given / "whole.tar.gz", [member("model.pt", text=os.urandom(9999))]).read_bytes()[:5000],
+    }
+    for name, contents in bad.items():
+        (given / name).write_bytes(contents)
+    header, _ = member("x", tarfile.XHDTYPE, size=50_000_000)
+    with tarfile.open(given / "header.tar.gz", "w:gz", format=tarfile.USTAR_FORMAT) as archive:
+        archive.addfile(header)
+        archive.fileobj.write(bytes(50_000_000))
+    tracemalloc.start()
+    for name in (*bad, "header.tar.gz"):
+        with pytest.raises(ValueError, match=f"{name} cannot be unpacked safely"):
+            archives.unpacked(str(given / name))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
