@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from .. import flags
 from ..signature import KEY
-from .loading import load_checkpoint
+from .loading import load_checkpoint, refuse_nonfinite
 from .starting_point import check_paths, nameless_words, need_settings, save
 from .warm_start import WarmStart, defaults_of, rename, settings, shapes, tables_in_common
 
@@ -57,6 +57,7 @@ def start_encoder_decoder(
     check_paths(in_path, out_path)
     state = load_checkpoint(in_path)
     refuse_other_checkpoints(in_path, state)
+    refuse_nonfinite(in_path, state["model"])
     # the file is read once more, because fairseq upgrades older files only while it reads them
     source = checkpoint_utils.load_checkpoint_to_cpu(in_path)
     weights, old = source["model"], source["cfg"].model

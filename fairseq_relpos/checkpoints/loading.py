@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,16 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     refuse_damage(path)
     refuse_code_in_settings(path, state)
     return state
+
+
+def refuse_nonfinite(path: str | Path, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raises ValueError, one line, that names the first weight with NaN or infinity, in single precision."""
+    for name, tensor in weights.items():
+        if torch.is_tensor(tensor) and tensor.is_floating_point() and not tensor.float().isfinite().all():
+            raise ValueError(
+                f"{path}: {name} has values that are not finite (nan or inf), as after a training that has diverged: "
+                "give an earlier checkpoint"
+            )
 
 
 def refuse_code_in_settings(path: str | Path, state: Any) -> None:

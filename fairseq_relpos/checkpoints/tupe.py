@@ -14,7 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..atomic_files import whole_file
 from ..signature import KEY
-from .loading import load_checkpoint
+from .loading import load_checkpoint, refuse_nonfinite
 from .starting_point import build_roberta, check_paths, save
 
 STACK = "decoder.sentence_encoder."
@@ -73,6 +73,7 @@ def import_tupe(in_path: str | Path, out_path: str | Path, dict_path: str | Path
     check_paths(in_path, out_path)
     state = load_checkpoint(in_path)
     refuse_other_checkpoints(in_path, state)
+    refuse_nonfinite(in_path, state["model"])
     weights = rename(state["model"])
     vocabulary_size = len(weights[f"{STACK}embed_tokens.weight"])
     new_dict, dictionary = convert_dictionary(in_path, out_path, dict_path, vocabulary_size)

@@ -17,7 +17,7 @@ from ..signature import KEY
 from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import WAYS, extended_tables
-from .loading import load_checkpoint
+from .loading import load_checkpoint, refuse_nonfinite
 from .starting_point import build_roberta, check_paths, need_settings, save
 
 #: names of the token embeddings, with "decoder" in fairseq before 0.10
@@ -190,6 +190,7 @@ def read(path: str | Path, or_electra: bool = False) -> dict[str, Any]:
     if not or_electra:
         refuse_electra(path, state["model"])
     refuse_other_checkpoints(path, state)
+    refuse_nonfinite(path, state["model"])
     # the file is read once more, because fairseq upgrades older files only while it reads them
     return checkpoint_utils.load_checkpoint_to_cpu(path)
 

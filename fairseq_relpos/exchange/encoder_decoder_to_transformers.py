@@ -143,17 +143,17 @@ def compare(folder: Path, model: Any, words: TwoVocabularies | DenoisedText | No
 
     loaded = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
     texts = 0 if words is None else words.compare(folder)
-    difference = largest = 0.0
+    difference = largest = torch.zeros(())
     sources = []
     for source_BS, previous_BT in batches(model, words):
         real = previous_BT.ne(PAD)
         with torch.no_grad():
             ours = model(source_BS, source_BS.ne(PAD).sum(1), previous_BT)[0][real]
             theirs = loaded(source_BS, decoder_input_ids=previous_BT).logits[real]
-        difference = max(difference, float((theirs - ours).abs().max()))
-        largest = max(largest, float(ours.abs().max()))
+        difference = torch.maximum(difference, (theirs - ours).abs().max())
+        largest = torch.maximum(largest, ours.abs().max())
         sources.append(source_BS)
-    result = Exported.of(loaded, difference, largest, None if words is None else words.kind, texts)
+    result = Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, texts)
     length = min(GENERATED, model.max_decoder_positions() - 1)
     for beam in (1, 5):
         found = translated(loaded, sources[-1], num_beams=beam, early_stopping=beam > 1, max_length=length + 2)

@@ -19,7 +19,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from ..atomic_files import temporary
-from ..checkpoints.loading import refuse_packed
+from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
 from ..encodings import names_for
 from ..finetuning import span_head
@@ -69,6 +69,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
         raise ValueError(
             f"{folder}: {others[0]} is of type {weights[others[0]].dtype}: numbers with a point are needed"
         )
+    refuse_nonfinite(folder, weights)
     source = READERS[kind](config, weights)
     pieces = Pieces.of(folder, kind, source.rows(), config)
     source.put_in_order(pieces.order)

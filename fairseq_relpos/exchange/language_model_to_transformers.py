@@ -196,15 +196,15 @@ def compare(folder: Path, model: Any, words: Words | None) -> Exported:
     if words is not None:
         texts = words.texts()
         compare_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), words, texts)
-    difference = largest = 0.0
+    difference = largest = torch.zeros(())
     for tokens_BT in batches(model, loaded.config.bos_token_id, words, texts):
         real = tokens_BT.ne(PAD)
         with torch.no_grad():
             ours = model(tokens_BT)[0][real]
             theirs = loaded(input_ids=tokens_BT, attention_mask=real.long()).logits[real]
-        difference = max(difference, float((theirs - ours).abs().max()))
-        largest = max(largest, float(ours.abs().max()))
-    result = Exported.of(loaded, difference, largest, None if words is None else words.kind, len(texts))
+        difference = torch.maximum(difference, (theirs - ours).abs().max())
+        largest = torch.maximum(largest, ours.abs().max())
+    result = Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, len(texts))
     compare_texts(loaded, model)
     return result
 

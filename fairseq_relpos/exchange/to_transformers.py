@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from torch import nn
 from ..atomic_files import temporary
 from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
-from ..checkpoints.loading import load_checkpoint
+from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning import span_head
 from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
@@ -85,7 +86,14 @@ class Exported:
 
     @classmethod
     def of(cls, loaded: nn.Module, difference: float, largest: float, tokenizer: str | None, texts: int) -> "Exported":
-        """Raises ValueError if the difference is more than rounding."""
+        """Raises ValueError if the difference is more than rounding, or a logit is not finite."""
+        if not math.isfinite(difference):
+            largest_weight = {name: weight.abs().max().item() for name, weight in loaded.named_parameters()}
+            name = max(largest_weight, key=largest_weight.__getitem__)
+            raise ValueError(
+                f"logits of the model are not finite (nan or inf); its largest weight is {largest_weight[name]:.2g}, in "
+                f"{name}: nothing is written; give a checkpoint from before the training diverged"
+            )
         if not difference <= TOLERANCE * max(largest, 1.0):
             raise ValueError(
                 f"the logits of the exported model differ by {difference:.2g} from fairseq's, whose largest is "
@@ -112,6 +120,7 @@ def export(
     checkpoint, folder = Path(checkpoint), Path(folder)
     check_paths(checkpoint, folder)
     raw = load_checkpoint(checkpoint)
+    refuse_nonfinite(checkpoint, raw["model"])
     arch = arch_of(raw)
     if arch.startswith(("transformer", "bart")):
         family: Any = encoder_decoder_to_transformers
@@ -477,15 +486,15 @@ def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Export
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         texts = words.texts()
         compare_ids(tokenizer, words, texts)
-    difference = largest = 0.0
+    difference = largest = torch.zeros(())
     for tokens_BT in batches(model, kind, words, texts):
         theirs, ours = logits_of(loaded, tokens_BT), fairseq_logits(model, tokens_BT, kind)
         real = tokens_BT.ne(1)
         if ours.dim() == 3:
             theirs, ours = theirs[real], ours[real]
-        difference = max(difference, float((theirs - ours).abs().max()))
-        largest = max(largest, float(ours.abs().max()))
-    return Exported.of(loaded, difference, largest, None if words is None else words.kind, len(texts))
+        difference = torch.maximum(difference, (theirs - ours).abs().max())
+        largest = torch.maximum(largest, ours.abs().max())
+    return Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, len(texts))
 
 
 def compare_ids(tokenizer: Any, words: Words, texts: list[str]) -> None:
