@@ -88,11 +88,10 @@ class Exported:
     def of(cls, loaded: nn.Module, difference: float, largest: float, tokenizer: str | None, texts: int) -> "Exported":
         """Raises ValueError if the difference is more than rounding, or a logit is not finite."""
         if not math.isfinite(difference):
-            largest_weight = {name: weight.abs().max().item() for name, weight in loaded.named_parameters()}
-            name = max(largest_weight, key=largest_weight.__getitem__)
+            weight, name = max((weight.abs().max().item(), name) for name, weight in loaded.named_parameters())
             raise ValueError(
-                f"logits of the model are not finite (nan or inf); its largest weight is {largest_weight[name]:.2g}, in "
-                f"{name}: nothing is written; give a checkpoint from before the training diverged"
+                f"logits of the model are not finite (nan or inf); its largest weight is {weight:.2g}, in {name}: "
+                "nothing is written; give a checkpoint from before the training diverged"
             )
         if not difference <= TOLERANCE * max(largest, 1.0):
             raise ValueError(
