@@ -735,17 +735,22 @@ def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path):
     torch.testing.assert_close(logits(back, ids[old])[..., ids], logits(model, old), rtol=0, atol=5e-5)
 
 
-def test_a_bart_becomes_a_translation_model(tmp_path):
+def save_a_bart(folder):
     config = transformers.BartConfig(
         **{"vocab_size": 60, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48},
         **{"decoder_ffn_dim": 40, "encoder_attention_heads": 3, "decoder_attention_heads": 2},
         **{"max_position_embeddings": 20},
     )
     model = moved(transformers.BartForConditionalGeneration(config))
-    model.save_pretrained(tmp_path / "a")
+    model.save_pretrained(folder)
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(55)), "<mask>"]
     for name, text in fast_tokenizer.files_of(fast_tokenizer.words(symbols), 20).items():
-        (tmp_path / "a" / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+    return model
+
+
+def test_a_bart_becomes_a_translation_model(tmp_path):
+    model = save_a_bart(tmp_path / "a")
     assert main(["import-hf", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
     source, previous = torch.randint(4, 59, (2, 7)), torch.randint(4, 59, (2, 5))
     state = torch.load(tmp_path / "out/model.pt", weights_only=False)
@@ -839,6 +844,7 @@ WRONG = {
         lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
     ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
+    "fc1.weight is [48, 24], config.json says [1000000000000, 24]": lambda a: change(a, intermediate_size=10**12),
     "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
 
@@ -858,6 +864,47 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
     Path("out").mkdir()
     assert main(["import-hf", "good", "out"]) == 1
     assert "out is there already" in capsys.readouterr().err
+
+
+HUGE = 10**12
+#: kind of model -> settings that promise more than the weights have, and what the error says
+TOO_LARGE = {
+    "bart": {
+        "encoder_layers": "5 encoder_layers, the weights have 2",
+        "decoder_ffn_dim": "decoder.layers.0.fc1.weight is [40, 24], config.json says [1000000000000, 24]",
+        "max_position_embeddings": "embed_positions.weight is [22, 24], config.json says [1000000000002, 24]",
+    },
+    "deberta": {
+        "intermediate_size": "fc1.weight is",
+        "max_position_embeddings": "max_position_embeddings is 1000000000000",
+    },
+    "ours": {
+        "intermediate_size": "fc1.weight is",
+        "max_position_embeddings": "embed_positions.p is",
+        "position_hparams": "embed_positions.b is [33, 3], config.json says [1000000000001, 3]",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_sizes_are_compared_before_memory_for_a_model_is_taken(kind, with_words, tmp_path, monkeypatch):
+    if kind == "bart":
+        save_a_bart(tmp_path / "good")
+    elif kind == "deberta":
+        shutil.copytree(GOLDEN / "deberta_v2", tmp_path / "good")
+    else:
+        export(with_words / "a.pt", tmp_path / "good", with_words / "data")
+    # a model is not built
+    monkeypatch.setattr(from_transformers.Source, "build", None)
+    monkeypatch.setattr(from_transformers.Bart, "build", None)
+    for name, what in TOO_LARGE[kind].items():
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        others = {"encoder_layers": 5, "position_hparams": f"num_buckets={HUGE} max_distance={HUGE}"}
+        change(tmp_path / "bad", **{name: others.get(name, HUGE)})
+        with pytest.raises(ValueError) as error:
+            import_hf(tmp_path / "bad", tmp_path / "out")
+        assert what in str(error.value)
+        shutil.rmtree(tmp_path / "bad")
 
 
 @pytest.mark.parametrize(

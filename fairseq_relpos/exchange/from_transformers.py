@@ -21,8 +21,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from ..atomic_files import temporary
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
-from ..encodings import names_for
+from ..encodings import Dims, build_layer_part, names_for, parse_hparams
 from ..finetuning import span_head
+from ..signature import KEY
 from ..version import install
 from .names import ACTIVATIONS, LAYER, STACK
 from .pieces import Pieces
@@ -31,6 +32,9 @@ Weights = dict[str, torch.Tensor]
 
 #: the name of the checkpoint in the folder that is written
 CHECKPOINT = "model.pt"
+
+#: numbers in a table of positions that may be larger than the model
+LARGEST_TABLE = 2**28
 
 #: the name that fairseq gives a classification head
 HEAD = "sentence_classification_head"
@@ -73,6 +77,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     source = READERS[kind](config, weights)
     pieces = Pieces.of(folder, kind, source.rows(), config)
     source.put_in_order(pieces.order)
+    source.check_sizes()
     args = source.args
     model = source.build()
     fresh = source.fill(model)
@@ -360,6 +365,34 @@ class Source:
             if key in self.ours:
                 self.ours[key] = self.ours[key][order]
 
+    def check_sizes(self) -> None:
+        """Raises ValueError where config.json and the weights differ, before memory for a model is taken."""
+        args = self.args
+        check_shapes(
+            self.config,
+            self.ours,
+            {f"{STACK}layers.0.fc1.weight": [args.encoder_ffn_embed_dim, args.encoder_embed_dim]},
+        )
+        dims = Dims(args.encoder_embed_dim, args.encoder_attention_heads, args.max_positions, False, padding_idx=1)
+        with torch.device("meta"):
+            encoding = build_layer_part(
+                args.arch.removeprefix("roberta_"), dims, **parse_hparams(getattr(args, "position_hparams", ""))
+            )
+            stack = encoding.make_stack()
+        own = {f"{STACK}embed_positions.{name}": list(x.shape) for name, x in stack.state_dict().items()}
+        for name, x in encoding.state_dict().items():
+            ending = f".self_attn.position_encoding.{name}"
+            of_layers = [key for key in self.ours if key.endswith(ending)] or [f"{STACK}layers.0{ending}"]
+            own |= dict.fromkeys(of_layers, list(x.shape))
+        check_shapes(self.config, self.ours, {key: shape for key, shape in own.items() if not key.endswith(KEY)})
+        # fairseq makes a table of positions in any case
+        largest = max(LARGEST_TABLE, sum(tensor.numel() for tensor in self.ours.values()))
+        if args.max_positions * args.encoder_embed_dim > largest:
+            raise ValueError(
+                f"{self.config.folder}/config.json: max_position_embeddings is {args.max_positions}: a table of so "
+                "many positions would be larger than the model"
+            )
+
     def build(self) -> Any:
         return build_roberta(self.args, self.rows(), seed=1)
 
@@ -598,6 +631,17 @@ class Ours(Source):
         pass  # all layers have been taken
 
 
+def check_shapes(config: Config, weights: Weights, shapes: dict[str, list[int]]) -> None:
+    """Raises ValueError if weights have other shapes than those that config.json promises."""
+    for key, shape in shapes.items():
+        if key not in weights:
+            raise ValueError(f"{config.folder}: there is no weight for {key}, which config.json promises")
+        if list(weights[key].shape) != shape:
+            raise ValueError(
+                f"{config.folder} contradicts itself: {key} is {list(weights[key].shape)}, config.json says {shape}"
+            )
+
+
 class Bart:
     """BART, whose parts have fairseq's names, as a translation model with learned positions."""
 
@@ -654,6 +698,24 @@ class Bart:
     def put_in_order(self, order: list[int]) -> None:
         for key in [key for key in self.ours if key.endswith(("embed_tokens.weight", "output_projection.weight"))]:
             self.ours[key] = self.ours[key][order]
+
+    def check_sizes(self) -> None:
+        args = self.args
+        for stack in ("encoder", "decoder"):
+            layers = getattr(args, f"{stack}_layers")
+            pattern = re.compile(rf"{stack}\.layers\.(\d+)\.")
+            found = {int(match[1]) for key in self.ours if (match := pattern.match(key))}
+            if len(found) != layers or max(found, default=-1) != layers - 1:
+                raise ValueError(
+                    f"{self.config.folder}: config.json has {layers} {stack}_layers, the weights have {len(found)}"
+                )
+            width = args.encoder_embed_dim
+            shapes = {
+                "embed_tokens.weight": [self.rows(), width],
+                "embed_positions.weight": [args.max_source_positions + 2, width],
+                "layers.0.fc1.weight": [getattr(args, f"{stack}_ffn_embed_dim"), width],
+            }
+            check_shapes(self.config, self.ours, {f"{stack}.{name}": shape for name, shape in shapes.items()})
 
     def build(self) -> Any:
         from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
