@@ -345,4 +345,11 @@ def naming_fewer_batches(path: str) -> Iterator[None]:
         ) from None
 
 
+def log_another_memory(extra_state: dict[str, Any], cfg: Any) -> None:
+    """Logs that a run of --task lm_streams resumes with another --memory-length, which changes what the model sees."""
+    found, value = extra_state.get("memory_length"), getattr(cfg.task, "memory_length", None)
+    if "memory_length" in extra_state and (found or 0) != (value or 0):
+        logger.warning(f"resuming with --memory-length {value or 0}, the checkpoint was trained with {found or 0}")
+
+
 INSTALLERS = (keep_the_full_weights_of_half_precision, go_on_with_the_loss_scaler)

@@ -127,6 +127,8 @@ class MendedTrainer(_Trainer):
             kept |= resuming.patience()
         if on("order-of-data"):
             kept["data_order"] = {**resuming.data_order(self.cfg), resuming.TRAINING_DATA: resuming.training_data(self)}
+            if hasattr(self.cfg.task, "memory_length"):
+                kept["memory_length"] = self.cfg.task.memory_length
         if on("switches"):
             kept |= switches.record()
         return super().save_checkpoint(filename, {**extra_state, **kept})
@@ -142,6 +144,8 @@ class MendedTrainer(_Trainer):
             switches.compare(filename, extra_state, getattr(self.cfg.task, "_name", None))
         if on("order-of-data") and not kept.reset_dataloader:
             resuming.refuse_another_order(filename, extra_state, resuming.data_order(self.cfg))
+        if on("order-of-data"):
+            resuming.log_another_memory(extra_state, self.cfg)
         if on("patience") and not kept.reset_meters:
             resuming.go_on_with_patience(extra_state)
         return extra_state

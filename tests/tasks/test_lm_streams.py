@@ -263,12 +263,16 @@ def test_two_ranks_update_freq_and_recomputation_train_as_one_rank(data, tmp_pat
                 torch.testing.assert_close(part[key], weight, atol=1e-5, rtol=1e-4)
 
 
-def test_a_resume_inside_an_epoch_says_that_the_memory_is_empty(data, tmp_path):
+def test_a_resume_inside_an_epoch_says_that_the_memory_is_empty_or_has_another_length(data, tmp_path):
     one = [*MEMORY, "--max-update", 6, "--disable-validation"]
     forked.train(training(data, tmp_path, *one), tmp_path / "log")
     printed = forked.train(
         training(data, tmp_path, *MEMORY, "--max-update", 9, "--disable-validation"), tmp_path / "log"
     )
     assert "the segment memory is empty in the middle of a text, as after a resume inside an epoch" in printed
+    length = "resuming with --memory-length 5, the checkpoint was trained with 8"
+    assert length not in printed
+    more = ["--max-update", 10, "--disable-validation", "--memory-length", 5]
+    assert length in forked.train(training(data, tmp_path, *MEMORY, *more), tmp_path / "log")
     other = forked.Run(training(data, tmp_path, *MEMORY, "--max-update", 12, "--update-freq", 2), tmp_path / "log")
     assert other.wait() == 1 and "--update-freq [1], now [2]" in other.printed()
