@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import register
+from ..visible import visible
 
 #: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``. A module is imported when its
 #: command is called, so that a missing package disables no other command
@@ -98,7 +99,7 @@ def run(argv: Sequence[str] | None) -> int:
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():
             raise
-        message = " ".join(str(error).split())  # quoted text may contain line breaks
+        message = visible(" ".join(str(error).split()))  # quoted text may contain line breaks
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..visible import visible
 from .losses import markdown
 
 #: wide tables scroll in a box of their own, so that the page itself fits a phone
@@ -72,9 +73,10 @@ class Page:
         parts = []
         for block in self.blocks:
             if isinstance(block, Text):
-                parts.append(MARKS[block.kind] + block.text)
+                parts.append(MARKS[block.kind] + visible(block.text))
             elif isinstance(block, Table):
-                cells = [[cell.replace("|", "\\|") for cell in row] for row in [block.head, *block.rows]]
+                rows = [block.head, *block.rows]
+                cells = [[visible(cell).replace("\n", "\\n").replace("|", "\\|") for cell in row] for row in rows]
                 parts.append(markdown(cells[0], cells[1:]))
         return "\n\n".join(parts)
 

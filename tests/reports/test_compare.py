@@ -193,6 +193,18 @@ def test_all_runs_that_have_not_ended_are_named_at_once(tmp_path, capsys):
     assert printed.count("has not come to its end") == 2 and printed.count("\n") == 1
 
 
+def test_control_characters_in_names_are_visible(tmp_path, capsys):
+    """A terminal would obey them."""
+    name = "a\x1b]0;title\x07\x9b31m"
+    runs = [finished(tmp_path / name, "t5", 1, float("nan")), finished(tmp_path / "b", "t5\x1b[2J", 2)]
+    assert compare(runs) == 0
+    assert compare([tmp_path / name / "none"]) == 1
+    printed = capsys.readouterr()
+    for text in printed:
+        assert "a\\x1b]0;title\\x07\\x9b31m" in text and all(x.isprintable() or x == "\n" for x in text)
+    assert "t5\\x1b[2J" in printed.out
+
+
 def test_a_diverged_run_is_named_and_in_no_figure(tmp_path):
     runs = [finished(tmp_path / "a", "t5", 1), finished(tmp_path / "b", "t5", 2, float("nan"))]
     found = report(runs, tmp_path, "--baseline", "t5")["masked_lm"]
