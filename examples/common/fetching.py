@@ -160,6 +160,7 @@ def downloaded(source, address, folder):
 
 def check_digest(path, source):
     if source.digest == "-":
+        print(f"{path}: unchecked, no digest of it is known; its sha256 is {digest_of(path, 'sha256')}")
         return
     kind, expected = source.digest.split(":")
     found = digest_of(path, kind)

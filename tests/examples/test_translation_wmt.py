@@ -188,6 +188,9 @@ def test_the_first_address_that_answers_is_taken_and_its_digest_compared(tmp_pat
     assert (tmp_path / "out" / "a.de").read_text() == "de\n"
     line = refused(fetch(tmp_path, listed(tmp_path, "sha1:00", *addresses), "new", "", "a.en"))
     assert digest in line and "not 00" in line
+    printed = fetch(tmp_path, listed(tmp_path, "-", *addresses), "third", "", "a.en").stdout
+    (unchecked,) = [found for found in printed.splitlines() if "unchecked" in found]
+    assert "a.tgz" in unchecked and hashlib.sha256(packed.read_bytes()).hexdigest() in unchecked
     assert not (tmp_path / "new" / "a.en").exists()
 
 
