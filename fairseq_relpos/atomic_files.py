@@ -1,9 +1,10 @@
-"""Atomic writes of files."""
+"""Atomic writes of files and folders."""
 
 import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -51,19 +52,45 @@ def whole_file(path: str | Path) -> Iterator[str]:
             os.remove(part)
 
 
-def own(file: IO[Any]) -> None:
-    """Locks an open file, which tells ``is_left_over`` that its process still runs."""
+@contextlib.contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """Context for a folder that is written as a whole: gives a temporary folder, which becomes ``path`` if no error is
+    raised, and is removed otherwise. First it removes what killed processes have left of the same folder."""
+    path = Path(path)
+    for left in path.parent.iterdir():
+        if re.fullmatch(rf"{re.escape(path.name)}\.part[0-9a-f]{{12}}", left.name) and is_left_over(left):
+            shutil.rmtree(left, ignore_errors=True)
+    part = Path(temporary(path))
+    part.mkdir()
+    opened = os.open(part, os.O_RDONLY)
+    try:
+        own(opened)
+        yield part
+        part.rename(path)
+    finally:
+        os.close(opened)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def own(file: IO[Any] | int) -> None:
+    """Locks an open file or folder, which tells ``is_left_over`` that its process still runs."""
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def is_left_over(path: str | Path) -> bool:
-    """Whether the process that owned the file has ended, on any machine. Also False if the file system has no locks."""
+    """Whether the process that owned the file or folder has ended, on any machine. Also False if the file system has no
+    locks."""
     try:
-        with open(path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     except OSError:
         return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
     return True
 
 

@@ -14,6 +14,7 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModel
 
 from .. import flags
+from ..atomic_files import whole_folder
 from ..checkpoints.starting_point import nameless_words
 from ..hf import (
     RelPosDecoderConfig,
@@ -26,7 +27,7 @@ from ..models.bart import RelPosBart
 from ..models.transformer import RelPosTransformer
 from . import language_model_to_transformers as language_model
 from .language_model_to_transformers import END, GENERATED, PAD
-from .to_transformers import Exported, load, written
+from .to_transformers import Exported, load, quiet
 from .translation_words import DenoisedText, TwoVocabularies
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
@@ -60,7 +61,7 @@ def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
     model, args = fairseq_model(state, checkpoint)
     words = None if data is None else words_of(state["cfg"].task, data, model, checkpoint)
     exported = as_transformers(model, args)
-    with written(folder) as part:
+    with whole_folder(folder) as part, quiet():
         exported.save_pretrained(part)
         if words is not None:
             words.save(part, args.max_source_positions)

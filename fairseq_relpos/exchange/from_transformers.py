@@ -6,7 +6,6 @@ what it does not know, such as relative positions of BERT since transformers 5.
 
 import json
 import re
-import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from ..atomic_files import temporary
+from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
 from ..encodings import Dims, build_layer_part, names_for, parse_hparams
@@ -82,15 +81,10 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     model = source.build()
     fresh = source.fill(model)
     cfg = convert_namespace_to_omegaconf(args)
-    part = Path(temporary(out))
-    try:
-        part.mkdir()
+    with whole_folder(out) as part:
         pieces.write(part)
         check_dictionary(part, source.rows(), pieces.with_mask, folder)
         save(part / CHECKPOINT, cfg, cfg.model, model)
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(args, parameters, fresh, sorted(source.theirs), pieces.kind, pieces.unnamed)
 

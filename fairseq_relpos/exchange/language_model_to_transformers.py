@@ -15,12 +15,13 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
+from ..atomic_files import whole_folder
 from ..checkpoints.starting_point import nameless_words
 from ..encodings import Dims, build_layer_part, parse_hparams
 from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM, model_card
 from ..signature import text_of
 from .names import ACTIVATIONS
-from .to_transformers import Exported, Words, compare_ids, load, written
+from .to_transformers import Exported, Words, compare_ids, load, quiet
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
 NAMES = {
@@ -52,7 +53,7 @@ def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
     start = "<s>" if getattr(state["cfg"].task, "add_bos_token", False) else "</s>"
     words = None if data is None else Words(data, len(model.decoder.embed_tokens.weight), checkpoint, start)
     exported = as_transformers(model, args, start)
-    with written(folder) as part:
+    with whole_folder(folder) as part, quiet():
         exported.save_pretrained(part)
         if words is not None:
             words.save(part, args.max_target_positions)

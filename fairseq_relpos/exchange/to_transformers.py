@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from torch import nn
 
-from ..atomic_files import temporary
+from ..atomic_files import whole_folder
 from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
 from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
@@ -139,7 +138,7 @@ def export(
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)
     labels = labels_of(state, data, kind.labels)
     exported = as_transformers(model, args, kind, labels)
-    with written(folder) as part:
+    with whole_folder(folder) as part, quiet():
         exported.save_pretrained(part)
         if words is not None:
             words.save(part, args.max_positions)
@@ -155,19 +154,6 @@ def arch_of(state: dict[str, Any]) -> str:
     settings = state.get("args") or (state.get("cfg") or {}).get("model") or {}
     settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
     return str(settings.get("arch") or settings.get("_name") or "")
-
-
-@contextlib.contextmanager
-def written(folder: Path) -> Iterator[Path]:
-    """A folder that gets the name ``folder`` when the block has ended without an error, and is gone otherwise."""
-    part = Path(temporary(folder))
-    try:
-        part.mkdir()
-        with quiet():
-            yield part
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextlib.contextmanager
