@@ -160,6 +160,15 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
         "import fairseq_relpos.exchange.from_transformers\n"
         "assert (logging.root.level, logging.root.handlers) == (logging.WARNING, [])\n"
         "assert fairseq_relpos._is_mended",
+        # archives are unpacked safely although no model has been built
+        "import logging\n"
+        "logging.disable()\n"
+        "import fairseq\n"
+        "import fairseq_relpos.encodings\n"
+        "from fairseq_relpos.models.roberta import RelPosRoberta\n"
+        "from fairseq import file_utils\n"
+        "assert not RelPosRoberta.hub_models()\n"
+        "assert hasattr(file_utils.load_archive_file, '__wrapped__')",
         # a registration that failed is tried again
         "import fairseq_relpos.cli\n"
         "register_names = fairseq_relpos._register_names\n"
