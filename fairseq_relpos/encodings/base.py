@@ -94,6 +94,10 @@ class StackPart(nn.Module):
         encoding's own ``terms`` understands, or None."""
         return None
 
+    def lost_heads(self) -> list[int]:
+        """The heads, from 1, whose position scores leave nothing but [CLS] to attend to. A training warns of them."""
+        return []
+
     def forward(
         self, tokens_BT: torch.Tensor, incremental_state: dict[str, Any] | None = None, **unused: Any
     ) -> torch.Tensor | int | None:

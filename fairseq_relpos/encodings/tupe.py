@@ -1,6 +1,7 @@
 """TUPE: separate correlations of positions and of words, and an untied [CLS] (Ke et al. 2021)."""
 
 import logging
+import math
 from typing import Literal
 
 import torch
@@ -104,6 +105,21 @@ class UntiedPositions(ProjectedPositions):
             count = self.buckets.count
             theta = theta + full_precision(torch.stack([self.b[count // 2], self.b[count]]))
         return theta
+
+    @torch.no_grad()
+    def lost_heads(self) -> list[int]:
+        """Those whose theta_2 exceeds every other position score by more than ln T + 5, with T = max_len: before the
+        words are looked at, [CLS] has more than 99 % of the attention."""
+        if not self.untied:
+            return []
+        length = self.dims.max_len
+        q_HTD, k_HSD = self.project(self.extra, self.extra + length)
+        scores_HTS = self.scale * q_HTD @ k_HSD.mT
+        if self.buckets is not None:
+            place_T = torch.arange(length, device=scores_HTS.device)
+            scores_HTS += full_precision(self.b).mT[:, self.buckets(place_T - place_T[:, None])]
+        beyond_H = self.reset_2H()[1] - scores_HTS.amax((1, 2))
+        return [head for head, beyond in enumerate(beyond_H.tolist(), 1) if beyond > math.log(length) + 5]
 
 
 class Untied(PositionEncoding):

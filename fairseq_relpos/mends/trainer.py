@@ -35,6 +35,8 @@ class Progress:
     #: whether a validation step runs: fairseq's calls itself once more when it runs out of memory
     in_valid_step: bool = False
     gradients_checked: bool = False
+    #: whether the log has named a head that attends to [CLS] alone
+    lost_head_named: bool = False
     #: the numbered checkpoint that the last save made, if it made one
     saved_as: str | None = None
     #: (dataset, epoch, digest of its sizes)
@@ -77,6 +79,10 @@ class MendedTrainer(_Trainer):
         return place
 
     def get_valid_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        if on("position-log"):
+            from ..reports import tensorboard
+
+            tensorboard.warn_of_lost_heads(self)
         with batches.evaluation():
             return super().get_valid_iterator(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""Logs of the position encoding during training, for TensorBoard and Weights & Biases."""
+"""Logs of the position encoding during training: for TensorBoard, Weights & Biases, and a warning."""
 
 import logging
 from typing import Any
@@ -33,6 +33,20 @@ def log_update(trainer: Any) -> None:
     interval = getattr(trainer.cfg.model, "log_position_bias_interval", BIAS_INTERVAL)
     if interval and update % interval == 0:
         log_pictures(common, biases(model), update)
+
+
+def warn_of_lost_heads(trainer: Any) -> None:
+    """Warns, once in a training and on the first rank, of heads whose position scores leave [CLS] alone."""
+    if trainer.relpos.lost_head_named or not trainer.is_data_parallel_master:
+        return
+    parts = (part for part in trainer.get_model().modules() if isinstance(part, StackPart))
+    lost = sorted({head for part in parts for head in part.lost_heads()})
+    if lost:
+        trainer.relpos.lost_head_named = True
+        logger.warning(
+            f"update {trainer.get_num_updates()}: by its position scores, head {', '.join(map(str, lost))} attends to the "
+            "first token alone, and hardly any gradient leads back: try longer samples (examples/roberta_small/README.md)"
+        )
 
 
 @torch.no_grad()

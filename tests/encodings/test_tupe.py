@@ -9,6 +9,7 @@ from loops import LENGTHS, check_against_loops, scale_up
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import LogBuckets
+from fairseq_relpos.terms import evaluate
 
 DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
 LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
@@ -141,3 +142,20 @@ def test_a_sequence_beyond_the_table_is_refused():
     q = torch.randn(1, 2, 10, 4)
     with pytest.raises(ValueError, match="10 tokens.*9 absolute positions: train with max_len 10"):
         encoding.terms(q, q, Positions.of(10, 10))
+
+
+@pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
+def test_a_head_is_lost_where_theta_2_exceeds_every_other_score_by_ln_t_and_5(name):
+    encoding = build(name, DIMS, theta="free")
+    stack, length = encoding.stack, DIMS.max_len
+    scale_up(encoding)
+    terms = encoding.terms(
+        torch.zeros(1, 2, length, 4), torch.zeros(1, 2, length, 4), Positions.of(length, length, cls=False)
+    )
+    largest_H = evaluate(terms)[0].amax((1, 2))
+    with torch.no_grad():
+        stack.theta[1] = largest_H + math.log(length) + torch.tensor([5.01, 4.99])
+        if name == "tupe_r":
+            stack.theta[1] -= stack.b[32]
+    assert stack.lost_heads() == [1]
+    assert build(f"{name}_tie_cls", DIMS).stack.lost_heads() == []

@@ -172,3 +172,17 @@ def test_the_mosaic_is_white_at_zero_and_red_above():
     red, blue, white = picture[3 + 1, 0], picture[0, 1], picture[0, 0]
     assert red[0] > 2 * red[2] and blue[2] > 2 * blue[0] and white.min() > 240
     assert (mosaic(torch.zeros(1, 2, 2)) > 240).all()
+
+
+@pytest.mark.parametrize("score, warnings", [(1e6, 1), (0.0, 0)])
+def test_a_training_warns_once_of_a_head_that_attends_to_the_first_token_alone(data, tmp_path, score, warnings):
+    def with_this_score():
+        from fairseq_relpos.encodings.tupe import UntiedPositions
+
+        reset = UntiedPositions.reset_2H
+        UntiedPositions.reset_2H = lambda part: reset(part) + torch.tensor([score, 0.0])
+
+    flags = ["--validate-interval-updates", 2, "--valid-subset", "valid"]
+    call = [flag for flag in arguments(data, tmp_path, *flags, logdir=False) if flag != "--disable-validation"]
+    train(call, tmp_path / "log", before=with_this_score)
+    assert (tmp_path / "log").read_text().count("head 1 attends to the first token alone") == warnings
