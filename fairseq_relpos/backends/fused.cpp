@@ -6,9 +6,10 @@
 // those of torch's OpenMP: pointers to both come with each call, so this file needs no header and no library
 // of torch. Vectors are the compiler's own extension, as in gated.cpp.
 //
-// In a tile, the offsets of n queries and m keys are n + m - 1 neighbouring table rows. BAND
-// queries at once meet m + BAND - 1 of them: one product, in which each row is read one column
-// further to the left. For tables that meet keys it is BAND keys and n + BAND - 1 rows, transposed.
+// A table has one row for each run of neighbouring offsets that share it: few, if far offsets are
+// clipped. In a tile, BAND queries at once meet m + BAND - 1 neighbouring offsets: one product with
+// the rows of their runs, whose results each query spreads over its own m offsets. For tables that
+// meet keys it is BAND keys and n + BAND - 1 offsets, transposed.
 #include "../gated/gated.cpp"
 
 #include <cmath>
@@ -38,7 +39,7 @@ typedef int Number();
 
 // fused.py declares the same fields in the same order
 struct Call {
-  Tensor q, k, v, A, C, gate, gain, bias_row, bias, reset, cls, keys, extra, out, lse;
+  Tensor q, k, v, A, C, A_runs, C_runs, gate, gain, bias_row, bias, reset, cls, keys, extra, out, lse;
   Tensor grad, dq, dk, dv, dA, dC, dgate, dgain, dbias_row, dbias, dreset, dextra;
   I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads;
   double scale, lowest;
@@ -99,6 +100,22 @@ static inline void add(F* to, const F* x, I n, F factor = 1) {
   I j = 0;
   for (; j + LANES <= n; j += LANES) store(to + j, load(to + j) + factor * load(x + j));
   for (; j < n; j++) to[j] += factor * x[j];
+}
+
+static inline F sum_of(const F* x, I n) {
+  V sums[EACH] = {};
+  I j = 0;
+  for (; j + LANES <= n; j += LANES) sums[j / LANES % EACH] += load(x + j);
+  F sum = j ? sum_of(sums) : 0;
+  for (; j < n; j++) sum += x[j];
+  return sum;
+}
+
+template <bool ADD> static inline void one(F* to, F x) { *to = ADD ? *to + x : x; }
+template <bool ADD> static inline void fill(F* to, F x, I n) {
+  I j = 0;
+  for (; j + LANES <= n; j += LANES) store(to + j, ADD ? load(to + j) + x : all(x));
+  for (; j < n; j++) one<ADD>(to + j, x);
 }
 
 // Copies rows between memory and scratch, which has them side by side.
@@ -177,6 +194,55 @@ static inline void transpose(V* x) {
 }
 #endif
 
+// --- offsets that share a table row ---
+
+struct Span { I first, count; };
+
+// A run is neighbouring offsets that share a row. A stretch is a long run, or neighbouring short
+// ones, or neighbouring runs of one offset each.
+struct Runs {
+  enum { LONG = 8 };
+  const int32_t* of;         // the run of each offset
+  std::vector<int32_t> end;  // of the stretch that an offset is in
+  Runs(const Tensor& runs, I L) : of((const int32_t*)runs.at), end(of ? L : 0) {
+    std::vector<int32_t> size(count());
+    for (I l = 0; of && l < L; l++) size[of[l]]++;
+    const auto kind = [&](I l) { return size[of[l]] >= LONG ? -of[l] : 1 + (size[of[l]] > 1); };
+    for (I l = L - 1; of && l >= 0; l--) end[l] = l + 1 < L && kind(l) == kind(l + 1) ? end[l + 1] : l + 1;
+  }
+  I count() const { return of ? of[end.size() - 1] + 1 : 0; }
+  // the runs of m offsets from l on
+  Span met(I l, I m) const { return {of[l], of[l + m - 1] - of[l] + 1}; }
+
+  // to[j] (+)= values[run of offset l + j], for m offsets
+  template <bool ADD> void spread(const F* values, I l, I m, F* to) const {
+    for (const I last = l + m; l < last;) {
+      const I stop = end[l] < last ? end[l] : last, size = stop - l, steps = of[stop - 1] - of[l];
+      const F* from = values + of[l];
+      if (!steps) fill<ADD>(to, *from, size);
+      else if (steps < size - 1) for (I j = 0; j < size; j++) one<ADD>(to + j, values[of[l + j]]);
+      else if (ADD) add(to, from, size);
+      else memcpy(to, from, size * sizeof(F));
+      to += size, l = stop;
+    }
+  }
+  // values[run] = the sum of from[j] over the run's offsets l + j, for m offsets
+  void collect(const F* from, I l, I m, F* values) const {
+    for (const I last = l + m; l < last;) {
+      const I stop = end[l] < last ? end[l] : last, size = stop - l, steps = of[stop - 1] - of[l];
+      if (!steps) values[of[l]] = sum_of(from, size);
+      else if (steps < size - 1) {
+        F sum = 0;
+        for (I j = 0; j < size; j++) {
+          sum = (j && of[l + j] == of[l + j - 1] ? sum : 0) + from[j];
+          values[of[l + j]] = sum;
+        }
+      } else memcpy(values + of[l], from, size * sizeof(F));
+      from += size, l = stop;
+    }
+  }
+};
+
 // --- a thread's work ---
 
 // Scratch memory that a thread keeps from call to call.
@@ -206,28 +272,30 @@ struct Work {
   const bool backward, raw;  // raw: the content is needed by itself
   const F scale, lowest;
   const I ld;
-  F *Q, *K, *VV, *E, *A, *C, *O, *band, *top, *sum;
+  F *Q, *K, *VV, *E, *A, *C, *O, *band, *by_run, *few_rows, *top, *sum;
   F *G, *X, *dQ, *dK, *dV, *dO, *along_bias, *along_gain;
   const F* gate_t;  // the transposed gates
   const I width;
+  const Runs &A_runs, &C_runs;
   I b, h, i0, n, j0, m;
 
-  Work(const Call& call, bool is_backward, const F* gates)
+  Work(const Call& call, bool is_backward, const F* gates, const Runs& of_A, const Runs& of_C)
       : c(call), backward(is_backward), raw(backward && (c.product || c.gain)), scale(c.scale),
-        lowest(c.lowest), ld(c.columns), gate_t(gates), width(Shape<F>::width(c.T + c.S - 1)) {
+        lowest(c.lowest), ld(c.columns), gate_t(gates), width(Shape<F>::width(c.T + c.S - 1)),
+        A_runs(of_A), C_runs(of_C) {
     const I tile = c.rows * ld, wide = ld > c.rows ? ld : c.rows;
     const I vectors = (2 * c.rows + 2 * ld) * (c.D + c.DV);
     // wide enough for the keys that `products` transposes, too
     I banded = BAND * (wide + BAND + LANES);
     if (banded < c.D * Shape<F>::span) banded = c.D * Shape<F>::span;
     const I along = c.rows + ld + LANES;
-    scratch.room(tile * tiles() + vectors + 2 * c.rows + banded + 2 * along + 20 * 16);
+    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + 2 * along + 22 * 16);
     Q = scratch.take(c.rows * c.D), K = scratch.take(ld * c.D);
     VV = scratch.take(ld * c.DV), O = scratch.take(c.rows * c.DV);
     E = scratch.take(tile);
     A = c.product && c.A ? scratch.take(tile) : nullptr;
     C = c.product && c.C ? scratch.take(tile) : nullptr;
-    band = scratch.take(banded);
+    band = scratch.take(banded), by_run = scratch.take(banded), few_rows = scratch.take(BAND * c.D);
     top = scratch.take(c.rows), sum = scratch.take(c.rows);
     if (!backward) return;
     G = scratch.take(tile);
@@ -262,34 +330,34 @@ struct Work {
   // to (+)= alpha q_i . table_(j-i)
   template <bool ADD> void query_rows(const F* table, I stride, F alpha, F* to) const {
     for (I s = 0; s < n; s += BAND) {
-      const I count = n - s < BAND ? n - s : BAND, width = m + count - 1;
-      gemm('N', 'T', count, width, c.D, alpha, Q + s * c.D, c.D,
-           table + offset(s + count - 1) * stride, stride, 0, band, width);
-      for (I r = 0; r < count; r++) {
-        const F* from = band + r * width + count - 1 - r;
-        F* row = to + (s + r) * ld;
-        if (ADD) add(row, from, m);
-        else memcpy(row, from, m * sizeof(F));
-      }
+      const I count = n - s < BAND ? n - s : BAND;
+      const Span met = A_runs.met(offset(s + count - 1), m + count - 1);
+      gemm('N', 'T', count, met.count, c.D, alpha, Q + s * c.D, c.D, table + met.first * stride,
+           stride, 0, band, met.count);
+      for (I r = 0; r < count; r++)
+        A_runs.spread<ADD>(band + r * met.count - met.first, offset(s + r), m, to + (s + r) * ld);
     }
+  }
+
+  // dtable_run += alpha g_x,run x. Few runs are long ones, whose rows nearly every block adds to. Their
+  // sum in a block is made by itself first, which loses fewer bits: BLAS adds x by x to a single row.
+  void table_back(const F* g, Span runs, const F* x, I count, F alpha, F* dtable) const {
+    F *to = dtable + runs.first * c.D, *sum = runs.count < BAND ? few_rows : to;
+    gemm('T', 'N', runs.count, c.D, count, alpha, g, runs.count, x, c.D, sum == to, sum, c.D);
+    if (sum != to) add(to, sum, runs.count * c.D);
   }
 
   // dQ += alpha g_ij table_(j-i), dtable_(j-i) += alpha g_ij q_i
   void query_rows_back(const F* g, const F* table, I stride, F* dtable, F alpha) const {
     for (I s = 0; s < n; s += BAND) {
-      const I count = n - s < BAND ? n - s : BAND, width = m + count - 1;
-      for (I r = 0; r < count; r++) {
-        F* row = band + r * width;
-        memset(row, 0, (count - 1 - r) * sizeof(F));
-        memcpy(row + count - 1 - r, g + (s + r) * ld, m * sizeof(F));
-        memset(row + count - 1 - r + m, 0, r * sizeof(F));
-      }
-      const I first = offset(s + count - 1);
-      gemm('N', 'N', count, c.D, width, alpha, band, width, table + first * stride, stride, 1,
+      const I count = n - s < BAND ? n - s : BAND;
+      const Span met = A_runs.met(offset(s + count - 1), m + count - 1);
+      memset(band, 0, count * met.count * sizeof(F));
+      for (I r = 0; r < count; r++)
+        A_runs.collect(g + (s + r) * ld, offset(s + r), m, band + r * met.count - met.first);
+      gemm('N', 'N', count, c.D, met.count, alpha, band, met.count, table + met.first * stride, stride, 1,
            dQ + s * c.D, c.D);
-      if (dtable)
-        gemm('T', 'N', width, c.D, count, alpha, band, width, Q + s * c.D, c.D, 1,
-             dtable + first * c.D, c.D);
+      if (dtable) table_back(band, met, Q + s * c.D, count, alpha, dtable);
     }
   }
 
@@ -313,7 +381,6 @@ struct Work {
     for (; r < n; r++)
       for (I j = 0; j < count; j++) one<ADD>(to + r * ld + j, band[j * width + n - 1 - r + j]);
   }
-  template <bool ADD> static void one(F* to, F x) { *to = ADD ? *to + x : x; }
 
   void to_band(const F* from, I width, I count) const {
     for (I j = 0; j < count; j++) {
@@ -336,26 +403,55 @@ struct Work {
       for (I j = 0; j < count; j++) band[j * width + n - 1 - r + j] = from[r * ld + j];
   }
 
+  // Keys from s on that are computed at once: all that meet a single run, or else up to BAND
+  I keys_at_once(I s) const {
+    const I first = offset(n - 1) + s, stop = C_runs.end[first];
+    const I alike = C_runs.of[stop - 1] == C_runs.of[first] ? stop - first - n + 1 : 0;
+    const I most = alike > 0 ? alike : BAND;
+    return most < m - s ? most : m - s;
+  }
+
   // to (+)= alpha k_j . table_(j-i)
   template <bool ADD> void key_rows(const F* table, I stride, F alpha, F* to) const {
-    for (I s = 0; s < m; s += BAND) {
-      const I count = m - s < BAND ? m - s : BAND, width = n + count - 1;
-      gemm('N', 'T', count, width, c.D, alpha, K + s * c.D, c.D,
-           table + (offset(n - 1) + s) * stride, stride, 0, band, width);
+    for (I s = 0, count; s < m; s += count) {
+      count = keys_at_once(s);
+      const I width = n + count - 1, first = offset(n - 1) + s;
+      const Span met = C_runs.met(first, width);
+      F* at = met.count < width ? by_run : band;
+      gemm('N', 'T', count, met.count, c.D, alpha, K + s * c.D, c.D, table + met.first * stride,
+           stride, 0, at, met.count);
+      if (met.count == 1) {
+        for (I r = 0; r < n; r++)
+          if (ADD) add(to + r * ld + s, at, count);
+          else memcpy(to + r * ld + s, at, count * sizeof(F));
+        continue;
+      }
+      if (at != band)
+        for (I j = 0; j < count; j++)
+          C_runs.spread<false>(at + j * met.count - met.first, first, width, band + j * width);
       from_band<ADD>(to + s, width, count);
     }
   }
 
   // dK += alpha g_ij table_(j-i), dtable_(j-i) += alpha g_ij k_j
   void key_rows_back(const F* g, const F* table, I stride, F* dtable, F alpha) const {
-    for (I s = 0; s < m; s += BAND) {
-      const I count = m - s < BAND ? m - s : BAND, width = n + count - 1, first = offset(n - 1) + s;
-      to_band(g + s, width, count);
-      gemm('N', 'N', count, c.D, width, alpha, band, width, table + first * stride, stride, 1,
+    for (I s = 0, count; s < m; s += count) {
+      count = keys_at_once(s);
+      const I width = n + count - 1, first = offset(n - 1) + s;
+      const Span met = C_runs.met(first, width);
+      F* at = met.count < width ? by_run : band;
+      if (met.count == 1) {
+        memset(at, 0, count * sizeof(F));
+        for (I r = 0; r < n; r++) add(at, g + r * ld + s, count);
+      } else {
+        to_band(g + s, width, count);
+        if (at != band)
+          for (I j = 0; j < count; j++)
+            C_runs.collect(band + j * width, first, width, at + j * met.count - met.first);
+      }
+      gemm('N', 'N', count, c.D, met.count, alpha, at, met.count, table + met.first * stride, stride, 1,
            dK + s * c.D, c.D);
-      if (dtable)
-        gemm('T', 'N', width, c.D, count, alpha, band, width, K + s * c.D, c.D, 1,
-             dtable + first * c.D, c.D);
+      if (dtable) table_back(at, met, K + s * c.D, count, alpha, dtable);
     }
   }
 
@@ -692,8 +788,9 @@ void attend(const Call* call) {
   const I blocks = (c.T + c.rows - 1) / c.rows, tasks = c.B * c.H * blocks;
   const I parts = tasks < c.threads ? tasks : c.threads;
   const std::vector<F> gates = transposed_gates(c);
+  const Runs A_runs(c.A_runs, c.T + c.S - 1), C_runs(c.C_runs, c.T + c.S - 1);
   run_parts(c, parts, [&](I part) {
-    Work work(c, false, gates.data());
+    Work work(c, false, gates.data(), A_runs, C_runs);
     for (I task = part * tasks / parts; task < (part + 1) * tasks / parts; task++)
       work.attend(task / blocks, task % blocks * c.rows);
   });
@@ -706,8 +803,9 @@ void differentiate(const Call* call) {
   const I unit = together ? c.B : 1;
   const I units = c.B * c.H / unit, parts = units < c.threads ? units : c.threads;
   const I L = c.T + c.S - 1;
+  const Runs A_runs(c.A_runs, L), C_runs(c.C_runs, L);
   const Tensor* shared[5] = {&c.dA, &c.dC, &c.dgate, &c.dgain, &c.dbias_row};
-  const I sizes[5] = {L * c.D, L * c.D, L * c.D, L, L};
+  const I sizes[5] = {A_runs.count() * c.D, C_runs.count() * c.D, L * c.D, L, L};
   std::vector<Copies> copies(parts);
   const std::vector<F> gates = transposed_gates(c);
   run_parts(c, parts, [&](I part) {
@@ -721,7 +819,7 @@ void differentiate(const Call* call) {
       room += mine.sizes[x];
     }
     mine.numbers.assign(room, 0);
-    Work work(c, true, gates.data());
+    Work work(c, true, gates.data(), A_runs, C_runs);
     for (I item = first; item < last; item++) {
       F *to[5], *copy = mine.numbers.data();
       for (I x = 0; x < 5; x++) {

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from ..gated import compiled
 from ..positions import Positions
-from ..terms import Bias, Terms, by_offset
+from ..terms import Bias, Terms, by_offset, full_precision
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import LEVELS
@@ -39,7 +39,7 @@ class _Tensor(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), *((x, ctypes.c_int64) for x in ("sentence", "head", "row"))]
 
 
-INPUTS = ("q", "k", "v", "A", "C", "gate", "gain", "bias_row", "bias", "reset", "cls", "keys", "extra", "out", "lse")
+INPUTS = tuple("q k v A C A_runs C_runs gate gain bias_row bias reset cls keys extra out lse".split())
 GRADIENTS = ("grad", "dq", "dk", "dv", "dA", "dC", "dgate", "dgain", "dbias_row", "dbias", "dreset", "dextra")
 NUMBERS = ("B", "H", "T", "S", "D", "DV", "product", "causal", "skip", "rows", "columns", "dropped", "seed", "threads")
 PAIRS = ("bias", "extra", "dbias", "dextra")
@@ -115,8 +115,9 @@ class Fused(Backend):
             v_BHSD, dropped = 0 * v_BHSD, 0
         dtype = v_BHSD.dtype
         with torch.autocast("cpu", enabled=False):
-            terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float()))
-            tensors = arranged(terms, v_BHSD.float(), mask)
+            tables = by_run(terms)
+            terms = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float(), A=None, C=None)
+            tensors = arranged(by_offset(terms), tables, v_BHSD.float(), mask)
             options = {
                 "product": terms.product,
                 "causal": simply_causal(mask),
@@ -130,18 +131,31 @@ class Fused(Backend):
         return out_BHTD.to(dtype), None
 
 
+def by_run(terms: Terms) -> dict[str, torch.Tensor]:
+    """The tables A and C with one row for each run of neighbouring offsets that share a row, and for each offset
+    -(S-1) .. T-1 the number of its run. Any row function has runs; at worst, each offset is one."""
+    offset_L = torch.arange(1 - terms.k_BHSD.size(2), terms.q_BHTD.size(2))
+    found = {}
+    for name, rows in (("A", terms.rows), ("C", terms.C_rows or terms.rows)):
+        table = getattr(terms, name)
+        if table is not None:
+            row_L = torch.arange(len(offset_L)) if rows is None else rows(offset_L)
+            row_R, run_L = row_L.unique_consecutive(return_inverse=True)
+            found[name] = full_precision(table)[:, row_R]
+            found[f"{name}_runs"] = run_L.int()
+    return found
+
+
 def simply_causal(mask: Mask) -> bool:
     """Whether pads and a causal mask are all that is hidden, for which no tensor [T, S] is made."""
     return mask.causal and mask.extra is None and mask.documents_BS is None
 
 
-def arranged(terms: Terms, v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.Tensor]:
-    """The call's tensors by the names of fused.cpp: terms after ``by_offset``, values and mask. Each last
-    dimension is contiguous."""
-    at: dict[str, Any] = {"q": terms.q_BHTD, "k": terms.k_BHSD, "v": v_BHSD}
-    at.update(
-        {name: x for name in ("A", "C", "gate", "gain", "bias_row", "bias") if (x := getattr(terms, name)) is not None}
-    )
+def arranged(terms: Terms, tables: dict[str, Any], v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.Tensor]:
+    """The call's tensors by the names of fused.cpp: the tables of ``by_run``, other terms after ``by_offset``, values
+    and mask. Each last dimension is contiguous."""
+    at = {"q": terms.q_BHTD, "k": terms.k_BHSD, "v": v_BHSD, **tables}
+    at.update({name: x for name in ("gate", "gain", "bias_row", "bias") if (x := getattr(terms, name)) is not None})
     heads, lengths = v_BHSD.size(1), (terms.q_BHTD.size(2), terms.k_BHSD.size(2))
     if terms.gate is not None:
         if "gain" in at:  # a gain is a gate that is the same in every dimension
@@ -187,6 +201,8 @@ def described(name: str, x: torch.Tensor) -> _Tensor:
         x = x[..., None]
     elif name in ("keys", "cls"):
         x = x[:, None, None]
+    elif name in ("A_runs", "C_runs"):
+        x = x[None, None]
     if x.dim() == 3:
         x = x[None]
     sentence, head, row = (stride if size > 1 else 0 for size, stride in zip(x.shape[:3], x.stride()))

@@ -8,6 +8,7 @@ from test_terms import CASES, ROWS, B, D, H, LargestTensor
 from fairseq_relpos.backends import Mask, fused, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import ByLayer, Clipped, LogBuckets, QueryMinusKey
 from fairseq_relpos.terms import Terms, evaluate
 
 pytestmark = needs_compiler
@@ -167,6 +168,62 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+#: row functions whose rows are shared by many neighbouring offsets, or by few, or come back; their numbers of rows
+SHARED_ROWS = {
+    "clipped": (Clipped(3), 7),
+    "by layer": (ByLayer(5, 3), 11),
+    "log buckets": (LogBuckets(12, 60), 12),
+    "log buckets of DeBERTa": (QueryMinusKey(40, 16), 32),
+    "one row": (torch.zeros_like, 1),
+    "not monotone": (lambda offset: offset.abs().div(9, rounding_mode="floor") % 3, 3),
+    "another row each time": (lambda offset: offset % 3, 3),
+}
+
+
+@pytest.mark.parametrize("form", ["product", "gain and other rows of keys"])
+@pytest.mark.parametrize("name", SHARED_ROWS)
+def test_offsets_may_share_a_row(name, form, threads, room):
+    rows, count = SHARED_ROWS[name]
+    calls = [((37, 37), 1, Mask(causal=True), 0.2), ((33, 151), H, Mask(pads(151)), 0.0), ((75, 41), 1, Mask(), 0.1)]
+    for (tgt_len, src_len), heads, mask, dropout_p in calls:
+        q, k, v = (torch.randn(B, H, n, D) for n in (tgt_len, src_len, src_len))
+        tables = {"A": torch.randn(heads, count, D), "C": torch.randn(heads, count, D)}
+        more = {"rows": rows, "product": form == "product"}
+        if form.startswith("gain"):
+            tables |= {"gain": torch.randn(heads, count), "C": torch.randn(heads, 9, D)}
+            more["C_rows"] = Clipped(4)
+        tensors = [x.requires_grad_() for x in (q, k, v, *tables.values())]
+        terms = Terms(q, k, 0.3, **tables, **more)
+        torch.manual_seed(5)
+        seed = int(torch.randint(2**62, ()))
+        keep = 1 - round(dropout_p * 2**16) / 2**16
+        kept = fused.keep_mask(seed, (B, H, tgt_len, src_len), dropout_p) / keep
+        expected = exact(terms, v, tensors, mask, kept)
+        for number in (1, 2):
+            threads(number)
+            torch.manual_seed(5)
+            check(results(FUSED(terms, v, mask, dropout_p, False)[0], tensors), expected)
+
+
+@pytest.mark.parametrize(("rows", "products"), [(Clipped(16), 33), (Clipped(299), 599), (lambda x: x // 100 % 2, 6)])
+def test_a_row_that_neighbouring_offsets_share_is_multiplied_once(rows, products):
+    q = torch.zeros(1, 1, 300, D)
+    tables = fused.by_run(Terms(q, q, 0.3, rows=rows, A=torch.zeros(1, 599, D)))
+    assert tables["A"].size(1) == products and "C" not in tables
+
+
+@pytest.mark.parametrize("name", ["A", "C"])
+def test_the_gradient_of_a_row_that_most_offsets_share_is_as_exact_as_eagers(name):
+    torch.manual_seed(1)
+    tensors = [torch.randn(16, 1, 256, 64, requires_grad=True) for _ in "qkv"]
+    tensors.append(torch.randn(1, 3, 64, requires_grad=True))
+    q, k, v, table = tensors
+    terms = Terms(q, k, 0.1, rows=Clipped(1), **{name: table})
+    true = exact(terms, v, tensors, Mask())[-1]
+    errors = [(results(run(terms, v, Mask(), 0.0, False)[0], tensors)[-1] - true).norm() for run in (FUSED, EAGER)]
+    assert errors[0] <= 2 * errors[1]
 
 
 @pytest.mark.parametrize("case", ["everything", "A x C", "bias_row reset", "gate"])
