@@ -4,6 +4,7 @@ attention without positions.
     python benchmarks/attention.py --lengths 128 512 --json benchmarks/results/attention_cpu.json
     python benchmarks/attention.py --backends eager lean sdpa --dropout 0.1 --lengths 512 \\
         --encodings none t5 shaw m4 m4m
+    python benchmarks/attention.py --encodings t5 shaw shaw:max_distance=16 deberta:max_distance=512:buckets=256
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 From q, k, v and the gradient of the output to the gradients of q, k, v and of the encoding's parameters,
@@ -34,6 +35,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for
+from fairseq_relpos.encodings.hparams import parse_hparams
 from fairseq_relpos.positions import Positions
 
 #: attention without positions, with which everything is compared
@@ -52,7 +54,7 @@ TABLE = 4
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS))
+    parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS), metavar="NAME[:OPTION=VALUE..]")
     parser.add_argument("--backends", nargs="+", default=["auto"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], metavar="T")
     parser.add_argument("--batch", type=int, default=8)
@@ -260,8 +262,10 @@ class Flex(Form):
 
 class OneEncoding(Form):
     def __init__(self, name, dims, backend, dropout):
+        name, *hparams = name.split(":")
         dims = replace(dims, causal=name not in names_for(causal=False))
-        self.encoding, self.backend, self.dropout = build(name, dims), select(backend), dropout
+        self.encoding = build(name, dims, **parse_hparams(" ".join(hparams)))
+        self.backend, self.dropout = select(backend), dropout
         self.dims, self.name = dims, backend
 
     def serves(self):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FEW = "t5 tupe_r shaw m4 m4m"
+CLIPPED = "shaw:max_distance=16 lfhc m4:max_distance=32 m4m:max_distance=32 deberta deberta:buckets=256"
 SMALL = "--layers 2 --dim 128 --heads 2 --length 32 --batch 128 --vocabulary 4000 --dropout 0"
 STEP = "train_step.py --layers 2 --dim 512 --heads 8 --archs"
 MANY = " ".join(f"roberta_{name}" for name in "t5 at5 tupe_r m1 shaw transformer_xl m4 deberta m4m m3".split())
@@ -30,6 +31,11 @@ BENCHMARKS = {
     "attention_cpu": ("attention.py --lengths 128 512", 3),
     "attention_lengths_cpu": (f"attention.py --encodings {FEW} --lengths 128 512 2048 --batch 2", 2),
     "attention_long_cpu": ("attention.py --encodings t5 m4 --lengths 4096 --batch 1 --dropout 0", 2),
+    "attention_clipped_cpu": (f"attention.py --encodings t5 {CLIPPED} --dropout 0", 5),
+    "attention_clipped_long_cpu": (
+        f"attention.py --encodings t5 {CLIPPED} --lengths 2048 4096 --batch 1 --dropout 0",
+        2,
+    ),
     "attention_backends_cpu": (
         f"attention.py --encodings {FEW} m3 --backends eager lean fused sdpa --lengths 512 --dropout 0 "
         "--allocators tuned",
