@@ -54,7 +54,8 @@ class DeBERTa(PositionEncoding):
     DeBERTa paper's index of the second. A bias of W^R, which v2's code has, is the same for
     all keys of a query and drops out of the softmax.
 
-    Cost: 2 T S E for the two terms, and 2 min(2k, T + S) E^2 for the projected rows in each layer.
+    Cost: 2 T S E for the two terms; on a CPU 4k T E, with buckets 4 buckets T E, if that is less.
+    And 2 min(2k, T + S) E^2 for the projected rows in each layer.
     """
 
     def __init__(

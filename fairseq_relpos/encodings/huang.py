@@ -83,8 +83,9 @@ class M4(QueryAndKeyRows):
     a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d). Hugging Face called it relative_key_query, with the table reversed.
+    Clipping costs little: F1 on SQuAD 1.1 is 90.30 with k=32, 90.53 without (Huang Table 4).
 
-    Cost: 2 T S E.
+    Cost: 2 T S E; on a CPU 2 (2k+1) T E, if that is less.
     """
 
 

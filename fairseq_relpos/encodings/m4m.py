@@ -15,7 +15,8 @@ class M4M(QueryAndKeyRows):
     the model's precision: three factors overflow fp16. max_distance: k in tokens, default
     n - 1; longer sequences clamp. scale_factor f: 1 / sqrt(f d).
 
-    Cost: 2 T S E; the backend eager keeps the factors, [B, H, T, S] each, for backward.
+    Cost: 2 T S E; on a CPU 2 (2k+1) T E, if that is less. The backend eager keeps the factors,
+    [B, H, T, S] each, for backward.
     """
 
     product = True

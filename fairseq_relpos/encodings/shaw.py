@@ -28,7 +28,10 @@ class Shaw(RelativeKeys, UnclippedTable):
     1 / sqrt(f d). The value embeddings of the original paper are left out, as in the
     papers that compare with it.
 
-    Cost: T S E.
+    Paper and code: Shaw et al. translate with max_distance=16, Qu et al. take 2 to 16; Huang et al.
+    do not clip.
+
+    Cost: T S E; on a CPU (2k+1) T E, if that is less.
     """
 
 
@@ -42,9 +45,10 @@ class LFHC(RelativeKeys):
     rows, so layer l tells distances up to k l tokens apart. scale_factor f: 1 / sqrt(f d).
 
     Paper and code: rounding=away from zero is the authors' code, rounding=floor is Eq. 9 as
-    printed. Their code has a table a head; the paper drops the head index.
+    printed. Their code has a table a head; the paper drops the head index. The paper clips:
+    max_distance is 2 to 16.
 
-    Cost: T S E.
+    Cost: T S E; on a CPU (2k+1) T E, if that is less.
     """
 
     def __init__(
