@@ -11,8 +11,9 @@ From q, k, v and the gradient of the output to the gradients of q, k, v and of t
 float32. Each allocator (machine.py) has one process, in which everything takes its step in turn, round after
 round, in another order each time; a ratio is taken within a round. `sdpa` is torch's scaled_dot_product_attention
 without positions, `plain` are two matrix products and a softmax; both have the same dropout as the encodings.
-What layers share is computed anew in every step here; in a model once per forward pass. Seconds are CPU time with
-one thread, so that a busy machine counts for less.
+What layers share is computed anew in every step. With --layers 12, a step is the attention of 12 layers, which compute
+it once, as in a model; times are those of one layer, memory that of all. Seconds are CPU time with one thread, so that a
+busy machine counts for less.
 
 The limit of a row is what its exact matrix products take at the speed of one large product in the same rounds, over
 the time of `sdpa`. Memory is the peak above inputs, output and gradients, in a process that returns all freed memory
@@ -57,6 +58,7 @@ def main():
     parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS), metavar="NAME[:OPTION=VALUE..]")
     parser.add_argument("--backends", nargs="+", default=["auto"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], metavar="T")
+    parser.add_argument("--layers", type=int, default=1, help="that share what they can")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
@@ -167,7 +169,7 @@ class Step:
     """Forward and backward; returns its seconds."""
 
     def __init__(self, form, threads, clock, dims, args):
-        self.form, self.threads, self.clock = form, threads, clock
+        self.form, self.threads, self.clock, self.layers = form, threads, clock, args.layers
         self.shape = args.batch, dims.num_heads, dims.max_len, dims.head_dim
         self.products = form.products()
 
@@ -178,16 +180,19 @@ class Step:
         for parameter in self.form.parameters():
             parameter.grad = None
         start = self.clock()
-        self.form(q, k, v).backward(grad)
-        return self.clock() - start
+        torch.autograd.backward(self.form.layers(q, k, v, self.layers), [grad] * self.layers)
+        return (self.clock() - start) / self.layers
 
     def outside(self):
-        """Bytes of q, k, v, the output and the gradients of these four, and of those of the parameters."""
-        return 4 * (8 * torch.Size(self.shape).numel() + sum(x.numel() for x in self.form.parameters()))
+        """Bytes of q, k, v, the outputs and the gradients of these four, and of those of the parameters."""
+        return 4 * ((7 + self.layers) * torch.Size(self.shape).numel() + sum(x.numel() for x in self.form.parameters()))
 
 
 class Form:
     """A way to compute attention."""
+
+    def layers(self, q, k, v, number):
+        return [self(q, k, v) for _ in range(number)]
 
     def parameters(self):
         return []
@@ -290,9 +295,10 @@ class OneEncoding(Form):
                 total += TABLE * min(1, used / length)
         return total
 
-    def __call__(self, q, k, v):
-        terms = self.encoding.terms(q, k, Positions.of(q.size(2), k.size(2)))
-        return self.backend(terms, v, Mask(), self.dropout, False)[0]
+    def layers(self, q, k, v, number):
+        pos = Positions.of(q.size(2), k.size(2))
+        pos.shared = self.encoding.shared(pos)
+        return [self.backend(self.encoding.terms(q, k, pos), v, Mask(), self.dropout, False)[0] for _ in range(number)]
 
     def parameters(self):
         return list(self.encoding.parameters())

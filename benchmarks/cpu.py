@@ -1,4 +1,4 @@
-"""All benchmarks of speed on a CPU, one after the other: about 35 minutes on a machine without other work.
+"""All benchmarks of speed on a CPU, one after the other: less than an hour on a machine without other work.
 
     pip install transformers x-transformers      # for the rows of other libraries
     python benchmarks/cpu.py && python benchmarks/report.py
@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FEW = "t5 tupe_r shaw m4 m4m"
+TUPE = "tupe_a tupe_r tupe_a_tie_cls tupe_r_tie_cls"
 CLIPPED = "shaw:max_distance=16 lfhc m4:max_distance=32 m4m:max_distance=32 deberta deberta:buckets=256"
 SMALL = "--layers 2 --dim 128 --heads 2 --length 32 --batch 128 --vocabulary 4000 --dropout 0"
 STEP = "train_step.py --layers 2 --dim 512 --heads 8 --archs"
@@ -31,9 +32,13 @@ BENCHMARKS = {
     "attention_cpu": ("attention.py --lengths 128 512", 3),
     "attention_lengths_cpu": (f"attention.py --encodings {FEW} --lengths 128 512 2048 --batch 2", 2),
     "attention_long_cpu": ("attention.py --encodings t5 m4 --lengths 4096 --batch 1 --dropout 0", 2),
-    "attention_clipped_cpu": (f"attention.py --encodings t5 {CLIPPED} --dropout 0", 5),
+    "attention_clipped_cpu": (f"attention.py --encodings t5 {CLIPPED} --dropout 0 --allocators tuned", 5),
     "attention_clipped_long_cpu": (
-        f"attention.py --encodings t5 {CLIPPED} --lengths 2048 4096 --batch 1 --dropout 0",
+        f"attention.py --encodings t5 {CLIPPED} --lengths 2048 4096 --batch 1 --dropout 0 --allocators tuned",
+        2,
+    ),
+    "attention_stack_cpu": (
+        f"attention.py --encodings {TUPE} --layers 12 --lengths 512 --dropout 0 --allocators tuned",
         2,
     ),
     "attention_backends_cpu": (

@@ -35,6 +35,8 @@ CONTENT_FREE = ("none", "alibi", "t5", "kerple_log", "sandwich")
 LANGUAGE_MODEL_LENGTHS = (128, 512)
 #: times as fast with two threads as with one; MB above inputs and outputs a thread
 TWO_THREADS, SCRATCH = 1.8, 5.0
+#: times SDPA, for a layer of 12 that compute once what they share
+STACK = 1.08
 #: encoding -> the modules of other libraries beside ours
 OTHERS = {
     "t5": ("transformers: t5, sdpa", "x-transformers: t5, flash"),
@@ -117,7 +119,14 @@ def further(results):
     ]
     faster = ", ".join(f"`{name}` {gain:.2f}" for name, gain in gains.items()) or "-"
     least, most = min(gains.values(), default=None), max(scratch, default=None)
+    stack = {
+        row["encoding"]: row["ratio"]
+        for row in rows_of(results, "attention_stack_cpu")
+        if row["allocator"] == "tuned" and row["dropout"] == 0.0 and row["backend"] == "auto"
+    }
+    shared = ", ".join(f"`{name}` {ratio:.2f} (goal: {verdict(ratio, STACK)})" for name, ratio in stack.items())
     return (
+        f"{f'In a stack of 12 layers, which compute once what they share: {shared}. ' if shared else ''}"
         f"With two threads, times as fast as with one: {faster} (goal: at least {verdict(least, TWO_THREADS, True)}). "
         "Peak memory above inputs and outputs, MB a thread, the most of these encodings at any length: "
         f"{number(most, 1)} (goal: below {verdict(most, SCRATCH)})."

@@ -175,9 +175,11 @@ def decode(settings, rows):
 
 def attention(settings, rows):
     threads = " and ".join(map(str, settings["threads"]))
+    layers = settings.get("layers", 1)
     title = (
-        f"One attention, forward and backward, float32: B={settings['batch']}, H={settings['heads']}, "
-        f"d={settings['head_dim']}, backend {' '.join(settings['backends'])}, {threads} thread(s), "
+        f"One attention{f' of {layers} layers, which compute once what they share' if layers > 1 else ''}, forward and "
+        f"backward, float32: B={settings['batch']}, H={settings['heads']}, d={settings['head_dim']}, "
+        f"backend {' '.join(settings['backends'])}, {threads} thread(s), "
         f"{settings['rounds']} rounds. `sdpa` is torch's fused attention without positions, `plain` two products and a "
         "softmax; both have the dropout of the table. Limit: the exact matrix products at this machine's peak, as a "
         "multiple of `sdpa`. MiB: peak memory above inputs and outputs."

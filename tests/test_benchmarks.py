@@ -5,6 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_relpos.encodings import Dims
 
@@ -22,6 +23,7 @@ from fairseq_relpos.encodings import Dims
         ("m4", 7 + 8),
         ("deberta", 7 + 8),
         ("m3", 0),
+        ("shaw:max_distance=8:heads=each", 7 + 4 * 17 / 64),
     ],
 )
 def test_a_limit_counts_the_exact_products(benchmark_module, name, products):
@@ -32,12 +34,22 @@ def test_a_limit_counts_the_exact_products(benchmark_module, name, products):
 def test_steps_of_one_round_have_the_baselines_with_the_same_dropout(benchmark_module):
     attention = benchmark_module("attention")
     args = Namespace(heads=2, head_dim=8, batch=1, encodings=["t5", "m3"], backends=["auto", "sdpa"], threads=[1])
+    args.layers = 1
     steps = attention.steps_of(16, 0.1, args)
     names = {key[:2] for key in steps}
     assert {attention.SDPA, attention.PLAIN, ("t5", "auto"), ("t5", "sdpa"), ("m3", "auto")} < names
     assert ("m3", "sdpa") not in names  # which does not serve it
     assert all(step.form.dropout == 0.1 for key, step in steps.items() if key[0] != attention.PRODUCT)
     assert all(step() >= 0 for step in steps.values())
+
+
+def test_layers_compute_once_what_they_share(benchmark_module):
+    form = benchmark_module("attention").OneEncoding("tupe_r", Dims(16, 2, 8), "eager", 0.0)
+    evaluated = []
+    evaluate = form.encoding.stack.evaluate
+    form.encoding.stack.evaluate = lambda pos: evaluated.append(pos) or evaluate(pos)
+    outs = form.layers(*torch.randn(3, 1, 2, 8, 8), 12)
+    assert len(evaluated) == 1 and len(outs) == 12
 
 
 def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_path):
