@@ -44,8 +44,9 @@ def warn_of_lost_heads(trainer: Any) -> None:
     if lost:
         trainer.relpos.lost_head_named = True
         logger.warning(
-            f"update {trainer.get_num_updates()}: by its position scores, head {', '.join(map(str, lost))} attends to the "
-            "first token alone, and hardly any gradient leads back: try longer samples (examples/roberta_small/README.md)"
+            f"update {trainer.get_num_updates()}: by its position scores, head {', '.join(map(str, lost))} attends to "
+            "the first token alone, and hardly any gradient leads back: try longer samples "
+            "(examples/roberta_small/README.md)"
         )
 
 
