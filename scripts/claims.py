@@ -22,11 +22,11 @@ here is about this scale alone.
 
 Each claim is one test that was planned before the runs. One was changed after them: GCDF is tested on language models,
 as in its paper, and no longer on masked ones. One linear model serves all encodings of a table (encoding + seed, with
-one error), and ± is half the width of the 95 % interval of one difference (Student's t). p has Holm's correction over
-all claims of this page, and the verdict is "{same}" unless it is below 0.05. A run that never reached
-a loss is named, and the difference leaves it out. In roberta_small every encoding has the learning rate that did best
-on the validation data ([recipes.md](recipes.md#comparisons)). All language models have one rate, which was chosen on
-`transformer_xl`.
+one error), and ± is half the width of the 95 % interval of one difference (Student's t), which holds where all runs
+spread alike: the tables of the recipes name those that do not. p has Holm's correction over all claims of this page,
+and the verdict is "{same}" unless it is below 0.05. A run that never reached a loss is named, and the
+difference leaves it out. In roberta_small every encoding has the learning rate that did best on the validation data
+([recipes.md](recipes.md#comparisons)). All language models have one rate, which was chosen on `transformer_xl`.
 
 {tables}
 """

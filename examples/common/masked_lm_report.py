@@ -146,7 +146,7 @@ def heads_in_words(runs, gaps):
     told, unknown = [], []
     for run in runs:
         gap = next(iter(gaps[run.name].values()))
-        if "first_token" not in gap:
+        if not gap.get("first_token"):
             unknown.append(run.name)
         elif lost := lost_heads(gap["first_token"]):
             told.append(f"{run.name} (head {', '.join(map(str, lost))})")

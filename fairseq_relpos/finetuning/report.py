@@ -75,12 +75,13 @@ def table(task: str, rows: dict[str, sweeps.Row], convention: str, baseline: str
         for split in splits:
             of_seed = figures(row, split)
             cells.append(with_deviation(list(of_seed.values()), 2) if of_seed else "-")
-        cells += [difference.text(2), difference.judged()[0]] if difference else ["", ""]
+        cells += [difference.text(2), difference.judged()[0] or difference.reason] if difference else ["", ""]
         cells.append(str(sum(run.facts.get("one_answer", False) for run in row.runs)))
         if with_papers:
             cells.append(papers.get(name.split(",")[0], {}).get(task, ""))
         lines.append(cells)
-    return f"## {task}: {metric}, in percent\n\n{markdown(head, lines)}\n"
+    note = comparison.note_of(values, baseline if baseline in values else None)
+    return "\n\n".join([f"## {task}: {metric}, in percent", markdown(head, lines), *([note] if note else [])]) + "\n"
 
 
 def means(tables: dict[str, dict[str, sweeps.Row]]) -> str:
@@ -134,9 +135,9 @@ def text(runs: Sequence[sweeps.Scored], missing: Sequence[str], convention: str,
 LEGEND = """\
 It is chosen on the validation data. Mean ± standard deviation over the seeds of this rate.
 "- {baseline}": difference from {baseline} ± half the width of its 95 % interval. One linear model serves a table
-(encoding + seed, with one error); intervals and p are Dunnett's for several encodings against one. "one answer": so
-many runs, of all rates, give every example of the validation data the same answer. "the paper": what it reports for
-its own models.
+(encoding + seed, with one error); intervals and p are Dunnett's for several encodings against one, and hold where all
+runs spread alike. "one answer": so many runs, of all rates, give every example of the validation data the same answer.
+"the paper": what it reports for its own models.
 """
 
 

@@ -2,7 +2,8 @@
 
 Runs of one seed begin with the same common weights and see the same batches, so one linear model serves a table:
 figure = encoding + seed, with one error for all its runs. Differences from the baseline have Dunnett's simultaneous
-95 % intervals and p values (Dunnett 1955): the chance that any of them is called different by mistake is 5 %.
+95 % intervals and p values (Dunnett 1955): the chance that any of them is called different by mistake is 5 %, if the
+runs of all encodings spread alike.
 """
 
 import json
@@ -24,6 +25,8 @@ HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
 ENOUGH_SEEDS = 3
 #: an encoding whose standard deviation is so many times the table's median has no part in the common error
 OTHER_SPREAD = 5
+#: one whose deviation is so many times the median is named: its intervals are too narrow
+WIDE_SPREAD = 2
 
 #: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
 Values = Mapping[str, Mapping[int, float]]
@@ -71,7 +74,8 @@ class Model:
 
     ``aside``: encodings whose runs spread much more than those of the others, as after a lost head. They have no part
     in the common error, and no interval. ``degrees``: the residual degrees of freedom; ``deviation``: the residual
-    standard deviation. Raises ValueError if a figure is not finite: a run that diverged counts apart.
+    standard deviation. ``wide``: encodings that spread so much more than usual that their intervals are too narrow.
+    Raises ValueError if a figure is not finite: a run that diverged counts apart.
     """
 
     def __init__(self, values: Values):
@@ -79,13 +83,15 @@ class Model:
             if not all(map(math.isfinite, of_seed.values())):
                 raise ValueError(f"{encoding}: {list(of_seed.values())} has no mean: a run that diverged counts apart")
         self.values = values
-        self.aside = spread_otherwise(values)
+        spreads = relative_spreads(values)
+        self.aside = [name for name, spread in spreads.items() if spread > OTHER_SPREAD]
+        self.wide = [name for name, spread in spreads.items() if WIDE_SPREAD < spread <= OTHER_SPREAD]
         runs = [(name, seed) for name, of_seed in values.items() if name not in self.aside for seed in of_seed]
         seeds = sorted({seed for _, seed in runs})
         self.encodings = list(dict.fromkeys(name for name, _ in runs))
         design = np.array(
             [[name == n for n in self.encodings] + [seed == s for s in seeds[1:]] for name, seed in runs], dtype=float
-        ).reshape(len(runs), -1)
+        ).reshape(len(runs), len(self.encodings) + max(len(seeds) - 1, 0))
         figures = np.array([values[name][seed] for name, seed in runs])
         inverse = np.linalg.pinv(design)
         self.effects = (inverse @ figures)[: len(self.encodings)]
@@ -165,18 +171,18 @@ class Joint:
         return float(optimize.brentq(lambda t: self.p_value(t) - ALPHA, single * 0.99, most * 1.01, xtol=1e-3))
 
 
-def spread_otherwise(values: Values) -> list[str]:
-    """Returns the encodings whose standard deviation, without what all runs of a seed have in common, is OTHER_SPREAD
-    times the median one. It takes four encodings to say what is usual."""
+def relative_spreads(values: Values) -> dict[str, float]:
+    """Returns the standard deviation of each encoding, without what all runs of a seed have in common, divided by the
+    median one. Empty for fewer than four encodings: they do not say what is usual."""
     many = {name: of_seed for name, of_seed in values.items() if len(of_seed) >= ENOUGH_SEEDS}
     if len(many) < 4:
-        return []
+        return {}
     level = {name: median(of_seed.values()) for name, of_seed in many.items()}
     seeds = sorted({seed for of_seed in many.values() for seed in of_seed})
     of_a_seed = {s: median(many[name][s] - level[name] for name in many if s in many[name]) for s in seeds}
     spread = {name: stdev(y - of_a_seed[seed] for seed, y in of_seed.items()) for name, of_seed in many.items()}
     usual = median(spread.values())
-    return [name for name in spread if usual and spread[name] > OTHER_SPREAD * usual]
+    return {name: of_one / usual for name, of_one in spread.items()} if usual else {}
 
 
 def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
@@ -216,15 +222,19 @@ def table(values: Values, baseline: str | None, figure: str, digits: int = 3) ->
 
 
 def note_of(values: Values, baseline: str | None) -> str:
-    """Returns what stands under such a table: the error that its intervals share, and the rows without a part in it."""
+    """Returns what stands under such a table: the error that its intervals share, and the rows that it does not fit."""
     if baseline is None:
         return ""
     model = Model(values)
     told = []
     if any(not model.reason(name, baseline) for name in values if name != baseline):
         told = [f"Common error: standard deviation {model.deviation:.2g}, {model.degrees} degrees of freedom."]
+        if model.wide:
+            told.append(
+                f"Spread more than twice as much as usual, so their intervals are too narrow: {', '.join(model.wide)}."
+            )
     if model.aside:
-        told.append(f"Left out of it, because their runs spread much more: {', '.join(model.aside)}.")
+        told.append(f"Left out of the error, because their runs spread much more: {', '.join(model.aside)}.")
     return " ".join(told)
 
 
@@ -260,7 +270,8 @@ def find_baseline(encodings: Collection[str], name: str) -> str | None:
 LEGEND = """\
 Mean ± standard deviation over the seeds. "- {baseline}": difference from {baseline} ± half the width of its 95 %
 interval. One linear model serves a table (encoding + seed, with one error for all runs); intervals and p are Dunnett's
-for several encodings against one. The verdict is "not distinguishable" unless p < 0.05."""
+for several encodings against one, and hold where all runs spread alike. The verdict is "not distinguishable" unless
+p < 0.05."""
 
 
 def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..encodings import StackPart
 from .attention_plot import attention_weights
 from .checkpoint import choose_stack, load_model
 from .losses import markdown
@@ -40,7 +41,8 @@ class OrderGap:
     masked_tokens: int
     #: a digest of all inputs and targets: two results are comparable only if it is the same
     digest: str
-    #: layer -> head -> share of the attention that the first token has, a mean over the other tokens of some blocks
+    #: layer -> head -> share of the attention that the first token has, a mean over the other tokens of some blocks;
+    #: empty for stock fairseq's attention
     first_token: list[list[float]]
 
     @property
@@ -111,7 +113,8 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
         for kind, batch in (("plain", sample), ("permuted", permuted)):
             loss, count, _ = task.valid_step(batch, model, criterion)
             totals[kind] += float(loss)
-        for block in sample["net_input"]["src_tokens"][: BLOCKS_LOOKED_AT - len(shares)]:
+        looked_at = BLOCKS_LOOKED_AT - len(shares) if isinstance(stack.embed_positions, StackPart) else 0
+        for block in sample["net_input"]["src_tokens"][:looked_at]:
             shares.append(attention_to_first_token(stack, block[block != task.source_dictionary.pad()]))
         masked += int(count)
         blocks += len(sample["id"])
@@ -127,7 +130,7 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
         blocks,
         masked,
         f"{digest:08x}",
-        torch.stack(shares).mean(0).tolist(),
+        torch.stack(shares).mean(0).tolist() if shares else [],
     )
 
 

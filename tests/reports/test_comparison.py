@@ -74,6 +74,18 @@ def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
     assert found["x"].half_width == comparison.differences(usual, "base")["x"].half_width
 
 
+def test_a_row_that_spreads_more_than_twice_as_much_as_usual_is_named_as_such():
+    values = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], wide=[3.7, 3.8, 3.65])
+    model = comparison.Model(values)
+    assert (model.wide, model.aside) == (["wide"], [])
+    assert "too narrow: wide." in comparison.note_of(values, "base")
+    assert comparison.differences(values, "base")["wide"].half_width < math.inf
+
+
+def test_figures_that_no_run_has_reached_have_no_differences():
+    assert comparison.differences({"base": {}, "x": {}}, "base") == {}
+
+
 def test_pairs_are_of_one_seed_whatever_their_order():
     values = {"base": {3: 1.0, 1: 2.0, 2: 4.0}, "other": {1: 1.0, 2: 3.5, 3: 0.25, 9: 77.0}}
     found = comparison.differences(values, "base")["other"]

@@ -87,6 +87,13 @@ def test_a_head_that_attends_to_the_first_token_alone_is_lost(checkpoints, data,
     assert "head 1 is lost" in capsys.readouterr().out
 
 
+def test_stock_fairseq_has_a_gap_and_no_shares(data, tmp_path):
+    flags = ["--arch", "roberta_base", "--max-update", 2, "--disable-validation", "--no-epoch-checkpoints"]
+    fairseq_ok("train", *masked_lm(data, tmp_path, "fairseq_relpos", *flags))
+    gap = measure(tmp_path / "checkpoint_last.pt", data)
+    assert gap.loss > 0 and gap.first_token == []
+
+
 def test_the_share_of_the_first_token_is_a_mean_over_the_others(checkpoints, data):
     model, _, task = load_model(checkpoints["none"], data)
     stack = model.encoder.sentence_encoder
