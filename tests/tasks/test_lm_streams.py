@@ -222,7 +222,8 @@ def test_a_model_with_a_memory_continues_a_text_without_it(data, trained):
     assert hub.sample("w1 w2", beam=2, max_len_b=12).startswith("w1 w2")
     scored = hub.score(["w1 w2 w3", "w4 w5"])
     assert [len(each["positional_scores"]) for each in scored] == [3, 2]
-    assert scored[0]["positional_scores"].tolist() == hub.score("w1 w2 w3")["positional_scores"].tolist()
+    # a batch of another shape may be multiplied in another order, on some processors
+    torch.testing.assert_close(scored[0]["positional_scores"], hub.score("w1 w2 w3")["positional_scores"])
 
 
 @pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
