@@ -11,7 +11,6 @@ import hashlib
 import json
 import lzma
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_files import temporary
 from . import glue
+from .prepared_folder import prepared_folder
 from .tables import Table, decoded
 
 UNKNOWN, FIRST, BETWEEN = "[UNK]", "[CLS]", "[SEP]"  # no word is one of them: words are in lower case
@@ -335,7 +334,6 @@ def write_arrays(
     dimension: int = 0,
 ) -> str:
     """Writes OUT, complete or not at all. Returns what is in it, a line."""
-    out = Path(out)
     words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
     every = {word for sequences in words.values() for one in sequences for word in one}
     vectors = read_glove(Path(glove), every, dimension) if glove else {}
@@ -352,22 +350,16 @@ def write_arrays(
         "words": len(symbols),
         "vectors": len(vectors),
     }
-    temporary_folder = Path(temporary(out))
-    try:
-        temporary_folder.mkdir(parents=True)
+    with prepared_folder(Path(out)) as folder:
         for part, examples in parts.items():
-            np.savez(temporary_folder / f"{part}.npz", **arrays(examples, number, longest))
+            np.savez(folder / f"{part}.npz", **arrays(examples, number, longest))
         if glove:
             table = np.full((len(symbols), dimension), np.nan, dtype=np.float32)
             for word, vector in vectors.items():
                 if word in number:
                     table[number[word]] = vector
-            np.save(temporary_folder / "embeddings.npy", table)
-        (temporary_folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        shutil.rmtree(out, ignore_errors=True)
-        temporary_folder.rename(out)
-    finally:
-        shutil.rmtree(temporary_folder, ignore_errors=True)
+            np.save(folder / "embeddings.npy", table)
+        (folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     sizes = ", ".join(f"{count:,} {part}" for part, count in counts.items())
     return f"{task.name}: {sizes}; {len(symbols):,} words{f', {len(vectors):,} with a vector' if glove else ''}"
 

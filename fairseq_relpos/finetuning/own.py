@@ -8,12 +8,13 @@ task ``sequence_labels``. OUT is complete or not there.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import classification_data
 from .glue import OPTIONAL, SENTENCES, Task
 from .prepare import Split, label_numbers, write_data
+from .prepared_folder import refuse_to_replace
 from .tables import Table
 
 NAME = "own"
@@ -26,7 +27,12 @@ def prepare_own(
     None if they are numbers. Raises ValueError, one line."""
     if labels is not None and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise ValueError(f"--labels {' '.join(labels)}: give two or more, each once")
-    refuse_to_replace(Path(out), [Path(path) for path in (*files.values(), vocabulary) if path])
+    refuse_to_replace(Path(out))
+    for path in (Path(path) for path in (*files.values(), vocabulary) if path):
+        if not path.exists():
+            raise ValueError(f"no {path}: correct the name")
+        if path.resolve().is_relative_to(Path(out).resolve()):
+            raise ValueError(f"{path} is in {out}, which is written anew: give a new folder")
     tables = {split: Table(Path(path)) for split, path in files.items()}
     for table in tables.values():
         if not table.rows:
@@ -47,19 +53,6 @@ def prepare_own(
         )
     counts = write_data(out, vocabulary, NAME, task.labels, splits)
     return f"{NAME}: {', '.join(f'{count:,} {split}' for split, count in counts.items())}"
-
-
-def refuse_to_replace(out: Path, given: Iterable[Path]) -> None:
-    """Raises ValueError where OUT would take the place of anything but earlier data of this kind."""
-    if out.is_file():
-        raise ValueError(f"{out} is a file: give a new folder")
-    if out.exists() and any(out.iterdir()) and not any((out / name).is_file() for name in ("task.json", "facts.json")):
-        raise ValueError(f"{out} has other files than prepared data: give a new folder")
-    for path in given:
-        if not path.exists():
-            raise ValueError(f"no {path}: correct the name")
-        if path.resolve().is_relative_to(out.resolve()):
-            raise ValueError(f"{path} is in {out}, which is written anew: give a new folder")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .glue import OPTIONAL, Task, task_of
+from .prepared_folder import prepared_folder
 from .tables import Table
 from .vocabulary import Vocabulary
 
@@ -49,12 +50,8 @@ def write_data(
     out: str | Path, vocabulary: str | Path, task: str, labels: Sequence[str] | None, splits: Mapping[str, Split]
 ) -> dict[str, int]:
     """Writes OUT, complete or not at all. Returns the number of examples of each split."""
-    from ..atomic_files import temporary
-
-    words, out = Vocabulary(vocabulary), Path(out)
-    part = Path(temporary(out))
-    try:
-        part.mkdir(parents=True)
+    words = Vocabulary(vocabulary)
+    with prepared_folder(Path(out)) as part:
         for name, split in splits.items():
             for number, texts in enumerate(split.sentences):
                 unknown = write_sentences(part / f"input{number}" / name, map(words.encode, texts), words.dictionary)
@@ -71,10 +68,6 @@ def write_data(
         counts = {name: len(split.sentences[0]) for name, split in splits.items()}
         write(part / "sources.txt", [digest(path for path in part.rglob("*") if path.is_file())])
         (part / "task.json").write_text(json.dumps({"task": task, "examples": counts}) + "\n", encoding="utf-8")
-        shutil.rmtree(out, ignore_errors=True)
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return counts
 
 

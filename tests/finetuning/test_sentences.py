@@ -313,11 +313,11 @@ def test_a_wrong_table_of_ones_own_is_one_line_and_nothing_is_written(table, lab
 
 def test_only_earlier_data_of_this_kind_are_replaced(vocabulary, tmp_path):
     files = own_files(tmp_path)
-    with pytest.raises(ValueError, match=f"{vocabulary} has other files than prepared data: give a new folder"):
+    with pytest.raises(ValueError, match=f"{vocabulary} has other files than prepared data.*: give a new folder"):
         own.prepare_own(vocabulary, vocabulary, files, LABELS)
     for _ in range(2):
         assert own.prepare_own(tmp_path / "out", vocabulary, files, LABELS) == "own: 2 train, 2 valid"
-    inside = Path(shutil.copy(files["train"], tmp_path / "out"))
+    inside = Path(shutil.copy(files["train"], tmp_path / "out" / "label" / "train.label"))
     with pytest.raises(ValueError, match=f"{inside} is in {tmp_path / 'out'}, which is written anew"):
         own.prepare_own(tmp_path / "out", vocabulary, {**files, "train": inside}, LABELS)
     with pytest.raises(ValueError, match="train.tsv is a file: give a new folder"):
@@ -325,6 +325,43 @@ def test_only_earlier_data_of_this_kind_are_replaced(vocabulary, tmp_path):
     with pytest.raises(ValueError, match="no nowhere.tsv: correct the name"):
         own.prepare_own(tmp_path / "out", vocabulary, {**files, "valid": "nowhere.tsv"}, LABELS)
     assert inside.exists() and (vocabulary / "dict.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "names, other",
+    [
+        (("task.json", "src/thesis.tex"), "src"),
+        (("facts.json", "src/thesis.tex"), "src"),
+        (("task.json", "dict.txt", "label/train.label", "label/checkpoint_best.pt"), "label/checkpoint_best.pt"),
+        (("facts.json", "train.npz", "task.md"), "task.md"),
+        (("dict.txt",), "dict.txt"),
+    ],
+)
+def test_a_folder_with_any_other_file_is_not_replaced(names, other, vocabulary, tmp_path):
+    """Neither by tables of one's own, for a pretraining or from scratch, nor by a task of GLUE."""
+    files, out = own_files(tmp_path), tmp_path / "project"
+    for name in names:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("mine")
+    tsv = write_tsv(tmp_path / "tsv", "RTE")
+    for write in (
+        lambda: own.prepare_own(out, vocabulary, files, LABELS),
+        lambda: own.prepare_own(out, None, files, LABELS),
+        lambda: prepare(task_of("RTE"), tsv, vocabulary, out),
+    ):
+        with pytest.raises(ValueError, match=f"{out} has other files .*such as {other}: .*OUT"):
+            write()
+    assert all((out / name).read_text() == "mine" for name in names)
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_prepared_data_are_replaced_and_what_killed_processes_left_is_removed(vocabulary, tmp_path):
+    files, out = own_files(tmp_path), tmp_path / "new" / "out"
+    for words in (vocabulary, vocabulary, None, None, vocabulary):
+        own.prepare_own(out, words, files, LABELS)
+        (out.parent / "out.part0123456789ab").mkdir()
+    own.prepare_own(out, vocabulary, own_files(tmp_path, test=TABLE), LABELS)
+    assert (out / "input0" / "test.idx").exists() and [*out.parent.iterdir()] == [out]
 
 
 def test_each_paper_has_its_metrics():
