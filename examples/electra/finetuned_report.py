@@ -105,8 +105,9 @@ def main(runs, folder):
     values = {task: values_of(rows) for task, rows in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
     over_all = {task: comparison.difference(*both) for task, both in pairs.items()}
-    corrected = comparison.holm([one.p_value for one in over_all.values()])
-    over_all = {task: replace(one, p_value=p) for (task, one), p in zip(over_all.items(), corrected)}
+    judged = {task: one for task, one in over_all.items() if not one.reason}
+    corrected = comparison.holm([one.p_value for one in judged.values()])
+    over_all |= {task: replace(one, p_value=p) for (task, one), p in zip(judged.items(), corrected)}
     parts, figures = [], {}
     for task, rows in tasks.items():
         guess, metric = constant(rows)
