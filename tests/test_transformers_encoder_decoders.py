@@ -258,7 +258,8 @@ def test_a_translator_without_the_recipes_reads_what_a_dictionary_lacks_as_fairs
         monkeypatch.syspath_prepend(str(PACKAGE / "examples" / folder))
     sizes = write_data(tmp_path / "data", joined, recipes=False)
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined)
-    assert export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").tokenizer.startswith("SentencePiece")
+    told = export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").tokenizer
+    assert told.startswith("SentencePiece") and "lacks is one <unk>" in told and "each character" not in told
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     encode = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "data/spm.model")).encode
     texts = [*LINES[:3], "\u4f60\u597d", "a \u4f60 \u4f60\u597d\u4f60b", "\U0001f600\U0001f600 dog", "", "madeupword0"]

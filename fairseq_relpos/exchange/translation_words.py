@@ -47,12 +47,13 @@ class TwoVocabularies:
         if self.sentencepiece:
             self.pieces = Pieces(self.data / "spm.model")
             self.splits = self.data_is_split()
-            self.kind = "SentencePiece"
-            if self.splits:
-                self.kind += (
-                    " as in the translation recipes (a piece that the dictionary lacks is split, and each character "
-                    "that SentencePiece does not know is one <unk>)"
-                )
+            self.kind = (
+                "SentencePiece as in the translation recipes (a piece that the dictionary lacks is split, and each "
+                "character that SentencePiece does not know is one <unk>)"
+                if self.splits
+                else "SentencePiece as in fairseq-preprocess (a piece that the dictionary lacks is one <unk>, because "
+                "no sentence of the data shows one that was split)"
+            )
         else:
             for language, dictionary in zip(languages, self.dictionaries):
                 refuse_pieces(self.data / f"dict.{language}.txt", dictionary.symbols[4:])
