@@ -547,6 +547,16 @@ def with_words(tmp_path):
     return tmp_path
 
 
+def test_a_dictionary_that_is_not_the_trainings_is_refused(with_words, monkeypatch, capsys):
+    monkeypatch.chdir(with_words)
+    shutil.copytree("data", "elsewhere")  # the folder of the training, by its saved settings
+    assert main(["export-hf", "a.pt", "right", "--data", "data"]) == 0
+    words = Path("data/dict.txt").read_text().splitlines(keepends=True)
+    Path("data/dict.txt").write_text("".join(reversed(words)))
+    assert main(["export-hf", "a.pt", "wrong", "--data", "data"]) == 1
+    assert "trained with the dictionary elsewhere/dict.txt" in capsys.readouterr().err and not Path("wrong").exists()
+
+
 def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys, monkeypatch):
     def connect(*unused):
         raise AssertionError("something tries to reach a network")

@@ -73,3 +73,15 @@ def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> No
     }
     with whole_file(path) as part, open(part, "wb") as file:  # into an open file, so that an error of the disk is seen
         torch.save(state, file)
+
+
+def same_dictionaries(checkpoint: str | Path, cfg: Any, data: str | Path, remedy: str) -> None:
+    """Raises ValueError if the data of the training are still there, and a dictionary of them is another one in ``data``:
+    each id would mean another word."""
+    task = (cfg or {}).get("task") or {}
+    trained_on = str((task.get("data") if hasattr(task, "get") else getattr(task, "data", None)) or "")
+    trained_on = trained_on.split(os.pathsep)[0]
+    for ours in sorted(Path(data).glob("dict*.txt")) if trained_on else ():
+        theirs = Path(trained_on, ours.name)
+        if theirs.is_file() and theirs.read_bytes() != ours.read_bytes():
+            raise ValueError(f"{checkpoint} was trained with the dictionary {theirs}, {data} has another one: {remedy}")

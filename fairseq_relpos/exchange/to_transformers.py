@@ -19,7 +19,7 @@ from ..atomic_files import whole_folder
 from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
 from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
-from ..checkpoints.starting_point import build_roberta
+from ..checkpoints.starting_point import build_roberta, same_dictionaries
 from ..finetuning import span_head
 from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
 from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
@@ -119,6 +119,8 @@ def export(
     check_paths(checkpoint, folder)
     raw = load_checkpoint(checkpoint)
     refuse_nonfinite(checkpoint, raw["model"])
+    if data is not None:
+        same_dictionaries(checkpoint, raw.get("cfg"), data, "give the folder of the data that it was trained with")
     arch = arch_of(raw)
     if arch.startswith(("transformer", "bart")):
         family: Any = encoder_decoder_to_transformers

@@ -61,6 +61,7 @@ def settings_of(checkpoint: str, data: str) -> Any:
 
 
 def refuse_another_dictionary(checkpoint: str, state: Any, data: str) -> None:
+    from ..checkpoints.starting_point import same_dictionaries
     from ..checkpoints.warm_start import EMBEDDINGS
 
     words = len(task_on(data, 1, 512).dictionary)
@@ -68,9 +69,7 @@ def refuse_another_dictionary(checkpoint: str, state: Any, data: str) -> None:
     remedy = "prepare the data with the vocabulary of this pretraining"
     if rows != words:
         raise ValueError(f"{checkpoint} has a dictionary of {rows} words, {data} has one of {words}: {remedy}")
-    theirs = Path(str(getattr(state["cfg"].task, "data", "") or "").split(":")[0], "dict.txt")
-    if theirs.is_file() and theirs.read_bytes() != Path(data, "dict.txt").read_bytes():
-        raise ValueError(f"{checkpoint} was trained with the dictionary {theirs}, {data} has another one: {remedy}")
+    same_dictionaries(checkpoint, state["cfg"], data, remedy)
 
 
 def flags(given: argparse.Namespace) -> list[str]:
