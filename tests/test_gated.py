@@ -234,7 +234,37 @@ def test_a_library_in_a_folder_that_others_may_write_is_not_loaded(of_others, co
         library, where = compiled.attempt(fused.SOURCE)
         assert library.lanes() > 0 and where.startswith("built for this process") and str(folder) in where
     assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
-    assert len(caplog.messages) == 1 and str(folder) in caplog.text
+    assert len(caplog.messages) == 1 and str(folder) in caplog.text and "remove this folder" in caplog.text
+
+
+@pytest.mark.parametrize("of_others", [lambda file: file.chmod(0o666), lambda file: os.chown(file, 12345, -1)])
+@pytest.mark.parametrize("planted", [lambda library: library, compiled.seal_of])
+def test_a_library_or_seal_that_others_could_write_is_built_again(of_others, planted, copies, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = tmp_path / "fairseq_relpos" / copies.name
+    compiled.attempt(fused.SOURCE)
+    file.write_bytes(copies.read_bytes() + b"planted")
+    compiled.seal_of(file).write_text(compiled.seal(file))
+    try:
+        of_others(planted(file))
+    except PermissionError:
+        pytest.skip("only root can give a file to another user")
+    assert compiled.attempt(fused.SOURCE)[1] == str(file)
+    assert file.read_bytes() == copies.read_bytes()
+    assert {found.stat().st_uid for found in file.parent.iterdir()} == {os.geteuid()}
+
+
+def test_a_library_is_kept_and_not_writable_to_others_under_any_umask(copies, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = os.umask(0)
+    try:
+        compiled.attempt(fused.SOURCE)
+    finally:
+        os.umask(before)
+    files = {file: file.stat() for file in (tmp_path / "fairseq_relpos").iterdir()}
+    assert len(files) == 2 and not any(found.st_mode & 0o022 for found in files.values())
+    compiled.attempt(fused.SOURCE)
+    assert {file: file.stat().st_mtime_ns for file in files} == {f: s.st_mtime_ns for f, s in files.items()}
 
 
 @needs_compiler

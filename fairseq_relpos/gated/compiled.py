@@ -4,6 +4,7 @@ The compiler is $CXX, else c++. A library lies under $XDG_CACHE_HOME (~/.cache) 
 fairseq_relpos/, named by a hash of the source, the command and the CPU, so that no CPU runs
 what was built for another, with its length and digest beside it, because dlopen of a truncated library kills the
 process. Where that folder cannot be written, or others may write to it, the library is built once a process.
+A library that others could have written is built again.
 The libraries know nothing of torch, so they serve every version of it.
 FAIRSEQ_RELPOS_COMPILE=0 switches them off. Without a library the same is computed in Python,
 slower; one line in the log says why.
@@ -31,6 +32,7 @@ warn_once = functools.cache(logger.warning)
 
 BASE = ["-O3", "-shared", "-fPIC"]
 SECONDS = 120  # for one build
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,17 @@ def cache_folder() -> Path:
 
 def why_not_private(folder: Path) -> str:
     """Says why another user could have put a library into this folder, or returns ""."""
-    found = folder.stat()
-    if found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if is_private(folder.stat()):
         return ""
     return (
-        f"{folder} belongs to another user, or others may write to it: no compiled library in it is used (chmod go-w "
-        "your own folder, or set XDG_CACHE_HOME to one)"
+        f"{folder} belongs to another user, or others may write to it: no compiled library in it is used (remove this "
+        "folder, or set XDG_CACHE_HOME to a folder of your own)"
     )
+
+
+def is_private(found: os.stat_result) -> bool:
+    """Whether no other user than root may write this file or folder."""
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & OTHERS_WRITE
 
 
 def seal_of(library: Path) -> Path:
@@ -129,8 +135,11 @@ def seal(library: Path) -> str:
 
 
 def is_whole(library: Path) -> bool:
+    """Whether it fits its seal, and no other user could have written either of them, not even before the folder
+    became private."""
     try:
-        return seal_of(library).read_text() == seal(library)
+        private = all(is_private(file.lstat()) for file in (library, seal_of(library)))
+        return private and seal_of(library).read_text() == seal(library)
     except (OSError, ValueError):
         return False
 
@@ -141,6 +150,7 @@ def move(built: Path, cached: Path) -> None:
     seal_of(built).write_text(seal(built))
     for new, place in ((built, cached), (seal_of(built), seal_of(cached))):
         with open(new, "rb") as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~OTHERS_WRITE)
             os.fsync(file.fileno())
         os.replace(new, place)
 
