@@ -21,6 +21,8 @@ def roberta(model, checkpoint_file="model.pt", data_name_or_path=".", **settings
     sentencepiece.bpe.model in that folder needs no sentencepiece_model. settings:
     bpe="sentencepiece", and whatever of the checkpoint's settings is to be another.
     """
+    from fairseq_relpos.checkpoints import archives
     from fairseq_relpos.models.roberta import RelPosRoberta
 
+    model = archives.unpacked(str(model)) if archives.is_archive(str(model)) else model  # also without the mend
     return RelPosRoberta.from_pretrained(model, checkpoint_file, data_name_or_path, **settings)

@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 import torch
+from fairseq import file_utils
 
 from fairseq_relpos.checkpoints import archives
 from fairseq_relpos.models.roberta import RelPosRoberta
@@ -89,6 +90,16 @@ def test_an_archive_writes_nothing_outside_its_folder_and_stays(name, places):
             assert os.listdir(outside) == ["secret"] and os.listdir(given) == ["model.tar.gz"]
     left = {path.name for path in (given.parent / "hub").rglob("*") if not path.is_dir() or path.is_symlink()}
     assert left <= {"file"}  # of an absolute path, within the folder of the archive
+
+
+def test_the_hub_unpacks_safely_without_the_mend(places, monkeypatch):
+    monkeypatch.setattr(file_utils, "load_archive_file", file_utils.load_archive_file.__wrapped__)  # stock fairseq's
+    given, outside, address = places
+    archive = pack(given / "model.tar.gz", [member("../../../../outside/file")])
+    for place in (str(archive), f"{address}/model.tar.gz"):
+        with pytest.raises(ValueError, match=f"{place} cannot be unpacked safely"):
+            hub_roberta(place)
+        assert archive.is_file() and os.listdir(outside) == ["secret"]
 
 
 def test_a_larger_archive_is_refused_and_the_line_says_how_to_raise_the_limit(places, monkeypatch):
