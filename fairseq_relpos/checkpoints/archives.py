@@ -34,7 +34,7 @@ def unpacked(place: str) -> str:
     if not folder.is_dir():
         if not hasattr(tarfile, "data_filter"):
             raise ValueError(
-                f"this Python ({platform.python_version()}) cannot unpack an archive from the internet safely: "
+                f"this Python ({platform.python_version()}) cannot unpack an archive safely: "
                 f"update it to 3.10.12, 3.11.4 or newer, or unpack {place} yourself and give the folder"
             )
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +69,12 @@ class _Member(tarfile.TarInfo):
             raise tarfile.HeaderError(f"a header of {member.size:,} bytes")
         return member
 
+    def _proc_sparse(self, *_):
+        """tarfile reads the map of a sparse file into lists, of any length."""
+        raise tarfile.HeaderError("it has a sparse file")
+
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _proc_sparse
+
 
 def unpack(archive: str, folder: str, place: str) -> None:
     """place: the name of the archive for messages."""
@@ -90,8 +96,9 @@ def unpack(archive: str, folder: str, place: str) -> None:
     except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if getattr(error, "errno", None) is not None:
             raise  # an error of the file system
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"{place} cannot be unpacked safely ({error}): give the folder of a model, or a .tar.gz of one"
+            f"{place} cannot be unpacked safely ({reason}): give the folder of a model, or a .tar.gz of one"
         ) from None
 
 

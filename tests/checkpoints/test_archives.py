@@ -102,6 +102,34 @@ def test_the_hub_unpacks_safely_without_the_mend(places, monkeypatch):
         assert archive.is_file() and os.listdir(outside) == ["secret"]
 
 
+def sparse_headers(count):
+    """The member of each format of sparse files, with a map of ``count`` parts."""
+    pairs = "".join(f"{number}\n1\n" for number in range(count))
+    text = f"{count}\n{pairs}".encode()
+    version_10, _ = member("model.pt", size=len(text) + -len(text) % 512)
+    version_10.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1"}
+    version_01, _ = member("model.pt")
+    version_01.pax_headers = {"GNU.sparse.map": ",".join(["0,1"] * 1000)}
+    version_00, _ = member("model.pt")
+    version_00.pax_headers = {"GNU.sparse.size": "1", "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"}
+    old, _ = member("model.pt", tarfile.GNUTYPE_SPARSE)
+    return {"1.0": (version_10, text), "0.1": (version_01, b"text"), "0.0": (version_00, b"text"), "old": (old, b"")}
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.1", "0.0", "old"])
+def test_a_sparse_file_is_refused_without_reading_its_map(version, places):
+    given, _, _ = places
+    header, text = sparse_headers(100_000)[version]
+    with tarfile.open(given / "model.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(header, io.BytesIO(text.ljust(header.size, b"\0")))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="model.tar.gz cannot be unpacked safely .*sparse") as error:
+        archives.unpacked(str(given / "model.tar.gz"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000 and "\n" not in str(error.value)
+
+
 def test_a_larger_archive_is_refused_and_the_line_says_how_to_raise_the_limit(places, monkeypatch):
     given, _, _ = places
     archive = pack(given / "model.tar.gz", [member("model/a"), member("model/model.pt", text=b"x" * 200_000)])
@@ -132,8 +160,9 @@ def test_what_is_no_whole_archive_is_refused_without_reading_a_long_header(place
         archive.fileobj.write(bytes(50_000_000))
     tracemalloc.start()
     for name in (*bad, "header.tar.gz"):
-        with pytest.raises(ValueError, match=f"{name} cannot be unpacked safely"):
+        with pytest.raises(ValueError, match=f"{name} cannot be unpacked safely") as error:
             archives.unpacked(str(given / name))
+        assert "\n" not in str(error.value)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000

@@ -153,7 +153,7 @@ def test_torch_hub_loads_the_same_model_with_what_lies_beside_it(folder, roberta
 def test_a_python_that_cannot_unpack_safely_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    with pytest.raises(ValueError, match="cannot unpack an archive from the internet safely: update it to 3.10.12"):
+    with pytest.raises(ValueError, match="cannot unpack an archive safely: update it to 3.10.12"):
         hub_roberta("http://x/m.tar.gz")
     assert not (tmp_path / "hub").exists()
 
