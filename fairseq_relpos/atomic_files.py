@@ -58,40 +58,49 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     raised, and is removed otherwise. First it removes what killed processes have left of the same folder."""
     path = Path(path)
     for left in path.parent.iterdir():
-        if re.fullmatch(rf"{re.escape(path.name)}\.part[0-9a-f]{{12}}", left.name) and is_left_over(left):
-            shutil.rmtree(left, ignore_errors=True)
+        if re.fullmatch(rf"{re.escape(path.name)}\.part[0-9a-f]{{12}}", left.name):
+            with left_over(left) as ended:
+                if ended:
+                    shutil.rmtree(left, ignore_errors=True)
     part = Path(temporary(path))
-    part.mkdir()
-    opened = os.open(part, os.O_RDONLY)
+    unlocked = Path(f"{part}.unlocked")  # no other run removes that
+    unlocked.mkdir()
+    opened = os.open(unlocked, os.O_RDONLY)
     try:
         own(opened)
+        unlocked.rename(part)
         yield part
         part.rename(path)
     finally:
         os.close(opened)
-        shutil.rmtree(part, ignore_errors=True)
+        for folder in (unlocked, part):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def own(file: IO[Any] | int) -> None:
-    """Locks an open file or folder, which tells ``is_left_over`` that its process still runs."""
+    """Locks an open file or folder, which tells ``left_over`` that its process still runs."""
     with contextlib.suppress(OSError):  # a file system without locks
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def is_left_over(path: str | Path) -> bool:
-    """Whether the process that owned the file or folder has ended, on any machine. Also False if the file system has no
-    locks."""
+@contextlib.contextmanager
+def left_over(path: str | Path) -> Iterator[bool]:
+    """Context that gives whether the process that owned the file or folder has ended, on any machine; it is locked
+    inside, if so. Also False if the file system has no locks."""
     try:
         file = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     except OSError:
-        return False
+        yield False
+        return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended = True
+        except OSError:
+            ended = False
+        yield ended
     finally:
         os.close(file)
-    return True
 
 
 def no_room(error: BaseException | None) -> OSError | None:

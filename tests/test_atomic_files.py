@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+from fairseq_relpos import atomic_files
 from fairseq_relpos.atomic_files import whole_folder
 
 
@@ -40,3 +41,34 @@ def test_a_run_removes_nothing_of_one_that_still_writes_the_same_folder(tmp_path
 
     write(tmp_path / "out", another_run)
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_run_removes_nothing_of_one_that_is_about_to_lock_the_same_folder(tmp_path, monkeypatch):
+    own = atomic_files.own
+
+    def another_run_first(opened):
+        monkeypatch.setattr(atomic_files, "own", own)
+        write(tmp_path / "out", lambda out: None)
+        shutil.rmtree(tmp_path / "out")
+        own(opened)
+
+    monkeypatch.setattr(atomic_files, "own", another_run_first)
+    write(tmp_path / "out", lambda out: None)
+    assert os.listdir(tmp_path) == ["out"] and os.listdir(tmp_path / "out") == ["model.pt"]
+
+
+def test_what_is_left_is_locked_while_it_is_removed(tmp_path, monkeypatch):
+    left = tmp_path / f"out.part{'0' * 12}"
+    left.mkdir()
+    locked = []
+
+    def rmtree(path, **settings):
+        if path == left:
+            with atomic_files.left_over(path) as ended:
+                locked.append(not ended)
+        real(path, **settings)
+
+    real = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    write(tmp_path / "out", lambda out: None)
+    assert locked == [True] and os.listdir(tmp_path) == ["out"]

@@ -53,10 +53,11 @@ def write_checkpoints_whole() -> None:
             path = os.path.join(save_dir, name)
             if not UNFINISHED.fullmatch(name):
                 continue
-            if atomic_files.is_left_over(path):  # its process was killed
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(path)
-            elif os.path.exists(path):
+            with atomic_files.left_over(path) as ended:
+                if ended:  # its process was killed
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(path)
+            if not ended and os.path.exists(path):
                 logger.warning(
                     f"{path} is being written by another process, or by one of which the file system does "
                     "not know that it has ended: two runs in one --save-dir overwrite each other's checkpoints"
