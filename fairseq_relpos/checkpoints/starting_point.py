@@ -76,8 +76,8 @@ def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> No
 
 
 def same_dictionaries(checkpoint: str | Path, cfg: Any, data: str | Path, remedy: str) -> None:
-    """Raises ValueError if the data of the training are still there, and a dictionary of them is another one in ``data``:
-    each id would mean another word."""
+    """Raises ValueError if the data of the training are still there and ``data`` has another dictionary: each id would
+    mean another word."""
     task = (cfg or {}).get("task") or {}
     trained_on = str((task.get("data") if hasattr(task, "get") else getattr(task, "data", None)) or "")
     trained_on = trained_on.split(os.pathsep)[0]
