@@ -47,7 +47,8 @@ def blocks(page):
 
 
 MASKED_LM, FILLING, COMPARISON, TRANSLATION = blocks("first-steps.md")
-SENTENCES_OF_ONES_OWN, FROM_SCRATCH, ANSWERS = blocks("fine-tuning.md")
+SENTENCES_OF_ONES_OWN, CLASSIFYING, FROM_SCRATCH, ANSWERS = blocks("fine-tuning.md")
+(EXPORT,) = re.findall(r"`fairseq-relpos (export-hf \S+ \S+ --data \S+)`", (ROOT / "docs/fine-tuning.md").read_text())
 
 
 def shrunk(block):
@@ -146,6 +147,9 @@ def test_first_steps_and_a_table_lead_to_a_fine_tuned_model_its_predictions_and_
     scores = json.loads(printed.splitlines()[-1])
     assert scores["valid"]["accuracy"] == accuracy_of(folder / "runs/reviews/predictions.valid.tsv", labels)
     assert {"accuracy", "f1", "mcc"} <= set(scores["test"])
+    pasted(["fairseq-relpos", *EXPORT.split()], folder)
+    found = pasted([sys.executable, "-c", CLASSIFYING], folder)
+    assert re.search(r"{'label': '(bad|good)', 'score': 0\.\d+}", found)
 
     printed = in_bash(FROM_SCRATCH, folder, preloaded.environment())
     results = json.loads((folder / "runs/words/results.json").read_text())
