@@ -76,7 +76,7 @@ FIGURES = [
 ]
 
 
-#: family -> encoding -> what README's table says of it, in README's order
+#: family -> encoding -> its phrase in the list of docs/encodings.md, in README's order
 FAMILIES = {
     "Added to the token embeddings": {
         "none": "no positions at all: a control",
@@ -131,8 +131,16 @@ REFERENCES = "# Written by scripts/make_docs.py from fairseq_relpos/references.b
 CFF_KINDS = {"inproceedings": "conference-paper", "article": "article", "misc": "article"}
 
 
+def short_list():
+    """README's list: a line for each family, with a link for each encoding."""
+    return "\n".join(
+        f"- {family}: {', '.join(f'[`{name}`](docs/encodings.md#{name})' for name in phrases)}"
+        for family, phrases in FAMILIES.items()
+    )
+
+
 def table():
-    """README's table: what each encoding does, its paper, its file."""
+    """The list of docs/encodings.md: what each encoding does, its paper, its file."""
     described = [name for phrases in FAMILIES.values() for name in phrases]
     if sorted(described) != sorted(ENCODINGS):
         wrong = ", ".join(sorted(set(described) ^ set(ENCODINGS)))
@@ -146,8 +154,8 @@ def table():
             authors = paper.citation.removesuffix(f" {paper.year}")
             file = Path(inspect.getsourcefile(cls)).relative_to(ROOT)
             lines.append(
-                f"| [`{name}`](docs/encodings.md#{name}) | {phrase} | {paper.year} | [{authors}]({paper.url}) "
-                f"| [{file.name}]({file}) |"
+                f"| [`{name}`](#{name}) | {phrase} | {paper.year} | [{authors}]({paper.url}) "
+                f"| [{file.name}](../{file}) |"
             )
     return "\n".join(lines)
 
@@ -243,9 +251,8 @@ def citation_of(paper):
 
 def pages():
     measured = measurements()
-    return "\n".join(
-        [LEGEND, f"{abbreviations()}\n", *(page(name, measured[name]) for name in sorted(ENCODINGS)), figures()]
-    )
+    described = [page(name, measured[name]) for name in sorted(ENCODINGS)]
+    return "\n".join([LEGEND, f"{abbreviations()}\n", f"{table()}\n", *described, figures()])
 
 
 def page(name, measured):
@@ -338,7 +345,7 @@ def main():
     wanted = {
         ROOT / "README.md": with_between(
             (ROOT / "README.md").read_text(encoding="utf-8"),
-            (BEGIN, table(), END),
+            (BEGIN, short_list(), END),
             (RESULTS_BEGIN, results(), RESULTS_END),
         ),
         ROOT / "docs/troubleshooting.md": with_between(

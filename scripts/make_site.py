@@ -207,7 +207,7 @@ def bibtex(key):
 def list_of_encodings():
     """What docs/encodings.md is on the site: the legend, the list, and the pictures."""
     legend, figures = make_docs.LEGEND, make_docs.figures()
-    table = make_docs.table().replace("](docs/", "](").replace("](fairseq_relpos/", "](../fairseq_relpos/")
+    table = make_docs.table().replace("](#", "](encodings.md#")
     return "\n".join([legend, f"{make_docs.abbreviations()}\n", table, "", figures])
 
 

@@ -41,16 +41,16 @@ def test_show_prints_title_authors_year_and_link_and_spells_abbreviations_out(ca
     assert "TUPE: Transformer with Untied Positional Encoding" in printed and "AT5: Adaptive T5" in printed
 
 
-def test_citation_and_readme_have_the_papers_of_the_bibliography():
+def test_citation_and_the_list_of_encodings_have_the_papers_of_the_bibliography():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]
     assert [
         (c["title"], c["year"], c["url"], tuple((a["family-names"], a["given-names"]) for a in c["authors"]))
         for c in cited
     ] == [(p.title, p.year, p.url, p.authors) for p in bibliography().values()]
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs/encodings.md").read_text()
     for cls in ENCODINGS.values():
         paper = papers_of(cls)[0]
-        assert f"| {paper.year} | [{paper.citation.removesuffix(f' {paper.year}')}]({paper.url}) |" in readme
+        assert f"| {paper.year} | [{paper.citation.removesuffix(f' {paper.year}')}]({paper.url}) |" in page
 
 
 ENTRY = "@misc{{a2030b,\n  author = {{Bee, Ann}},\n  title = {{T}},\n  year = {{2030}},\n{0}}}\n"
