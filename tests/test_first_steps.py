@@ -12,6 +12,8 @@ from pathlib import Path
 import preloaded
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 SMALLER = {
     "vocab_size": 60,

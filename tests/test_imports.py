@@ -139,6 +139,7 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     assert done.returncode == 0 and "tupe_r" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

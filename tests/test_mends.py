@@ -257,6 +257,7 @@ NO_FUNCTION = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mends", ["all", "needed"])
 def test_what_is_replaced_is_in_the_catalogue(mends, data, tmp_path):
     arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 1, "--disable-validation")
@@ -350,6 +351,7 @@ def runs(folder, data):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["no loader", "two loaders", "stopped", "translation"])
 def test_with_needed_alone_stock_architectures_train_as_in_stock_fairseq(name, runs, folder):
     """ "stopped" went on in its third epoch."""

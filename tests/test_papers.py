@@ -213,6 +213,7 @@ def printed_by(script, words):
     return [words[1:]] if action in ("train", "evaluate", "test", "finetune", "command") else []
 
 
+@pytest.mark.slow
 def test_every_training_of_the_page_can_be_printed(calls, checkout):
     place, found = calls
     for path in checkout.iterdir():

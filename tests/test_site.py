@@ -14,6 +14,8 @@ from matplotlib.mathtext import MathTextParser
 
 from fairseq_relpos.encodings import ENCODINGS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 #: one page of each kind
 KINDS = [

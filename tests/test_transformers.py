@@ -117,6 +117,7 @@ def test_learned_positions_become_transformers_own_roberta(exported):
     assert config["architectures"] == ["RobertaForMaskedLM"] and config["max_position_embeddings"] == 34
 
 
+@pytest.mark.slow
 def test_an_exported_model_loads_and_gives_the_same_without_fairseq(exported, tmp_path):
     tokens = sentences()
     with torch.no_grad():
@@ -507,6 +508,7 @@ def test_a_dictionary_with_half_of_32000_pieces_gives_fairseqs_ids(tmp_path):
     assert 0.2 < sum(text.count(3) for text in map(wanted, texts)) / sum(map(len, map(wanted, texts))) < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tupe_r", "learned"])
 def test_a_model_with_an_ordinary_dictionary_is_exported_fills_masks_trains_and_comes_back(name, tmp_path, capsys):
     pytest.importorskip("accelerate")

@@ -58,6 +58,7 @@ def translations(ours, model, source, length, **settings):
         yield to_transformers.translated(ours, source, **how), wanted
 
 
+@pytest.mark.slow
 def test_every_encoding_has_fairseqs_bits_and_translations():
     """Logits with pads on both sides and without; greedy search and five beams, of sources of different lengths."""
     lengths = set()

@@ -71,6 +71,7 @@ def begun(model, beam):
     return model.generate(num_beams=beam, early_stopping=beam > 1, max_length=12)[0, 1:].tolist()
 
 
+@pytest.mark.slow
 def test_every_causal_encoding_has_fairseqs_bits_and_texts():
     """Logits with pads on both sides and without; greedy search and five beams, from nothing and from prompts of
     different lengths. With a prompt the two searches normalise scores differently, so there nothing is normalised."""
@@ -163,6 +164,7 @@ def test_stock_fairseqs_language_model_comes_along(learned, tmp_path):
         assert torch.equal(loaded(tokens).logits, model(tokens)[0])
 
 
+@pytest.mark.slow
 def test_exported_models_write_and_translate_the_same_without_fairseq(tmp_path):
     model, _ = small("fire")
     export(saved(model, tmp_path / "a.pt"), tmp_path / "a")

@@ -114,6 +114,7 @@ def test_sacrebleu_that_would_be_no_sacrebleu_is_refused(data, checkpoints):
     assert_one_line(generate(data, checkpoints[0], "--sacrebleu"), "--scoring sacrebleu")
 
 
+@pytest.mark.slow
 def test_interactive_translates_and_refuses_what_is_not_utf8(data, checkpoints):
     done = interactive(data, checkpoints[0], b"w1 w2 w3\nw4 w5\n")
     assert done.returncode == 0 and len(re.findall(r"^H-[01]\t", done.stdout, re.M)) == 2

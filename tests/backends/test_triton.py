@@ -312,6 +312,7 @@ def test_products_of_three_do_not_overflow_half_precision():
     assert (found - expected).abs().max() <= 1e-2 * expected.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form, pairs", [("product", 1), ("product", 2), ("product", 3), ("gate of each head, all but a reset", 2)]
 )
@@ -403,6 +404,7 @@ def test_no_sentences_have_no_gradient():
     assert not torch.autograd.grad(out.sum(), terms.A)[0].any()
 
 
+@pytest.mark.slow
 def test_the_kernels_check_themselves_in_all_kinds_of_calls(monkeypatch, capsys):
     assert self_check.main(lengths=(16,), width=16) == 0
     count = 12 if DEVICE == "cpu" else 18  # bfloat16
@@ -510,6 +512,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["bias of an offset", "query rows", "bias of a pair, reset"])
 def test_no_tensor_has_an_element_for_each_pair_and_sentence(form, monkeypatch):
     length, batch = 33, 2

@@ -13,10 +13,13 @@ from compiled_kernels import compiled
 
 #: other versions make other machine code
 TRITON = "3.7"
-pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None or not version("triton").startswith(TRITON + "."),
-    reason=f"Triton {TRITON} is not installed (pip install triton), with which the bounds were taken",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("triton") is None or not version("triton").startswith(TRITON + "."),
+        reason=f"Triton {TRITON} is not installed (pip install triton), with which the bounds were taken",
+    ),
+]
 
 #: of shared memory of a program on an A100 and on an H100
 KIB = {80: 163, 90: 227}

@@ -6,7 +6,10 @@ import pytest
 from compiled_kernels import compiled, variants
 
 # not importorskip: how Triton is first imported decides whether this process interprets kernels
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (pip install triton)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (pip install triton)"),
+]
 
 ALWAYS = {"forward", "backward_queries", "backward_keys"}
 

@@ -184,6 +184,7 @@ def test_an_archive_of_one_file_is_a_folder_of_it(folder, tmp_path, monkeypatch)
     assert hub_roberta("http://x/m.tar.gz", **settings(folder)).model.encoder
 
 
+@pytest.mark.slow
 def test_fairseqs_own_class_loads_it_with_user_dir(folder, tmp_path):
     """As typed in a fresh interpreter, in a folder where the package cannot be found."""
     given = ", ".join(f"{name}={value!r}" for name, value in settings(folder).items())

@@ -162,6 +162,7 @@ def test_python_dash_m_prints_nothing_but_the_answer():
     assert "INFO" not in done.stderr
 
 
+@pytest.mark.slow
 def test_doctor_runs_where_fairseq_does_not_import(tmp_path):
     broken = tmp_path / "fairseq"
     broken.mkdir()

@@ -39,6 +39,7 @@ def package(folder, name, source=""):
     return path.parent
 
 
+@pytest.mark.slow
 def test_broken_fairseq_fails_with_its_error_and_the_remedy(tmp_path):
     package(tmp_path, "fairseq", "raise ValueError('mutable default <class Config> for field x')")
     done = run_doctor(tmp_path)
@@ -50,6 +51,7 @@ def test_broken_fairseq_fails_with_its_error_and_the_remedy(tmp_path):
     assert "fairseq-train cannot run" in done.stdout
 
 
+@pytest.mark.slow
 def test_unrelated_apex_is_told_apart_and_stops_nothing(tmp_path):
     package(tmp_path, "apex", "raise ImportError('pyramid')")
     done = run_doctor(tmp_path)
@@ -57,6 +59,7 @@ def test_unrelated_apex_is_told_apart_and_stops_nothing(tmp_path):
     assert "unrelated" in line(done, "apex") and "pip uninstall -y apex" in line(done, "apex")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["apex", "apex.normalization"])
 def test_an_apex_that_breaks_the_import_of_fairseq_is_named_and_fairseq_stays(tmp_path, place):
     apex = package(tmp_path, "apex")
@@ -73,6 +76,7 @@ def test_an_apex_that_breaks_the_import_of_fairseq_is_named_and_fairseq_stays(tm
         assert "built for another torch" in line(done, "apex")
 
 
+@pytest.mark.slow
 def test_half_set_launcher_variables_fail(tmp_path):
     done = run_doctor(tmp_path, WORLD_SIZE="2", RANK="0")
     assert done.returncode == 1

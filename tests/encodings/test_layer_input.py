@@ -77,6 +77,7 @@ def trained(**settings):
     return out, {name: p.grad for name, p in model.named_parameters()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", ["checkpoint_activations", "unpad", "torch_compile", "checkpoint_activations unpad"]
 )

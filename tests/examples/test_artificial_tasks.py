@@ -127,6 +127,7 @@ def recipe(workplace, script, *arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     done = recipe(tmp_path, "run.sh", "train", "reber", "at5", *SMALL, SEED="2")
     assert done.returncode == 0, done.stdout

@@ -38,6 +38,7 @@ def noted(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe, words, settings, files", RUNS, ids=lambda value: str(value)[:30])
 def test_the_printed_command_pasted_into_a_shell_is_the_one_that_train_runs(
     checkout, tmp_path, recipe, words, settings, files

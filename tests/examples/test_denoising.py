@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from recipes import Recipe
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -16,6 +17,7 @@ SENTENCES = {
 denoising, translation = Recipe("denoising"), Recipe("translation_small")
 
 
+@pytest.mark.slow
 def test_a_text_becomes_a_bart_and_a_translation_starts_from_it(tmp_path):
     (tmp_path / "tiny.sh").write_text(PRETRAINING)
     for language, lines in SENTENCES.items():

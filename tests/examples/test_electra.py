@@ -57,6 +57,7 @@ recipe = Recipe("electra")
 succeeds, fails = recipe.succeeds, recipe.fails
 
 
+@pytest.mark.slow
 def test_from_text_to_fine_tuned_discriminators(workplace):
     prepare = ("prepare.sh", "--train", "train.txt", "--valid", "valid.txt")
     assert "ready: data" in succeeds(workplace, *prepare)

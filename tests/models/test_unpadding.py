@@ -61,6 +61,7 @@ def test_with_recomputed_layers():
     torch.testing.assert_close((outs, gradients), expected[:2], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_compiled_layer(monkeypatch):
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="aot_eager", **kwargs))

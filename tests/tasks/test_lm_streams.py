@@ -245,6 +245,7 @@ def say_the_type():
     segments.Segment.enter = enter
 
 
+@pytest.mark.slow
 def test_two_ranks_update_freq_and_recomputation_train_as_one_rank(data, tmp_path):
     # Adam would make numbers of the noise in what has no gradient, such as a bias of the keys
     more = [*MEMORY, "--max-epoch", 2, "--store-ema", "--ema-decay", 0.5, "--optimizer", "sgd", "--lr", 0.5]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from fairseq_data import masked_lm
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 
 

@@ -55,6 +55,7 @@ def test_two_ranks_equal_one_rank_with_twice_the_batch(data, tmp_path, name):
     assert_close(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_the_last_update_of_an_epoch_counts_the_batches_that_there_are(tmp_path):
     """15 batches of 4 on two ranks, two each for an update: in the last one a rank has one less."""
     data = binarise(tmp_path / "corpus", train=60)
@@ -75,12 +76,14 @@ def assert_close(one, other):
     torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_equal_twice_the_batch(data, tmp_path):
     train(arguments(data, tmp_path / "one", *in_order(), "--batch-size", 8), tmp_path / "log")
     train(arguments(data, tmp_path / "two", *in_order(), "--update-freq", 2), tmp_path / "log")
     assert_close(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_come_are_named(data, tmp_path):
     command = arguments(data, tmp_path / "run", "--max-update", 2)
     # longer than two forked ranks can take to come, on any machine
@@ -152,6 +155,7 @@ def test_rank_0_tells_the_others_that_it_gives_up():
     assert len(errors) == 2 and errors[0] == errors[1] and "1 of 3 ranks have not joined: 2" in errors[0]
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_see_the_checkpoint_is_named(data, tmp_path, monkeypatch):
     train(arguments(data, tmp_path / "run", "--max-update", 2), tmp_path / "log")
 
@@ -247,6 +251,7 @@ def the_checkpoint_has_code(folder):
     torch.save({"model": {}, "args": Path}, folder / "hostile.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how, failing, said",
     [
@@ -357,6 +362,7 @@ def with_plugin(command, folder):
     return command
 
 
+@pytest.mark.slow
 def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     """One rank kills itself after the 5th update of the first start; both go on from it."""
     dies = plugin(
@@ -373,6 +379,7 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     assert_close(tmp_path / "run", tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
     """The ranks stop on a signal that the launcher knows nothing of, and are started again."""
     fails = plugin(
