@@ -15,18 +15,23 @@ from .base import PositionEncoding, register
 logger = logging.getLogger(__name__)
 
 Scaling = Literal["none", "interpolation", "ntk", "yarn"]
+Kind = Literal["partial", "proportional"]
 #: YaRN: pairs that turn fewer times than the first within the trained length are interpolated, and those that turn
 #: more often than the second stay as they are
 YARN_TURNS = (1, 32)
 
 
-@register("rope", "su2021roformer", "chen2023interpolation", "peng2024yarn")
+@register("rope", "su2021roformer", "chen2023interpolation", "peng2024yarn", "barbero2025round")
 class RoPE(PositionEncoding):
     """e_ij = (R_i q_i).(R_j k_j) / sqrt(d)   (Su et al. 2021, Eq. 14-16), which depends on
     positions only through j - i.
 
     R_p turns the pair (c, c + d/2) by the angle p base^(-2c/d). No parameters, any length.
     d must be even.
+
+    With fraction p below 1, p d dimensions turn. kind=partial: the first p d, as a head of p d dimensions would
+    (Black et al. 2022, GPT-NeoX; Phi, GLM-4). kind=proportional: the p d/2 fastest pairs of the whole head keep their
+    angle, and the others do not turn (Barbero et al. 2025, p-RoPE; Gemma 4). p d must be an even number from 2 on.
 
     A trained model gets longer inputs with scaling and factor s (evaluated / trained length). Both may change
     at evaluation, and so may trained_length, which yarn alone needs: no weight depends on them.
@@ -52,13 +57,18 @@ class RoPE(PositionEncoding):
         scaling: Scaling = "none",
         factor: float = 1.0,
         trained_length: int | None = None,
+        fraction: float = 1.0,
+        kind: Kind = "partial",
     ):
         super().__init__(dims)
         if dims.head_dim % 2:
             raise ValueError(f"a head of {dims.head_dim} dimensions cannot be split into pairs")
         if base <= 0:
             raise ValueError(f"base={base} must be positive")
-        refuse_what_cannot_scale(dims.head_dim, base, scaling, factor, trained_length)
+        self.pairs = turning_pairs(dims.head_dim, fraction)
+        #: dimensions among which the pairs are halves apart
+        self.span = 2 * self.pairs if kind == "partial" else dims.head_dim
+        refuse_what_cannot_scale(self.span, base, scaling, factor, trained_length)
         self.frequency = base, scaling, factor, trained_length if scaling == "yarn" else None
         if scaling != "none":
             log_once(
@@ -78,11 +88,22 @@ class RoPE(PositionEncoding):
     def rotation(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin for at least ``length`` positions. Rounding up keeps the number of tables small; they
         stay on the device."""
-        return rotation(1 << (length - 1).bit_length(), self.dims.head_dim, self.frequency, device)
+        return rotation(1 << (length - 1).bit_length(), self.span, self.pairs, self.frequency, device)
+
+
+def turning_pairs(head_dim: int, fraction: float) -> int:
+    """The number of pairs that turn. Raises ValueError where it is not a whole number from 1 to all."""
+    turning = fraction * head_dim
+    if not 0 < fraction <= 1 or abs(turning - round(turning)) > 1e-6 or round(turning) % 2:
+        accepted = ", ".join(f"{2 * pairs / head_dim:g}" for pairs in range(1, head_dim // 2 + 1))
+        raise ValueError(
+            f"fraction={fraction:g} of a head of {head_dim} dimensions is not an even number of them: give {accepted}"
+        )
+    return round(turning) // 2
 
 
 def refuse_what_cannot_scale(
-    head_dim: int, base: float, scaling: Scaling, factor: float, trained_length: int | None
+    span: int, base: float, scaling: Scaling, factor: float, trained_length: int | None
 ) -> None:
     """Raises ValueError for hyperparameters that contradict one another, or that would change nothing."""
     if scaling == "none":
@@ -93,8 +114,8 @@ def refuse_what_cannot_scale(
         raise ValueError(
             f"scaling={scaling} with factor={factor:g}: give a factor above 1, the evaluated over the trained length"
         )
-    if scaling == "ntk" and head_dim == 2:
-        raise ValueError("scaling=ntk needs heads of 4 or more dimensions; use interpolation")
+    if scaling == "ntk" and span == 2:
+        raise ValueError("scaling=ntk needs 4 or more dimensions that turn; use interpolation")
     if scaling == "yarn" and (trained_length is None or trained_length < 1):
         raise ValueError(
             f"scaling=yarn with trained_length={trained_length}: give the length in tokens of the training's sequences"
@@ -105,46 +126,46 @@ def refuse_what_cannot_scale(
 
 @functools.lru_cache(maxsize=8)
 def rotation(
-    length: int, head_dim: int, frequency: tuple[float, Scaling, float, int | None], device: torch.device
+    length: int, span: int, pairs: int, frequency: tuple[float, Scaling, float, int | None], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin of every position and pair, [length, D/2], float64, times YaRN's factor of q and k."""
+    """cos and sin of every position and pair, [length, span/2], float64, times YaRN's factor of q and k."""
     with torch.inference_mode(False):  # trainings read it, too
         _, scaling, factor, _ = frequency
-        angle = torch.arange(length).double()[:, None] * frequencies(head_dim, *frequency)
+        angles = frequencies(span, *frequency)
+        angles[pairs:] = 0
+        angle = torch.arange(length).double()[:, None] * angles
         size = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
         return (size * angle.cos()).to(device), (size * angle.sin()).to(device)
 
 
-def frequencies(
-    head_dim: int, base: float, scaling: Scaling, factor: float, trained_length: int | None
-) -> torch.Tensor:
-    """The angle of each pair at position 1, [D/2], float64."""
+def frequencies(span: int, base: float, scaling: Scaling, factor: float, trained_length: int | None) -> torch.Tensor:
+    """The angle of each pair at position 1, [span/2], float64."""
     if scaling == "ntk":
-        base *= factor ** (head_dim / (head_dim - 2))
-    plain = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
+        base *= factor ** (span / (span - 2))
+    plain = base ** (-torch.arange(0, span, 2).double() / span)
     if scaling == "interpolation":
         return plain / factor
     if trained_length is None:
         return plain
     # the pairs that turn this often within the trained length, as real numbers
     slow, fast = (
-        head_dim * math.log(trained_length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in YARN_TURNS
+        span * math.log(trained_length / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in YARN_TURNS
     )
-    first, last = max(math.floor(fast), 0), min(math.ceil(slow), head_dim - 1)
+    first, last = max(math.floor(fast), 0), min(math.ceil(slow), span - 1)
     width = max(last - first, 0.001)  # as the authors avoid a division by zero
-    ramp = ((torch.arange(head_dim // 2).double() - first) / width).clamp(0, 1)
+    ramp = ((torch.arange(span // 2).double() - first) / width).clamp(0, 1)
     return plain * (1 - ramp) + plain / factor * ramp
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x rotated in float32 at least. The result keeps that type, so that it is not rounded to half precision
-    twice."""
+    """x with as many first dimensions rotated as cos and sin have angles for, in float32 at least. The result keeps
+    that type, so that it is not rounded to half precision twice."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     wide, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
-    left, right = wide.chunk(2, -1)
+    half = cos.size(-1)
+    left, right = wide[..., :half], wide[..., half : 2 * half]
     # one new tensor: while decoding this is done to every key at every step
-    out = wide * torch.cat([cos, cos], -1)
-    half = left.size(-1)
+    out = wide[..., : 2 * half] * torch.cat([cos, cos], -1)
     out[..., :half].addcmul_(right, sin, value=-1)
     out[..., half:].addcmul_(left, sin)
-    return out
+    return out if 2 * half == x.size(-1) else torch.cat([out, wide[..., 2 * half :]], -1)

@@ -77,8 +77,57 @@ def test_rope_is_rescaled_for_longer_inputs(scaling, lengths):
 def test_rope_refuses_a_scaling_that_changes_nothing_or_lacks_a_length(hparams, what):
     with pytest.raises(ValueError, match=what):
         build("rope", SCALED, **hparams)
-    with pytest.raises(ValueError, match="scaling=ntk needs heads of 4 or more dimensions"):
+    with pytest.raises(ValueError, match="scaling=ntk needs 4 or more dimensions"):
         build("rope", Dims(2, 1, 9), scaling="ntk", factor=2)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", ["partial", "proportional"])
+def test_a_fraction_of_the_dimensions_turns(kind, lengths):
+    span = 4 if kind == "partial" else 8  # half of 8 dimensions: two pairs
+
+    def rotated(x, p):
+        out = list(x)
+        for c in range(2):
+            angle = p * 10000 ** (-2 * c / span)
+            a, b = x[c], x[c + span // 2]
+            out[c] = a * math.cos(angle) - b * math.sin(angle)
+            out[c + span // 2] = a * math.sin(angle) + b * math.cos(angle)
+        return out
+
+    def oracle(q_i, k_j, head, i, j, sentence):
+        return sum(a * b for a, b in zip(rotated(q_i, i), rotated(k_j, j))) / math.sqrt(8)
+
+    check_against_loops(build("rope", SCALED, fraction=0.5, kind=kind), oracle, *lengths)
+
+
+@pytest.mark.parametrize("kind", ["partial", "proportional"])
+def test_all_dimensions_turn_at_fraction_1_and_more_than_the_pairs_are_refused(kind):
+    plain, whole = build("rope", SCALED), build("rope", SCALED, fraction=1.0, kind=kind)
+    for one, other in zip(plain.rotation(9, torch.device("cpu")), whole.rotation(9, torch.device("cpu"))):
+        assert torch.equal(one, other)
+    for fraction in (0, -0.5, 1.25, 0.3, 0.125):
+        with pytest.raises(ValueError, match=f"fraction={fraction:g} of a head of 8 .*0.25, 0.5, 0.75, 1$"):
+            build("rope", SCALED, fraction=fraction, kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["partial", "proportional"])
+def test_a_fraction_turns_as_in_transformers(kind):
+    from transformers import GPTNeoXConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    from transformers.models.gpt_neox import modeling_gpt_neox as neox
+
+    rope = {"rope_theta": 100.0, "partial_rotary_factor": 0.25, "rope_type": "default"}
+    if kind == "proportional":
+        rope["rope_type"] = "proportional"
+        assert "proportional" in ROPE_INIT_FUNCTIONS
+    config = GPTNeoXConfig(hidden_size=48, num_attention_heads=3, rope_parameters=rope)
+    q, k = random_qk(Dims(48, 3, 9), 9, 9)
+    angles = neox.GPTNeoXRotaryEmbedding(config)(q, torch.arange(9)[None])
+    theirs_q, theirs_k = neox.apply_rotary_pos_emb(q, k, *angles)
+    terms = build("rope", Dims(48, 3, 9), base=100.0, fraction=0.25, kind=kind).terms(q, k, Positions.of(9, 9))
+    torch.testing.assert_close(terms.q_BHTD, theirs_q, atol=2e-6, rtol=0)  # their angles are float32
+    torch.testing.assert_close(terms.k_BHSD, theirs_k, atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize("trained_length", [1, 4, 6, 7, 64])
