@@ -70,6 +70,13 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> No
         "--position-layers", metavar="L", help="layers that see positions: all, first, or numbers from 1 such as 1,2,5"
     )
     parser.add_argument(
+        "--randomized-positions",
+        type=int,
+        metavar="L",
+        help="in training, the tokens of a sample have random positions of 0 .. L - 1 in rising order, so that longer "
+        "inputs hold no new ones; evaluation as usual",
+    )
+    parser.add_argument(
         "--attention-backend", metavar="NAME", help=f"how attention is computed: {' '.join(backend_names())}"
     )
     parser.add_argument(
@@ -130,6 +137,14 @@ def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] 
         _check_serves(name, CAUSAL[stack], f"--position-stacks {asked}, {source}" if asked else source)
     args.position_stacks = ",".join(names)
     args.position_encoding = _encodings_text(names)
+
+
+def randomized_positions(args: argparse.Namespace) -> int | None:
+    """--randomized-positions. Raises ValueError for less than one position."""
+    span = getattr(args, "randomized_positions", None)
+    if span is not None and span < 1:
+        raise ValueError(f"--randomized-positions {span}: give 1 or more, at least the length of the longest sample")
+    return span
 
 
 def _check_serves(name, causal, source):

@@ -50,6 +50,7 @@ def override_self_attention(
     device: torch.device | None = None,
     length_flag: str = "--max-positions",
     segment_memory: bool = False,
+    randomized: int | None = None,
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
@@ -61,6 +62,7 @@ def override_self_attention(
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     device: where the model will run, if not where it is.
     segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
+    randomized: in training, the tokens have random positions below this number.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -84,6 +86,10 @@ def override_self_attention(
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
     stack_part.prepare_bias = chosen_backend.prepare_bias
+    if randomized is not None:
+        stack_part.randomized = randomized
+        with named("--randomized-positions"):
+            stack_part.check_length(randomized)
     sign(stack_part, encoding, layers, stock=encoding.stock_positions == kind_of(stack.embed_positions))
     stack.embed_positions = stack_part
     for layer, part in zip(all_layers, parts):

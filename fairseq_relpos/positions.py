@@ -284,6 +284,20 @@ class Positions:
         return (same_BSS & self._real_BS(self.documents_BS)[:, None, :]).sum(-1)
 
 
+def random_positions(padding_BS: torch.Tensor, span: int) -> torch.Tensor:
+    """For the real tokens of each sentence, distinct random positions of 0 .. span - 1 in rising order, [B, S]
+    (Ruoss et al. 2023, Sec. 4.1): every choice has the same probability. Pads get any."""
+    real_BS = ~padding_BS
+    counts_B1 = real_BS.sum(1, keepdim=True)
+    longest = int(counts_B1.max())
+    if longest > span:
+        raise ValueError(f"--randomized-positions {span}: a sample has {longest} tokens, give {longest} or more")
+    drawn = torch.rand(len(padding_BS), span, device=padding_BS.device).argsort(1)[:, : padding_BS.size(1)]
+    beyond = torch.arange(drawn.size(1), device=padding_BS.device) >= counts_B1
+    rising = drawn.masked_fill(beyond, span).sort(1).values
+    return rising.gather(1, (real_BS.cumsum(1) - 1).clamp(min=0))
+
+
 class CurrentPass:
     """Hands the Positions of the running forward pass from a stack to its layers.
 

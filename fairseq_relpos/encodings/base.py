@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..positions import CurrentPass, Positions
+from ..positions import CurrentPass, Positions, random_positions
 from ..terms import Bias, Terms, evaluate
 from .hparams import convert, hyperparameters, python_name, to_text
 
@@ -71,6 +71,9 @@ class StackPart(nn.Module):
     #: the option that sets the longest sequence; in a fairseq model it is a flag
     length_option = "max_len"
 
+    #: in training, tokens get random positions below this number; None: their own
+    randomized: int | None = None
+
     def __init__(self, dims: Dims):
         super().__init__()
         self.dims = dims
@@ -108,13 +111,18 @@ class StackPart(nn.Module):
             segment = self.segment_memory.begin(self.current_pass.place, padding_BS, self.training)
             if segment is not None:
                 padding_BS = segment.padding_BS
+        given = self.current_pass.given
+        if self.randomized is not None and self.training and not decoding:
+            if any(ids is not None for ids in given.values()):
+                raise ValueError("--randomized-positions: this batch has positions or documents of its own")
+            given = {"position_ids": random_positions(padding_BS, self.randomized)}
         pos = self.positions(
             1 if decoding else length,  # while decoding, the newest token is the only query
             padding_BS.size(1),
             padding_BS=padding_BS,
             # its own key: fairseq reorders its caches with the beam and leaves this alone
             memory=None if incremental_state is None else incremental_state.setdefault(MEMORY, {}),
-            **self.current_pass.given,
+            **given,
         )
         pos.segment = segment
         self.current_pass.positions = pos

@@ -73,6 +73,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
             max_len=args.max_target_positions,
             layers=args.position_layers,
             backend=args.attention_backend,
+            randomized=flags.randomized_positions(args),
             torch_compile=getattr(args, "torch_compile", False),
             device=flags.device_of(args),
             has_cls=False,
@@ -84,6 +85,8 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         args.position_hparams = resolved_hparams(encoding)
         model.encoding_name = args.position_encoding
         model.remember(memory)
+        if memory.length and flags.randomized_positions(args):
+            raise ValueError("--randomized-positions and --memory-length: a memory has positions, too; leave one out")
         check_room(memory, args, getattr(task, "args", None), model.decoder.embed_positions.hard_limit)
         return model
 

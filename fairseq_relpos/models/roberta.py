@@ -88,6 +88,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             max_len=encoder.max_source_positions,
             layers=args.position_layers,
             backend=args.attention_backend,
+            randomized=flags.randomized_positions(args),
             torch_compile=getattr(args, "torch_compile", False),
             unpad=getattr(args, "unpad", False),
             device=flags.device_of(args),

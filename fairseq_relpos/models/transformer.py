@@ -72,6 +72,7 @@ class EncoderDecoder(FittingModel):
                     max_len=stack.max_positions(),
                     layers=args.position_layers,
                     backend=args.attention_backend,
+                    randomized=flags.randomized_positions(args),
                     torch_compile=getattr(args, "torch_compile", False),
                     unpad=getattr(args, "unpad", False),
                     device=flags.device_of(args),
