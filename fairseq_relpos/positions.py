@@ -181,6 +181,23 @@ class Positions:
             raise ValueError(f"{name} is known of {out.size(1)} tokens, but there are {self.src_len} keys")
         return out
 
+    @property
+    def decoding(self) -> bool:
+        """Whether layers keep something from step to step (``of_keys``, ``carried``)."""
+        return self._kept is not None
+
+    def carried(self, name: str, change: Callable[[torch.Tensor | None], torch.Tensor]) -> torch.Tensor:
+        """While decoding: change(what the steps before have kept under ``name`` in this layer, None at the first),
+        which is kept in its turn, [B, S, ..]."""
+        kept: Any = self._kept
+        key = f"{KEPT}{name}"
+        before = kept.get(key)
+        known = 0 if before is None else before.size(1)
+        if known + self.tgt_len != self.src_len:
+            raise ValueError(f"{name} is known of {known} tokens and {self.tgt_len} follow: {self.src_len} keys")
+        kept[key] = change(before)
+        return kept[key]
+
     def remember(self, owner: Any, make: Callable[[int], Any]) -> Any:
         """make(n) for an n >= span: a value for n positions that does not change while one sequence grows.
 

@@ -113,6 +113,8 @@ FAMILIES = {
         "m4_reset": "`m4` with the untied [CLS] of `tupe_a`",
         "bert_ad": "query and key each get a projected position vector, kept apart from the word's",
         "cope": "query times a vector of a position that gates count; decoders only",
+        "fox": "a penalty that grows with every token that a gate forgets; decoders only",
+        "path": "reflections that the tokens between key and query choose; decoders only",
     },
     "Positions multiply the logit": {
         "m1": "a learned factor for each distance, the same on both sides",
@@ -121,7 +123,10 @@ FAMILIES = {
         "m4m": "the three products of `m4`, multiplied in place of added",
         "abs_m4m": "`learned` and `m4m` together",
     },
-    "Rotation": {"rope": "query and key turn by an angle that grows with the position"},
+    "Rotation": {
+        "rope": "query and key turn by an angle that grows with the position",
+        "pope": "`rope`, where content sets only the lengths and position only the angles",
+    },
 }
 #: README's table of results
 RESULTS = ROOT / "examples/roberta_small/results.json"

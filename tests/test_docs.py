@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from loops import scale_up
 
-from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import evaluate
 
@@ -51,7 +51,8 @@ def test_the_page_on_choosing_says_which_encodings_cannot_tell_left_from_right()
     page = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith("| left and right")]
     named = {name for name in re.findall("`(.+?)`", row) if name in ENCODINGS}
-    assert named == {name for name in ENCODINGS if name != "cope" and not tells_left_from_right(name)}
+    bidirectional = names_for(causal=False)
+    assert named == {name for name in ENCODINGS if name in bidirectional and not tells_left_from_right(name)}
     readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n", " ")
     said = re.search('"Distance" is .*? use its size alone', readme)[0]
     assert {*re.findall("`(.+?)`", said), "none"} == named

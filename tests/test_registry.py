@@ -19,7 +19,7 @@ from fairseq_relpos.terms import Terms, evaluate
 NAMES = sorted(ENCODINGS)
 ORDERLESS = {"none"}
 # positions are numbers of tokens that stand between: there is nothing to give
-COUNTS_TOKENS = {"cope"}
+COUNTS_TOKENS = {"cope", "fox", "path"}
 SIBLINGS = ["t5", "tupe_a", "tupe_r", "at5", "m1", "m4", "m4m"]
 # of one stack and its 12 layers at BERT-base size; a change breaks published checkpoints
 PARAMETERS = {
@@ -57,6 +57,9 @@ PARAMETERS = {
     "shape": 0,
     "cope": 12 * 64 * 64,
     "tisa": 12 * 3 * 5 * 12,
+    "fox": 12 * (768 + 1) * 12,
+    "path": 12 * (768 * 768 + (768 + 1) * 12),
+    "pope": 12 * 768,
 }
 
 

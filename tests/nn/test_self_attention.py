@@ -137,7 +137,7 @@ def test_a_cache_says_that_it_belongs_to_other_sentences():
 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_a_batch_without_sentences_comes_back_as_it_is(name):
-    module = attention(name, causal=name == "cope")
+    module = attention(name, causal=name not in BIDIRECTIONAL)
     assert module(inputs(0))[0].shape == (0, 9, WIDTH)
 
 
@@ -214,7 +214,7 @@ def test_weights_of_another_encoding_are_refused_although_they_fit():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["tupe_r", "m4m", "transformer_xl", "cope"])
 def test_half_precision_stays_near_full_precision(name, dtype):
-    module = attention(name, causal=name == "cope").float()
+    module = attention(name, causal=name not in BIDIRECTIONAL).float()
     x, padding = inputs().float(), pads()
     wanted, _ = module(x, key_padding_mask=padding)
     with torch.autocast("cpu", dtype):
