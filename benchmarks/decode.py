@@ -23,7 +23,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from machine import in_turns, machine
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 
 STOCK = "transformer_iwslt_de_en"
 ADDITIVE = ["none", "sinusoidal", "t5", "at5", "alibi", "fire", "tupe_r"]

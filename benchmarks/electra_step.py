@@ -23,7 +23,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from machine import Processes, clock_of, machine
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig
 
 PARTS = ("generator alone", "discriminator alone")

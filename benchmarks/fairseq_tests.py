@@ -5,7 +5,7 @@
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 The tests are the clone's, the fairseq that they test is the installed one. With the plugin, pytest imports
-fairseq_relpos before it reads the tests. Files with a test that differs run once more, alone, for some
+fairseq_relpos.models before it reads the tests. Files with a test that differs run once more, alone, for some
 tests draw random numbers and fail now and then. The exit code is 1 where a test passes without the plugin
 alone, and is none of those in which the plugin is stricter on purpose (STRICTER below, docs/troubleshooting.md).
 """
@@ -32,7 +32,7 @@ import fairseq_relpos
 STRICTER = {}
 #: files of which one pytest runs so many tests
 LONG, AT_ONCE = ("test_binaries.py",), 8
-WAYS = {"without": [], "with": ["-p", "fairseq_relpos"]}
+WAYS = {"without": [], "with": ["-p", "fairseq_relpos.models"]}
 
 
 def main():

@@ -43,7 +43,7 @@ from machine import LargeProduct, Processes, add_allocators, clock_of, machine
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.segments import Place
 
 PRODUCT = "one large product"

@@ -48,7 +48,7 @@ import torch
 from machine import machine
 from wrong_call_kinds import BASES, PREPARATION, TURNS, Call
 
-from fairseq_relpos import cli, mends
+from fairseq_relpos import cli, mends, register
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests/fixtures/golden"
@@ -123,6 +123,7 @@ def main():
 def judged(numbers, seed, folder, jobs=1, keep=None, try_all_without=True):
     """(number, call, Done, what is wrong about it) of the calls of these numbers. try_all_without: see first that
     each command succeeds with nothing wrong, and not only those of which the result is compared."""
+    register()
     mends.apply()  # once more, for what fairseq's commands have imported since
     whole = prepare(folder)
     calls = [(number, wrong_call(seed, number)) for number in numbers]

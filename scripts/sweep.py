@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 
 from full_disk import in_one_line  # noqa: E402
-from relpos_files import whole_file  # noqa: E402
 from stopping import STOPPED, fail, in_parallel, script, supervise  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 #: columns that are words of run.sh, in this order; those in capitals are names of its environment
 WORDS = ("action", "task", "encoding", "checkpoint")

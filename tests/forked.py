@@ -11,7 +11,10 @@ import traceback
 
 import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
 
+import fairseq_relpos
 from fairseq_relpos import mends
+
+fairseq_relpos.register()
 
 
 class Run:

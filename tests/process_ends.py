@@ -75,7 +75,7 @@ def main():
     atexit.register(note_the_end, folder, os.getpid())  # the first, so that it is called last
     import torch._dynamo  # noqa: F401 - as every optimizer does
 
-    import fairseq_relpos  # noqa: F401
+    import fairseq_relpos.models  # noqa: F401  with fairseq, before the forks
 
     trials = json.loads(Path(sys.argv[1]).read_text())
     commands = {trial["command"]: importlib.import_module(f"fairseq_cli.{trial['command']}") for trial in trials}

@@ -16,7 +16,7 @@ from fairseq.models.transformer import TransformerDecoder
 from loops import scale_up
 from omegaconf import OmegaConf
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.override import override_self_attention
 
 SIZES = {

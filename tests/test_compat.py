@@ -519,6 +519,7 @@ def test_importing_the_plugin_leaves_logging_as_it_was():
         "import logging, sys\n"
         "before = (logging.getLogger().level, list(logging.getLogger().handlers))\n"
         "import fairseq_relpos\n"
+        "fairseq_relpos.register()\n"
         "assert 'fairseq.tasks' in sys.modules\n"
         "assert before == (logging.getLogger().level, logging.getLogger().handlers)\n"
     )

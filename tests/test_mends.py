@@ -279,10 +279,9 @@ def test_a_program_that_begins_with_the_mathematics_gets_the_architectures():
         "assert importlib.util.find_spec('fairseq') is not None  # somebody only looks\n"
         "from fairseq.models import ARCH_MODEL_REGISTRY\n"
         "from fairseq.trainer import Trainer\n"
-        "assert 'roberta_t5' in ARCH_MODEL_REGISTRY and Trainer.__new__ is object.__new__\n"
-        "import fairseq_relpos\n"
+        "assert Trainer.__new__ is object.__new__\n"
         "fairseq_relpos.register()\n"
-        "assert Trainer.__new__ is not object.__new__\n"
+        "assert 'roberta_t5' in ARCH_MODEL_REGISTRY and Trainer.__new__ is not object.__new__\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=PROGRAM)
     assert done.returncode == 0, done.stderr

@@ -5,8 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from relpos_files import whole_file
-
+from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, learning_rates
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.training_log import NO_SETTING, flags_of, how_alike, read_run, tell_variants_apart

@@ -23,7 +23,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from relpos_files import whole_file
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 SECONDS = 30  # that a server may take to answer
 # some servers refuse the one that urllib has by itself

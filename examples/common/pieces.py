@@ -19,7 +19,8 @@ from pathlib import Path
 
 import sentencepiece
 from full_disk import in_one_line
-from relpos_files import whole_file
+
+from fairseq_relpos.atomic_files import whole_file
 
 OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 LONGEST_PARAGRAPH = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip many

@@ -26,8 +26,11 @@ import sys
 from pathlib import Path
 
 from full_disk import in_one_line
-from relpos_files import NO_SETTING, machine, whole_file
 from stopping import STOPPED, fail, script, stoppable
+
+from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.reports import machine
+from fairseq_relpos.reports.training_log import NO_SETTING
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 110
@@ -127,7 +130,7 @@ class SameRun:
         describe = "git describe --always --dirty 2>/dev/null || echo unknown"
         self.keep("commit.txt", subprocess.check_output(describe, shell=True, cwd=ROOT, text=True).strip())
         machines = (read(self.place / "machine.txt") or "").splitlines()
-        self.keep("machine.txt", "\n".join(dict.fromkeys([*machines, machine()])))
+        self.keep("machine.txt", "\n".join(dict.fromkeys([*machines, machine.describe()])))
         output = self.place / "output.txt"
         try:
             with open(output, "wb") as file:

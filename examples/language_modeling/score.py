@@ -13,7 +13,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
-from relpos_files import whole_file  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 SPLIT = "test"
 

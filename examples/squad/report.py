@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
-from relpos_files import whole_file  # noqa: E402
 
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.reports.learning_rates import NOT_FINITE  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.sweeps import has_lost_its_way, training_losses  # noqa: E402

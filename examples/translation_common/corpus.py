@@ -26,7 +26,8 @@ import sentencepiece
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
-from relpos_files import whole_file  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
@@ -138,9 +139,9 @@ def drawn(paths, count):
 def dictionary(work, threshold, *groups):
     """For each group of languages the pieces that its training text uses: what
     fairseq-preprocess would count, but for characters that the model lacks."""
-    import fairseq_relpos  # noqa: F401  before fairseq, whose log lines it keeps off the screen
+    import fairseq_relpos
 
-    # isort: split
+    fairseq_relpos.register()  # before fairseq is imported, whose log lines it keeps off the screen
     from fairseq.data import Dictionary
 
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{work}/spm.model")

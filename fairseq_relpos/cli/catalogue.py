@@ -1,9 +1,13 @@
-"""``fairseq-relpos list``."""
+"""``fairseq-relpos list``. It reads the docstrings from the source, because to import the classes is to import torch,
+which takes seconds."""
 
 import argparse
+import ast
+from pathlib import Path
 
-from ..encodings import ENCODINGS
-from .docstrings import equation
+from .docstrings import equation_in
+
+ENCODINGS = Path(__file__).resolve().parents[1] / "encodings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,7 +15,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    width = max(map(len, ENCODINGS))
-    for name in sorted(ENCODINGS):
-        print(f"{name:{width}}  {equation(ENCODINGS[name])}")
+    found = docstrings(ENCODINGS)
+    width = max(map(len, found))
+    for name in sorted(found):
+        print(f"{name:{width}}  {equation_in(found[name])}")
     return 0
+
+
+def docstrings(folder: Path) -> dict[str, str]:
+    """Returns the docstring of each class that has the decorator ``@register(NAME, ...)``, by that name."""
+    found = {}
+    for file in folder.glob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else []:
+                match decorator:
+                    case ast.Call(func=ast.Name("register"), args=[ast.Constant(str(name)), *_]):
+                        found[name] = ast.get_docstring(node) or ""
+    return found

@@ -12,12 +12,18 @@ TITLES = ("Paper and code", "Cost")
 
 
 def equation_and_source(cls: type) -> tuple[str, str]:
-    equation, source = re.split(r"(?:\s{2,}|\n)(?=\()", _paragraphs(cls)[0], maxsplit=1)
-    return one_line(equation), one_line(source)
+    equation, source = equation_in(inspect.getdoc(cls) or "").split("   ")
+    return equation, source
 
 
 def equation(cls: type) -> str:
-    return "   ".join(equation_and_source(cls))
+    return equation_in(inspect.getdoc(cls) or "")
+
+
+def equation_in(docstring: str) -> str:
+    """Returns the equation and, after three spaces, the source."""
+    first = docstring.split("\n\n")[0]
+    return "   ".join(map(one_line, re.split(r"(?:\s{2,}|\n)(?=\()", first, maxsplit=1)))
 
 
 def explanation(cls: type) -> str:

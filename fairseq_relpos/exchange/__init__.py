@@ -1,1 +1,5 @@
-"""RoBERTas between fairseq and Hugging Face transformers."""
+"""Checkpoints of this package as models of Hugging Face transformers, and the other way round."""
+
+from .. import register
+
+register()

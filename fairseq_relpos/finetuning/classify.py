@@ -80,9 +80,6 @@ def majority(data: str) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    from .. import register
-
-    register()
     run, checkpoint, data, split, *facts = arguments
     scores = predict(run, checkpoint, data, split, dict(fact.split("=", 1) for fact in facts))
     print(f"{split}: accuracy {scores['accuracy']:.4f}, loss {scores['loss']:.4f}")

@@ -92,9 +92,6 @@ def encoder_weights(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    from .. import register
-
-    register()
     source, target, *flags = arguments
     print(start(source, target, flags))
 

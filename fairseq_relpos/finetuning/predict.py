@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from fairseq import utils
 
-from .. import register
 from ..atomic_files import whole_file
 from .glue import TASKS, Task
 from .metrics import need_finite, scores
@@ -33,7 +32,6 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
     and its task on this data."""
     from fairseq import checkpoint_utils
 
-    register()
     if not Path(checkpoint).is_file():
         raise ValueError(f"no checkpoint {checkpoint}: fine-tune first")
     overrides = {"data": data, "finetune_from_model": None}

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 
-from .. import register
 from ..atomic_files import whole_file
 from ..checkpoints import warm_start
 from ..cli import Parser
@@ -252,7 +251,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     args = parser().parse_args(arguments)
-    register()
     with in_one_line():
         args.run(args)
 

@@ -73,10 +73,8 @@ def refuse_another_dictionary(checkpoint: str, state: Any, data: str) -> None:
 
 
 def flags(given: argparse.Namespace) -> list[str]:
-    from .. import register
     from ..cli.warm_start import model_flags
 
-    register()
     settings = settings_of(given.checkpoint, given.data)
     longest = given.max_positions or settings.max_positions
     batches = count_batches(given.data, given.seed, given.batch, given.max_tokens, longest)

@@ -10,7 +10,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from .. import flags, register
+from .. import flags
 from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, Dims, build, find, names_for
@@ -42,7 +42,6 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
-        register()  # from_pretrained asks for these before it unpacks an archive
         return {}
 
     @classmethod
@@ -52,7 +51,6 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosLanguageModel":
-        register()
         flags.need_layers(args, "decoder")
         flags.check_sizes(args.decoder_embed_dim, args.decoder_attention_heads, "decoder")
         adopt_hparams(args)

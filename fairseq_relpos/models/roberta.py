@@ -8,7 +8,7 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.roberta.model import base_architecture, roberta_large_architecture
 
-from .. import flags, register
+from .. import flags
 from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
@@ -23,7 +23,6 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
-        register()  # from_pretrained asks for these before it unpacks an archive
         return {}
 
     @classmethod
@@ -69,7 +68,6 @@ class RelPosRoberta(FittingModel, RobertaModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosRoberta":
-        register()
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         adopt_hparams(args)

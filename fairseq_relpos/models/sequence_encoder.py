@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from fairseq.modules import FairseqDropout
 from torch import nn
 
-from .. import flags, register
+from .. import flags
 from ..encodings import ENCODINGS
 from ..override import override_self_attention, resolved_hparams
 from .pooling import POOLING, pool
@@ -55,7 +55,6 @@ class SequenceEncoder(BaseFairseqModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> "SequenceEncoder":
-        register()
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         dictionary = task.source_dictionary

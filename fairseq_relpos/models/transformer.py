@@ -8,7 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
-from .. import flags, register
+from .. import flags
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
 from ..override import layers_of, override_self_attention, resolved_hparams
@@ -32,7 +32,6 @@ class EncoderDecoder(FittingModel):
 
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
-        register()  # from_pretrained asks for these before it unpacks an archive
         return {}
 
     @classmethod
@@ -47,7 +46,6 @@ class EncoderDecoder(FittingModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
-        register()
         flags.need_layers(args, *flags.STACKS)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)

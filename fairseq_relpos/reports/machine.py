@@ -1,7 +1,4 @@
-"""The machine and the versions that a report's numbers come from.
-
-Without imports from the package: the recipes load this file alone.
-"""
+"""The machine and the versions that a report's numbers come from."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version

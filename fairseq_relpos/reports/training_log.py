@@ -1,7 +1,4 @@
-"""A reader of the log that fairseq-train writes with ``--log-file FILE``, or prints; best with ``--log-format json``.
-
-Without imports from the package: the recipes load this file alone.
-"""
+"""A reader of the log that fairseq-train writes with ``--log-file FILE`` or prints; ``--log-format json`` is best."""
 
 import ast
 import json

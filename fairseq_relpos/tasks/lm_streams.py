@@ -14,7 +14,6 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
-from ..models.language_model import RelPosLanguageModel
 from ..segments import Place
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class LMStreamsTask(LanguageModelingTask):
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> Any:
         model = super().build_model(args, from_checkpoint)
-        if not isinstance(model, RelPosLanguageModel):
+        if not hasattr(model, "remember"):  # as models with a segment memory have
             raise ValueError(
                 f"--arch {getattr(args, 'arch', None) or getattr(args, '_name', '?')} has no segment memory: "
                 "--task lm_streams needs transformer_lm_NAME, --task language_modeling takes any decoder"

@@ -7,7 +7,7 @@ import torch
 from fairseq import checkpoint_utils
 from small_models import roberta
 
-import fairseq_relpos  # noqa: F401
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 

@@ -6,7 +6,7 @@ import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_models import transformer
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.cli.architectures import FAMILIES, architectures_of, find_architecture
 from fairseq_relpos.cli.params import count
 from fairseq_relpos.encodings import ENCODINGS

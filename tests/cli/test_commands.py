@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parents[2] / "fairseq_relpos"
 def test_list_has_every_encoding_with_its_equation(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(ENCODINGS)
+    assert [line.split(maxsplit=1) for line in lines] == [[n, equation(ENCODINGS[n])] for n in sorted(ENCODINGS)]
     assert all("e_ij" in line or "x_i" in line for line in lines)
 
 

@@ -19,7 +19,7 @@ from glue_files import sentence, write_vocabulary
 from recipes import Recipe
 from small_models import trained
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import classification_data as data
 from fairseq_relpos.finetuning import classify

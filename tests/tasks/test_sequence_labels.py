@@ -11,7 +11,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq_data import fairseq
 
-import fairseq_relpos  # noqa: F401  registers the architectures
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.sequence_labels import SequenceLabelsCriterion
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.reports.training_log import read_run

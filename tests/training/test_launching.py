@@ -352,7 +352,7 @@ def plugin(folder, before_update):
         f"{lines}"
         "    return step(self, *args, **kwargs)\n"
         "Trainer.train_step = train_step\n"
-        f"sys.path.insert(0, {str(ROOT)!r}); import fairseq_relpos\n"
+        f"sys.path.insert(0, {str(ROOT)!r}); import fairseq_relpos; fairseq_relpos.register()\n"
     )
     return folder
 

@@ -6,7 +6,7 @@ sample, with <s> and </s>) makes a sample that training refuses, so it is cut he
 
 from collections import Counter
 
-from relpos_files import whole_file
+from fairseq_relpos.atomic_files import whole_file
 
 from . import storage, vocabulary
 

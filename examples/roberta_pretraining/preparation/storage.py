@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import numpy
-from relpos_files import whole_file
+
+from fairseq_relpos.atomic_files import whole_file
 
 
 def write_text(path, text):

@@ -11,7 +11,8 @@ from collections import Counter
 from functools import lru_cache
 
 import sentencepiece
-from relpos_files import whole_file
+
+from fairseq_relpos.atomic_files import whole_file
 
 from . import compat, storage
 from .problem import Problem

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from itertools import groupby
 
-from relpos_files import whole_file
+from fairseq_relpos.atomic_files import whole_file
 
 from . import compat, duplicates, splits, storage
 
