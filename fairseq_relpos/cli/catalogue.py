@@ -27,8 +27,7 @@ def docstrings(folder: Path) -> dict[str, str]:
     found = {}
     for file in folder.glob("*.py"):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else []:
-                match decorator:
-                    case ast.Call(func=ast.Name("register"), args=[ast.Constant(str(name)), *_]):
-                        found[name] = ast.get_docstring(node) or ""
+            match node:
+                case ast.ClassDef(decorator_list=[ast.Call(ast.Name("register"), [ast.Constant(str(name)), *_])]):
+                    found[name] = ast.get_docstring(node) or ""
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from .. import register
 from ..encodings import StackPart
 
 STACKS = ("encoder", "decoder")
@@ -21,6 +22,7 @@ def load_model(
     somewhere else on this machine. seed: the seed of the masks, in place of the training's. settings: others in place
     of the saved ones.
     """
+    register()
     from fairseq import checkpoint_utils
 
     from ..checkpoints.discriminator import refuse_electra
@@ -48,6 +50,7 @@ def load_model(
 def load_positions(path: str | Path) -> tuple[Any, Any, int]:
     """Loads a model (in eval mode), its saved settings and its number of updates from the file alone. Plots of
     positions need no words, and so no data."""
+    register()
     from fairseq import checkpoint_utils
     from fairseq.models import build_model
 

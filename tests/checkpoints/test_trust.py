@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq_data import binarise
 
+import fairseq_relpos.models  # noqa: F401  registers the architectures, and mends
 from fairseq_relpos.checkpoints import loading
 from fairseq_relpos.cli import main
 

@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
-import fairseq_relpos
+import fairseq_relpos.models
 from fairseq_relpos.mends.wrong_input import arguments, text
 from fairseq_relpos.mends.wrong_input.launching import check_variables
 from fairseq_relpos.mends.wrong_input.models import what_the_task_needs
