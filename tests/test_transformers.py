@@ -39,12 +39,12 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import from_transformers, to_transformers  # noqa: E402
+from fairseq_relpos.exchange.export import export  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
 from fairseq_relpos.exchange.pieces import Pieces, settings_of  # noqa: E402
-from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
-from fairseq_relpos.finetuning import span_head  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
+from fairseq_relpos.tasks import span_head  # noqa: E402
 from fairseq_relpos.version import install  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]

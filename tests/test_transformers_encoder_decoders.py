@@ -18,7 +18,7 @@ import fairseq_relpos.hf as hf  # noqa: E402
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS  # noqa: E402
 from fairseq_relpos.exchange import encoder_decoder_to_transformers as to_transformers  # noqa: E402
-from fairseq_relpos.exchange.to_transformers import export  # noqa: E402
+from fairseq_relpos.exchange.export import export  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]
 

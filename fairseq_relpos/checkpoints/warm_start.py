@@ -1,7 +1,7 @@
 """Start one position encoding from the weights of another (M4M paper, Sec. 3.2)."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -265,3 +265,26 @@ def rename(weights: dict[str, torch.Tensor], model: Any) -> None:
 
 def shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:
     return {key: tuple(tensor.shape) for key, tensor in tensors.items() if not key.endswith(KEY)}
+
+
+def model_flags(settings: Namespace) -> Iterator[str]:
+    """Yields the flags of fairseq-train that build a model of these settings, but for its positions."""
+    yield f"--arch {settings.arch}"
+    usual = defaults_of(settings.arch)
+    for name in (*SIZES, "generator_size", "activation_fn", "pooler_activation_fn"):
+        value = getattr(settings, name, None)
+        if value != getattr(usual, name, value):
+            yield flag(name, value)
+    for name in ("encoder_normalize_before", "untie_weights_roberta"):
+        if getattr(settings, name):
+            yield f"--{name.replace('_', '-')}"
+    if getattr(settings, "layer_norm_eps", None) is not None:
+        yield flag("layer_norm_eps", settings.layer_norm_eps)
+    if not getattr(settings, "layernorm_embedding", True):
+        yield "--no-layernorm-embedding"
+    if not getattr(settings, "no_scale_embedding", True):
+        yield "--scale-embedding"
+
+
+def flag(name: str, value: Any) -> str:
+    return f"--{name.replace('_', '-')} {value}"

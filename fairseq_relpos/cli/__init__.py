@@ -1,15 +1,14 @@
 """The command line: ``fairseq-relpos COMMAND ...``."""
 
-import argparse
 import importlib
 import os
 import select
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from .. import register
+from ..command_line import Parser
 from ..visible import visible
 
 #: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``. A module is imported when its
@@ -40,13 +39,6 @@ ALONE = ("list", "show", "params", "mends", "path", "doctor", "compare")
 
 #: a flag of every command that reads a checkpoint: accept whatever is in the file
 TRUST_FLAG = "--trust-checkpoint"
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong with the arguments, without the whole usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

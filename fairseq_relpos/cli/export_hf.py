@@ -29,7 +29,7 @@ def need_transformers() -> None:
 
 def run(args: argparse.Namespace) -> int:
     need_transformers()
-    from ..exchange.to_transformers import export
+    from ..exchange.export import export
 
     done = export(args.checkpoint, args.folder, args.data, args.head)
     print(f"{args.folder}: {done.model}, {done.parameters:,} parameters")

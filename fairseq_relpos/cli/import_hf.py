@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 def translation_flags(path: str, settings: argparse.Namespace) -> Iterator[str]:
     """Yields the flags of fairseq-train that build and start from an imported BART."""
-    from .warm_start import flag
+    from ..checkpoints.warm_start import flag
 
     yield f"--task translation --arch {settings.arch} --share-all-embeddings --layernorm-embedding"
     if settings.no_scale_embedding:

@@ -106,33 +106,10 @@ def show(what: str, shapes: dict[str, tuple[int, ...]]) -> None:
 
 def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
     """Yields the flags of fairseq-train that continue from the new checkpoint."""
+    from ..checkpoints.warm_start import flag, model_flags
+
     yield from model_flags(settings)
     yield flag("max_positions", settings.max_positions)
     for name, value in given.items():
         yield flag(name, f'"{value}"')
     yield flag("finetune_from_model", shlex.quote(path))
-
-
-def model_flags(settings: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags of fairseq-train that build a model of these settings, but for its positions."""
-    from ..checkpoints.warm_start import SIZES, defaults_of
-
-    yield f"--arch {settings.arch}"
-    usual = defaults_of(settings.arch)
-    for name in (*SIZES, "generator_size", "activation_fn", "pooler_activation_fn"):
-        value = getattr(settings, name, None)
-        if value != getattr(usual, name, value):
-            yield flag(name, value)
-    for name in ("encoder_normalize_before", "untie_weights_roberta"):
-        if getattr(settings, name):
-            yield f"--{name.replace('_', '-')}"
-    if getattr(settings, "layer_norm_eps", None) is not None:
-        yield flag("layer_norm_eps", settings.layer_norm_eps)
-    if not getattr(settings, "layernorm_embedding", True):
-        yield "--no-layernorm-embedding"
-    if not getattr(settings, "no_scale_embedding", True):
-        yield "--scale-embedding"
-
-
-def flag(name: str, value: Any) -> str:
-    return f"--{name.replace('_', '-')} {value}"

@@ -9,7 +9,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
-from ..finetuning.metrics import check_names, score
+from .metrics import check_names, score
 
 
 @dataclass
@@ -19,7 +19,7 @@ class SentenceScoresConfig(FairseqDataclass):
     )
     metrics: str = field(
         default="",
-        metadata={"help": "of a validation, with commas between: fairseq_relpos/finetuning/metrics.py has all"},
+        metadata={"help": "of a validation, with commas between: fairseq_relpos/criterions/metrics.py has all"},
     )
 
 

@@ -21,8 +21,8 @@ from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
 from ..encodings import Dims, build_layer_part, names_for, parse_hparams
-from ..finetuning import span_head
 from ..signature import KEY
+from ..tasks import span_head
 from ..version import install
 from .names import ACTIVATIONS, LAYER, STACK
 from .pieces import Pieces

@@ -22,6 +22,7 @@ import numpy as np
 
 from . import glue
 from .prepared_folder import prepared_folder
+from .sentence_data import Split, write_data
 from .tables import Table, decoded
 
 UNKNOWN, FIRST, BETWEEN = "[UNK]", "[CLS]", "[SEP]"  # no word is one of them: words are in lower case
@@ -368,8 +369,6 @@ def prepare_finetuning(
     task: Task, texts: str | Path, out: str | Path, vocabulary: str | Path, fold: int | None = None
 ) -> str:
     """Writes OUT for ``sentence_pairs``: sentences as they are in the files, in the vocabulary of a pretraining."""
-    from .prepare import Split, write_data
-
     splits = {
         part: Split(list(zip(*(one.sentences for one in examples))), [one.label for one in examples])
         for part, examples in parts_of(Path(texts), task, fold).items()

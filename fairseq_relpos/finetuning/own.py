@@ -13,8 +13,8 @@ from pathlib import Path
 
 from . import classification_data
 from .glue import OPTIONAL, SENTENCES, Task
-from .prepare import Split, label_numbers, write_data
 from .prepared_folder import refuse_to_replace
+from .sentence_data import Split, label_numbers, write_data
 from .tables import Table
 
 NAME = "own"

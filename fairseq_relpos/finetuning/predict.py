@@ -20,8 +20,8 @@ import torch
 from fairseq import utils
 
 from ..atomic_files import whole_file
+from ..criterions.metrics import need_finite, scores
 from .glue import TASKS, Task
-from .metrics import need_finite, scores
 
 #: the split that is scored once, at the end
 TEST = "test"

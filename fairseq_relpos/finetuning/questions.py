@@ -26,11 +26,12 @@ from urllib.parse import unquote
 from fairseq.data import Dictionary
 
 from ..atomic_files import whole_file
-from ..cli import Parser
+from ..command_line import Parser
 from ..reports.translation import best_hypotheses, read_lines
+from ..tasks.span_windows import load_dictionary
 from .errors import in_one_line
 from .offsets import tokenizer_of
-from .squad_data import load_dictionary, read_questions, span_of
+from .squad_data import read_questions, span_of
 from .vocabulary import Vocabulary
 
 #: <s>, and </s> at the end; </s> </s> before an answer

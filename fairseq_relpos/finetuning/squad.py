@@ -23,10 +23,11 @@ from fairseq import checkpoint_utils, utils
 
 from ..atomic_files import whole_file
 from ..checkpoints import warm_start
-from ..cli import Parser
+from ..command_line import Parser
 from ..criterions.span_prediction import logits_of, loss_of
 from ..reports.learning_rates import NOT_FINITE
-from . import span_head, squad_data, squad_metrics
+from ..tasks import span_head, span_windows
+from . import squad_data, squad_metrics
 from .errors import in_one_line
 from .squad_answers import Answers, answers_of
 from .start import refuse_another_dictionary
@@ -61,9 +62,9 @@ def updates(args: argparse.Namespace) -> None:
         raise ValueError("--batch, --epochs, --warmup: give numbers from 1 on, and a share from 0 to 1")
     if args.start:
         refuse_another_dictionary(args.start, warm_start.read(args.start), args.data)
-    arrays = squad_data.read_arrays(args.data, "train")
-    windows = list(squad_data.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
-    total = math.ceil(len(squad_data.training_windows(arrays, windows)) / args.batch) * args.epochs
+    arrays = span_windows.read_arrays(args.data, "train")
+    windows = list(span_windows.windows_of(arrays, args.window, args.doc_stride, args.max_query_length))
+    total = math.ceil(len(span_windows.training_windows(arrays, windows)) / args.batch) * args.epochs
     print(total, round(total * args.warmup))
 
 

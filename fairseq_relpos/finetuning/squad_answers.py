@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from . import squad_data
-from .squad_data import Window
+from ..tasks import span_windows
+from ..tasks.span_windows import Window
 
 
 @dataclass
@@ -72,7 +72,7 @@ def answers_of(
     number = arrays["question_context"][windows[0].question]
     begin = int(arrays["context_lengths"][:number].sum())
     spans = []
-    for window, logits_L2, may_begin in zip(windows, logits, squad_data.with_most_context(windows)):
+    for window, logits_L2, may_begin in zip(windows, logits, span_windows.with_most_context(windows)):
         for score, first, last in best_spans(logits_L2[1:, 0], logits_L2[1:, 1], may_begin, longest, n):
             start = int(arrays["context_starts"][begin + window.start + first])
             end = int(arrays["context_ends"][begin + window.start + last])

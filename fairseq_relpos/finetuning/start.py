@@ -73,7 +73,7 @@ def refuse_another_dictionary(checkpoint: str, state: Any, data: str) -> None:
 
 
 def flags(given: argparse.Namespace) -> list[str]:
-    from ..cli.warm_start import model_flags
+    from ..checkpoints.warm_start import model_flags
 
     settings = settings_of(given.checkpoint, given.data)
     longest = given.max_positions or settings.max_positions

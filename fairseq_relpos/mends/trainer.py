@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..ranks import together
-from . import agreement, batches, gradients, launching, nonfinite, precision, resuming, stopping, switches
+from . import agreement, batches, gradients, launching, nonfinite, position_log, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
 from .wrong_input import first_batch
@@ -80,9 +80,7 @@ class MendedTrainer(_Trainer):
 
     def get_valid_iterator(self, *args: Any, **kwargs: Any) -> Any:
         if on("position-log"):
-            from ..reports import tensorboard
-
-            tensorboard.warn_of_lost_heads(self)
+            position_log.warn_of_lost_heads(self)
         with batches.evaluation():
             return super().get_valid_iterator(*args, **kwargs)
 
@@ -95,9 +93,7 @@ class MendedTrainer(_Trainer):
                 with _if_on("half-precision-on-cpus", precision.overflow_on_a_cpu, self):
                     result = super().train_step(samples, *args, **kwargs)
         if result is not None and on("position-log"):
-            from ..reports import tensorboard
-
-            tensorboard.log_update(self)
+            position_log.log_update(self)
         return result
 
     def _whole_update(self, samples):

@@ -28,7 +28,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import II, MISSING
 
-from ..finetuning.tokens import CutSentences
+from .cut_sentences import CutSentences
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
-from ..finetuning import span_head, squad_data
+from . import span_head, span_windows
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ class SpanPredictionConfig(FairseqDataclass):
 
 @register_task("span_prediction", dataclass=SpanPredictionConfig)
 class SpanPredictionTask(FairseqTask):
-    """Reads DATA/dict.txt and DATA/SPLIT.npz (``squad_data.encode``), and trains any roberta_NAME, fairseq's own
-    RoBERTa, or any sequence_encoder_NAME from scratch."""
+    """Reads DATA/dict.txt and DATA/SPLIT.npz (``finetuning.squad_data.encode``). It trains any roberta_NAME, fairseq's
+    own RoBERTa, or any sequence_encoder_NAME from scratch."""
 
     #: the answer of a sequence_encoder_NAME: two logits for each token
     num_labels, channels = 2, 0
@@ -37,11 +37,11 @@ class SpanPredictionTask(FairseqTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
-        squad_data.check_sizes(cfg.window, cfg.doc_stride, cfg.max_query_length)
+        span_windows.check_sizes(cfg.window, cfg.doc_stride, cfg.max_query_length)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "SpanPredictionTask":
-        return cls(cfg, squad_data.load_dictionary(cfg.data))
+        return cls(cfg, span_windows.load_dictionary(cfg.data))
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         model = super().build_model(cfg, from_checkpoint)
@@ -59,17 +59,17 @@ class SpanPredictionTask(FairseqTask):
         return model
 
     def load_dataset(self, split: str, **kwargs: Any) -> None:
-        arrays = squad_data.read_arrays(self.cfg.data, split)
+        arrays = span_windows.read_arrays(self.cfg.data, split)
         if int(arrays["words"]) != len(self.dictionary):
             raise ValueError(
                 f"{split}.npz in {self.cfg.data} was made with a dictionary of {arrays['words']} words, dict.txt has "
                 f"{len(self.dictionary)}: prepare the data again"
             )
         sizes = (self.cfg.window, self.cfg.doc_stride, self.cfg.max_query_length)
-        windows = list(squad_data.windows_of(arrays, *sizes))
+        windows = list(span_windows.windows_of(arrays, *sizes))
         is_train = split == "train"
         if is_train:
-            windows = squad_data.training_windows(arrays, windows)
+            windows = span_windows.training_windows(arrays, windows)
             if not windows:
                 raise ValueError(f"{split}.npz in {self.cfg.data} has no answer that stands at its offset")
         logger.info(f"{split}: {len(arrays['question_context'])} questions in {len(windows)} windows")
@@ -107,16 +107,16 @@ class SpanWindows(FairseqDataset):
         self.questions = np.concatenate([[0], np.cumsum(arrays["question_lengths"])])
         self.question_sizes = np.minimum(arrays["question_lengths"], longest_question)
         sizes = [window.length + self.question_sizes[window.question] for window in windows]
-        self.lengths = np.array(sizes, np.int64) + squad_data.SPECIAL
+        self.lengths = np.array(sizes, np.int64) + span_windows.SPECIAL
 
     def offset(self, index: int) -> int:
         """Returns where the part of the text begins in a window."""
-        return int(self.question_sizes[self.windows[index].question]) + squad_data.SPECIAL - 1
+        return int(self.question_sizes[self.windows[index].question]) + span_windows.SPECIAL - 1
 
     def __getitem__(self, index):
         window, offset = self.windows[index], self.offset(index)
         start = self.questions[window.question]
-        question = self.arrays["question_tokens"][start : start + offset - squad_data.SPECIAL + 1]
+        question = self.arrays["question_tokens"][start : start + offset - span_windows.SPECIAL + 1]
         start = self.contexts[self.arrays["question_context"][window.question]] + window.start
         text = self.arrays["context_tokens"][start : start + window.length]
         bos, eos = self.dictionary.bos(), self.dictionary.eos()
@@ -124,7 +124,7 @@ class SpanWindows(FairseqDataset):
         allowed = torch.zeros(len(tokens), dtype=torch.bool)
         allowed[0] = True
         allowed[offset : offset + window.length] = True
-        span = squad_data.target_of(self.arrays, window)
+        span = span_windows.target_of(self.arrays, window)
         target = torch.tensor([0, 0] if span is None else [offset + span[0], offset + span[1]])
         return {"id": index, "tokens": tokens, "allowed": allowed, "target": target}
 

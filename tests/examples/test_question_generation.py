@@ -17,10 +17,11 @@ from recipes import Recipe
 
 from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.finetuning import questions, squad_data
+from fairseq_relpos.finetuning import questions
 from fairseq_relpos.finetuning.encoder_start import start
 from fairseq_relpos.finetuning.offsets import tokenizer_of
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
+from fairseq_relpos.tasks import span_windows
 
 ROOT = Path(__file__).parents[2]
 TINY = """
@@ -43,7 +44,7 @@ def roberta(path, arch="roberta_learned", **settings):
     sizes = {f"encoder_{name}": size for name, size in SIZES.items()}
     args = Namespace(**{"arch": arch, "_name": arch, "max_positions": 24, **sizes, **settings})
     ARCH_CONFIG_REGISTRY[arch](args)
-    words = SimpleNamespace(source_dictionary=squad_data.load_dictionary(str(path.parent)))
+    words = SimpleNamespace(source_dictionary=span_windows.load_dictionary(str(path.parent)))
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, words)
     starting_point.save(path, OmegaConf.create({"task": {"data": str(path.parent)}}), args, model)
     return path
@@ -69,7 +70,7 @@ def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
     assert "test: 5 questions, 1 of the 2 titles are in the file" in printed and "texts cut" in printed
     assert "data is ready" in succeeds(tmp_path, *prepare)
     dictionary = Dictionary.load(str(tmp_path / "data" / "dict.tgt.txt"))
-    assert dictionary == squad_data.load_dictionary(str(pretraining))
+    assert dictionary == span_windows.load_dictionary(str(pretraining))
     sources = data_utils.load_indexed_dataset(str(tmp_path / "data" / "test.src-tgt.src"), dictionary)
     assert {int(source[0]) for source in sources} == {dictionary.bos()} and max(sources.sizes) <= 24
     assert "run.sh generate gcdf first" in fails(tmp_path, "run.sh", "score", "gcdf")
@@ -232,7 +233,7 @@ def data(pretraining, tmp_path_factory):
     """Where a task finds its dictionaries."""
     folder = tmp_path_factory.mktemp("data")
     for side in ("src", "tgt"):
-        squad_data.load_dictionary(str(pretraining)).save(str(folder / f"dict.{side}.txt"))
+        span_windows.load_dictionary(str(pretraining)).save(str(folder / f"dict.{side}.txt"))
     return [str(folder), "--source-lang", "src", "--target-lang", "tgt"]
 
 
@@ -243,8 +244,8 @@ def test_the_encoder_computes_what_the_roberta_computes_and_the_decoder_begins_a
     assert told.endswith(f"numbers of the encoder are those of {source}")
     old, new = load_checkpoint(source), load_checkpoint(tmp_path / "start.pt")
     words = SimpleNamespace(
-        source_dictionary=squad_data.load_dictionary(str(pretraining)),
-        target_dictionary=squad_data.load_dictionary(str(pretraining)),
+        source_dictionary=span_windows.load_dictionary(str(pretraining)),
+        target_dictionary=span_windows.load_dictionary(str(pretraining)),
     )
     models = []
     for state in (old, new):

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from recipes import Recipe
 
 from fairseq_relpos.checkpoints import starting_point
-from fairseq_relpos.finetuning import squad_data
+from fairseq_relpos.tasks import span_windows
 
 RECIPE = Path(__file__).parents[2] / "examples" / "squad"
 SIZES = {"layers": 1, "embed-dim": 16, "ffn-embed-dim": 32, "attention-heads": 2}
@@ -49,7 +49,7 @@ def start(workplace):
     sizes = {f"encoder_{name.replace('-', '_')}": size for name, size in SIZES.items()}
     args = Namespace(arch="roberta_at5", _name="roberta_at5", max_positions=24, **sizes)
     ARCH_CONFIG_REGISTRY["roberta_at5"](args)
-    words = SimpleNamespace(source_dictionary=squad_data.load_dictionary(str(path.parent)))
+    words = SimpleNamespace(source_dictionary=span_windows.load_dictionary(str(path.parent)))
     model = ARCH_MODEL_REGISTRY["roberta_at5"].build_model(args, words)
     starting_point.save(path, OmegaConf.create({"task": {"data": str(path.parent)}}), args, model)
     return path

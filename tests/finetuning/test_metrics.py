@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from fairseq_relpos.finetuning.metrics import check_names, score, scores
+from fairseq_relpos.criterions.metrics import check_names, score, scores
 
 random = np.random.default_rng(3)
 WANTED = random.integers(0, 3, 200)

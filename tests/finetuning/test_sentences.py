@@ -15,18 +15,18 @@ from small_models import roberta, trained
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.tupe import import_tupe
+from fairseq_relpos.criterions.metrics import check_names
 from fairseq_relpos.criterions.sentence_scores import SentenceScores, SentenceScoresConfig
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.finetuning import own
 from fairseq_relpos.finetuning import predict as predicting
 from fairseq_relpos.finetuning.glue import CONVENTIONS, TASKS, metric_of, task_of
-from fairseq_relpos.finetuning.metrics import check_names
 from fairseq_relpos.finetuning.prepare import main, prepare
 from fairseq_relpos.finetuning.start import flags, settings_of, task_on
 from fairseq_relpos.finetuning.tables import Table
-from fairseq_relpos.finetuning.tokens import longest_first
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
 from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.tasks.cut_sentences import longest_first
 from fairseq_relpos.tasks.sequence_labels import read_split
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"

@@ -10,8 +10,9 @@ import torch
 
 from fairseq_relpos.finetuning import offsets, squad, squad_data, squad_metrics
 from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
-from fairseq_relpos.finetuning.squad_data import Window
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
+from fairseq_relpos.tasks import span_windows
+from fairseq_relpos.tasks.span_windows import Window
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_bytes_of_gpt2_can_make_every_answer(tmp_path):
 
 
 def test_an_answer_is_the_tokens_that_have_its_characters(folder):
-    arrays = squad_data.read_arrays(str(folder), "train")
+    arrays = span_windows.read_arrays(str(folder), "train")
     begins = np.concatenate([[0], np.cumsum(arrays["context_lengths"])])
     for (_, _, context, answer), (first, last) in zip(tiny_squad.QUESTIONS, arrays["answers"]):
         begin = begins[context]
@@ -82,9 +83,9 @@ def test_the_oracle_em_and_wrong_offsets_are_told(folder, tmp_path):
     answers[0]["answer_start"] += 1
     told = squad_data.encode(tiny_squad.write(tmp_path / "x.json", data), str(folder), tmp_path / "train")
     assert told["misplaced"] == 1 and told["left_out"] == ["q0"] and told["oracle_em"] > 70
-    arrays = squad_data.read_arrays(str(tmp_path), "train")
-    windows = list(squad_data.windows_of(arrays, 40, 8, 12))
-    assert {window.question for window in squad_data.training_windows(arrays, windows)} == {1, 2, 3, 4}
+    arrays = span_windows.read_arrays(str(tmp_path), "train")
+    windows = list(span_windows.windows_of(arrays, 40, 8, 12))
+    assert {window.question for window in span_windows.training_windows(arrays, windows)} == {1, 2, 3, 4}
 
 
 def test_the_oracle_em_is_the_best_over_all_answers_by_the_metric(folder, tmp_path, monkeypatch):
@@ -119,17 +120,17 @@ def test_text_is_changed_as_that_of_the_pretraining_was(folder, tmp_path, moses)
 
 
 def test_windows_cover_each_text_and_overlap(folder):
-    arrays = squad_data.read_arrays(str(folder), "train")
-    windows = list(squad_data.windows_of(arrays, 32, 8, 12))
+    arrays = span_windows.read_arrays(str(folder), "train")
+    windows = list(span_windows.windows_of(arrays, 32, 8, 12))
     for question, context in enumerate(arrays["question_context"]):
         own = [window for window in windows if window.question == question]
         length = arrays["context_lengths"][context]
         assert [window.start for window in own] == list(range(0, 8 * len(own), 8))
         assert {t for window in own for t in range(window.start, window.start + window.length)} == set(range(length))
-        size = min(12, arrays["question_lengths"][question]) + squad_data.SPECIAL
+        size = min(12, arrays["question_lengths"][question]) + span_windows.SPECIAL
         assert all(window.length + size <= 32 for window in own)
         # each token has the most context in one window
-        most = squad_data.with_most_context(own)
+        most = span_windows.with_most_context(own)
         tokens = [window.start + n for window, best in zip(own, most) for n in np.flatnonzero(best)]
         assert sorted(tokens) == list(range(length))
         middle = own[0].length // 2  # of the first window, which is near the end of no other
@@ -139,7 +140,7 @@ def test_windows_cover_each_text_and_overlap(folder):
 @pytest.mark.parametrize("window, stride, query", [(20, 8, 12), (40, 0, 12), (40, 25, 12), (40, 8, 0)])
 def test_windows_that_would_leave_tokens_out_are_refused(window, stride, query):
     with pytest.raises(ValueError, match="fewer than --doc-stride"):
-        squad_data.check_sizes(window, stride, query)
+        span_windows.check_sizes(window, stride, query)
 
 
 def test_the_best_spans_are_those_of_all_pairs():

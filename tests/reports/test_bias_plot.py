@@ -7,13 +7,14 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_models import dictionary, roberta, stack_of, transformer
 
+from fairseq_relpos.biases import position_biases
 from fairseq_relpos.checkpoints.starting_point import save
 from fairseq_relpos.cli import main
 from fairseq_relpos.reports import bias_plot, figures
 
 
 def biases(arch, length=9, **settings):
-    return bias_plot.position_biases(stack_of(roberta(arch, **settings)), length)
+    return position_biases(stack_of(roberta(arch, **settings)), length)
 
 
 def test_a_shared_bias_is_one_map_a_head_and_constant_along_diagonals():
@@ -27,7 +28,7 @@ def test_a_shared_bias_is_one_map_a_head_and_constant_along_diagonals():
 
 def test_the_bias_is_what_attention_adds():
     stack = stack_of(roberta("roberta_tupe_r"))
-    (bias_HTS,) = bias_plot.position_biases(stack, 9).values()
+    (bias_HTS,) = position_biases(stack, 9).values()
     seen = []
     attention = stack.layers[0].self_attn
     terms = attention.position_encoding.terms
@@ -100,7 +101,7 @@ def test_a_checkpoint_alone_is_enough(build, arch, task, tmp_path, monkeypatch, 
     titles = []
     monkeypatch.setattr(figures, "save", lambda figure, path: titles.append(figure.get_suptitle()) or path)
     assert main(["plot", "bias", str(tmp_path / "start.pt"), "--length", "9"]) == 0
-    expected = bias_plot.position_biases(getattr(model.encoder, "sentence_encoder", model.encoder), 9)[""]
+    expected = position_biases(getattr(model.encoder, "sentence_encoder", model.encoder), 9)[""]
     assert f"3 heads x 9 x 9 tokens, {expected.min():.2f} to {expected.max():.2f}" in capsys.readouterr().out
     # nothing has been learned: the encoding was put into trained weights
     assert titles == ["Position bias of t5 as it starts, before any update"]

@@ -18,6 +18,7 @@ from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, l
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.finetuning import squad, squad_data
 from fairseq_relpos.reports.training_log import read_run
+from fairseq_relpos.tasks import span_windows
 from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
 
 WINDOW = 32
@@ -120,7 +121,7 @@ def test_every_encoding_reads_from_scratch_with_a_sequence_encoder(task, name):
 def test_an_imported_checkpoint_of_the_official_tupe_code_is_fine_tuned(tmp_path):
     golden = Path(__file__).parents[1] / "fixtures" / "golden"
     import_tupe(str(golden / "tupe_r" / "checkpoint.pt"), str(tmp_path / "tupe.pt"), str(golden / "tupe_dict.txt"))
-    words = len(squad_data.load_dictionary(str(tmp_path)))  # import_tupe has written dict.txt
+    words = len(span_windows.load_dictionary(str(tmp_path)))  # import_tupe has written dict.txt
     arrays = {
         "context_tokens": np.arange(30) % (words - 5) + 4,
         "context_lengths": np.array([30]),

@@ -10,9 +10,9 @@ from forked import Run, ranks, train
 from small_models import roberta, transformer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fairseq_relpos.biases import mosaic
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.reports import tensorboard as watching
-from fairseq_relpos.reports.bias_plot import mosaic
 
 STACK = "encoder.sentence_encoder"
 

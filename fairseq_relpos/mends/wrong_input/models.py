@@ -37,37 +37,38 @@ def what_the_task_needs(model: type, task: Any) -> str | None:
     from fairseq.tasks.sentence_prediction import SentencePredictionTask
     from fairseq.tasks.translation import TranslationTask
 
-    from ...models.electra import RelPosElectra
-    from ...models.sequence_encoder import SequenceEncoder
-    from ...tasks.sentence_pairs import SentencePairsTask
-    from ...tasks.sequence_labels import SequenceLabelsTask
-    from ...tasks.span_prediction import SpanPredictionTask
-
     if not all(kind.__module__.split(".")[0] in ("fairseq", "fairseq_relpos") for kind in (model, type(task))):
         return None  # nothing is known about classes outside fairseq and this package
-    if isinstance(task, SequenceLabelsTask) and not issubclass(model, SequenceEncoder):
+    is_of_sequences = is_a(model, "SequenceEncoder")
+    if is_a(type(task), "SequenceLabelsTask") and not is_of_sequences:
         return "a model with one answer for a sequence, sequence_encoder_NAME"
-    if isinstance(task, SpanPredictionTask) and not issubclass(model, (RobertaModel, SequenceEncoder)):
+    if is_a(type(task), "SpanPredictionTask") and not (issubclass(model, RobertaModel) or is_of_sequences):
         return "roberta_NAME or sequence_encoder_NAME"
     encoder, decoder = models.FairseqEncoderModel, models.FairseqLanguageModel
     both = models.FairseqEncoderDecoderModel
+    electra = (model,) if is_a(model, "RelPosElectra") else ()
     if isinstance(task, SentencePredictionTask):
         if not hasattr(model, "register_classification_head"):
             return "a model with classification heads, such as roberta_NAME"
         if not issubclass(model, both):
             return None
-        if isinstance(task, SentencePairsTask):
+        if is_a(type(task), "SentencePairsTask"):
             return "an encoder with classification heads, such as roberta_NAME"
         return None if task.cfg.add_prev_output_tokens else "--add-prev-output-tokens for a model with a decoder"
     for kind, others, needed in (
         (MaskedLMTask, (both, decoder), "an encoder, such as roberta_NAME"),
-        (TranslationTask, (encoder, decoder, RelPosElectra), "an encoder with a decoder, such as transformer_NAME"),
-        (DenoisingTask, (encoder, decoder, RelPosElectra), "an encoder with a decoder, such as bart_NAME"),
-        (LanguageModelingTask, (encoder, both, RelPosElectra), "a decoder, such as transformer_lm_NAME"),
+        (TranslationTask, (encoder, decoder, *electra), "an encoder with a decoder, such as transformer_NAME"),
+        (DenoisingTask, (encoder, decoder, *electra), "an encoder with a decoder, such as bart_NAME"),
+        (LanguageModelingTask, (encoder, both, *electra), "a decoder, such as transformer_lm_NAME"),
     ):
-        if isinstance(task, kind) and issubclass(model, (*others, SequenceEncoder)):
+        if isinstance(task, kind) and (issubclass(model, others) or is_of_sequences):
             return needed
     return None
+
+
+def is_a(kind: type, name: str) -> bool:
+    """Whether the class, or one that it derives from, has this name: the mends do not import models and tasks."""
+    return any(parent.__name__ == name for parent in kind.__mro__)
 
 
 def explain_what_from_pretrained_lacks() -> None:

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..reports.learning_rates import NOT_FINITE
-
 #: of classes, of numbers; an average names its parts
 OF_CLASSES = ("accuracy", "f1", "mcc", "accuracy_f1")
 OF_NUMBERS = ("pearson", "spearman", "pearson_spearman")
@@ -62,7 +60,7 @@ def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> floa
 def need_finite(values: npt.ArrayLike) -> None:
     """Raises ValueError, whose words tell a sweep that the run has diverged."""
     if not np.isfinite(np.asarray(values)).all():
-        raise ValueError(f"predictions are not finite: the run has diverged. {NOT_FINITE}")
+        raise ValueError("predictions are not finite: the run has diverged. Try a smaller --lr")
 
 
 def scores(predictions: npt.ArrayLike, targets: npt.ArrayLike, regression: bool, classes: int = 2) -> dict[str, float]:

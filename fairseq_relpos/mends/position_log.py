@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ..biases import mosaic, position_biases
 from ..encodings import PositionEncoding
 from ..encodings.base import StackPart
 from ..flags import BIAS_INTERVAL
@@ -66,8 +67,6 @@ def norms(model: Any) -> dict[str, float]:
 
 def biases(model: Any) -> dict[str, torch.Tensor]:
     """Returns the content-free bias [H, T, T] of the first tokens, by the name of a stack or of one of its layers."""
-    from .bias_plot import position_biases
-
     found = {}
     for name, stack in model.named_modules():
         part = getattr(stack, "embed_positions", None)
@@ -90,8 +89,6 @@ def log_scalars(common: Any, values: dict[str, float], update: int) -> None:
 
 def log_pictures(common: Any, found: dict[str, torch.Tensor], update: int) -> None:
     from fairseq.logging.progress_bar import TensorboardProgressBarWrapper, wandb
-
-    from .bias_plot import mosaic
 
     strongest = {name: bias_HTS.abs().max().item() for name, bias_HTS in found.items()}
     # the value of the darkest colours in a picture

@@ -1,0 +1,61 @@
+"""``fairseq-relpos export-hf``: a checkpoint of any family as a folder for Hugging Face transformers."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints import warm_start
+from ..checkpoints.discriminator import refuse_electra
+from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
+from ..checkpoints.starting_point import same_dictionaries
+from . import encoder_decoder_to_transformers, language_model_to_transformers, to_transformers
+from .to_transformers import Exported
+
+
+def export(
+    checkpoint: str | Path, folder: str | Path, data: str | Path | None = None, head: str | None = None
+) -> Exported:
+    """Writes ``folder``: config.json, model.safetensors, the tokenizer's files if ``data`` is given, and a model card.
+
+    data: a folder with dict.txt, and spm.model or encoder.json and vocab.bpe if text is cut into pieces. head: the
+    classification head to export, where the checkpoint has several. A model with ``learned`` positions, and nothing
+    else that transformers' own RoBERTa lacks, becomes one of these, which needs nothing of this package.
+
+    The folder is loaded through the Auto classes before it gets its name, and compared with fairseq: logits of random
+    and real sentences, and the ids of texts. Raises ValueError, one line, and writes nothing, if they differ.
+    """
+    checkpoint, folder = Path(checkpoint), Path(folder)
+    check_paths(checkpoint, folder)
+    raw = load_checkpoint(checkpoint)
+    refuse_nonfinite(checkpoint, raw["model"])
+    if data is not None:
+        same_dictionaries(checkpoint, raw.get("cfg"), data, "give the folder of the data that it was trained with")
+    arch = arch_of(raw)
+    if arch.startswith(("transformer", "bart")):
+        family: Any = encoder_decoder_to_transformers
+        what = "an encoder-decoder model"
+        if arch.startswith("transformer_lm"):
+            family, what = language_model_to_transformers, "a language model"
+        if head is not None:
+            raise ValueError(f"{checkpoint} is {what}, which has no classification heads: leave out --head")
+        return family.export(checkpoint, folder, data)
+    refuse_electra(checkpoint, raw["model"])
+    warm_start.refuse_other_checkpoints(checkpoint, raw)
+    del raw
+    return to_transformers.export(checkpoint, folder, data, head)
+
+
+def arch_of(state: dict[str, Any]) -> str:
+    """The name of the architecture in a checkpoint of any age, "" where it says none."""
+    settings = state.get("args") or (state.get("cfg") or {}).get("model") or {}
+    settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
+    return str(settings.get("arch") or settings.get("_name") or "")
+
+
+def check_paths(checkpoint: Path, folder: Path) -> None:
+    if not checkpoint.is_file():
+        raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: give DIR a new name")
+    if not folder.parent.is_dir():
+        raise ValueError(f"{folder} cannot be written, there is no folder {folder.parent}: make it first")
