@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -85,6 +86,12 @@ def part_of(module):
 
 def test_every_part_has_a_place_in_the_order():
     assert sorted(ORDER) == sorted({part_of(module) for module in MODULES})
+
+
+def test_the_map_of_the_code_names_every_part():
+    code = (PACKAGE.parent / "CONTRIBUTING.md").read_text().split("## Map of the code")[1].split("```")[1]
+    named = re.findall(r"^  (\w+)(?:/|\.py)(?: (\w+)/)?", code, re.M)
+    assert {name for names in named for name in names if name} == {*ORDER} - {"fairseq_relpos", "__main__"}
 
 
 @pytest.mark.parametrize("part", ORDER)
