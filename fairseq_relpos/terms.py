@@ -16,7 +16,7 @@ rest for each sentence. ``Terms.part`` slices sentences and heads at any of thes
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -184,10 +184,11 @@ def evaluate(terms: Terms) -> torch.Tensor:
         return logits(by_pair(by_offset(terms)))
 
 
-def by_offset(t: Terms) -> Terms:
-    """The terms with every table in full precision and in the order of the offsets, so without row numbers. q
-    and k do not change."""
-    lengths = t.q_BHTD.size(2), t.k_BHSD.size(2)
+def by_offset(t: Terms, offsets: range | None = None) -> Terms:
+    """The terms with every table in full precision and in the order of the offsets (all, or these), so without row
+    numbers. q and k do not change."""
+    offsets = offsets or range(1 - t.k_BHSD.size(2), t.q_BHTD.size(2))
+    lengths = offsets.stop, 1 - offsets.start
     rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows, "bias_row": t.rows}
     tables: dict[str, Any] = {
         name: over_offsets(full_precision(x), rows.get(name), *lengths)
@@ -378,6 +379,30 @@ def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_le
         return table_HR
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
     return table_HR[:, rows(offset_L)]
+
+
+def runs(rows: Rows | None, tgt_len: int, src_len: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The runs of neighbouring offsets that share a row: the row of each run, and for each offset -(S-1) .. T-1 the
+    number of its run. Any row function has runs; at worst, each offset is one."""
+    offset_L = torch.arange(1 - src_len, tgt_len)
+    row_L = torch.arange(len(offset_L)) if rows is None else rows(offset_L)
+    return row_L.unique_consecutive(return_inverse=True)
+
+
+def ends_of_runs(rows: Rows, tgt_len: int, src_len: int) -> tuple[int, int]:
+    """The last offset of the first run, and the first offset of the last one."""
+    parameters = getattr(type(rows), "__dataclass_params__", None)
+    if parameters is not None and parameters.frozen:  # others may change
+        return _known_ends_of_runs(rows, tgt_len, src_len)
+    return _ends_of_runs(rows, tgt_len, src_len)
+
+
+def _ends_of_runs(rows: Rows, tgt_len: int, src_len: int) -> tuple[int, int]:
+    run_L = runs(rows, tgt_len, src_len)[1]
+    return int((run_L == 0).sum()) - src_len, tgt_len - int((run_L == run_L[-1]).sum())
+
+
+_known_ends_of_runs = lru_cache(maxsize=256)(_ends_of_runs)
 
 
 def rows_at(rows: Rows | None, offset_BTS: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from ..gated import compiled
 from ..positions import Positions
-from ..terms import Bias, Terms, by_offset, full_precision
+from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import LEVELS
@@ -132,15 +132,14 @@ class Fused(Backend):
 
 
 def by_run(terms: Terms) -> dict[str, torch.Tensor]:
-    """The tables A and C with one row for each run of neighbouring offsets that share a row, and for each offset
-    -(S-1) .. T-1 the number of its run. Any row function has runs; at worst, each offset is one."""
-    offset_L = torch.arange(1 - terms.k_BHSD.size(2), terms.q_BHTD.size(2))
+    """The tables A and C with one row for each run of offsets, and for each offset -(S-1) .. T-1 the number of its
+    run."""
+    lengths = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
     found = {}
     for name, rows in (("A", terms.rows), ("C", terms.C_rows or terms.rows)):
         table = getattr(terms, name)
         if table is not None:
-            row_L = torch.arange(len(offset_L)) if rows is None else rows(offset_L)
-            row_R, run_L = row_L.unique_consecutive(return_inverse=True)
+            row_R, run_L = runs(rows, *lengths)
             found[name] = full_precision(table)[:, row_R]
             found[f"{name}_runs"] = run_L.int()
     return found

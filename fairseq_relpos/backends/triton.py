@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ..positions import Positions
-from ..terms import Bias, Terms, by_offset
+from ..terms import Bias, Terms, by_offset, ends_of_runs
 from .base import Backend, Mask
 from .lean import groups
 
@@ -26,6 +26,9 @@ POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 TABLES = ("A", "C", "gate")
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
+#: how many offsets, above twice the near ones, there are at least where far tiles have loops of their own: those of
+#: three tiles of 64
+FAR_FROM = 192
 #: bytes for the gradients of the logits by offset, of some sentences and heads at a time; of one at least
 ROOM = 2**28
 
@@ -54,9 +57,11 @@ class Triton(Backend):
         if dropout_p == 1:
             v_BHSD, dropout_p = 0 * v_BHSD, 0.0
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
-        terms = by_offset(replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype)))
+        terms = replace(terms, q_BHTD=terms.q_BHTD.to(dtype), k_BHSD=terms.k_BHSD.to(dtype))
+        near = near_offsets(terms)
+        terms = by_offset(terms, near)
         out_BHTD = _Attention.apply(
-            Settings.of(terms, v_BHSD, mask, dropout_p),
+            Settings.of(terms, v_BHSD, mask, dropout_p, near),
             terms.q_BHTD,
             terms.k_BHSD,
             v_BHSD,
@@ -112,10 +117,24 @@ def why_not_these(terms: Terms) -> str | None:
     return None
 
 
+def near_offsets(terms: Terms) -> range | None:
+    """The offsets j - i for which the kernels need rows: to the left of them each table has the first one's row, to
+    the right the last one's. None where tiles that meet no other offset are too few to be worth it."""
+    rows = {"gain": terms.rows, "A": terms.rows, "C": terms.C_rows or terms.rows, "bias_row": terms.rows}
+    present = [name for name in rows if getattr(terms, name) is not None]
+    used = [x for name in present if (x := rows[name]) is not None]
+    if terms.gate is not None or terms.bias is not None or not present or len(used) < len(present):
+        return None
+    tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
+    firsts, lasts = zip(*(ends_of_runs(x, tgt_len, src_len) for x in used))
+    near = range(min(firsts), max(lasts) + 1)
+    return near if 2 * len(near) + FAR_FROM < tgt_len + src_len else None
+
+
 @dataclass(frozen=True)
 class Settings:
     """The arguments of one call that have no gradient. padding_BS and cls_BS [1|B, S] int8; tiles: those of each
-    kernel."""
+    kernel; near: ``near_offsets``."""
 
     scale: float
     product: bool
@@ -127,9 +146,12 @@ class Settings:
     dropout: float
     seed: int | None
     tiles: dict[str, "Tile"]
+    near: range | None
 
     @classmethod
-    def of(cls, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> "Settings":
+    def of(
+        cls, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float, near: range | None = None
+    ) -> "Settings":
         padding_BS, cls_BS = mask.padding_BS, terms.cls_BS
         if terms.reset is None:
             cls_BS = None
@@ -152,6 +174,7 @@ class Settings:
             # from torch's CPU generator: manual_seed and checkpointing govern it. Odd: see triton_kernels.odd
             2 * int(torch.randint(2**61, ())) + 1 if dropout_p > 0 else None,
             tiles(terms, v_BHSD, shared_memory(v_BHSD.device)),
+            near,
         )
 
 
@@ -177,7 +200,7 @@ class _Attention(torch.autograd.Function):
 
 class Launch:
     """The kernels' arguments for one call, and their launches. Tables and bias_row are in the
-    order of the offsets."""
+    order of the offsets, of all or of the near ones."""
 
     def __init__(self, settings, q, k, v, *positions):
         # Triton itself is imported with the first call
@@ -187,7 +210,8 @@ class Launch:
         self.inputs = dict(zip(("q", "k", "v", *POSITIONS), (q, k, v, *positions)))
         self.batch, self.heads, self.tgt_len, self.width = q.shape
         self.src_len, self.values = v.shape[2:]
-        self.length = self.tgt_len + self.src_len - 1
+        self.near = settings.near
+        self.rows_of_tables = self.tgt_len + self.src_len - 1 if self.near is None else len(self.near)
         self.sixteens = self.tgt_len % 16 == 0 == self.src_len % 16
         exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
         padding_BS, cls_BS = settings.padding_BS, settings.cls_BS
@@ -215,7 +239,8 @@ class Launch:
             C=self.table("C"),
             dropout=settings.dropout if settings.dropout > 0 else None,
             seed=settings.seed,
-            even=None,  # depends on the tile
+            near=None,  # these two depend on the tile
+            even=None,
         )
         self.tiles = {
             name: tile._replace(size=min(tile.size, padded(self.src_len))) for name, tile in settings.tiles.items()
@@ -230,19 +255,27 @@ class Launch:
         lengths = self.tgt_len % tile == 0 == self.src_len % tile
         return lengths and self.width == padded(self.width) and self.values == padded(self.values)
 
+    def near_tiles(self, tile: "Tile") -> range:
+        """The distances s0 - t0 of the tiles that meet near offsets."""
+        assert self.near is not None
+        shift, size = self.src_len - self.tgt_len, tile.size
+        first, end = self.near[0] + shift + 1, self.near[-1] + shift + 2 * (size - 1)
+        return range(first // size * size, end // size * size, size)
+
     def table(self, name: str) -> Any:
-        """[1|H, L, D] as Rows."""
+        """[1|H, N, D] as Rows."""
         x = self.inputs[name]
         return None if x is None else self.rows(x[None])
 
     def shifted(self, name: str) -> Any:
-        """[1|H, L] as Shifted, in float32."""
+        """[1|H, N] as Shifted, in float32."""
         x = self.inputs[name]
         if x is None:
             return None
-        pitch = -(-self.length // 16) * 16
-        end = pitch + self.kernels.SHIFTS.value - 1
-        copies = F.pad(x.float(), (0, end - self.length)).unfold(1, pitch, 1).contiguous()
+        margin, more = self.kernels.MARGIN.value, self.kernels.SHIFTS.value - 1
+        pitch = -(-(self.rows_of_tables + 2 * margin) // 16) * 16
+        right = pitch - margin - self.rows_of_tables + more
+        copies = F.pad(x.float()[None], (margin, right), "replicate")[0].unfold(1, pitch, 1).contiguous()
         return self.kernels.Shifted(copies, copies.stride(0) if len(copies) > 1 else 0, pitch)
 
     def rows(self, x_BHND: torch.Tensor) -> Any:
@@ -266,6 +299,10 @@ class Launch:
     def launch(self, name: str, tile: "Tile", grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """Launches a kernel on the grid: blocks, heads, and sentences or parts of the batch."""
         call = self.call._replace(even=self.kernels.tl.constexpr(self.is_even(tile.size)))
+        if self.near is not None:
+            distances, low = self.near_tiles(tile), self.near[0] + self.src_len - 1
+            numbers = low, self.rows_of_tables, distances.start // tile.size, distances.stop // tile.size
+            call = call._replace(near=self.kernels.Near(*map(self.kernels.odd, numbers)))
         constants.update(M=tile.size, D=padded(self.width), DV=padded(self.values))
         constants.update(num_warps=tile.warps, num_stages=tile.stages)
         self.start(getattr(self.kernels, name), tuple(grid), (*arguments, call), constants)
@@ -315,18 +352,19 @@ class Launch:
         tables = [name for name in TABLES if name in needs]
         groups = self.groups(tables)
         blocks = {name: self.blocks_of(name, groups) if name in needs else None for name in TABLES}
-        parts = self.parts(groups)
-        grads.update({name: self.empty(self.heads, self.length, self.width) for name in tables})
+        ends = {name: self.ends_of(name, groups) if name in needs else None for name in ("A", "C")}
+        parts = self.parts(groups, tables)
+        grads.update({name: self.empty(self.heads, self.rows_of_tables, self.width) for name in tables})
         queries, keys = self.tiles["backward_queries"], self.tiles["backward_keys"]
 
         def for_queries(heads: slice, sentences: slice) -> None:
-            results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"]
+            results = self.rows(grads["q"]), *sums.values(), blocks["A"], blocks["gate"], ends["A"]
             grid = queries.count(self.tgt_len), length_of(heads), length_of(sentences)
             start = heads.start, sentences.start
             self.launch("backward_queries", queries, grid, *common, *results, *start, self.batch)
 
         def for_keys(heads: slice, sentences: slice) -> None:
-            results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"]
+            results = self.rows(grads["k"]), self.rows(grads["v"]), blocks["C"], ends["C"]
             grid = keys.count(self.src_len), length_of(heads), length_of(sentences)
             self.launch("backward_keys", keys, grid, *common, *results, heads.start, sentences.start)
 
@@ -340,7 +378,10 @@ class Launch:
                 kernel(slice(0, self.heads), slice(0, self.batch))
         for heads, sentence_groups in groups if tables else []:
             # of each part of the sentences, which are summed in their order
-            shares = {name: self.empty(sum(parts), length_of(heads), self.length, self.width) for name in tables}
+            shares = {
+                name: self.empty(sum(parts), length_of(heads), self.rows_of_gradient(name), self.width)
+                for name in tables
+            }
             for number, sentences in enumerate(sentence_groups):
                 for kernel, leaves_blocks in kernels.items():
                     if leaves_blocks:
@@ -348,12 +389,15 @@ class Launch:
                 for name in tables:
                     tile, count = self.tile_of(name), length_of(sentences)
                     numbers = heads.start, sentences.start, sum(parts[:number]), count, -(-count // parts[number])
-                    rows = self.rows(k if name == "C" else q), self.rows(k)
-                    grid = tile.count(self.length) + 1, length_of(heads), parts[number]
-                    arguments = *rows, blocks[name], self.rows(shares[name]), *numbers
-                    self.launch("backward_tables", tile, grid, *arguments, OF=name)
+                    x, share = self.rows(k if name == "C" else q), shares[name]
+                    grid = self.blocks_of_offsets(name), length_of(heads), parts[number]
+                    inputs = x, self.rows(k), blocks[name]
+                    self.launch("backward_tables", tile, grid, *inputs, self.rows(share), *numbers, OF=name)
+                    if self.near is not None:
+                        out = self.rows(share[:, :, -2:])
+                        self.launch("backward_ends", tile, (1, *grid[1:]), x, ends[name], out, *numbers, OF=name)
             for name, share in shares.items():
-                torch.sum(share, 0, out=grads[name][heads])
+                grads[name][heads] = self.by_row(name, share.sum(0))
         if "bias" in needs:
             grads["bias"] = self.backward_bias(common)
         grads.update({name: x.sum((1, 2) if name == "reset" else (0, 1)) for name, x in sums.items() if x is not None})
@@ -369,7 +413,7 @@ class Launch:
         blocks = self.tiles["backward_queries"].count(self.tgt_len)
         sums: dict[str, torch.Tensor | None] = dict.fromkeys(("bias_row", "gain", "reset"))
         for name in needs & {"bias_row", "gain"}:
-            sums[name] = self.empty(self.batch, blocks, self.heads, self.length, zeros=True)
+            sums[name] = self.empty(self.batch, blocks, self.heads, self.rows_of_tables, zeros=True)
         if "reset" in needs:
             sums["reset"] = self.empty(2, self.batch, blocks, self.heads)
         return sums
@@ -384,7 +428,33 @@ class Launch:
         rows, others = tile.count(self.tgt_len), tile.count(self.src_len)
         if name == "C":
             rows, others = others, rows
-        return rows, others + 1, tile.size, tile.size
+        columns = others if self.near is None else len(self.near_tiles(tile))
+        return rows, columns + 1, tile.size, tile.size
+
+    def blocks_of_offsets(self, name: str) -> int:
+        """How many blocks of offsets ``backward_tables`` makes rows of."""
+        tile = self.tile_of(name)
+        return tile.count(self.rows_of_tables) + 1 if self.near is None else len(self.near_tiles(tile)) + 1
+
+    def rows_of_gradient(self, name: str) -> int:
+        """The rows that ``backward_tables`` and ``backward_ends`` make."""
+        if self.near is None:
+            return self.rows_of_tables
+        return self.blocks_of_offsets(name) * self.tile_of(name).size + 2
+
+    def by_row(self, name: str, grad_HLD: torch.Tensor) -> torch.Tensor:
+        """The gradient [H, N, D] of a table from these. Offsets beyond the near ones share the rows at the ends."""
+        if self.near is None:
+            return grad_HLD
+        tile = self.tile_of(name)
+        # the offset of the first row, as backward_tables has it
+        first = self.near_tiles(tile).start - (self.src_len - self.tgt_len) + 1 - tile.size - (name == "C")
+        left, right = self.near[0] - first, self.near[-1] - first
+        near_HLD, ends_H2D = grad_HLD[:, :-2], grad_HLD[:, -2:]
+        found = near_HLD[:, left : right + 1].clone()
+        found[:, 0] += near_HLD[:, :left].sum(1) + ends_H2D[:, 0]
+        found[:, -1] += near_HLD[:, right + 1 :].sum(1) + ends_H2D[:, 1]
+        return found
 
     def block_dtype(self, name: str) -> torch.dtype:
         """What the gradient has in a product (``dot_gradient``)."""
@@ -405,10 +475,19 @@ class Launch:
         room = torch.empty((heads, batch, *shape), dtype=self.block_dtype(name), device=self.inputs["q"].device)
         return self.kernels.Blocks(room, *map(self.kernels.odd, (batch, *shape[:2])))
 
-    def parts(self, groups: list[tuple[slice, list[slice]]]) -> list[int]:
+    def ends_of(self, name: str, groups: list[tuple[slice, list[slice]]]) -> torch.Tensor | None:
+        """Room for the gradients of a table's first and last row in far tiles, of the largest group: one a query, or
+        key."""
+        if self.near is None:
+            return None
+        heads = max(length_of(chosen) for chosen, _ in groups)
+        batch = max(length_of(chosen) for chosen in groups[0][1])
+        return self.empty(heads, batch, 2, self.src_len if name == "C" else self.tgt_len)
+
+    def parts(self, groups: list[tuple[slice, list[slice]]], tables: Sequence[str]) -> list[int]:
         """Into how many parts ``backward_tables`` cuts each group of sentences, so that the GPU is busy."""
         heads = max(length_of(chosen) for chosen, _ in groups)
-        wanted = -(-PROGRAMS // ((self.tiles["backward_queries"].count(self.length) + 1) * heads))
+        wanted = -(-PROGRAMS // (max(map(self.blocks_of_offsets, tables), default=1) * heads))
         return [min(length_of(chosen), wanted) for chosen in groups[0][1]]
 
     def backward_bias(self, common: tuple[Any, ...]) -> torch.Tensor:

@@ -19,6 +19,12 @@ from the rows' maxima and sums:
   or keys. The gradients of the logits by offset are those that ``backward_queries`` (for A and the
   gate) and ``backward_keys`` (for C) have left in memory, for some sentences and heads at a time.
 
+Where clipped tables have one row for all offsets up to some place, and one from another on (``Near``), a tile that
+meets no other offset is *far*: its bias and gain are one number, its q.A and k.C a vector, so it costs what a tile
+without positions does. A program runs over its far tiles to the left (SIDE -1), those to the right (1) and the near
+ones (0). Of a table, the rows at both ends and between them are in memory, and the gradients by offset of near tiles
+alone.
+
 Each result is written by one program, so equal inputs give equal bits.
 
 Everything is accumulated in float32. The operands of a product keep the dtype of q and k
@@ -36,18 +42,24 @@ import triton.language as tl
 #: a tensor [B, H, N, D] by its strides; a stride of 0 repeats it
 Rows = namedtuple("Rows", "pointer batch head row width")
 
-#: values [1|H, L], of each head SHIFTS times, one further to the left each time, in rows of a pitch
+#: values [1|H, N], of each head SHIFTS times, one further to the left each time, in rows of a pitch; before the first
+#: and after the last value, these are repeated MARGIN times
 Shifted = namedtuple("Shifted", "pointer head pitch")
 
 #: a matrix [B, H, T, S] by its strides, that is added to the logits
 Plane = namedtuple("Plane", "pointer batch head row")
+
+#: which offsets a table has rows for, N of them from l = low on: those to the left have the first row, those to the
+#: right the last one. Tiles with first <= (s0 - t0) / M < end meet others than these. All numbers are ``odd``
+Near = namedtuple("Near", "low rows first end")
 
 #: blocks [H, B, rows, columns, M, M] of some heads and sentences, one after the other in memory; the numbers are
 #: ``odd``
 Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row and gain are
-#: Shifted; A, C Rows [1|H, L, D]; gate Rows [1|H, D, L]; extra a mask that is added;
+#: Shifted; A, C Rows [1|H, N, D]; gate Rows [1|H, D, L]; extra a mask that is added; near a Near, or None where every
+#: tile is near and N = L;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
 #: Known to the compiler: product; causal; skip, whether to leave out tiles that the causal mask hides;
 #: precision, of a product in float32; sixteens, whether both lengths are multiples of 16; even, whether all tiles and
@@ -55,13 +67,15 @@ Blocks = namedtuple("Blocks", "pointer batch rows columns")
 Call = namedtuple(
     "Call",
     "tgt_len src_len heads scale product causal skip precision sixteens bias_row gain bias extra padding_BS "
-    "reset cls_BS cls_batch gate A C dropout seed even",
+    "reset cls_BS cls_batch gate A C near dropout seed even",
 )
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
 HIDDEN = tl.constexpr(-1.7014117331926443e38)
 # float32 numbers that a thread loads at once
 SHIFTS = tl.constexpr(4)
+# offsets that a near tile meets beyond the rows of a table: at most twice the queries of a tile
+MARGIN = tl.constexpr(128)
 
 
 def odd(x: int) -> int:
@@ -145,6 +159,13 @@ def turned_back(tile: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]
 
 
 @triton.jit
+def offset_sums(tile: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """What a tile adds to each offset of the two blocks, [M] each."""
+    mine, next_ = turned_back(tile, M)
+    return tl.sum(mine, 0), tl.sum(next_, 0)
+
+
+@triton.jit
 def dot(call: "Call", x: tl.tensor, y: tl.tensor) -> tl.tensor:
     """x . y in float32, with float32 operands at the call's precision."""
     return tl.dot(x, y, input_precision=call.precision)
@@ -160,12 +181,76 @@ def dot_gradient(call: "Call", gradient: tl.tensor, y: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def rows_of(call: "Call") -> tl.tensor:
+    """The number N of offsets that the tables have rows for."""
+    if call.near is None:
+        return tgt_len(call) + src_len(call) - 1
+    else:
+        return call.near.rows >> 2
+
+
+@triton.jit
+def row_at(call: "Call", l: tl.tensor) -> tl.tensor:  # noqa: E741
+    """The row of a table for these offsets."""
+    if call.near is None:
+        return l
+    else:
+        return tl.minimum(tl.maximum(l - (call.near.low >> 2), 0), rows_of(call) - 1)
+
+
+@triton.jit
+def end_row(call: "Call", table: "Rows", h: tl.tensor, D: tl.constexpr, SIDE: tl.constexpr) -> tl.tensor:
+    """The first (SIDE -1) or last (1) row of A or C, [D], in float32."""
+    d = tl.arange(0, D)
+    n = 0 if SIDE == -1 else rows_of(call) - 1
+    at = table.pointer + h * table.head + n * table.row + d
+    return tl.load(at, mask=d < table.width, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def times_end(
+    call: "Call", table: "Rows", h: tl.tensor, x_MD: tl.tensor, M: tl.constexpr, D: tl.constexpr, SIDE: tl.constexpr
+) -> tl.tensor:
+    """x times that row, [M]; zeros without a table."""
+    if table is None:
+        return tl.zeros([M], tl.float32)
+    else:
+        row_D = end_row(call, table, h, D, SIDE).to(x_MD.dtype).to(tl.float32)
+        return tl.sum(x_MD.to(tl.float32) * row_D[None, :], 1)
+
+
+@triton.jit
+def near_keys(call: "Call", t0: tl.tensor, end: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """Where the near tiles of queries t0 .. begin and end, of keys up to ``end``."""
+    if call.near is None:
+        return 0, end
+    else:
+        own, last = t0 // M, tl.cdiv(tl.maximum(end, 0), M)
+        near = tl.minimum(tl.maximum(own + (call.near.first >> 2), 0), last)
+        far = tl.minimum(tl.maximum(own + (call.near.end >> 2), near), last)
+        return near * M, far * M
+
+
+@triton.jit
+def near_queries(call: "Call", s0: tl.tensor, first: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """The same of keys s0 .. and queries from ``first`` on."""
+    if call.near is None:
+        return first, tgt_len(call)
+    else:
+        own, first = s0 // M, first // M
+        last = tl.maximum(tl.cdiv(tgt_len(call), M), first)
+        near = tl.minimum(tl.maximum(own - (call.near.end >> 2) + 1, first), last)
+        far = tl.minimum(tl.maximum(own - (call.near.first >> 2) + 1, near), last)
+        return near * M, far * M
+
+
+@triton.jit
 def by_query(
     call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, q: tl.tensor, D: tl.constexpr
 ) -> tl.tensor:
     """The first block of A that queries t0 .. and keys s0 .. meet; of keys s0 + M .. it is the second."""
     l = s0 - t0 + tgt_len(call) - M + tl.arange(0, M)  # noqa: E741
-    return load_rows(call.A, 0, h, l, tgt_len(call) + src_len(call) - 1, D).to(q.dtype)
+    return load_rows(call.A, 0, h, row_at(call, l), rows_of(call), D).to(q.dtype)
 
 
 @triton.jit
@@ -174,7 +259,7 @@ def by_key(
 ) -> tl.tensor:
     """The same of C, whose offsets run backwards; the second block is that of queries t0 + M .."""
     l = s0 - t0 + tgt_len(call) + M - 2 - tl.arange(0, M)  # noqa: E741
-    return load_rows(call.C, 0, h, l, tgt_len(call) + src_len(call) - 1, D).to(k.dtype)
+    return load_rows(call.C, 0, h, row_at(call, l), rows_of(call), D).to(k.dtype)
 
 
 @triton.jit
@@ -335,19 +420,22 @@ def both_query_rows(
 
 @triton.jit
 def at_offset(
-    call: "Call", values_L: "Shifted", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr
+    call: "Call", values_N: "Shifted", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, M: tl.constexpr, SIDE: tl.constexpr
 ) -> tl.tensor:
-    """values_L[h, l], [M, M], of queries t0 .. and keys s0 .. A row begins at any offset. In one of the copies
-    that is a multiple of SHIFTS, so that several values are loaded at once."""
-    t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
-    first = s0 - t + tgt_len(call) - 1
-    copy = first & (SHIFTS - 1)
-    row = tl.multiple_of(copy * values_L.pitch + (first - copy), SHIFTS)
-    at = values_L.pointer + h * values_L.head + row[:, None] + tl.arange(0, M)[None, :]
-    if call.even:
-        return tl.load(at)
+    """values_N[h, n], [M, M], of queries t0 .. and keys s0 ..; one number where the tile is far. A row begins at any
+    offset. In one of the copies that is a multiple of SHIFTS, so that several values are loaded at once."""
+    start = values_N.pointer + h * values_N.head
+    if SIDE == -1:
+        return tl.load(start)
+    elif SIDE == 1:
+        return tl.load(start + rows_of(call) - 1 + MARGIN)
     else:
-        return tl.load(at, mask=is_inside(call, t[:, None], s[None, :]), other=0.0)
+        first = s0 - (t0 + tl.arange(0, M)) + tgt_len(call) - 1 + MARGIN
+        if call.near is not None:
+            first -= call.near.low >> 2
+        copy = first & (SHIFTS - 1)
+        row = tl.multiple_of(copy * values_N.pitch + (first - copy), SHIFTS)
+        return tl.load(start + row[:, None] + tl.arange(0, M)[None, :])
 
 
 @triton.jit
@@ -382,20 +470,21 @@ def logits(
     qa: tl.tensor,
     kc: tl.tensor,
     M: tl.constexpr,
+    SIDE: tl.constexpr,
 ) -> tl.tensor:
-    """e, [M, M] in float32, of queries t0 .. and keys s0 .., from their three products.
-    Hidden keys are HIDDEN, places beyond the keys -inf."""
+    """e, [M, M] in float32, of queries t0 .. and keys s0 .., from their three products (qa [M, 1], kc [1, M]
+    where far). Hidden keys are HIDDEN, places beyond the keys -inf."""
     t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
     x = qk
     if call.gain is not None:
-        x = x * at_offset(call, call.gain, h, t0, s0, M)
+        x = x * at_offset(call, call.gain, h, t0, s0, M, SIDE)
     if call.A is not None:
         x = x * qa if call.product else x + qa
     if call.C is not None:
         x = x * kc if call.product else x + kc
     e = call.scale * x
     if call.bias_row is not None:
-        e += at_offset(call, call.bias_row, h, t0, s0, M)
+        e += at_offset(call, call.bias_row, h, t0, s0, M, SIDE)
     if call.bias is not None:
         e += at_pair(call, call.bias, b, h, t, s)
     if call.reset is not None:
@@ -473,12 +562,13 @@ def gradients(
     dout_v: tl.tensor,
     rows: "tuple",
     M: tl.constexpr,
+    SIDE: tl.constexpr,
 ) -> tuple:
     """From dout_i.v_j and the ``row_statistics``: the weights after dropout, d e, and the
     gradients of bias, gain, q.k, q.A and k.C, [M, M] in float32 each."""
     peak, share, delta = rows
     t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
-    e = logits(call, b, h, t0, s0, qk, qa, kc, M)
+    e = logits(call, b, h, t0, s0, qk, qa, kc, M, SIDE)
     weight = tl.exp(e - peak) * share
     if not call.even:
         weight = tl.where(is_inside(call, t, s), weight, 0.0)
@@ -499,7 +589,7 @@ def gradients(
     dqa = dx
     dkc = dx
     if call.gain is not None:
-        dqk = dx * at_offset(call, call.gain, h, t0, s0, M)
+        dqk = dx * at_offset(call, call.gain, h, t0, s0, M, SIDE)
     if call.product:
         dqa = dqk * qk
         dkc = dqk * qk
@@ -535,6 +625,51 @@ def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
+def attend(
+    call: "Call",
+    q: "Rows",
+    k: "Rows",
+    v: "Rows",
+    b: tl.tensor,
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    q_MD: tl.tensor,
+    first: tl.tensor,
+    state: "tuple",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    SIDE: tl.constexpr,
+) -> tuple:
+    """Adds keys s0 .. to the rows' maxima, sums and outputs (state). first: q times the first of the two blocks of A
+    that a near tile meets, in the result the second; where far, q.A."""
+    t, s = t0 + tl.arange(0, M), s0 + tl.arange(0, M)
+    k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+    v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
+    qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
+    if SIDE == 0:
+        second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
+        qa = query_part(call, first, second, qk, M)
+        first = second
+        kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
+    else:
+        qa = first[:, None]
+        kc = times_end(call, call.C, h, k_MD, M, D, SIDE)[None, :]
+    e = logits(call, b, h, t0, s0, qk, qa, kc, M, SIDE)
+    peak_M, total_M, out_MD = state
+    new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
+    weight = tl.exp(e - new_peak_M[:, None])
+    shrink_M = tl.exp(peak_M - new_peak_M)
+    total_M = total_M * shrink_M + tl.sum(weight, 1)
+    if call.dropout is not None:
+        # not the constant 0: LLVM would then round each weight by itself, and choose among the results
+        weight = tl.where(keeps(call, b, h, t[:, None], s[None, :]), weight, 0 * call.dropout)
+    out_MD = out_MD * shrink_M[:, None] + dot(call, weight.to(v_MD.dtype), v_MD)
+    return first, (new_peak_M, total_M, out_MD)
+
+
+@triton.jit
 def forward(
     q: "Rows",
     k: "Rows",
@@ -553,33 +688,77 @@ def forward(
     q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
     peak_M = tl.full([M], float("-inf"), tl.float32)
     total_M = tl.zeros([M], tl.float32)
-    out_MD = tl.zeros([M, DV], tl.float32)
-    first = times_query_rows(call, h, t0, 0, q_MD, M, D)
-    for s0 in range(0, end_of_keys(call, t0, M), M):
-        s = s0 + tl.arange(0, M)
-        k_MD = load_tile(call, k, b, h, s, src_len(call), D)
-        v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
-        qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
-        second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
-        qa = query_part(call, first, second, qk, M)
-        first = second
-        kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
-        e = logits(call, b, h, t0, s0, qk, qa, kc, M)
-        new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
-        weight = tl.exp(e - new_peak_M[:, None])
-        shrink_M = tl.exp(peak_M - new_peak_M)
-        total_M = total_M * shrink_M + tl.sum(weight, 1)
-        if call.dropout is not None:
-            # not the constant 0: LLVM would then round each weight by itself, and choose among the results
-            weight = tl.where(keeps(call, b, h, t[:, None], s[None, :]), weight, 0 * call.dropout)
-        out_MD = out_MD * shrink_M[:, None] + dot(call, weight.to(v_MD.dtype), v_MD)
-        peak_M = new_peak_M
+    state = (peak_M, total_M, tl.zeros([M, DV], tl.float32))
+    end = end_of_keys(call, t0, M)
+    near, far = near_keys(call, t0, end, M)
+    if call.near is not None:
+        qa = times_end(call, call.A, h, q_MD, M, D, -1)
+        for s0 in range(0, near, M):
+            _, state = attend(call, q, k, v, b, h, t0, s0, q_MD, qa, state, M, D, DV, -1)
+    first = times_query_rows(call, h, t0, near, q_MD, M, D)
+    for s0 in range(near, far, M):
+        first, state = attend(call, q, k, v, b, h, t0, s0, q_MD, first, state, M, D, DV, 0)
+    if call.near is not None:
+        qa = times_end(call, call.A, h, q_MD, M, D, 1)
+        for s0 in range(far, end, M):
+            _, state = attend(call, q, k, v, b, h, t0, s0, q_MD, qa, state, M, D, DV, 1)
+    peak_M, total_M, out_MD = state
     at = (b * call.heads + h) * tgt_len(call) + t
     tl.store(peak + at, peak_M, mask=t < tgt_len(call))
     tl.store(total + at, total_M, mask=t < tgt_len(call))
     if call.dropout is not None:
         total_M *= 1 - call.dropout
     store_rows(out, b, h, t, tgt_len(call), out_MD / total_M[:, None], DV)
+
+
+@triton.jit
+def far_queries(
+    call: "Call",
+    k: "Rows",
+    v: "Rows",
+    b: tl.tensor,
+    h: tl.tensor,
+    t0: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    q_MD: tl.tensor,
+    dout_MD: tl.tensor,
+    rows: "tuple",
+    state: "tuple",
+    resets: tl.constexpr,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    SIDE: tl.constexpr,
+) -> tuple:
+    """``backward_queries`` over the far tiles of keys begin .. end: dq and the sums of the reset (state) with these,
+    and the gradients of q.A, the bias and the gain, [M] each."""
+    t = t0 + tl.arange(0, M)
+    dq_MD, from_cls_M, to_cls_M = state
+    qa = times_end(call, call.A, h, q_MD, M, D, SIDE)
+    dqa_M = tl.zeros([M], tl.float32)
+    dbias_M = tl.zeros([M], tl.float32)
+    dgain_M = tl.zeros([M], tl.float32)
+    for s0 in range(begin, end, M):
+        s = s0 + tl.arange(0, M)
+        k_MD = load_tile(call, k, b, h, s, src_len(call), D)
+        v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
+        qk = dot(call, q_MD, tl.trans(k_MD))
+        kc = times_end(call, call.C, h, k_MD, M, D, SIDE)
+        _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
+            call, b, h, t0, s0, qk, qa[:, None], kc[None, :], dot(call, dout_MD, tl.trans(v_MD)), rows, M, SIDE
+        )
+        dq_MD += dot_gradient(call, dqk, k_MD)
+        dqa_M += tl.sum(dqa, 1)
+        dbias_M += tl.sum(dbias_, 1)
+        dgain_M += tl.sum(dgain_, 1)
+        if resets:
+            query, key = meets_cls(call, b, t[:, None], s[None, :])
+            from_cls_M += tl.sum(tl.where(query, de_, 0.0), 1)
+            to_cls_M += tl.sum(tl.where(key & (query == 0), de_, 0.0), 1)
+    if call.A is not None:
+        dq_MD += dqa_M[:, None] * end_row(call, call.A, h, D, SIDE)[None, :]
+    return (dq_MD, from_cls_M, to_cls_M), dqa_M, dbias_M, dgain_M
 
 
 @triton.jit(do_not_specialize=["h0", "b0", "batch"])
@@ -597,6 +776,7 @@ def backward_queries(
     dreset: tl.tensor,
     by_A: "Blocks",
     by_gate: "Blocks",
+    ends_A: tl.tensor,
     h0: tl.tensor,
     b0: tl.tensor,
     batch: tl.tensor,
@@ -606,8 +786,8 @@ def backward_queries(
     DV: tl.constexpr,
 ) -> None:
     """Program (block of queries, head - h0, sentence - b0): dq; where asked for, its share of d bias_l and
-    d gain_l, a row of [B, blocks, H, L], and of d reset, a place of [2, B, blocks, H]; and the gradients
-    of q.A and of the gated q.k by offset."""
+    d gain_l, a row of [B, blocks, H, N], and of d reset, a place of [2, B, blocks, H]; and the gradients
+    of q.A and of the gated q.k by offset, those of q.A in far tiles summed to [heads, sentences, 2, T]."""
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     t0 = block * M
     t = t0 + tl.arange(0, M)
@@ -615,16 +795,31 @@ def backward_queries(
     dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
     rows = row_statistics(call, peak, total, delta, b, h, t)
     share = (b * tl.num_programs(0) + block) * call.heads + h  # where the program's sums are
-    dq_MD = tl.zeros([M, D], tl.float32)
-    from_cls_M = tl.zeros([M], tl.float32)
-    to_cls_M = tl.zeros([M], tl.float32)
+    zero_M = tl.zeros([M], tl.float32)
+    state = (tl.zeros([M, D], tl.float32), zero_M, zero_M)
+    # of the first and the last row
+    dbias_ends = (zero_M, zero_M)
+    dgain_ends = (zero_M, zero_M)
+    end = end_of_keys(call, t0, M)
+    near, far = near_keys(call, t0, end, M)
+    if call.near is not None:
+        resets: tl.constexpr = dreset is not None
+        state, dqa_left, dbias_left, dgain_left = far_queries(
+            call, k, v, b, h, t0, 0, near, q_MD, dout_MD, rows, state, resets, M, D, DV, -1
+        )
+        state, dqa_right, dbias_right, dgain_right = far_queries(
+            call, k, v, b, h, t0, far, end, q_MD, dout_MD, rows, state, resets, M, D, DV, 1
+        )
+        if ends_A is not None:
+            store_end(ends_A, tgt_len(call), t, dqa_left, 0)
+            store_end(ends_A, tgt_len(call), t, dqa_right, 1)
+    dq_MD, from_cls_M, to_cls_M = state
     dqa_first = tl.zeros([M, M], tl.float32)
     dqk_first = tl.zeros([M, M], tl.float32)
-    dbias_first = tl.zeros([M, M], tl.float32)
-    dgain_first = tl.zeros([M, M], tl.float32)
-    qa_first = times_query_rows(call, h, t0, 0, q_MD, M, D)
-    end = end_of_keys(call, t0, M)
-    for s0 in range(0, end, M):
+    dbias_first = zero_M
+    dgain_first = zero_M
+    qa_first = times_query_rows(call, h, t0, near, q_MD, M, D)
+    for s0 in range(near, far, M):
         s = s0 + tl.arange(0, M)
         k_MD = load_tile(call, k, b, h, s, src_len(call), D)
         v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
@@ -634,48 +829,54 @@ def backward_queries(
         qa_first = qa_second
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
-            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M, 0
         )
         if call.gate is None:
             dq_MD += dot_gradient(call, dqk, k_MD)
         else:
             dq_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "q", M, D)
+        column = near_column(call, s0 - t0, s0, M)
         if call.A is not None:
             mine, next_ = turned_back(dqa, M)
             mine += dqa_first
             dq_MD += dot_gradient(call, mine, by_query(call, h, t0, s0, M, q_MD, D))
-            store_block(by_A, block, s0 // M, mine, M)
+            store_block(by_A, block, column, mine, M)
             dqa_first = next_
         if by_gate is not None:
             mine, next_ = turned_back(dqk, M)
-            store_block(by_gate, block, s0 // M, dqk_first + mine, M)
+            store_block(by_gate, block, column, dqk_first + mine, M)
             dqk_first = next_
         first = s0 - t0 + tgt_len(call) - M
         if dbias is not None:
-            mine, next_ = turned_back(dbias_, M)
-            store_offsets(call, dbias, share, first, tl.sum(dbias_first + mine, 0), M)
-            dbias_first = next_
+            mine_M, next_M = offset_sums(dbias_, M)
+            dbias_ends = store_offsets(call, dbias, share, first, dbias_first + mine_M, dbias_ends, M)
+            dbias_first = next_M
         if dgain is not None:
-            mine, next_ = turned_back(dgain_, M)
-            store_offsets(call, dgain, share, first, tl.sum(dgain_first + mine, 0), M)
-            dgain_first = next_
+            mine_M, next_M = offset_sums(dgain_, M)
+            dgain_ends = store_offsets(call, dgain, share, first, dgain_first + mine_M, dgain_ends, M)
+            dgain_first = next_M
         if dreset is not None:
             query, key = meets_cls(call, b, t[:, None], s[None, :])
             from_cls_M += tl.sum(tl.where(query, de_, 0.0), 1)
             to_cls_M += tl.sum(tl.where(key & (query == 0), de_, 0.0), 1)
     # the second block of the last tile
-    last = tl.cdiv(tl.maximum(end, 0), M)
+    last = tl.cdiv(tl.maximum(far, 0), M) * M
+    column = near_column(call, last - t0, last, M)
     if call.A is not None:
-        dq_MD += dot_gradient(call, dqa_first, by_query(call, h, t0, last * M, M, q_MD, D))
-        store_block(by_A, block, last, dqa_first, M)
+        dq_MD += dot_gradient(call, dqa_first, by_query(call, h, t0, last, M, q_MD, D))
+        store_block(by_A, block, column, dqa_first, M)
     if by_gate is not None:
-        store_block(by_gate, block, last, dqk_first, M)
+        store_block(by_gate, block, column, dqk_first, M)
     store_rows(dq, b, h, t, tgt_len(call), dq_MD, D)
-    first = last * M - t0 + tgt_len(call) - M
+    first = last - t0 + tgt_len(call) - M
     if dbias is not None:
-        store_offsets(call, dbias, share, first, tl.sum(dbias_first, 0), M)
+        dbias_ends = store_offsets(call, dbias, share, first, dbias_first, dbias_ends, M)
+        if call.near is not None:
+            store_ends(call, dbias, share, dbias_ends, dbias_left, dbias_right)
     if dgain is not None:
-        store_offsets(call, dgain, share, first, tl.sum(dgain_first, 0), M)
+        dgain_ends = store_offsets(call, dgain, share, first, dgain_first, dgain_ends, M)
+        if call.near is not None:
+            store_ends(call, dgain, share, dgain_ends, dgain_left, dgain_right)
     if dreset is not None:
         tl.store(dreset + share, tl.sum(from_cls_M, 0))
         programs = tl.num_programs(0) * call.heads * batch
@@ -684,12 +885,48 @@ def backward_queries(
 
 @triton.jit
 def store_offsets(
-    call: "Call", sums: tl.tensor, share: tl.tensor, first: tl.tensor, value: tl.tensor, M: tl.constexpr
+    call: "Call", sums: tl.tensor, share: tl.tensor, first: tl.tensor, value: tl.tensor, ends: "tuple", M: tl.constexpr
+) -> tuple:
+    """Writes a program's sums of M offsets, from ``first``. Where rows at the ends have several offsets, adds those
+    to ``ends``."""
+    rows = rows_of(call)
+    n = first + tl.arange(0, M)
+    if call.near is None:
+        tl.store(sums + share * rows + n, value, mask=(n >= 0) & (n < rows))
+        return ends
+    else:
+        n -= call.near.low >> 2
+        tl.store(sums + share * rows + n, value, mask=(n > 0) & (n < rows - 1))
+        left, right = ends
+        return left + tl.where(n <= 0, value, 0.0), right + tl.where(n >= rows - 1, value, 0.0)
+
+
+@triton.jit
+def store_ends(
+    call: "Call", sums: tl.tensor, share: tl.tensor, ends: "tuple", left_M: tl.tensor, right_M: tl.tensor
 ) -> None:
-    """Writes a program's sums of M offsets, from ``first``."""
-    length = tgt_len(call) + src_len(call) - 1
-    l = first + tl.arange(0, M)  # noqa: E741
-    tl.store(sums + share * length + l, value, mask=(l >= 0) & (l < length))
+    """Writes a program's sums of the first and the last row, of near and of far tiles."""
+    left, right = ends
+    rows = rows_of(call)
+    tl.store(sums + share * rows, tl.sum(left, 0) + tl.sum(left_M, 0))
+    tl.store(sums + share * rows + rows - 1, tl.sum(right, 0) + tl.sum(right_M, 0))
+
+
+@triton.jit
+def store_end(ends: tl.tensor, length: tl.tensor, n: tl.tensor, value: tl.tensor, SIDE: tl.constexpr) -> None:
+    """Writes a program's sums of far tiles to ends[h - h0, b - b0, SIDE, n]."""
+    place = (tl.program_id(1) * tl.num_programs(2) + tl.program_id(2)).to(tl.int64) * 2 + SIDE
+    tl.store(ends + place * length + n, value, mask=n < length)
+
+
+@triton.jit
+def near_column(call: "Call", distance: tl.tensor, n0: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """The column of ``Blocks`` for keys s0 = n0 at this distance s0 - t0: the number of its block, or where only near
+    tiles have a column, the number of its distance among theirs."""
+    if call.near is None:
+        return n0 // M
+    else:
+        return distance // M - (call.near.first >> 2)
 
 
 @triton.jit
@@ -699,6 +936,7 @@ def store_block(blocks: "Blocks", row: tl.tensor, column: tl.tensor, value: tl.t
         tl.store(
             at_block(blocks, tl.program_id(1), tl.program_id(2), row, column, M),
             value.to(blocks.pointer.dtype.element_ty),
+            mask=(column >= 0) & (column < blocks.columns >> 2),
         )
 
 
@@ -710,6 +948,50 @@ def at_block(
     batch, rows, columns = blocks.batch >> 2, blocks.rows >> 2, blocks.columns >> 2
     place = ((h * batch + b).to(tl.int64) * rows + row) * columns + column
     return blocks.pointer + place * (M * M) + tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
+
+
+@triton.jit
+def far_keys(
+    call: "Call",
+    q: "Rows",
+    dout: "Rows",
+    peak: tl.tensor,
+    total: tl.tensor,
+    delta: tl.tensor,
+    b: tl.tensor,
+    h: tl.tensor,
+    s0: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    k_MD: tl.tensor,
+    v_MD: tl.tensor,
+    dk_MD: tl.tensor,
+    dv_MD: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    SIDE: tl.constexpr,
+) -> tuple:
+    """``backward_keys`` over the far tiles of queries begin .. end: dk and dv with these, and the gradient of k.C,
+    [M]."""
+    kc = times_end(call, call.C, h, k_MD, M, D, SIDE)
+    dkc_M = tl.zeros([M], tl.float32)
+    for t0 in range(begin, end, M):
+        t = t0 + tl.arange(0, M)
+        q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
+        dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
+        rows = row_statistics(call, peak, total, delta, b, h, t)
+        qk = dot(call, q_MD, tl.trans(k_MD))
+        qa = times_end(call, call.A, h, q_MD, M, D, SIDE)
+        dropped, _, _, _, dqk, _, dkc = gradients(
+            call, b, h, t0, s0, qk, qa[:, None], kc[None, :], dot(call, dout_MD, tl.trans(v_MD)), rows, M, SIDE
+        )
+        dv_MD += dot(call, tl.trans(dropped).to(dout_MD.dtype), dout_MD)
+        dk_MD += dot_gradient(call, tl.trans(dqk), q_MD)
+        dkc_M += tl.sum(dkc, 0)
+    if call.C is not None:
+        dk_MD += dkc_M[:, None] * end_row(call, call.C, h, D, SIDE)[None, :]
+    return dk_MD, dv_MD, dkc_M
 
 
 @triton.jit(do_not_specialize=["h0", "b0"])
@@ -724,6 +1006,7 @@ def backward_keys(
     dk: "Rows",
     dv: "Rows",
     by_C: "Blocks",
+    ends_C: tl.tensor,
     h0: tl.tensor,
     b0: tl.tensor,
     call: "Call",
@@ -731,7 +1014,8 @@ def backward_keys(
     D: tl.constexpr,
     DV: tl.constexpr,
 ) -> None:
-    """Program (block of keys, head - h0, sentence - b0): dk and dv, and the gradient of k.C by offset."""
+    """Program (block of keys, head - h0, sentence - b0): dk and dv, and the gradient of k.C by offset, in far tiles
+    summed to [heads, sentences, 2, S]."""
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     s0 = block * M
     s = s0 + tl.arange(0, M)
@@ -739,9 +1023,22 @@ def backward_keys(
     v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
     dk_MD = tl.zeros([M, D], tl.float32)
     dv_MD = tl.zeros([M, DV], tl.float32)
+    begin = first_query(call, s0, M)
+    near, far = near_queries(call, s0, begin, M)
+    if call.near is not None:
+        # keys to the right of the queries, then to their left
+        dk_MD, dv_MD, dkc_right = far_keys(
+            call, q, dout, peak, total, delta, b, h, s0, begin, near, k_MD, v_MD, dk_MD, dv_MD, M, D, DV, 1
+        )
+        dk_MD, dv_MD, dkc_left = far_keys(
+            call, q, dout, peak, total, delta, b, h, s0, far, tgt_len(call), k_MD, v_MD, dk_MD, dv_MD, M, D, DV, -1
+        )
+        if ends_C is not None:
+            store_end(ends_C, src_len(call), s, dkc_left, 0)
+            store_end(ends_C, src_len(call), s, dkc_right, 1)
     dkc_first = tl.zeros([M, M], tl.float32)
-    kc_first = times_key_rows(call, h, first_query(call, s0, M), s0, k_MD, M, D)
-    for t0 in range(first_query(call, s0, M), tgt_len(call), M):
+    kc_first = times_key_rows(call, h, near, s0, k_MD, M, D)
+    for t0 in range(near, far, M):
         t = t0 + tl.arange(0, M)
         q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
         dout_MD = load_tile(call, dout, b, h, t, tgt_len(call), DV)
@@ -752,7 +1049,7 @@ def backward_keys(
         kc = key_part(call, kc_first, kc_second, qk, M)
         kc_first = kc_second
         dropped, _, _, _, dqk, _, dkc = gradients(
-            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M, 0
         )
         dv_MD += dot(call, tl.trans(dropped).to(dout_MD.dtype), dout_MD)
         if call.gate is None:
@@ -763,15 +1060,24 @@ def backward_keys(
             mine, next_ = turned_back(tl.trans(dkc), M)
             mine += dkc_first
             dk_MD += dot_gradient(call, mine, by_key(call, h, t0, s0, M, k_MD, D))
-            store_block(by_C, block, t0 // M, mine, M)
+            store_block(by_C, block, near_row(call, s0 - t0, t0, M), mine, M)
             dkc_first = next_
     if call.C is not None:
         # the second block of the last tile
-        last = tl.cdiv(tgt_len(call), M)
-        dk_MD += dot_gradient(call, dkc_first, by_key(call, h, last * M, s0, M, k_MD, D))
-        store_block(by_C, block, last, dkc_first, M)
+        last = tl.cdiv(far, M) * M
+        dk_MD += dot_gradient(call, dkc_first, by_key(call, h, last, s0, M, k_MD, D))
+        store_block(by_C, block, near_row(call, s0 - last, last, M), dkc_first, M)
     store_rows(dk, b, h, s, src_len(call), dk_MD, D)
     store_rows(dv, b, h, s, src_len(call), dv_MD, DV)
+
+
+@triton.jit
+def near_row(call: "Call", distance: tl.tensor, n0: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """``near_column`` for queries t0 = n0, whose distances s0 - t0 run backwards."""
+    if call.near is None:
+        return n0 // M
+    else:
+        return (call.near.end >> 2) - 1 - distance // M
 
 
 @triton.jit(do_not_specialize=["batch"])
@@ -811,7 +1117,7 @@ def backward_bias(
         qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, _, dbias_, _, _, _, _ = gradients(
-            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M
+            call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M, 0
         )
         sum_MM += dbias_
     batch_, head, row = number(call, dbias.batch), number(call, dbias.head), number(call, dbias.row)
@@ -838,18 +1144,22 @@ def backward_tables(
     OF: tl.constexpr,
 ) -> None:
     """Program (block of offsets, head - h0, chunk of ``batch`` sentences): their rows of the gradient of A, C or
-    the gate (OF), from ``blocks`` and x: q for A and the gate, k for C."""
+    the gate (OF), from ``blocks`` and x: q for A and the gate, k for C. Where only near tiles have blocks, the rows
+    are those of the offsets that they meet."""
     h, part = h0 + tl.program_id(1), tl.program_id(2)
-    length = tgt_len(call) + src_len(call) - 1
     # which blocks these offsets are: of query rows, column (l0 - T + M + t0) / M; of key rows, (s0 + T - 1 - l0) / M
     if OF == "C":
         l0 = (tgt_len(call) - 1) % M - M + tl.program_id(0) * M
+        if call.near is not None:
+            l0 = ((call.near.end >> 2) - 1 - tl.program_id(0)) * M + tgt_len(call) - 1
         l = l0 + M - 1 - tl.arange(0, M)  # noqa: E741
         rows, others = src_len(call), tgt_len(call)
         start = tl.maximum(l0 - tgt_len(call) + 1, 0)
         end = tl.minimum(rows, tl.cdiv(others, M) * M - tgt_len(call) + 2 + l0)
     else:
         l0 = tgt_len(call) % M - M + tl.program_id(0) * M
+        if call.near is not None:
+            l0 = ((call.near.first >> 2) - 1 + tl.program_id(0)) * M + tgt_len(call)
         l = l0 + tl.arange(0, M)  # noqa: E741
         rows, others = tgt_len(call), src_len(call)
         start = tl.maximum(tgt_len(call) - M - l0, 0)
@@ -861,7 +1171,9 @@ def backward_tables(
         b = b0 + tl.cast(local, tl.int64)
         for n0 in range(start, end, M):
             n = n0 + tl.arange(0, M)
-            if OF == "C":
+            if call.near is not None:
+                column = tl.program_id(0)
+            elif OF == "C":
                 column = (n0 + tgt_len(call) - 1 - l0) // M
             else:
                 column = (n0 + l0 - tgt_len(call) + M) // M
@@ -871,4 +1183,45 @@ def backward_tables(
                 sum_MD += gated_gradient(call, tile, x, k, b, h, n[:, None], s, "gate", M, D)
             else:
                 sum_MD += dot_gradient(call, tl.trans(tile), load_tile(call, x, b, h, n, rows, D))
+    length = rows_of(call)
+    if call.near is not None:
+        length = tl.num_programs(0) * M
+        l -= ((call.near.first >> 2) - 1) * M + tgt_len(call)  # noqa: E741
+        if OF == "C":
+            l += 1  # noqa: E741
     store_rows(out, tl.cast(part0 + part, tl.int64), tl.program_id(1), l, length, sum_MD, D)
+
+
+@triton.jit(do_not_specialize=["h0", "b0", "part0", "batch", "chunk"])
+def backward_ends(
+    x: "Rows",
+    ends: tl.tensor,
+    out: "Rows",
+    h0: tl.tensor,
+    b0: tl.tensor,
+    part0: tl.tensor,
+    batch: tl.tensor,
+    chunk: tl.tensor,
+    call: "Call",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    OF: tl.constexpr,
+) -> None:
+    """Program (0, head - h0, chunk of ``batch`` sentences): the gradient of the first and the last row of A or C (OF)
+    in far tiles, from x and what ``store_end`` has left of it."""
+    h, part = h0 + tl.program_id(1), tl.program_id(2)
+    length = src_len(call) if OF == "C" else tgt_len(call)
+    left_MD = tl.zeros([M, D], tl.float32)
+    right_MD = tl.zeros([M, D], tl.float32)
+    for local in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
+        start = ends + (tl.program_id(1) * batch + local).to(tl.int64) * 2 * length
+        for n0 in range(0, length, M):
+            n = n0 + tl.arange(0, M)
+            x_MD = load_tile(call, x, b0 + tl.cast(local, tl.int64), h, n, length, D).to(tl.float32)
+            left_MD += tl.load(start + n, mask=n < length, other=0.0)[:, None] * x_MD
+            right_MD += tl.load(start + length + n, mask=n < length, other=0.0)[:, None] * x_MD
+    d = tl.arange(0, D)
+    at = out.pointer + tl.cast(part0 + part, tl.int64) * out.batch + tl.program_id(1) * out.head + d
+    tl.store(at, tl.sum(left_MD, 0), mask=d < out.width)
+    tl.store(at + out.row, tl.sum(right_MD, 0), mask=d < out.width)

@@ -379,6 +379,35 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
             assert_equal({name: found[name]}, {name: value}, tolerance)
 
 
+@pytest.mark.parametrize(
+    "terms, rows, C_rows, lengths, causal",
+    [
+        ("A C gain bias_row reset", LogBuckets(8, 8, causal=True), Clipped(2), (36, 36), False),
+        ("A C product", ROWS, None, (36, 36), False),
+        ("A C", ROWS, None, (20, 52), True),
+        ("bias_row gain", lambda offset: offset.abs() % 3 * (offset.abs() < 4), None, (36, 36), False),
+    ],
+    ids=["all", "product", "memory", "rows of any order"],
+)
+def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, causal, monkeypatch):
+    """Where all offsets beyond some share a row of each table."""
+    set_tiles(monkeypatch, 16)
+    monkeypatch.setattr(backend, "FAR_FROM", 0)
+    monkeypatch.setattr(sys.modules[__name__], "H", 1)
+    monkeypatch.setattr(backend, "ROOM", 1)
+    batch, names = 1 + (terms == "A C"), terms.split()
+    shapes = {"gain": (), "bias_row": (), "A": (D,), "C": (D,)}
+    counts = {**dict.fromkeys(shapes, getattr(rows, "count", 3)), **({"C": C_rows.count} if C_rows else {})}
+    tables = {x: table(1, counts[x], *shapes[x]) for x in shapes if x in names}
+    if "reset" in names:
+        tables["reset"] = table(2, 1)
+    q, k, v = (table(batch, 1, length, width) for length, width in zip((*lengths, lengths[1]), (D, D, DV)))
+    found = Terms(q, k, 0.3, rows=rows, C_rows=C_rows, product="product" in names, **tables)
+    near = backend.near_offsets(found)
+    assert near is not None and 4 * len(near) < sum(lengths)
+    assert_equals_eager(found, v, Mask(causal=causal))
+
+
 def test_causal_queries_without_any_key_attend_to_all():
     """As the reference has it where there are more queries than keys."""
     assert_equals_eager(*make("query rows", 40, 9), Mask(causal=True))
