@@ -226,7 +226,7 @@ class Launch:
             skip=kernels.tl.constexpr(settings.skip),
             precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
             sixteens=kernels.tl.constexpr(self.sixteens),
-            bias_row=self.shifted("bias_row"),
+            bias_row=self.shifted("bias_row", kernels.LOG2_E.value),
             gain=self.shifted("gain"),
             bias=self.plane(self.inputs["bias"]),
             extra=self.plane(settings.extra),
@@ -267,15 +267,15 @@ class Launch:
         x = self.inputs[name]
         return None if x is None else self.rows(x[None])
 
-    def shifted(self, name: str) -> Any:
-        """[1|H, N] as Shifted, in float32."""
+    def shifted(self, name: str, factor: float = 1.0) -> Any:
+        """[1|H, N] as Shifted, in float32, times a factor."""
         x = self.inputs[name]
         if x is None:
             return None
         margin, more = self.kernels.MARGIN.value, self.kernels.SHIFTS.value - 1
         pitch = -(-(self.rows_of_tables + 2 * margin) // 16) * 16
         right = pitch - margin - self.rows_of_tables + more
-        copies = F.pad(x.float()[None], (margin, right), "replicate")[0].unfold(1, pitch, 1).contiguous()
+        copies = F.pad(factor * x.float()[None], (margin, right), "replicate")[0].unfold(1, pitch, 1).contiguous()
         return self.kernels.Shifted(copies, copies.stride(0) if len(copies) > 1 else 0, pitch)
 
     def rows(self, x_BHND: torch.Tensor) -> Any:

@@ -57,7 +57,7 @@ Near = namedtuple("Near", "low rows first end")
 #: ``odd``
 Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
-#: one attention call but for q, k and v; absent terms are None. bias_row and gain are
+#: one attention call but for q, k and v; absent terms are None. bias_row (divided by ln 2) and gain are
 #: Shifted; A, C Rows [1|H, N, D]; gate Rows [1|H, D, L]; extra a mask that is added; near a Near, or None where every
 #: tile is near and N = L;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
@@ -72,6 +72,8 @@ Call = namedtuple(
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
 HIDDEN = tl.constexpr(-1.7014117331926443e38)
+# GPUs compute 2^x: logits are divided by ln 2 while they are made, where that costs nothing
+LOG2_E = tl.constexpr(1.4426950408889634)
 # float32 numbers that a thread loads at once
 SHIFTS = tl.constexpr(4)
 # offsets that a near tile meets beyond the rows of a table: at most twice the queries of a tile
@@ -472,8 +474,9 @@ def logits(
     M: tl.constexpr,
     SIDE: tl.constexpr,
 ) -> tl.tensor:
-    """e, [M, M] in float32, of queries t0 .. and keys s0 .., from their three products (qa [M, 1], kc [1, M]
+    """e / ln 2, [M, M] in float32, of queries t0 .. and keys s0 .., from their three products (qa [M, 1], kc [1, M]
     where far). Hidden keys are HIDDEN, places beyond the keys -inf."""
+    scale = call.scale * LOG2_E
     t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
     x = qk
     if call.gain is not None:
@@ -482,19 +485,19 @@ def logits(
         x = x * qa if call.product else x + qa
     if call.C is not None:
         x = x * kc if call.product else x + kc
-    e = call.scale * x
+    e = scale * x
     if call.bias_row is not None:
         e += at_offset(call, call.bias_row, h, t0, s0, M, SIDE)
     if call.bias is not None:
-        e += at_pair(call, call.bias, b, h, t, s)
+        e += at_pair(call, call.bias, b, h, t, s) * LOG2_E
     if call.reset is not None:
         query, key = meets_cls(call, b, t, s)
-        from_cls = tl.load(call.reset + h).to(tl.float32)
-        to_cls = tl.load(call.reset + call.heads + h).to(tl.float32)
-        e = tl.where(key, call.scale * qk + to_cls, e)
-        e = tl.where(query, call.scale * qk + from_cls, e)
+        from_cls = tl.load(call.reset + h).to(tl.float32) * LOG2_E
+        to_cls = tl.load(call.reset + call.heads + h).to(tl.float32) * LOG2_E
+        e = tl.where(key, scale * qk + to_cls, e)
+        e = tl.where(query, scale * qk + from_cls, e)
     if call.extra is not None:
-        e += at_pair(call, call.extra, b, h, t, s)
+        e += tl.maximum(at_pair(call, call.extra, b, h, t, s) * LOG2_E, HIDDEN)
     inside = (s >= 0) & (s < src_len(call))
     if call.padding_BS is not None:
         padding = tl.load(call.padding_BS + b * src_len(call) + s, mask=inside, other=0)
@@ -538,7 +541,7 @@ def keeps(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) 
 def row_statistics(
     call: "Call", peak: tl.tensor, total: tl.tensor, delta: tl.tensor, b: tl.tensor, h: tl.tensor, t: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Of queries t [M]: the maximum of the logits, one over the sum of their exponentials, and
+    """Of queries t [M]: the maximum of ``logits``, one over the sum of their exponentials, and
     delta = dout.out, [M, 1] each."""
     at = (b * call.heads + h) * tgt_len(call) + t
     inside = t < tgt_len(call)
@@ -569,7 +572,7 @@ def gradients(
     peak, share, delta = rows
     t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
     e = logits(call, b, h, t0, s0, qk, qa, kc, M, SIDE)
-    weight = tl.exp(e - peak) * share
+    weight = tl.exp2(e - peak) * share
     if not call.even:
         weight = tl.where(is_inside(call, t, s), weight, 0.0)
     dropped = weight
@@ -659,8 +662,8 @@ def attend(
     e = logits(call, b, h, t0, s0, qk, qa, kc, M, SIDE)
     peak_M, total_M, out_MD = state
     new_peak_M = tl.maximum(peak_M, tl.max(e, 1))
-    weight = tl.exp(e - new_peak_M[:, None])
-    shrink_M = tl.exp(peak_M - new_peak_M)
+    weight = tl.exp2(e - new_peak_M[:, None])
+    shrink_M = tl.exp2(peak_M - new_peak_M)
     total_M = total_M * shrink_M + tl.sum(weight, 1)
     if call.dropout is not None:
         # not the constant 0: LLVM would then round each weight by itself, and choose among the results
