@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset, ends_of_runs
 from .base import Backend, Mask
-from .lean import groups
+from .lean import Lean, groups
 
 #: entries of a head that a program can hold
 WIDEST = 128
@@ -51,7 +51,8 @@ class Triton(Backend):
         return why_not_here(device or terms.q_BHTD.device) or why_not_these(terms)
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
-        return bias  # the kernels read one value an offset
+        """One dense tensor for all layers, but one value an offset where there is nothing else."""
+        return Lean().prepare_bias(bias, pos)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         if dropout_p == 1:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fairseq_relpos.backends import Mask, select, triton
+from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped
-from fairseq_relpos.terms import Terms
+from fairseq_relpos.terms import Bias, Terms
 
 ROWS = Clipped(3)
 
@@ -88,6 +89,17 @@ def test_weights_are_never_made_and_asked_for_by_name_are_eagers(interpreter):
     assert "no attention weights" in triton.Triton().refuses(terms, True)
     out, weights = select("triton")(terms, v, Mask(), 0.0, need_weights=True)
     torch.testing.assert_close(weights @ v, out)
+
+
+def test_what_layers_share_is_added_up_once_a_pass():
+    row, pairs, reset = torch.randn(2, ROWS.count), torch.randn(1, 2, 9, 9), torch.randn(2, 2)
+    prepare, pos = select("triton").prepare_bias, Positions.of(9, 9)
+    for bias in (Bias(ROWS, row, pairs), Bias(ROWS, row, reset=reset), Bias(ROWS, row, pairs, reset)):
+        found = prepare(bias, pos)
+        assert found.bias_row is None is found.reset
+        torch.testing.assert_close(found.bias, bias.dense(9, 9).bias)
+    alone = Bias(ROWS, row)
+    assert prepare(alone, pos) is alone
 
 
 def test_the_package_does_not_import_triton():
