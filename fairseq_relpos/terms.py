@@ -502,6 +502,8 @@ def reset_at_cls(
     first = first_slot(first, tgt_len, src_len)
     if cls_BS is None:
         return _ResetFirst.apply(position_BHTS, reset_2H, first == 0)
+    if first < 0:
+        raise ValueError(f"a reset at [CLS] of {tgt_len} queries and {src_len} keys: it needs a key for each query")
     key_is_cls = cls_BS[:, None, None, :]
     query_is_cls = cls_BS[:, None, first : first + tgt_len, None]
     position_BHTS = torch.where(key_is_cls, to_cls_H[:, None, None], position_BHTS)

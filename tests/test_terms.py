@@ -4,6 +4,7 @@ import pytest
 import torch
 from loops import LENGTHS, logits_in_loops
 
+from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.rows import Clipped, LogBuckets
 from fairseq_relpos.terms import Bias, Terms, evaluate, full_precision, reset_at_cls, toeplitz
 
@@ -84,6 +85,15 @@ def test_queries_win_the_corner_of_a_reset():
     theta = torch.tensor([[1.0], [2.0]])
     out = reset_at_cls(torch.zeros(1, 1, 3, 3), theta)[0, 0]
     assert out.tolist() == [[1, 1, 1], [2, 0, 0], [2, 0, 0]]
+
+
+@pytest.mark.parametrize("name", ["eager", "lean", "fused"])
+def test_a_reset_of_more_queries_than_keys_is_refused(name):
+    """The first of them would stand before all keys."""
+    cls_BS = torch.zeros(1, 3, dtype=torch.bool)
+    terms = Terms(*(torch.randn(1, H, n, D) for n in (5, 3)), 0.5, reset=torch.randn(2, H), cls_BS=cls_BS)
+    with pytest.raises(ValueError, match="5 queries and 3 keys|more queries than keys|not compiled"):
+        select(name)(terms, torch.randn(1, H, 3, D), Mask(), 0.0, False)
 
 
 def test_a_reset_without_any_bias_is_a_bias():

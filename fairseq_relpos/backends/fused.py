@@ -99,6 +99,8 @@ class Fused(Backend):
         where = (device or terms.q_BHTD.device).type
         if where != "cpu":
             return f"it serves CPUs, and this call is on {where}"
+        if terms.cls_BS is not None and terms.q_BHTD.size(2) > terms.k_BHSD.size(2):
+            return "a reset at [CLS] with more queries than keys"
         if not all(compilable(x) for x in terms.tensors().values()):
             return "it computes in float32, which is less than float64"
         return unavailable()

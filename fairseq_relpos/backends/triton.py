@@ -106,6 +106,8 @@ def why_not_these(terms: Terms) -> str | None:
     """Why the kernels do not compute these terms; None if they do."""
     if terms.gate is not None and terms.reset is not None:
         return "a gate on q.k and a reset at [CLS], which needs q.k without the gate as well"
+    if terms.reset is not None and terms.q_BHTD.size(2) > terms.k_BHSD.size(2):
+        return "a reset at [CLS] with more queries than keys"
     dtypes = {x.dtype for x in terms.tensors().values()}
     if torch.float64 in dtypes:
         return "its kernels compute in float32, these terms are float64"

@@ -15,8 +15,8 @@ from fairseq_relpos.terms import Bias, Terms
 ROWS = Clipped(3)
 
 
-def make(width=4, dtype=torch.float32, **positions):
-    q, k, v = (torch.randn(1, 2, 5, width, dtype=dtype) for _ in range(3))
+def make(width=4, dtype=torch.float32, queries=5, **positions):
+    q, k, v = (torch.randn(1, 2, length, width, dtype=dtype) for length in (queries, 5, 5))
     return Terms(q, k, 0.5, rows=ROWS, **positions), v
 
 
@@ -33,6 +33,7 @@ def interpreter(monkeypatch):
         ({"dtype": torch.bfloat16}, "cannot multiply bfloat16"),
         ({"width": 129}, "129 entries, its kernels take 128"),
         ({"gate": torch.randn(1, ROWS.count, 4), "reset": torch.randn(2, 2)}, "a gate on q.k and a reset"),
+        ({"queries": 6, "reset": torch.randn(2, 2)}, "more queries than keys"),
     ],
 )
 def test_terms_it_cannot_compute(call, reason, interpreter):
