@@ -26,6 +26,8 @@ POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 TABLES = ("A", "C", "gate")
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
+#: rows of clipped tables that are multiplied at once
+FEW = 64
 #: how many offsets, above twice the near ones, there are at least where far tiles have loops of their own: those of
 #: three tiles of 64
 FAR_FROM = 192
@@ -215,6 +217,8 @@ class Launch:
         self.src_len, self.values = v.shape[2:]
         self.near = settings.near
         self.rows_of_tables = self.tgt_len + self.src_len - 1 if self.near is None else len(self.near)
+        with_table = self.near is not None and any(self.inputs[name] is not None for name in TABLES)
+        self.few = padded(self.rows_of_tables) if with_table and self.rows_of_tables <= FEW else None
         self.sixteens = self.tgt_len % 16 == 0 == self.src_len % 16
         exact = q.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
         padding_BS, cls_BS = settings.padding_BS, settings.cls_BS
@@ -240,9 +244,10 @@ class Launch:
             gate=None if gate is None else self.rows(gate.mT.contiguous()[None]),
             A=self.table("A"),
             C=self.table("C"),
+            near=None,  # this and the last depend on the tile
+            few=None if self.few is None else kernels.tl.constexpr(self.few),
             dropout=settings.dropout if settings.dropout > 0 else None,
             seed=settings.seed,
-            near=None,  # these two depend on the tile
             even=None,
         )
         self.tiles = {
@@ -354,7 +359,8 @@ class Launch:
         sums = self.sums_of_queries(needs)
         tables = [name for name in TABLES if name in needs]
         groups = self.groups(tables)
-        blocks = {name: self.blocks_of(name, groups) if name in needs else None for name in TABLES}
+        in_blocks = needs if self.few is None else set()
+        blocks = {name: self.blocks_of(name, groups) if name in in_blocks else None for name in TABLES}
         ends = {name: self.ends_of(name, groups) if name in needs else None for name in ("A", "C")}
         parts = self.parts(groups, tables)
         grads.update({name: self.empty(self.heads, self.rows_of_tables, self.width) for name in tables})
@@ -394,6 +400,9 @@ class Launch:
                     numbers = heads.start, sentences.start, sum(parts[:number]), count, -(-count // parts[number])
                     x, share = self.rows(k if name == "C" else q), shares[name]
                     grid = self.blocks_of_offsets(name), length_of(heads), parts[number]
+                    if self.few is not None:
+                        self.launch("backward_rows", tile, grid, x, ends[name], self.rows(share), *numbers, OF=name)
+                        continue
                     inputs = x, self.rows(k), blocks[name]
                     self.launch("backward_tables", tile, grid, *inputs, self.rows(share), *numbers, OF=name)
                     if self.near is not None:
@@ -426,7 +435,10 @@ class Launch:
         return self.tiles["backward_keys" if name == "C" else "backward_queries"]
 
     def block_shape(self, name: str) -> tuple[int, ...]:
-        """The blocks of a head and a sentence by offset: of the queries for A and the gate, of the keys for C."""
+        """The blocks of a head and a sentence by offset: of the queries for A and the gate, of the keys for C. Where
+        rows are few, the gradients by row."""
+        if self.few is not None:
+            return self.src_len if name == "C" else self.tgt_len, self.few
         tile = self.tile_of(name)
         rows, others = tile.count(self.tgt_len), tile.count(self.src_len)
         if name == "C":
@@ -435,19 +447,21 @@ class Launch:
         return rows, columns + 1, tile.size, tile.size
 
     def blocks_of_offsets(self, name: str) -> int:
-        """How many blocks of offsets ``backward_tables`` makes rows of."""
+        """How many blocks of offsets ``backward_tables`` makes rows of, or ``backward_rows``."""
+        if self.few is not None:
+            return 1
         tile = self.tile_of(name)
         return tile.count(self.rows_of_tables) + 1 if self.near is None else len(self.near_tiles(tile)) + 1
 
     def rows_of_gradient(self, name: str) -> int:
-        """The rows that ``backward_tables`` and ``backward_ends`` make."""
-        if self.near is None:
+        """The rows that ``backward_tables`` and ``backward_ends`` make, or ``backward_rows``."""
+        if self.near is None or self.few is not None:
             return self.rows_of_tables
         return self.blocks_of_offsets(name) * self.tile_of(name).size + 2
 
     def by_row(self, name: str, grad_HLD: torch.Tensor) -> torch.Tensor:
         """The gradient [H, N, D] of a table from these. Offsets beyond the near ones share the rows at the ends."""
-        if self.near is None:
+        if self.near is None or self.few is not None:
             return grad_HLD
         tile = self.tile_of(name)
         # the offset of the first row, as backward_tables has it
@@ -480,11 +494,14 @@ class Launch:
 
     def ends_of(self, name: str, groups: list[tuple[slice, list[slice]]]) -> torch.Tensor | None:
         """Room for the gradients of a table's first and last row in far tiles, of the largest group: one a query, or
-        key."""
+        key. Where rows are few, for those of each row in all tiles."""
         if self.near is None:
             return None
         heads = max(length_of(chosen) for chosen, _ in groups)
         batch = max(length_of(chosen) for chosen in groups[0][1])
+        if self.few is not None:
+            shape, dtype = self.block_shape(name), self.block_dtype(name)
+            return torch.empty((heads, batch, *shape), dtype=dtype, device=self.inputs["q"].device)
         return self.empty(heads, batch, 2, self.src_len if name == "C" else self.tgt_len)
 
     def parts(self, groups: list[tuple[slice, list[slice]]], tables: Sequence[str]) -> list[int]:

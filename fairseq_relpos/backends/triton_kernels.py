@@ -23,7 +23,8 @@ Where clipped tables have one row for all offsets up to some place, and one from
 meets no other offset is *far*: its bias and gain are one number, its q.A and k.C a vector, so it costs what a tile
 without positions does. A program runs over its far tiles to the left (SIDE -1), those to the right (1) and the near
 ones (0). Of a table, the rows at both ends and between them are in memory, and the gradients by offset of near tiles
-alone.
+alone. Where these rows are few, q A^T of all of them is multiplied once a program (k C^T where a program stays with its
+keys), each offset reads its column, and the gradients by row stay in registers.
 
 Each result is written by one program, so equal inputs give equal bits.
 
@@ -59,7 +60,7 @@ Blocks = namedtuple("Blocks", "pointer batch rows columns")
 
 #: one attention call but for q, k and v; absent terms are None. bias_row (divided by ln 2) and gain are
 #: Shifted; A, C Rows [1|H, N, D]; gate Rows [1|H, D, L]; extra a mask that is added; near a Near, or None where every
-#: tile is near and N = L;
+#: tile is near and N = L; few, known to the compiler, N rounded up where all rows are multiplied at once, or None;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
 #: Known to the compiler: product; causal; skip, whether to leave out tiles that the causal mask hides;
 #: precision, of a product in float32; sixteens, whether both lengths are multiples of 16; even, whether all tiles and
@@ -67,7 +68,7 @@ Blocks = namedtuple("Blocks", "pointer batch rows columns")
 Call = namedtuple(
     "Call",
     "tgt_len src_len heads scale product causal skip precision sixteens bias_row gain bias extra padding_BS "
-    "reset cls_BS cls_batch gate A C near dropout seed even",
+    "reset cls_BS cls_batch gate A C near few dropout seed even",
 )
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
@@ -352,40 +353,123 @@ def content(
 def times_query_rows(
     call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, q_MD: tl.tensor, M: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
-    """q times the block ``by_query``, [M, M]; nothing of use without A."""
+    """q times the block ``by_query``, [M, M], or times all rows where they are few; nothing of use without A."""
     if call.A is None:
         return q_MD
-    else:
+    elif call.few is None:
         return dot(call, q_MD, tl.trans(by_query(call, h, t0, s0, M, q_MD, D)))
+    else:
+        return dot(call, q_MD, tl.trans(few_rows(call, call.A, h, q_MD, D)))
 
 
 @triton.jit
 def times_key_rows(
     call: "Call", h: tl.tensor, t0: tl.tensor, s0: tl.tensor, k_MD: tl.tensor, M: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
-    """k times the block ``by_key``, [M, M]; nothing of use without C."""
+    """k times the block ``by_key``, [M, M], or times all rows where they are few; nothing of use without C."""
     if call.C is None:
         return k_MD
-    else:
+    elif call.few is None:
         return dot(call, k_MD, tl.trans(by_key(call, h, t0, s0, M, k_MD, D)))
+    else:
+        return dot(call, k_MD, tl.trans(few_rows(call, call.C, h, k_MD, D)))
 
 
 @triton.jit
-def query_part(call: "Call", first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr) -> tl.tensor:
+def next_query_rows(
+    call: "Call",
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    q_MD: tl.tensor,
+    first: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """``times_query_rows`` of the next block after ``first``, which has all rows where they are few."""
+    if call.few is None:
+        return times_query_rows(call, h, t0, s0, q_MD, M, D)
+    else:
+        return first
+
+
+@triton.jit
+def next_key_rows(
+    call: "Call",
+    h: tl.tensor,
+    t0: tl.tensor,
+    s0: tl.tensor,
+    k_MD: tl.tensor,
+    first: tl.tensor,
+    M: tl.constexpr,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """The same of ``times_key_rows``."""
+    if call.few is None:
+        return times_key_rows(call, h, t0, s0, k_MD, M, D)
+    else:
+        return first
+
+
+@triton.jit
+def query_part(
+    call: "Call", t0: tl.tensor, s0: tl.tensor, first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr
+) -> tl.tensor:
     """q.A, [M, M], from the products with the two blocks that the tile meets; without A something of its shape."""
     if call.A is None:
         return qk
-    else:
+    elif call.few is None:
         return turned(first, second, M)
+    else:
+        t, s = t0 + tl.arange(0, M)[:, None], s0 + tl.arange(0, M)[None, :]
+        return tl.gather(first, row_at(call, s - t + tgt_len(call) - 1), 1)
 
 
 @triton.jit
-def key_part(call: "Call", first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr) -> tl.tensor:
+def key_part(
+    call: "Call", t0: tl.tensor, s0: tl.tensor, first: tl.tensor, second: tl.tensor, qk: tl.tensor, M: tl.constexpr
+) -> tl.tensor:
     """The same of k.C."""
     if call.C is None:
         return qk
-    else:
+    elif call.few is None:
         return tl.trans(turned(first, second, M))
+    else:
+        t, s = t0 + tl.arange(0, M)[None, :], s0 + tl.arange(0, M)[:, None]
+        return tl.trans(tl.gather(first, row_at(call, s - t + tgt_len(call) - 1), 1))
+
+
+@triton.jit
+def few_rows(call: "Call", table: "Rows", h: tl.tensor, x: tl.tensor, D: tl.constexpr) -> tl.tensor:
+    """All rows of A or C, [few, D], of the type of x."""
+    return load_rows(table, 0, h, tl.arange(0, call.few), rows_of(call), D).to(x.dtype)
+
+
+@triton.jit
+def few_gradient(
+    call: "Call", tile: tl.tensor, at_zero: tl.tensor, sums: "tuple", M: tl.constexpr, SIGN: tl.constexpr
+) -> tuple:
+    """Adds a tile's gradient of q.A (SIGN 1; of k.C -1, turned) to those by row (sums): [M, few] of the rows between
+    the ends, and [M] of each end. at_zero: the row of column 0, of each line of the tile, before it is clipped."""
+    sums_MR, left_M, right_M = sums
+    last = rows_of(call) - 1
+    row_MM = at_zero[:, None] + SIGN * tl.arange(0, M)[None, :]
+    left_M += tl.sum(tl.where(row_MM <= 0, tile, 0.0), 1)
+    right_M += tl.sum(tl.where(row_MM >= last, tile, 0.0), 1)
+    r = tl.arange(0, call.few)[None, :]
+    column_MR = SIGN * (r - at_zero[:, None])
+    inside = (column_MR >= 0) & (column_MR < M) & (r > 0) & (r < last)
+    sums_MR += tl.where(inside, tl.gather(tile, column_MR & (M - 1), 1), 0.0)
+    return sums_MR, left_M, right_M
+
+
+@triton.jit
+def with_ends(call: "Call", sums: "tuple") -> tl.tensor:
+    """The gradients by row, [M, few], from the three of ``few_gradient``."""
+    sums_MR, left_M, right_M = sums
+    r = tl.arange(0, call.few)[None, :]
+    sums_MR += tl.where(r == 0, left_M[:, None], 0.0)
+    return sums_MR + tl.where(r == rows_of(call) - 1, right_M[:, None], 0.0)
 
 
 @triton.jit
@@ -401,7 +485,7 @@ def both_key_rows(
 ) -> tl.tensor:
     """k.C where a program stays with its queries, and no product serves two tiles."""
     first = times_key_rows(call, h, t0, s0, k_MD, M, D)
-    return key_part(call, first, times_key_rows(call, h, t0 + M, s0, k_MD, M, D), qk, M)
+    return key_part(call, t0, s0, first, next_key_rows(call, h, t0 + M, s0, k_MD, first, M, D), qk, M)
 
 
 @triton.jit
@@ -417,7 +501,7 @@ def both_query_rows(
 ) -> tl.tensor:
     """q.A where a program stays with its keys."""
     first = times_query_rows(call, h, t0, s0, q_MD, M, D)
-    return query_part(call, first, times_query_rows(call, h, t0, s0 + M, q_MD, M, D), qk, M)
+    return query_part(call, t0, s0, first, next_query_rows(call, h, t0, s0 + M, q_MD, first, M, D), qk, M)
 
 
 @triton.jit
@@ -652,8 +736,8 @@ def attend(
     v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
     qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
     if SIDE == 0:
-        second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
-        qa = query_part(call, first, second, qk, M)
+        second = next_query_rows(call, h, t0, s0 + M, q_MD, first, M, D)
+        qa = query_part(call, t0, s0, first, second, qk, M)
         first = second
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
     else:
@@ -759,7 +843,7 @@ def far_queries(
             query, key = meets_cls(call, b, t[:, None], s[None, :])
             from_cls_M += tl.sum(tl.where(query, de_, 0.0), 1)
             to_cls_M += tl.sum(tl.where(key & (query == 0), de_, 0.0), 1)
-    if call.A is not None:
+    if call.A is not None and call.few is None:
         dq_MD += dqa_M[:, None] * end_row(call, call.A, h, D, SIDE)[None, :]
     return (dq_MD, from_cls_M, to_cls_M), dqa_M, dbias_M, dgain_M
 
@@ -790,7 +874,8 @@ def backward_queries(
 ) -> None:
     """Program (block of queries, head - h0, sentence - b0): dq; where asked for, its share of d bias_l and
     d gain_l, a row of [B, blocks, H, N], and of d reset, a place of [2, B, blocks, H]; and the gradients
-    of q.A and of the gated q.k by offset, those of q.A in far tiles summed to [heads, sentences, 2, T]."""
+    of q.A and of the gated q.k by offset, those of q.A in far tiles summed to [heads, sentences, 2, T], or where rows
+    are few, in all tiles to [heads, sentences, T, few]."""
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     t0 = block * M
     t = t0 + tl.arange(0, M)
@@ -813,9 +898,11 @@ def backward_queries(
         state, dqa_right, dbias_right, dgain_right = far_queries(
             call, k, v, b, h, t0, far, end, q_MD, dout_MD, rows, state, resets, M, D, DV, 1
         )
-        if ends_A is not None:
+        if ends_A is not None and call.few is None:
             store_end(ends_A, tgt_len(call), t, dqa_left, 0)
             store_end(ends_A, tgt_len(call), t, dqa_right, 1)
+        if call.few is not None:
+            dqa_few = (tl.zeros([M, call.few], tl.float32), dqa_left, dqa_right)
     dq_MD, from_cls_M, to_cls_M = state
     dqa_first = tl.zeros([M, M], tl.float32)
     dqk_first = tl.zeros([M, M], tl.float32)
@@ -827,8 +914,8 @@ def backward_queries(
         k_MD = load_tile(call, k, b, h, s, src_len(call), D)
         v_MD = load_tile(call, v, b, h, s, src_len(call), DV)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
-        qa_second = times_query_rows(call, h, t0, s0 + M, q_MD, M, D)
-        qa = query_part(call, qa_first, qa_second, qk, M)
+        qa_second = next_query_rows(call, h, t0, s0 + M, q_MD, qa_first, M, D)
+        qa = query_part(call, t0, s0, qa_first, qa_second, qk, M)
         qa_first = qa_second
         kc = both_key_rows(call, h, t0, s0, k_MD, qk, M, D)
         _, de_, dbias_, dgain_, dqk, dqa, _ = gradients(
@@ -839,7 +926,10 @@ def backward_queries(
         else:
             dq_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "q", M, D)
         column = near_column(call, s0 - t0, s0, M)
-        if call.A is not None:
+        if call.A is not None and call.few is not None:
+            at_zero = s0 - t + tgt_len(call) - 1 - (call.near.low >> 2)
+            dqa_few = few_gradient(call, dqa, at_zero, dqa_few, M, 1)
+        elif call.A is not None:
             mine, next_ = turned_back(dqa, M)
             mine += dqa_first
             dq_MD += dot_gradient(call, mine, by_query(call, h, t0, s0, M, q_MD, D))
@@ -865,7 +955,11 @@ def backward_queries(
     # the second block of the last tile
     last = tl.cdiv(tl.maximum(far, 0), M) * M
     column = near_column(call, last - t0, last, M)
-    if call.A is not None:
+    if call.A is not None and call.few is not None:
+        by_row = with_ends(call, dqa_few)
+        dq_MD += dot_gradient(call, by_row, few_rows(call, call.A, h, q_MD, D))
+        store_few(call, ends_A, tgt_len(call), t, by_row)
+    elif call.A is not None:
         dq_MD += dot_gradient(call, dqa_first, by_query(call, h, t0, last, M, q_MD, D))
         store_block(by_A, block, column, dqa_first, M)
     if by_gate is not None:
@@ -920,6 +1014,15 @@ def store_end(ends: tl.tensor, length: tl.tensor, n: tl.tensor, value: tl.tensor
     """Writes a program's sums of far tiles to ends[h - h0, b - b0, SIDE, n]."""
     place = (tl.program_id(1) * tl.num_programs(2) + tl.program_id(2)).to(tl.int64) * 2 + SIDE
     tl.store(ends + place * length + n, value, mask=n < length)
+
+
+@triton.jit
+def store_few(call: "Call", sums: tl.tensor, length: tl.tensor, n: tl.tensor, value: tl.tensor) -> None:
+    """Writes a program's gradients by row to sums[h - h0, b - b0, n, few], if there is a place for them."""
+    if sums is not None:
+        place = (tl.program_id(1) * tl.num_programs(2) + tl.program_id(2)).to(tl.int64) * length * call.few
+        at = sums + place + n[:, None] * call.few + tl.arange(0, call.few)[None, :]
+        tl.store(at, value.to(sums.dtype.element_ty), mask=(n < length)[:, None])
 
 
 @triton.jit
@@ -992,7 +1095,7 @@ def far_keys(
         dv_MD += dot(call, tl.trans(dropped).to(dout_MD.dtype), dout_MD)
         dk_MD += dot_gradient(call, tl.trans(dqk), q_MD)
         dkc_M += tl.sum(dkc, 0)
-    if call.C is not None:
+    if call.C is not None and call.few is None:
         dk_MD += dkc_M[:, None] * end_row(call, call.C, h, D, SIDE)[None, :]
     return dk_MD, dv_MD, dkc_M
 
@@ -1018,7 +1121,7 @@ def backward_keys(
     DV: tl.constexpr,
 ) -> None:
     """Program (block of keys, head - h0, sentence - b0): dk and dv, and the gradient of k.C by offset, in far tiles
-    summed to [heads, sentences, 2, S]."""
+    summed to [heads, sentences, 2, S], or where rows are few, in all tiles to [heads, sentences, S, few]."""
     block, h, b = tl.program_id(0), h0 + tl.program_id(1), b0 + tl.program_id(2).to(tl.int64)
     s0 = block * M
     s = s0 + tl.arange(0, M)
@@ -1036,9 +1139,11 @@ def backward_keys(
         dk_MD, dv_MD, dkc_left = far_keys(
             call, q, dout, peak, total, delta, b, h, s0, far, tgt_len(call), k_MD, v_MD, dk_MD, dv_MD, M, D, DV, -1
         )
-        if ends_C is not None:
+        if ends_C is not None and call.few is None:
             store_end(ends_C, src_len(call), s, dkc_left, 0)
             store_end(ends_C, src_len(call), s, dkc_right, 1)
+        if call.few is not None:
+            dkc_few = (tl.zeros([M, call.few], tl.float32), dkc_left, dkc_right)
     dkc_first = tl.zeros([M, M], tl.float32)
     kc_first = times_key_rows(call, h, near, s0, k_MD, M, D)
     for t0 in range(near, far, M):
@@ -1048,8 +1153,8 @@ def backward_keys(
         rows = row_statistics(call, peak, total, delta, b, h, t)
         qk = content(call, q, k, b, h, t0, s0, q_MD, k_MD, M)
         qa = both_query_rows(call, h, t0, s0, q_MD, qk, M, D)
-        kc_second = times_key_rows(call, h, t0 + M, s0, k_MD, M, D)
-        kc = key_part(call, kc_first, kc_second, qk, M)
+        kc_second = next_key_rows(call, h, t0 + M, s0, k_MD, kc_first, M, D)
+        kc = key_part(call, t0, s0, kc_first, kc_second, qk, M)
         kc_first = kc_second
         dropped, _, _, _, dqk, _, dkc = gradients(
             call, b, h, t0, s0, qk, qa, kc, dot(call, dout_MD, tl.trans(v_MD)), rows, M, 0
@@ -1059,13 +1164,20 @@ def backward_keys(
             dk_MD += dot_gradient(call, tl.trans(dqk), q_MD)
         else:
             dk_MD += gated_gradient(call, dqk, q, k, b, h, t[:, None], s[None, :], "k", M, D)
-        if call.C is not None:
+        if call.C is not None and call.few is not None:
+            at_zero = s - t0 + tgt_len(call) - 1 - (call.near.low >> 2)
+            dkc_few = few_gradient(call, tl.trans(dkc), at_zero, dkc_few, M, -1)
+        elif call.C is not None:
             mine, next_ = turned_back(tl.trans(dkc), M)
             mine += dkc_first
             dk_MD += dot_gradient(call, mine, by_key(call, h, t0, s0, M, k_MD, D))
             store_block(by_C, block, near_row(call, s0 - t0, t0, M), mine, M)
             dkc_first = next_
-    if call.C is not None:
+    if call.C is not None and call.few is not None:
+        by_row = with_ends(call, dkc_few)
+        dk_MD += dot_gradient(call, by_row, few_rows(call, call.C, h, k_MD, D))
+        store_few(call, ends_C, src_len(call), s, by_row)
+    elif call.C is not None:
         # the second block of the last tile
         last = tl.cdiv(far, M) * M
         dk_MD += dot_gradient(call, dkc_first, by_key(call, h, last, s0, M, k_MD, D))
@@ -1228,3 +1340,36 @@ def backward_ends(
     at = out.pointer + tl.cast(part0 + part, tl.int64) * out.batch + tl.program_id(1) * out.head + d
     tl.store(at, tl.sum(left_MD, 0), mask=d < out.width)
     tl.store(at + out.row, tl.sum(right_MD, 0), mask=d < out.width)
+
+
+@triton.jit(do_not_specialize=["h0", "b0", "part0", "batch", "chunk"])
+def backward_rows(
+    x: "Rows",
+    by_row: tl.tensor,
+    out: "Rows",
+    h0: tl.tensor,
+    b0: tl.tensor,
+    part0: tl.tensor,
+    batch: tl.tensor,
+    chunk: tl.tensor,
+    call: "Call",
+    M: tl.constexpr,
+    D: tl.constexpr,
+    DV: tl.constexpr,
+    OF: tl.constexpr,
+) -> None:
+    """Program (0, head - h0, chunk of ``batch`` sentences): the gradient of A or C (OF) whose rows are few, from x and
+    what ``store_few`` has left of it."""
+    h, part = h0 + tl.program_id(1), tl.program_id(2)
+    length = src_len(call) if OF == "C" else tgt_len(call)
+    r = tl.arange(0, call.few)
+    sum_RD = tl.zeros([call.few, D], tl.float32)
+    for local in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
+        start = by_row + (tl.program_id(1) * batch + local).to(tl.int64) * length * call.few
+        for n0 in range(0, length, M):
+            n = n0 + tl.arange(0, M)
+            at = start + n[None, :] * call.few + r[:, None]
+            by_row_RM = tl.load(at, mask=(n < length)[None, :], other=0.0)
+            x_MD = load_tile(call, x, b0 + tl.cast(local, tl.int64), h, n, length, D)
+            sum_RD += dot_gradient(call, by_row_RM, x_MD)
+    store_rows(out, tl.cast(part0 + part, tl.int64), tl.program_id(1), r, rows_of(call), sum_RD, D)

@@ -380,19 +380,21 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "terms, rows, C_rows, lengths, causal",
+    "terms, rows, C_rows, lengths, causal, few",
     [
-        ("A C gain bias_row reset", LogBuckets(8, 8, causal=True), Clipped(2), (36, 36), False),
-        ("A C product", ROWS, None, (36, 36), False),
-        ("A C", ROWS, None, (20, 52), True),
-        ("bias_row gain", lambda offset: offset.abs() % 3 * (offset.abs() < 4), None, (36, 36), False),
+        ("A C gain bias_row reset", LogBuckets(8, 8, causal=True), Clipped(2), (36, 36), False, 0),
+        ("A C product", ROWS, None, (36, 36), False, 64),
+        ("A C", ROWS, None, (20, 52), True, 0),
+        ("A C", ROWS, None, (20, 52), True, 64),
+        ("bias_row gain", lambda offset: offset.abs() % 3 * (offset.abs() < 4), None, (36, 36), False, 64),
     ],
-    ids=["all", "product", "memory", "rows of any order"],
+    ids=["all", "product of few rows", "memory", "memory, few rows", "rows of any order"],
 )
-def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, causal, monkeypatch):
+def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, causal, few, monkeypatch):
     """Where all offsets beyond some share a row of each table."""
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend, "FAR_FROM", 0)
+    monkeypatch.setattr(backend, "FEW", few)
     monkeypatch.setattr(sys.modules[__name__], "H", 1)
     monkeypatch.setattr(backend, "ROOM", 1)
     batch, names = 1 + (terms == "A C"), terms.split()
