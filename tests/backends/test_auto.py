@@ -126,6 +126,18 @@ def test_pads_and_a_fixed_bias_on_a_gpu(monkeypatch):
     assert choose(pads) == "sdpa"
 
 
+def test_a_gate_on_a_gpu_is_refused_with_what_it_costs():
+    """Before the training begins; by name, a backend serves it."""
+    q = torch.randn(1, 2, 2, 8)
+    m3, m4 = (build(name, Dims(16, 2, 2)).terms(q, q, Positions.of(2, 2)) for name in ("m3", "m4"))
+    with pytest.raises(ValueError, match="177 times .*512 tokens.*triton or eager") as error:
+        Auto().check(m3, torch.device("cuda"))
+    assert "\n" not in str(error.value)
+    Auto().check(m3, torch.device("cpu"))
+    Auto().check(m4, torch.device("cuda"))
+    select("eager").check(m3, torch.device("cuda"))
+
+
 def test_weights_come_from_eager():
     assert call("t5", 300, 300, need_weights=True) == "eager"
 
