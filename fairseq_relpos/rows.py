@@ -7,6 +7,7 @@ same shape in 0 .. count - 1.
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -182,6 +183,29 @@ class QueryMinusKey:
             )
             x = torch.where(x.abs() <= middle, x, x.sign() * log_bucket)
         return x.clamp(-self.span, self.span - 1) + self.span
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Rows of a table that has a copy of its row for each offset -(S-1) .. T-1, in this order.
+
+    ``rows`` are those of the table before. row(l) is the first of the equal copies, so that offsets share a row where
+    they did before; all copies are one row's, so any of them would do.
+    """
+
+    rows: Callable[[torch.Tensor], torch.Tensor]
+    tgt_len: int
+    src_len: int
+
+    @property
+    def count(self) -> int:
+        return self.tgt_len + self.src_len - 1
+
+    def __call__(self, offset):
+        place_L = torch.arange(self.count, device=offset.device)
+        copied, copy_L = self.rows(place_L - (self.src_len - 1)).unique(return_inverse=True)
+        first_R = place_L.new_full(copied.shape, self.count).scatter_reduce(0, copy_L, place_L, "amin")
+        return first_R[copy_L][offset + self.src_len - 1]
 
 
 def check_clip_distance(k: int) -> None:

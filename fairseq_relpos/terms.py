@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .gated.product import gated
+from .rows import Clipped, Spread
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,13 @@ class Bias:
                 total = self.reset.new_zeros(1, self.reset.size(1), tgt_len, src_len)
             total = reset_at_cls(total, self.reset, self.cls_BS, first)
         return Bias(bias=total)
+
+    def spread(self, tgt_len: int, src_len: int) -> "Bias":
+        """The same bias with a copy of its row for each offset, which layers then need not read again."""
+        if self.bias_row is None or self.rows is None:
+            return self
+        row_HL = over_offsets(self.bias_row, self.rows, tgt_len, src_len)
+        return replace(self, rows=Spread(self.rows, tgt_len, src_len), bias_row=row_HL)
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Bias":
         """The same bias with ``bias_row`` read at these offsets instead of j - i."""
@@ -377,6 +385,10 @@ def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_le
     """The table rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
     if rows is None:
         return table_HR
+    if isinstance(rows, Spread) and (rows.tgt_len, rows.src_len) == (tgt_len, src_len):
+        return table_HR
+    if isinstance(rows, Clipped) and max(tgt_len, src_len) - 1 <= rows.k:  # nothing is clipped: neighbouring rows
+        return table_HR[:, rows.k - src_len + 1 : rows.k + tgt_len]
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
     return table_HR[:, rows(offset_L)]
 

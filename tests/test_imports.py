@@ -26,7 +26,7 @@ ALLOWED = {
     "positions": set(),
     "rows": set(),
     "gated": set(),
-    "terms": {"gated"},
+    "terms": {"gated", "rows"},
     "encodings": MATHS | {"once"},
     "backends": {"terms", "positions", "gated"},
     "segments": {"once"},

@@ -6,7 +6,7 @@ from loops import LENGTHS, logits_in_loops
 
 from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.rows import Clipped, LogBuckets
-from fairseq_relpos.terms import Bias, Terms, evaluate, full_precision, reset_at_cls, toeplitz
+from fairseq_relpos.terms import Bias, Terms, evaluate, full_precision, over_offsets, reset_at_cls, toeplitz
 
 B, H, D = 2, 3, 4
 
@@ -148,3 +148,38 @@ def test_full_precision_is_float32_at_least_and_leaves_masks_and_row_numbers_alo
         assert full_precision(torch.ones(2, dtype=same)).dtype == same
     both = full_precision(torch.ones(2, dtype=dtype), torch.ones(2, dtype=torch.float64))
     assert [x.dtype for x in both] == [torch.float64, torch.float64]
+
+
+class Alternating:
+    """Rows that come back: 0 for even offsets, 1 for odd ones."""
+
+    count = 2
+
+    def __call__(self, offset):
+        return offset % 2
+
+
+@pytest.mark.parametrize("lengths", [(5, 5), (2, 7), (1, 4)])
+@pytest.mark.parametrize("rows", [Clipped(3), Clipped(100), LogBuckets(4, 9), Alternating()])
+def test_a_spread_bias_is_the_same_bias_with_the_same_gradient(rows, lengths):
+    bias_row = table(rows).requires_grad_()
+    bias = Bias(rows=rows, bias_row=bias_row)
+    spread = bias.spread(*lengths)
+    offset_L = torch.arange(1 - lengths[1], lengths[0])
+    assert spread.bias_row.shape == (H, len(offset_L))
+    # rows are equal where they were
+    mine, before = spread.rows(offset_L), rows(offset_L)
+    assert torch.equal(mine[:, None] == mine, before[:, None] == before)
+    grad = randn(1, H, *lengths)
+    for way in (spread, Bias(rows=lambda offset: spread.rows(offset), bias_row=spread.bias_row)):
+        assert torch.equal(way.dense(*lengths).bias, bias.dense(*lengths).bias)
+        (found,) = torch.autograd.grad(way.dense(*lengths).bias, bias_row, grad, retain_graph=True)
+        (expected,) = torch.autograd.grad(bias.dense(*lengths).bias, bias_row, grad)
+        torch.testing.assert_close(found, expected)
+
+
+def test_rows_that_nothing_clips_are_not_copied():
+    values = table(Clipped(6), D)
+    found = over_offsets(values, Clipped(6), 4, 7)
+    assert found.untyped_storage().data_ptr() == values.untyped_storage().data_ptr()
+    assert torch.equal(found, values[:, Clipped(6)(torch.arange(-6, 4))])

@@ -84,7 +84,7 @@ class Auto(Backend):
             return bias
         kept = Lean().prepare_bias(bias, pos)
         if kept is not bias or pos.tgt_len * pos.src_len > LONG and learned(kept.bias_row):
-            return kept
+            return kept.spread(pos.tgt_len, pos.src_len)
         return super().prepare_bias(bias, pos)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):

@@ -54,7 +54,7 @@ class Triton(Backend):
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         """One dense tensor for all layers, but one value an offset where there is nothing else."""
-        return Lean().prepare_bias(bias, pos)
+        return Lean().prepare_bias(bias, pos).spread(pos.tgt_len, pos.src_len)
 
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
         if dropout_p == 1:
@@ -198,7 +198,7 @@ class _Attention(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
-        delta = (grad_out.float() * out.float()).sum(-1)
+        delta = (grad_out * out.float()).sum(-1)  # in float32
         launch = Launch(ctx.settings, *inputs)
         return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
 

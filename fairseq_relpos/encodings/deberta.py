@@ -118,7 +118,8 @@ class DeBERTa(PositionEncoding):
         in_reach = Clipped(max(length - 1, 1))
         if in_reach.count < rows.count:
             offset_R = torch.arange(-in_reach.k, in_reach.k + 1, device=table.device)
-            read, C_read = table[rows(offset_R)], table[C_rows(offset_R)]
+            read = table[rows(offset_R)]
+            C_read = read if C_rows == rows else table[C_rows(offset_R)]
             rows = C_rows = in_reach
         A = self.project(read, self.w_r) if self.c2p else None
         C = self.project(C_read, self.w_t) if self.p2c else None

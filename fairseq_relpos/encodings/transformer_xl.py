@@ -28,18 +28,20 @@ def distances(reach: int) -> torch.Tensor:
     return torch.arange(reach, -reach - 1, -1).double()
 
 
-def around_zero(function: Callable[[int, int], torch.Tensor], reach: int, weight: torch.Tensor) -> torch.Tensor:
-    """function(reach, E) with the device and dtype of ``weight`` [.., E]. It is cut out of a larger, cached
+def around_zero(
+    function: Callable[[int, int], torch.Tensor], factor: float, reach: int, weight: torch.Tensor
+) -> torch.Tensor:
+    """factor function(reach, E) with the device and dtype of ``weight`` [.., E]. It is cut out of a larger, cached
     table."""
     room = max(64, 1 << reach.bit_length())
-    kept = _kept(function, room, weight.size(-1), weight.dtype, weight.device)
+    kept = _kept(function, factor, room, weight.size(-1), weight.dtype, weight.device)
     return kept[room - reach : room + reach + 1]
 
 
 @functools.lru_cache(maxsize=8)
-def _kept(function, reach, dim, dtype, device):
+def _kept(function, factor, reach, dim, dtype, device):
     with torch.inference_mode(False):  # trainings read it, too
-        return function(reach, dim).to(device, dtype)
+        return (factor * function(reach, dim)).to(device, dtype)
 
 
 class SharedBiases(StackPart):
@@ -85,8 +87,9 @@ class ProjectedPrior(PositionEncoding):
         return self.factor * self.function(reach, self.dims.embed_dim)
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
-        u, v = map(full_precision, (self.u, self.v) if self.untie else self.shared(pos))
-        rows, A, bias_row = pos.remember(self, lambda length: self.projected(length, v - u))
+        u, v = (self.u, self.v) if self.untie else self.shared(pos)
+        difference_HD = full_precision(v) - full_precision(u)
+        rows, A, bias_row = pos.remember(self, lambda length: self.projected(length, difference_HD))
         return Terms(q_BHTD + u[:, None].to(q_BHTD.dtype), k_BHSD, self.scale, rows=rows, A=A, bias_row=bias_row)
 
     def projected(self, length: int, difference_HD: torch.Tensor) -> tuple[Rows, torch.Tensor, torch.Tensor]:
@@ -95,7 +98,7 @@ class ProjectedPrior(PositionEncoding):
         if self.clamp is not None:
             reach = min(reach, self.clamp)
         w = full_precision(self.w.weight)
-        rows_RE = self.factor * around_zero(self.function, reach, w) @ w.mT
+        rows_RE = around_zero(self.function, self.factor, reach, w) @ w.mT
         A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
         return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)
 
