@@ -2,18 +2,26 @@
 
     python benchmarks/gpu.py --json benchmarks/results/attention_gpu.json
     python benchmarks/gpu.py --encodings t5 m4 --tiles 64,32,4,2 64,32,4,3 128,64,8,2   # which tiles are fastest?
+    python benchmarks/gpu.py --encodings learned t5 shaw shaw:max_distance=16 --profile --json kernels.json
+    python benchmarks/gpu.py --tiny     # tiny sizes on a CPU, to see that it runs
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-First the kernels' tests, on the GPU; nothing is timed if one fails. Then one attention, forward and backward, for
-every encoding and each backend that serves it: the median time and the peak memory, as ratios to torch's
-scaled_dot_product_attention without positions and with the same dropout (what stock fairseq calls; on GPUs from sm80 on
-that is FlashAttention 2). No encoding begins after --minutes; what that left out is named.
+First the kernels' tests, on the GPU; nothing is timed if one fails. Then the attention of a pass of --layers layers,
+forward and backward, for every encoding and each backend that serves it: the median time of a layer and the peak
+memory, as ratios to torch's scaled_dot_product_attention without positions and with the same dropout (what stock
+fairseq calls; on GPUs from sm80 on that is FlashAttention 2). Each layer has its own q, k and v; what layers share is
+computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile adds to
+the JSON file the microseconds and the number of each kernel in a layer, by torch's profiler.
+
+A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
+After --minutes no encoding begins, and the exit status is 75 if some are left.
 """
 
 import argparse
-import json
+import logging
 import os
 import statistics
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -25,33 +33,43 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from machine import machine
+from machine import Resumed, peak_memory_of_cuda, queued_seconds
+from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from fairseq_relpos.backends import BACKENDS, Mask, select, triton
-from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.backends import BACKENDS, Mask, names, select, triton
+from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for
+from fairseq_relpos.encodings.hparams import parse_hparams
 from fairseq_relpos.positions import Positions
 
 TESTS = Path(__file__).parents[1] / "tests/backends/test_triton.py"
 #: the row without an encoding, with which all is compared
 SDPA = "none (sdpa)"
-NEVER = float("inf"), float("inf")
-DEVICE = "cuda"
+NEVER = {"seconds": float("inf"), "peak": float("inf")}
+#: seconds that the passes of one turn may take, if they are several
+PATIENCE = 2
+#: exit status of a run that leaves something for the next one
+STOPPED = 75
+TINY = {"lengths": [16, 32], "tokens": 64, "heads": 2, "head_dim": 8, "rounds": 2, "layers": 2}
 
 
 def main():
     start = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS))
-    parser.add_argument("--backends", nargs="+", default=["triton", "sdpa", "lean", "eager"])
+    parser.add_argument("--encodings", nargs="+", default=sorted(ENCODINGS), metavar="NAME[:OPTION=VALUE..]")
+    parser.add_argument("--backends", nargs="+", choices=names(), default=["triton", "sdpa", "lean", "eager"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 2048], metavar="T")
     parser.add_argument("--tokens", type=int, default=16384, help="of a batch, at every length")
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.1, 0.0], metavar="P")
     parser.add_argument("--dtype", choices=["float16", "bfloat16", "float32"], default="bfloat16")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--layers", type=int, default=12, help="of a pass, that share what they can")
+    parser.add_argument("--rounds", type=int, default=5, help="passes of each of three turns")
     parser.add_argument("--minutes", type=float, default=8, help="after which no encoding begins, tests included")
+    parser.add_argument("--no-tests", action="store_true", help="where they have passed before")
+    parser.add_argument("--profile", action="store_true", help="also the time and number of each kernel")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes on a CPU")
     parser.add_argument(
         "--tiles",
         nargs="+",
@@ -59,39 +77,54 @@ def main():
         metavar="FORWARD,BACKWARD,WARPS,STAGES",
         help="time the kernels with each of these tiles (no tests, no other backend) instead of their own",
     )
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--json", type=Path, help="write the results here, after each encoding")
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("torch sees no GPU; on a CPU use benchmarks/attention.py")
+    if args.tiny:
+        vars(args).update(TINY)
+    elif not torch.cuda.is_available():
+        parser.error("torch sees no GPU: with --tiny it runs on a CPU; real sizes there are attention.py's")
     # most of the tests' time is the compiler's
     workers = ["-n", str(min(8, os.cpu_count()))] if find_spec("xdist") else []
-    if not args.tiles and pytest.main(["-q", *workers, str(TESTS)]):
+    skipped = args.tiles or args.no_tests or args.tiny
+    if not skipped and pytest.main(["-q", *workers, str(TESTS)]):
         parser.exit(1, "gpu.py: the kernels' tests fail on this GPU: nothing was timed\n")
-    rows, left_out = [], 0
+    logging.disable(logging.INFO)
+    results = Resumed("gpu", args)
     cases = [(length, p, name) for p in args.dropout for length in args.lengths for name in [SDPA, *args.encodings]]
+    left = [case for case in cases if not results.has(**named(case))]
     baselines = {}
-    if not args.tiles:
-        compile_kernels([case for case in cases if case[2] != SDPA], args)
-    for length, p, name in tqdm(cases, unit="encoding"):
+    if not args.tiles and not args.tiny:
+        compile_kernels([case for case in left if case[2] != SDPA], args)
+    for number, case in enumerate(tqdm(left, unit="encoding")):
         if time.monotonic() > start + 60 * args.minutes:
-            left_out += 1
-            continue
-        for backend, (seconds, peak) in measure(name, length, p, args):
-            stock = baselines.setdefault((length, p), (seconds, peak))
-            row = {"length": length, "dropout": p, "encoding": name, "backend": backend, "seconds": seconds}
-            rows.append({**row, "ratio": seconds / stock[0], "peak_mib": peak / 2**20, "memory": peak / stock[1]})
-    for row in rows:
-        print(
-            "p={dropout:<4} T={length:<5} {encoding:16} {backend:18} {seconds:9.6f} s {ratio:6.2f} x time "
-            "{memory:6.2f} x memory".format(**row)
+            print(f"gpu.py: {len(left) - number} of {len(cases)} encodings are left")
+            sys.exit(STOPPED)
+        length, p, name = case
+        if (length, p) not in baselines:
+            ((_, step),) = steps_of(SDPA, length, p, args)
+            baselines[length, p] = timed(step, args)
+        results.add(
+            *(
+                row(case, backend, timed(step, args), baselines[length, p])
+                for backend, step in steps_of(name, length, p, args)
+            )
         )
-    if left_out:
-        print(f"gpu.py: {left_out} of {len(cases)} encodings were not timed within {args.minutes:g} minutes")
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None}
-        gpu = torch.cuda.get_device_name()
-        result = {"benchmark": "gpu", "machine": {**machine(), "gpu": gpu}, "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    for each in results.rows:
+        print(
+            "p={dropout:<4} T={length:<5} {encoding:24} {backend:18} {seconds:9.6f} s {ratio:6.2f} x time "
+            "{memory:6.2f} x memory".format(**each)
+        )
+
+
+def named(case):
+    return dict(zip(("length", "dropout", "encoding"), case))
+
+
+def row(case, backend, found, stock):
+    seconds, peak, *_ = found.values()
+    numbers = {"seconds": seconds, "ratio": seconds / stock["seconds"], "peak_mib": peak / 2**20}
+    kernels = {"kernels": found["kernels"]} if "kernels" in found else {}
+    return {**named(case), "backend": backend, **numbers, "memory": peak / max(stock["peak"], 1), **kernels}
 
 
 def compile_kernels(cases, args):
@@ -105,9 +138,9 @@ def compile_kernels(cases, args):
 
 
 def call_kernels(length, dropout, name, args):
-    args.backends, args.rounds = ["triton"], 0
-    for _ in measure(name, length, dropout, args):
-        pass
+    args.backends, args.layers = ["triton"], 1
+    for _, step in steps_of(name, length, dropout, args):
+        step()
 
 
 def tiles(text):
@@ -129,58 +162,95 @@ def with_tiles(text):
         yield
 
 
-def measure(name, length, dropout, args):
-    """(backend, ``timed``) for each that serves the encoding."""
+def steps_of(name, length, dropout, args):
+    """(backend, a pass of its layers, forward and backward) for each that serves the encoding."""
+    device = "cpu" if args.tiny else "cuda"
     shape = max(1, args.tokens // length), args.heads, length, args.head_dim
-    q, k, v = (
-        torch.randn(shape, device=DEVICE, dtype=getattr(torch, args.dtype), requires_grad=True) for _ in range(3)
-    )
+    inputs = torch.randn((args.layers, 3, *shape), device=device, dtype=getattr(torch, args.dtype))
+    layers = [[x.clone().requires_grad_() for x in each] for each in inputs]
+    gradient = torch.randn_like(inputs[0, 0])
     if name == SDPA:
-        yield "-", timed(lambda: F.scaled_dot_product_attention(q, k, v, dropout_p=dropout), args.rounds)
+        attend = [F.scaled_dot_product_attention] * args.layers
+        yield "-", Pass(lambda: [f(*qkv, dropout_p=dropout) for f, qkv in zip(attend, layers)], layers, [], gradient)
         return
-    encoding = build(name, Dims(args.heads * args.head_dim, args.heads, length)).to(DEVICE)
-
-    def attention(backend):
-        terms = encoding.terms(q, k, Positions.of(length, length, device=DEVICE))
-        return select(backend)(terms, v, Mask(), dropout, False)[0]
-
-    terms = encoding.terms(q, k, Positions.of(length, length, device=DEVICE))
+    short, *hparams = name.split(":")
+    dims = Dims(args.heads * args.head_dim, args.heads, length, causal=short not in names_for(causal=False))
+    encoding = build(short, dims, **parse_hparams(" ".join(hparams))).to(device)
+    q, k, _ = layers[0]
+    terms = encoding.terms(q, k, Positions.of(length, length, device=device))
     for backend in ["triton"] if args.tiles else args.backends:
-        if BACKENDS[backend]().refuses(terms, need_weights=False) is not None:
+        if backend != "auto" and BACKENDS[backend]().refuses(terms, need_weights=False) is not None:
             continue
+        step = Pass(Layers(encoding, select(backend), layers, dropout), layers, [*encoding.parameters()], gradient)
         if not args.tiles:
-            yield backend, timed(lambda backend=backend: attention(backend), args.rounds)
+            yield backend, step
         for text in args.tiles or ():
             with with_tiles(text):
-                yield f"{backend} {text}", timed(lambda: attention("triton"), args.rounds)
+                yield f"{backend} {text}", step
 
 
-def timed(attention, rounds):
-    """Median seconds of forward and backward, and the bytes that they need at most. What does not fit into the GPU,
-    or tiles that do not fit into its shared memory, take forever."""
-    seconds = []
+class Layers:
+    """The outputs of layers that share what the stack part evaluates, as in a model."""
+
+    def __init__(self, encoding, backend, layers, dropout):
+        self.encoding, self.backend, self.layers, self.dropout = encoding, backend, layers, dropout
+        encoding.stack.prepare_bias = backend.prepare_bias
+
+    def __call__(self):
+        length, device = self.layers[0][0].size(2), self.layers[0][0].device
+        # where each layer has a stack part, none is shared
+        positions = Positions.of if self.encoding.per_layer else self.encoding.stack.positions
+        pos = positions(length, length, device=device)
+        return [
+            self.backend(self.encoding.terms(q, k, pos), v, Mask(), self.dropout, False)[0] for q, k, v in self.layers
+        ]
+
+
+class Pass:
+    """Forward and backward, with the gradients of q, k, v and of the encoding."""
+
+    def __init__(self, forward, layers, parameters, gradient):
+        self.forward, self.layers, self.gradient = forward, len(layers), gradient
+        self.inputs = [x for qkv in layers for x in qkv] + parameters
+
+    def __call__(self):
+        outs = self.forward()
+        torch.autograd.grad(outs, self.inputs, [self.gradient] * self.layers, allow_unused=True)
+
+
+def timed(step, args):
+    """Median seconds of a layer, and the bytes that a pass needs at most. What does not fit into the GPU, or tiles that
+    do not fit into its shared memory, take forever."""
+    device = "cpu" if args.tiny else "cuda"
     try:
-        for number in range(rounds + 3):
-            torch.cuda.synchronize()
-            if number == 3:  # kernels are compiled and memory is there
-                torch.cuda.reset_peak_memory_stats()
-                before = torch.cuda.memory_allocated()
-            start = time.perf_counter()
-            out = attention()
-            if not number:
-                gradient = torch.randn_like(out)
-            out.backward(gradient)
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
+        queued_seconds(step, 2, device)  # kernels are compiled and memory is there
+        rounds = max(1, min(args.rounds, int(PATIENCE / queued_seconds(step, 1, device))))
+        turns = [queued_seconds(step, rounds, device) / rounds for _ in range(3)]
+        peak = 0 if args.tiny else peak_memory_of_cuda(step)
+        found = {"seconds": statistics.median(turns) / step.layers, "peak": peak}
+        return {**found, "kernels": kernels_of(step, device)} if args.profile else found
     except torch.cuda.OutOfMemoryError:
         return NEVER
     except Exception as error:  # Triton's own class is only there with Triton
         if type(error).__name__ != "OutOfResources":
             raise
         return NEVER
-    if not rounds:
-        return NEVER
-    return statistics.median(seconds[3:]), torch.cuda.max_memory_allocated() - before
+
+
+def kernels_of(step, device):
+    """{kernel: [microseconds, how often]} of a layer."""
+    with profile(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as found:
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    events = found.key_averages()
+    return {
+        x.key: [
+            getattr(x, f"self_{'device' if device == 'cuda' else 'cpu'}_time_total") / step.layers,
+            x.count / step.layers,
+        ]
+        for x in events
+    }
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """What a result was measured on, how long steps take beside one another, and how much memory one needs."""
 
+import json
 import logging
 import os
 import platform
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 import fairseq_relpos
+from fairseq_relpos.atomic_files import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
 #: as glibc is, or with the settings of the recipes
@@ -186,6 +189,68 @@ class LargeProduct:
         start = self.clock()
         self.a @ self.b
         return self.clock() - start
+
+
+class Resumed:
+    """The rows of a benchmark on a GPU, written to args.json after each of them. If that file is from the same
+    settings, machine and commit, its rows are kept, but for those of an error."""
+
+    #: settings that change no row
+    FREE = ("json", "minutes")
+
+    def __init__(self, benchmark, args):
+        gpu = {} if args.tiny else {"gpu": torch.cuda.get_device_name()}
+        settings = {k: v for k, v in vars(args).items() if k not in self.FREE and v is not None and v is not False}
+        self.path, self.rows = args.json, []
+        self.result = {"benchmark": benchmark, "machine": {**machine(), **gpu}, "settings": settings}
+        if self.path is not None and self.path.exists():
+            before = json.loads(self.path.read_text())
+            rows = before.pop("rows")
+            if before == json.loads(json.dumps(self.result)):
+                self.rows = [row for row in rows if "error" not in row]
+                print(f"{self.path}: {len(self.rows)} rows are there already")
+            else:
+                print(f"{self.path} is of other settings, another machine or commit, and is written anew")
+
+    def has(self, **what):
+        return any(what.items() <= row.items() for row in self.rows)
+
+    def add(self, *rows):
+        self.rows += rows
+        if self.path is not None:
+            with whole_file(self.path) as temporary:
+                Path(temporary).write_text(json.dumps({**self.result, "rows": self.rows}, indent=2) + "\n")
+
+
+def queued_seconds(step, times, device):
+    """The seconds of so many steps that follow one another, the device's where it is a GPU: it need not wait for the
+    host, nor the host for it."""
+    if device == "cpu":
+        start = time.perf_counter()
+        for _ in range(times):
+            step()
+        return time.perf_counter() - start
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(times):
+        step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def median_ratio(mine, theirs):
+    return statistics.median(x / y for x, y in zip(mine, theirs))
+
+
+def peak_memory_of_cuda(step):
+    """Bytes on the GPU that step() needs beyond what was there before."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def clock_of(threads):

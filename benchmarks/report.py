@@ -253,6 +253,8 @@ def gpu(settings, rows):
         "multiples of torch's scaled_dot_product_attention without positions and with the same dropout (whose "
         "milliseconds are in the first row)."
     )
+    if settings.get("layers"):
+        title += f" Of a pass of {settings['layers']} layers that share what they can: times of one, memory of all."
     columns = [(p, t) for p in settings["dropout"] for t in settings["lengths"]]
     table = [
         "| encoding | backend | " + " | ".join(f"p={p}, T={t}: time | memory" for p, t in columns) + " |",
@@ -264,6 +266,30 @@ def gpu(settings, rows):
         }
         table.append(f"| {name} | {backend} | " + " | ".join(gpu_cell(cells.get(key)) for key in columns) + " |")
     return title, table
+
+
+def gpu_steps(settings, rows):
+    title = (
+        f"Training steps in half precision, attention backend auto, dropout 0.1, {settings['turns']} turns of "
+        f"{settings['queued']} steps. Time and peak memory as multiples of stock fairseq's step of the same dtype."
+    )
+    columns = [(m, d, c) for m in settings["models"] for d in settings["dtypes"] for c in settings["compile"]]
+    table = [
+        "| encoding | "
+        + " | ".join(f"{m}, {d}{', compiled' if c == 'yes' else ''}: time | memory" for m, d, c in columns)
+        + " |",
+        "|---|" + "---:|---:|" * len(columns),
+    ]
+    for name in settings["encodings"]:
+        cells = {(row["model"], row["dtype"], row["compile"]): row for row in rows if row["encoding"] == name}
+        table.append(f"| {name} | " + " | ".join(gpu_step_cell(cells.get(key)) for key in columns) + " |")
+    return title, table
+
+
+def gpu_step_cell(row):
+    if row is None:
+        return "- | -"
+    return "failed | -" if "error" in row else f"{row['ratio']:.3f} | {row['memory']:.2f}"
 
 
 def gpu_cell(row):
@@ -416,6 +442,7 @@ SECTIONS = {
     "decode": decode,
     "attention": attention,
     "gpu": gpu,
+    "gpu_steps": gpu_steps,
     "dropout_statistics": dropout_statistics,
     "public_code": public_code,
     "prepare": prepare,

@@ -8,10 +8,9 @@ architecture of the same size.
         --archs transformer_t5_iwslt_de_en --layers 6 --dim 512 --ffn 1024 --length 32 --batch 32
     python benchmarks/train_step.py --stock transformer_lm_gpt --archs transformer_lm_t5_gpt \\
         transformer_lm_transformer_xl_gpt --layers 2 --dim 512 --heads 8 --batch 4 --memory-length 512
-    python benchmarks/train_step.py --device cuda --dtype bfloat16 --layers 12 --dim 768 --heads 12 \\
-        --batch 32 --vocabulary 32768 --archs roberta_t5 roberta_tupe_r roberta_shaw roberta_m4 roberta_m3
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
+gpu_steps.py times steps on a GPU for every encoding; --device cuda serves for other sizes, and says the MFU.
 Each allocator (machine.py) has one process, in which all models are stepped in turn, round after round, in another
 order each time, so that a noisy machine slows all of them alike; the ratio of a round is taken within that round,
 and the median over rounds is printed. Stock has the same dropout. The processes take turns, too, and "times tuned"
@@ -161,7 +160,7 @@ def steps_of(dropout, args):
 
 
 class TrainingStep:
-    def __init__(self, arch, dropout, args, memory_length=0):
+    def __init__(self, arch, dropout, args, memory_length=0, hparams=""):
         self.memory_length = memory_length
         self.symbols = Dictionary()
         for word in range(args.vocabulary - 5):
@@ -178,6 +177,7 @@ class TrainingStep:
             max_source_positions=args.length,
             max_target_positions=args.length + memory_length,
             memory_length=memory_length,
+            position_hparams=hparams,
             decoder_input_dim=args.dim,
             decoder_output_dim=args.dim,
             encoder_layerdrop=0.0,

@@ -1,6 +1,9 @@
 """What the benchmarks compute beside times: limits and goals."""
 
 import json
+import os
+import re
+import subprocess
 from argparse import Namespace
 from pathlib import Path
 
@@ -121,3 +124,98 @@ def test_the_pages_have_the_figures_of_the_gpu():
         triton = found[name, "triton"]
         assert f"`{name}` {at_512[name, 'triton']:.1f} and {triton:.1f}" in readme
         assert any(text in page for text in (f"{triton:.1f} with `{name}` ({other:.1f})", f"{triton:.1f} times"))
+
+
+TINY_PASS = Namespace(tiny=True, tokens=16, heads=2, head_dim=8, layers=3, dtype="float32", tiles=None)
+
+
+def test_a_pass_on_a_gpu_has_layers_that_share_what_a_model_shares(benchmark_module):
+    gpu = benchmark_module("gpu")
+    for name, evaluations in (("t5:max_distance=20", 1), ("kerple_log", 3)):
+        vars(TINY_PASS).update(backends=["auto", "lean", "sdpa"])
+        steps = dict(gpu.steps_of(name, 8, 0.1, TINY_PASS))
+        assert set(steps) == {"auto", "lean", "sdpa"}
+        stack = steps["lean"].forward.encoding.stack
+        shared = stack.evaluate
+        found = []
+        stack.evaluate = lambda pos, shared=shared, found=found: found.append(pos) or shared(pos)
+        assert len(steps["lean"].forward()) == 3
+        assert len(found) == evaluations
+        steps["lean"]()
+
+
+def test_a_gpu_benchmark_that_was_stopped_times_what_is_left(benchmark_module, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    gpu_steps = benchmark_module("gpu_steps")
+    timed = []
+    monkeypatch.setattr(gpu_steps, "Step", lambda *words: Namespace(name=words[-1], device="cpu", tokens=1))
+
+    def measured(step, stock, args):
+        timed.append(step.name)
+        if step.name == "m4" and len(timed) == 2:
+            raise RuntimeError("out of memory\nmore")
+        return {"milliseconds": 1.0, "ratio": 1.0, "tokens_per_second": 1.0, "peak_mib": 0.0, "memory": 0.0}
+
+    monkeypatch.setattr(gpu_steps, "measured", measured)
+    file = tmp_path / "steps.json"
+    words = "gpu_steps.py --tiny --models wmt --dtypes float16 --compile no --encodings t5 m4 shaw --json".split()
+
+    def main(*more):
+        monkeypatch.setattr("sys.argv", [*words, str(file), *more])
+        timed.clear()
+        with pytest.raises(SystemExit) as ended:
+            gpu_steps.main()
+            raise SystemExit(0)
+        return ended.value.code
+
+    assert main("--minutes", "0") == gpu_steps.STOPPED and timed == []
+    assert "error" in main()
+    assert timed == ["t5", "m4", "shaw"]
+    assert [row.get("error") for row in json.loads(file.read_text())["rows"]] == [
+        None,
+        "RuntimeError: out of memory",
+        None,
+    ]
+    assert main() == 0 and timed == ["m4"]
+    assert main() == 0 and timed == []
+    assert len(json.loads(file.read_text())["rows"]) == 3
+
+
+def test_a_step_on_a_gpu_is_one_update(benchmark_module):
+    gpu_steps = benchmark_module("gpu_steps")
+    for model, encoding in (("roberta_128", "shaw:max_distance=3"), ("wmt", "t5")):
+        step = gpu_steps.Step(model, "bfloat16", Namespace(tiny=True), "no", encoding)
+        before = [x.clone() for x in step.half]
+        step()
+        assert all(x.dtype == torch.bfloat16 for x in step.half)
+        assert any(not torch.equal(x, y) for x, y in zip(step.half, before))
+    assert step.step.model.encoder.layers[0].self_attn.position_encoding.name == "t5"
+
+
+def test_a_day_on_a_gpu_goes_on_with_the_parts_that_are_left(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/bash\n"
+        f'echo "$@" >>{tmp_path}/calls\n'
+        f"case $* in *tiles*) exit 1;; *gpu_steps.json*) exit $(cat {tmp_path}/status);; esac\n"
+    )
+    python.chmod(0o755)
+
+    def day(*words, status=0):
+        (tmp_path / "status").write_text(str(status))
+        (tmp_path / "calls").write_text("")
+        done = subprocess.run(
+            ["bash", Path(__file__).parents[1] / "benchmarks/gpu_day.sh", *words],
+            env={**os.environ, "PYTHON": str(python), "TINY": "1"},
+            capture_output=True,
+            text=True,
+        )
+        calls = (tmp_path / "calls").read_text().splitlines()
+        return done.returncode, [re.search(r"gpu_(\w+)\.json", call)[1] for call in calls], done
+
+    results = tmp_path / "results"
+    status, parts, done = day("1", results, status=75)
+    assert status == 1 and "tiles" in done.stderr and "steps is not complete" in done.stdout
+    assert parts == ["kernels", "clipped", "steps", "shared", "shared_1", "tiles", "attention", "all_steps"]
+    assert day("1", results)[:2] == (1, ["steps", "tiles"])
+    assert day("0", results)[0] == 2 and day()[0] == 2
