@@ -4,12 +4,11 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset, ends_of_runs
@@ -120,6 +119,13 @@ def why_not_these(terms: Terms) -> str | None:
     if max(x.numel() for x in terms.tensors().values()) >= 2**31:
         return "a tensor of 2^31 numbers or more, its kernels count to less"
     return None
+
+
+@lru_cache(maxsize=64)
+def shifted_rows(rows: int, margin: int, shifts: int, pitch: int, device: torch.device) -> torch.Tensor:
+    """The row at each place of each copy of ``Shifted``, [shifts, pitch]: the ends are repeated."""
+    places = torch.arange(pitch, device=device) + torch.arange(shifts, device=device)[:, None] - margin
+    return places.clamp(0, rows - 1)
 
 
 def near_offsets(terms: Terms) -> range | None:
@@ -280,10 +286,10 @@ class Launch:
         x = self.inputs[name]
         if x is None:
             return None
-        margin, more = self.kernels.MARGIN.value, self.kernels.SHIFTS.value - 1
+        margin, shifts = self.kernels.MARGIN.value, self.kernels.SHIFTS.value
         pitch = -(-(self.rows_of_tables + 2 * margin) // 16) * 16
-        right = pitch - margin - self.rows_of_tables + more
-        copies = F.pad(factor * x.float()[None], (margin, right), "replicate")[0].unfold(1, pitch, 1).contiguous()
+        copies = x.float()[:, shifted_rows(self.rows_of_tables, margin, shifts, pitch, x.device)]
+        copies = copies * factor if factor != 1 else copies
         return self.kernels.Shifted(copies, copies.stride(0) if len(copies) > 1 else 0, pitch)
 
     def rows(self, x_BHND: torch.Tensor) -> Any:
@@ -409,7 +415,10 @@ class Launch:
                         out = self.rows(share[:, :, -2:])
                         self.launch("backward_ends", tile, (1, *grid[1:]), x, ends[name], out, *numbers, OF=name)
             for name, share in shares.items():
-                grads[name][heads] = self.by_row(name, share.sum(0))
+                if self.near is None or self.few is not None:
+                    torch.sum(share, 0, out=grads[name][heads])
+                else:
+                    grads[name][heads] = self.by_row(name, share.sum(0))
         if "bias" in needs:
             grads["bias"] = self.backward_bias(common)
         grads.update({name: x.sum((1, 2) if name == "reset" else (0, 1)) for name, x in sums.items() if x is not None})
@@ -461,8 +470,7 @@ class Launch:
 
     def by_row(self, name: str, grad_HLD: torch.Tensor) -> torch.Tensor:
         """The gradient [H, N, D] of a table from these. Offsets beyond the near ones share the rows at the ends."""
-        if self.near is None or self.few is not None:
-            return grad_HLD
+        assert self.near is not None
         tile = self.tile_of(name)
         # the offset of the first row, as backward_tables has it
         first = self.near_tiles(tile).start - (self.src_len - self.tgt_len) + 1 - tile.size - (name == "C")

@@ -28,7 +28,7 @@ BIAS, TABLE = 1.5, 2.0
 #: biases for which each layer computes a formula over the offsets, most of these kernels
 FORMULAS = {"kerple_log": 1.8, "kerple_power": 2.1, "tisa": 2.25}
 #: without positions in the logits: ``auto`` leaves them to torch's own attention
-NO_POSITIONS = {"learned", "none", "rope", "shape", "sinusoidal"}
+NO_POSITIONS = {"learned", "none", "pope", "rope", "shape", "sinusoidal"}
 
 
 class Count(TorchDispatchMode):
