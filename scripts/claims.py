@@ -1,4 +1,4 @@
-"""docs/claims.md: what the papers claim, and what the runs of the recipes say. Used by make_docs.py."""
+"""Writes docs/claims.md: the papers' claims, and results of the recipes that test them. Used by make_docs.py."""
 
 import configparser
 import json
@@ -16,17 +16,16 @@ SUPPORTED, CONTRADICTED = "supported", "contradicted at this scale"
 PAGE = """\
 # The claims of the papers, tested at a small scale
 
-Written by `python scripts/make_docs.py` from [claims.ini](claims.ini) and from the `results.json` that the reports
-of the recipes write. The papers' models have 100 times the parameters and more, and mostly other tasks: a verdict
-here is about this scale alone.
+Written by `python scripts/make_docs.py` from [claims.ini](claims.ini) and the `results.json` of the recipes. The papers'
+models have at least 100 times the parameters, and mostly other tasks: a verdict here holds only at this scale.
 
 Each claim is one test that was planned before the runs. One was changed after them: GCDF is tested on language models,
-as in its paper, and no longer on masked ones. One linear model serves all encodings of a table (encoding + seed, with
-one error), and ± is half the width of the 95 % interval of one difference (Student's t), which holds where all runs
-spread alike: the tables of the recipes name those that do not. p has Holm's correction over all claims of this page,
-and the verdict is "{same}" unless it is below 0.05. A run that never reached a loss is named, and the
-difference leaves it out. In roberta_small every encoding has the learning rate that did best on the validation data
-([recipes.md](recipes.md#comparisons)). All language models have one rate, which was chosen on `transformer_xl`.
+as in its paper, and no longer on masked ones. One linear model is fitted to all encodings of a table (encoding + seed,
+with one error), and ± is half the 95 % confidence interval of one difference (Student's t), which is valid if all runs
+have the same spread: the tables of the recipes name those that do not. p is Holm-corrected over all claims of this page,
+and the verdict is "{same}" unless p is below 0.05. Runs that never reached a loss are named and excluded from
+the difference. In roberta_small every encoding has the learning rate that is best on the validation data
+([recipes.md](recipes.md#comparisons)). All language models have one rate, chosen on `transformer_xl`.
 
 {tables}
 """
@@ -98,7 +97,7 @@ def no_runs(recipe, *encodings):
     path = ROOT / "examples" / recipe / "RESULTS.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if all(f"\n| {name} |" in text for name in encodings):
-        return f"none by this protocol; [RESULTS.md](../examples/{recipe}/RESULTS.md) has older runs"
+        return f"none with this protocol; [RESULTS.md](../examples/{recipe}/RESULTS.md) has older runs"
     return "no runs yet"
 
 

@@ -6,10 +6,10 @@
 - docs/troubleshooting.md: the catalogue of mends.
 - docs/reach.md: the table of language models, from the results of examples/language_modeling.
 - docs/papers.md: the tables and figures of five papers, from docs/papers.ini and the results files of the recipes.
-- docs/claims.md: what the papers claim, and what the runs of the recipes say.
+- docs/claims.md: the papers' claims, and results of the recipes that test them.
 
     python scripts/make_docs.py            # writes
-    python scripts/make_docs.py --check    # only says whether they are up to date
+    python scripts/make_docs.py --check    # only checks whether they are up to date
 """
 
 import inspect
@@ -48,31 +48,31 @@ Written by `python scripts/make_docs.py` from the docstrings in `fairseq_relpos/
 
 i query, j key, l = j - i (key minus query), h head, d dimension of a head, E of the model,
 H heads, T query and S key length, n the configured maximum length in tokens. e_ij is the
-logit before masking and softmax. Tables start as N(0, 0.02) unless said otherwise.
+logit before masking and softmax. Tables are initialised as N(0, 0.02) unless stated otherwise.
 
 *Parameters* are counted at RoBERTa-base's size: 12 layers of 768 dimensions and 12 heads, 512
 positions; `cope` in a causal stack of that size. Attention itself needs 2 T S E multiplications
-for each sentence and layer, and its largest tensor is [B, H, T, S]; *Cost* is what comes on top
-of this. "Once a pass" means: not again for each layer and sentence. *Measured* is one attention,
-forward and backward, without dropout, on the machine in
+for each sentence and layer, and its largest tensor is [B, H, T, S]; *Cost* is the additional
+cost. "Once a pass" means once per forward pass, not for each layer and sentence. *Measured* is one
+attention, forward and backward, without dropout, on the machine in
 [benchmarks](../benchmarks/RESULTS.md#attention_cpu): its time as a multiple of torch's
-`scaled_dot_product_attention` without positions, and its peak memory above inputs and outputs;
-what layers share counts in full there. [performance](performance.md#measured-on-a-cpu) explains
+`scaled_dot_product_attention` without positions, and its peak memory above inputs and outputs,
+including everything that layers share. [performance](performance.md#measured-on-a-cpu) explains
 the two allocators.
-[Figures](#figures) stand at the end. The names in the sources:
+[Figures](#figures) are at the end. Abbreviations in the sources:
 """
 FIGURES = [
     ("curve_t5.png", "Bias of each head of a `t5` against the relative position, as initialised."),
-    ("prior_at5.png", "`at5` as initialised: each head's bias, a prior over positions (AT5 Figure 4)."),
-    ("buckets.png", "Buckets of `t5`, and what `at5` has in their place (AT5 Figure 3)."),
+    ("prior_at5.png", "Bias of each head of an `at5`, as initialised: a prior over positions (AT5 Figure 4)."),
+    ("buckets.png", "Buckets of `t5`, and the function that replaces them in `at5` (AT5 Figure 3)."),
     ("prior_matrix.png", "The fixed matrix R of `transformer_xl` and of `gcdf` (GCDF Figure 2)."),
     (
         "distance.png",
-        "How far apart R keeps i and i + k: under `gcdf` it falls with i and grows "
-        "with k, ever less (LFHC/GCDF Figures 5 and 6).",
+        "Distance between rows i and i + k of R: in `gcdf` it falls with i and grows "
+        "with k, ever more slowly (LFHC/GCDF Figures 5 and 6).",
     ),
-    ("tupe_r_bias.png", "What a small `tupe_r` has learned: the bias of each head for all pairs."),
-    ("tupe_r_attention.png", "Where its heads look in a sentence."),
+    ("tupe_r_bias.png", "Learned bias of each head of a small `tupe_r` for all pairs of positions."),
+    ("tupe_r_attention.png", "Attention of its heads in a sentence."),
 ]
 
 
@@ -98,34 +98,34 @@ FAMILIES = {
         "tisa": "a sum of learned Gaussian curves over the distance",
     },
     "A bias that depends on both positions": {
-        "tupe_a": "products of position vectors, which have projections of their own; [CLS] is untied",
-        "tupe_a_tie_cls": "`tupe_a`, where [CLS] is a token like any other",
+        "tupe_a": "products of position vectors with their own projections; [CLS] is untied",
+        "tupe_a_tie_cls": "`tupe_a` with [CLS] as an ordinary token",
         "tupe_r": "`tupe_a` and `t5` together",
-        "tupe_r_tie_cls": "`tupe_r`, where [CLS] is a token like any other",
+        "tupe_r_tie_cls": "`tupe_r` with [CLS] as an ordinary token",
     },
     "Content and position together": {
         "shaw": "query times a learned vector of the distance; without the paper's value embeddings",
         "lfhc": "`shaw`, with fine distances in low layers and coarse ones in high layers",
         "transformer_xl": "query, plus a learned vector, times a projected sinusoid of the distance",
-        "gcdf": "`transformer_xl` with Gaussian distribution functions in place of sinusoids",
+        "gcdf": "`transformer_xl` with Gaussian distribution functions instead of sinusoids",
         "deberta": "query and key, each times its own projection of a vector of the distance",
         "m4": "query and key, each times the same learned vector of the distance",
         "m4_reset": "`m4` with the untied [CLS] of `tupe_a`",
-        "bert_ad": "query and key each get a projected position vector, kept apart from the word's",
-        "cope": "query times a vector of a position that gates count; decoders only",
+        "bert_ad": "query and key each get a projected position vector, separate from the word's",
+        "cope": "query times a vector of a position that is a sum of gates; decoders only",
         "fox": "a penalty that grows with every token that a gate forgets; decoders only",
-        "path": "reflections that the tokens between key and query choose; decoders only",
+        "path": "reflections that depend on the tokens between key and query; decoders only",
     },
     "Positions multiply the logit": {
         "m1": "a learned factor for each distance, the same on both sides",
         "m2": "a learned factor for each distance on each side",
         "m3": "a learned factor for each distance and dimension of the head",
-        "m4m": "the three products of `m4`, multiplied in place of added",
+        "m4m": "the three products of `m4`, multiplied instead of added",
         "abs_m4m": "`learned` and `m4m` together",
     },
     "Rotation": {
-        "rope": "query and key turn by an angle that grows with the position",
-        "pope": "`rope`, where content sets only the lengths and position only the angles",
+        "rope": "query and key are rotated by an angle that grows with the position",
+        "pope": "`rope` with lengths that depend only on the content and angles only on the position",
     },
 }
 #: README's table of results
@@ -318,7 +318,7 @@ def figures():
         if line.startswith("draw "):
             name, *words = shlex.split(line)[1:]
             commands[name] = shlex.join(["fairseq-relpos", "plot", *words])
-    parts = ["## Figures", "All are drawn by `bash scripts/make_figures.sh`."]
+    parts = ["## Figures", "`bash scripts/make_figures.sh` draws all of them."]
     for name, caption in FIGURES:
         parts.append(f"![{caption.replace('`', '')}](images/{name})")
         parts.append(f"{caption}\n`{commands[name]}`")

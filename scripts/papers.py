@@ -33,27 +33,25 @@ KINDS = {
 HEAD = """\
 # The papers' tables and figures
 
-For each table and figure: what it measures, the line that starts it, the paper's numbers, and ours beside them.
-**Ours are of small models on a CPU**, where nothing else is said: they show that the command works and what came
-out. No paper's model has been trained to its end here. Each entry says what differs. Ours are means ± standard
-deviations.
+Each entry has the paper's numbers, the commands that reproduce them, and our numbers beside the paper's.
+**Our numbers are from small models on a CPU**, unless stated otherwise: they show that the command works. No paper's
+model has been trained to the end here. Each entry lists the differences. Ours are means ± standard deviations.
 
-Copy a line into a shell in the root of a clone, after `bash scripts/setup.sh && source .venv/bin/activate`
-([installing.md](installing.md)). Where there are several lines, they follow one another. A line that was stopped goes
-on when it is started again. `run.sh command` in the place of `run.sh train` only prints the training
-([recipes.md](recipes.md)). `HOST`, `wiki/`, `TEXTS` and the files of other projects are yours to give. The README of
-the recipe says in which form; [that of roberta_pretraining](../examples/roberta_pretraining/README.md) says where
-`wiki/` and `books_...` come from. A `plot` writes its picture into the folder where you are.
+Run the commands, one after another, in the root of a clone, after `bash scripts/setup.sh && source .venv/bin/activate`
+([installing.md](installing.md)). A stopped command resumes when it is run again. `run.sh command` instead of
+`run.sh train` only prints the training ([recipes.md](recipes.md)). Replace `HOST`, `wiki/`, `TEXTS` and the files of
+other projects by your own. The README of the recipe describes them;
+[that of roberta_pretraining](../examples/roberta_pretraining/README.md) says where `wiki/` and `books_...` come from. A
+`plot` writes its picture into the current folder.
 
 {contents}
 
-"here": *numbers*, ours stand beside the paper's; *picture*, ours stands there; *command*, it can be started, and no
-result is recorded yet; *coming*, the recipe or its results are on their way; *no command*, and why. The others measure
-nothing. `python scripts/make_docs.py` writes this page from [papers.ini](papers.ini) and from the results files that it
-names.
+"here": *numbers* and *picture*, ours are on this page; *command*, there is a command, and no result yet; *coming*, the
+recipe or its results do not exist yet; *no command*, with the reason. The others measure nothing.
+`python scripts/make_docs.py` writes this page from [papers.ini](papers.ini) and from the results files named there.
 
 ## Data for the commands at laptop size
-Once for each, where an entry names it.
+Prepare these once, if an entry names them.
 
 {data}
 {papers}"""
@@ -291,7 +289,7 @@ def entry(name, values):
     if "kind" in values:
         parts.append(f"*{KINDS[values['kind']]}*")
     if "reason" in values:
-        parts.append(f"*Why there is no more*: {quoted(name, values['reason'])}")
+        parts.append(f"*Reason*: {quoted(name, values['reason'])}")
     # the commands of a recipe that is not there yet would be guesses
     recipe_comes = any(path.endswith(".sh") for path in waits)
     if waits:
@@ -313,7 +311,7 @@ def entry(name, values):
     if "picture" in values:
         parts.append(f"![{values['measures']}]({relative(values['picture'])})")
     if "differs" in values and not any(path in values["differs"] for path in waits):
-        parts.append(f"*What differs*: {quoted(name, values['differs'])}")
+        parts.append(f"*Differences*: {quoted(name, values['differs'])}")
     return "\n\n".join(parts)
 
 
