@@ -1,8 +1,8 @@
-"""Write benchmarks/RESULTS.md from the JSON files in benchmarks/results/, and what README.md and docs/performance.md
-say of them between their marks.
+"""Write benchmarks/RESULTS.md, and the marked parts of README.md and docs/performance.md, from the JSON files in
+benchmarks/results/.
 
     python benchmarks/report.py            # writes
-    python benchmarks/report.py --check    # only says whether the pages are up to date
+    python benchmarks/report.py --check    # only checks whether the pages are up to date
 """
 
 import json
@@ -19,9 +19,9 @@ from fairseq_relpos.reports import figures
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
-#: the results that have a picture, too
+#: the results that also have a picture
 PICTURE = "attention_lengths_cpu"
-#: what a picture has lines for; the table has every row
+#: the encodings in the picture; the table has every row
 DRAWN = ("naive [T,S,D]", "plain", "m4m", "m4", "tupe_r", "shaw", "t5")
 
 
@@ -54,15 +54,15 @@ def section(path):
 
 
 def tuned(result):
-    """What the tuned allocator is, if it was in use."""
+    """The settings of the tuned allocator, if it was used."""
     if "tuned" not in result["settings"].get("allocators", []):
         return ""
     return f" glibc {result['machine']['glibc']}; tuned allocator: {result['machine']['tuned_allocator']}."
 
 
 def plot(path):
-    """Time with each allocator, and memory, against T as a picture, without dropout: lines for the encodings in DRAWN
-    alone, so that they can be told apart."""
+    """Plots time with each allocator, and memory, over T without dropout, only for the encodings in DRAWN, so that the
+    lines can be distinguished."""
     result = json.loads(path.read_text())
     rows = [row for row in result["rows"] if row["dropout"] == 0]
     allocators = result["settings"]["allocators"]
@@ -110,7 +110,7 @@ def by_line(rows, encodings):
 
 
 def name_at_the_end(panel, ends):
-    """A label for each (name, last value, colour) to the right of its line and joined to it, none above another."""
+    """Labels each (name, last value, colour) to the right of its line, without overlaps."""
     ends = sorted(ends, key=lambda end: end[1])
     to_height = panel.transScale + panel.transLimits
     heights = [to_height.transform((1, value))[1] for _, value, _ in ends]
@@ -127,7 +127,7 @@ def name_at_the_end(panel, ends):
 
 def train_step(settings, rows):
     given = settings.get("peak_tflops")
-    peak = f"the data sheet's {given:g} TFLOPS" if given else "the speed of one large product in the same run"
+    peak = f"the data sheet's {given:g} TFLOPS" if given else "the speed of one large matrix product in the same run"
     flags = [f"--{flag}" for flag in ("torch-compile", "unpad") if settings.get(flag.replace("-", "_"))]
     with_flags = f", the others have {' and '.join(flags)}" if flags else ""
     pads = f", {settings['padding']:.0%} of them pads" if settings.get("padding") else ""
@@ -136,12 +136,12 @@ def train_step(settings, rows):
         f"{settings['batch']} x {settings['length']} tokens{pads}, "
         f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
-        f"{with_flags} and with the same dropout. Times tuned: the step's time over that with the tuned allocator. "
-        f"MFU: of {peak}."
+        f"{with_flags} and with the same dropout. Times tuned: the step's time divided by that with the tuned "
+        f"allocator. MFU: relative to {peak}."
     )
     remembered = settings.get("memory_length")
     if remembered:
-        title += f" Memory {remembered}: with a segment memory of so many tokens, beside the same step without."
+        title += f" Memory {remembered}: a segment memory of {remembered} tokens, and the same step without it."
     table = [
         "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio "
         f"| times tuned | memory, times stock |{' times without segment memory |' if remembered else ''}",
@@ -166,7 +166,7 @@ def decode(settings, rows):
         f"{settings['length']}, attention backend {settings['backend']}, {settings['threads']} "
         f"thread(s), {settings['rounds']} rounds, CPU time. `{rows[0]['arch']}` is stock fairseq."
     )
-    table = ["| architecture | tokens a second | times stock's speed | quartiles |", "|---|---:|---:|---|"]
+    table = ["| architecture | tokens per second | times stock's speed | quartiles |", "|---|---:|---:|---|"]
     for row in rows:
         quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         table.append(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles} |")
@@ -177,7 +177,7 @@ def attention(settings, rows):
     threads = " and ".join(map(str, settings["threads"]))
     layers = settings.get("layers", 1)
     title = (
-        f"One attention{f' of {layers} layers, which compute once what they share' if layers > 1 else ''}, forward and "
+        f"One attention{f' of {layers} layers, which compute shared parts once' if layers > 1 else ''}, forward and "
         f"backward, float32: B={settings['batch']}, H={settings['heads']}, d={settings['head_dim']}, "
         f"backend {' '.join(settings['backends'])}, {threads} thread(s), "
         f"{settings['rounds']} rounds. `sdpa` is torch's fused attention without positions, `plain` two products and a "
@@ -304,8 +304,8 @@ def gpu_cell(row):
 def dropout_statistics(settings, rows):
     title = (
         f"Correlations in the dropout masks of `triton`: {settings['seeds']} seeds x {settings['sentences']} sentences "
-        f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each. The numbers "
-        "are z-scores: of independent draws the largest exceeds the bound once in a hundred times, and the spread is 1."
+        f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each. The numbers are "
+        "z-scores: for independent draws the largest exceeds the bound once in a hundred times, and the spread is 1."
     )
     table = ["| p | what | scores | largest | bound | spread |", "|---:|---|---:|---:|---:|---:|"]
     for row in rows:
@@ -319,11 +319,11 @@ def dropout_statistics(settings, rows):
 def prepare(settings, rows):
     text = ", ".join(settings.get("text", [])) or "generated text"
     title = (
-        f"Text to binarised data with examples/roberta_pretraining/prepare.sh, all steps: {text}, "
+        f"From text to binarised data with examples/roberta_pretraining/prepare.sh, all steps: {text}, "
         f"{settings['workers']} worker(s){', --tupe-compat' if 'tupe_compat' in settings else ''}."
     )
     table = [
-        "| raw text (MB) | MB a minute and core (CPU time) | MB a minute (clock) | "
+        "| raw text (MB) | MB per minute and core (CPU time) | MB per minute (clock) | "
         "peak memory of a process (MB) | of all (MB) |",
         "|---:|---:|---:|---:|---:|",
     ]
@@ -340,7 +340,7 @@ def kill_storm(settings, rows):
     title = (
         f"One training of {settings['updates']} updates (roberta_{settings['encoding']}, 2 layers x 64, CPU, "
         f"float32), saved every {settings['save_every']} updates, killed {settings['kills']} times with "
-        "SIGKILL and gone on with, against the same training left alone."
+        "SIGKILL and resumed, compared with the same training without interruptions."
     )
     table = [
         "| kills | of these within a save | weights afterwards | largest difference |",
@@ -352,7 +352,7 @@ def kill_storm(settings, rows):
 
 
 def fairseq_tests(settings, rows):
-    title = f"The tests of {settings['clone']} against the installed fairseq, without the plugin and with it."
+    title = f"The tests of {settings['clone']} with the installed fairseq, without the plugin and with it."
     return title, fairseq_tests_table(rows)
 
 
@@ -367,8 +367,8 @@ def wrong_calls(settings, rows):
     title = (
         f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). "
         f"Refused: in one line, "
-        "nothing left behind, no code of a file run. No harm: the result of the whole file, or damage that nothing in "
-        "the file can show. A finding is anything else."
+        "with no files left and no code of a file run. No harm: the result of the undamaged file, or damage that "
+        "cannot be detected from the file. Findings: everything else."
     )
     table = ["| kind | calls | refused | no harm | findings |", "|---|---:|---:|---:|---:|"]
     total = {
@@ -382,10 +382,10 @@ def wrong_calls(settings, rows):
 
 def process_ends(settings, rows):
     title = (
-        f"How commands end, {settings['runs']} runs of each kind, with threads of gloo late by 50 ms "
-        f"and the end of Python by 150 "
-        "ms. A rank alone ends while a batch is read ahead that takes 0.7 s. Nothing is to end otherwise than with its "
-        "exit code (75: stopped by a signal and saved), or with a thread of a process group."
+        f"The ends of commands, {settings['runs']} runs of each kind, with threads of gloo delayed by 50 ms "
+        f"and the exit of Python by 150 "
+        "ms. A single rank ends while a batch that takes 0.7 s is read ahead. No process may end with another exit "
+        "code (75: stopped by a signal and saved), or with a thread of a process group."
     )
     table = [
         "| kind | ranks | processes | exit code | another exit code | with a group's thread |",
@@ -403,9 +403,9 @@ def signal_storm(settings, rows):
     (row,) = rows
     title = (
         f"A translation model (transformer_tupe_r, 2 + 2 layers x 32, CPU), {settings['updates']} updates, that got "
-        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and went on after each, "
-        f"against one left alone; then "
-        f"{settings['generations']} translations broken off and made again."
+        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and resumed after each, "
+        f"compared with one without interruptions; then "
+        f"{settings['generations']} translations interrupted and repeated."
     )
     codes = sorted({kill["exit_code"] for kill in row["each"]})
     table = [
@@ -423,7 +423,7 @@ def signal_storm(settings, rows):
 
 def electra_step(settings, rows):
     title = (
-        f"Training step of `{settings['arch']}` against the sum of its parts run alone: {settings['layers']} layers x "
+        f"Training step of `{settings['arch']}` compared with the sum of its parts: {settings['layers']} layers x "
         f"{settings['dim']}, {settings['heads']} heads, generator {settings['generator_size']}, {settings['batch']} x "
         f"{settings['length']} tokens, {settings['vocabulary']:,} words, {settings['threads']} thread(s), "
         f"{settings['rounds']} rounds."
@@ -471,11 +471,11 @@ def command(path, result):
 
 
 def pages():
-    """{path: text} of everything that is written from the results, but for pictures."""
+    """{path: text} of every page that is written from the results."""
     parts = [
         "# Benchmarks\n\nWritten by `python benchmarks/report.py`. Seconds depend on the machine "
-        "and on who shares it; the ratios are medians over rounds in which all architectures "
-        "took their step one after the other. `python benchmarks/cpu.py` measures the speed on a CPU.\n"
+        "and its load; the ratios are medians over rounds in which the steps of all architectures "
+        "are interleaved. `python benchmarks/cpu.py` measures the speed on a CPU.\n"
     ]
     parts += [section(path) for path in sorted(RESULTS.glob("*.json"))]
     readme, performance = HERE.parent / "README.md", HERE.parent / "docs/performance.md"

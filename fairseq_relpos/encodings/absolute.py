@@ -1,4 +1,4 @@
-"""No positions, and the absolute encodings that join the input embedding."""
+"""No positions, and the absolute encodings that are added to the input embedding."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
 class NoPositions(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d)   (AT5's "Non-PE").
 
-    A control. In an encoder the order of the tokens is invisible; in a causal stack the mask shows it.
+    A control. An encoder does not see the order of the tokens; a causal stack sees it through the mask.
     No parameters.
 
     Cost: none.
@@ -28,7 +28,7 @@ class NoPositions(PositionEncoding):
 
 def position_rows(tokens_BT: torch.Tensor, padding_idx: int, pos: Positions | None = None) -> torch.Tensor:
     """The table row of each token, in fairseq's numbering: a pad reads row padding_idx, the n-th real token row
-    padding_idx + n, with padding on either side. With ``pos``, the rows of its queries alone, at the given
+    padding_idx + n, with padding on either side. With ``pos``, only the rows of its queries, at the given
     positions if there are any."""
     real_BT = tokens_BT.ne(padding_idx).long()
     numbers_BT = pos.key_BS() + 1 if pos is not None and pos.given else real_BT.cumsum(1)
@@ -119,7 +119,7 @@ class Sinusoidal(PositionEncoding):
 
     No parameters, any length. Equals fairseq's SinusoidalPositionalEmbedding. A sinusoid has a root mean square of
     0.71. A Transformer multiplies its token embeddings by sqrt(E) before; a RoBERTa does not, so that its tokens,
-    N(0, 0.02), are small beside the positions at first: `--scale-embedding` multiplies them there, too.
+    N(0, 0.02), are initially small compared with the positions: `--scale-embedding` multiplies them there, too.
 
     Paper and code: the paper has 10000^(-2c/E), with sines and cosines side by side.
 

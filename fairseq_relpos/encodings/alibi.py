@@ -12,7 +12,7 @@ from .tables import DistanceBias
 
 
 def slopes(num_heads: int) -> torch.Tensor:
-    """The authors' rule: 2^(-8h/H) for h = 1..H where H is a power of two; else those of the
+    """The authors' rule: 2^(-8h/H) for h = 1..H if H is a power of two; else those of the
     next lower power of two, then every other one of the next higher."""
     power = 2 ** (num_heads.bit_length() - 1)
     first = [2 ** (-8 * h / power) for h in range(1, power + 1)]
@@ -58,10 +58,10 @@ class TrainedSlopes(DistanceBias):
 class ALiBi(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - m_h |j - i|   (Press et al. 2022, Sec. 3).
 
-    m_h = 2^(-8h/H); where H is not a power of two, the authors' rule fills up. No
+    m_h = 2^(-8h/H); if H is not a power of two, the authors' rule adds slopes. No
     parameters, any length. The paper has causal stacks; an encoder cannot tell left from right with
     it. form=asymmetric: -m_h (|j-i| + 0.5 [j>i]), so that it can; form=trained: a slope for each head and
-    side (H, 2), starting at m_h, for all layers.
+    side (H, 2), initially m_h, for all layers.
 
     Cost: one bias [H, T, S] once a pass; H T S additions. Far keys get weights below 1e-38, which
     x86 CPUs compute slowly. eager, fused and lean make them 0; with sdpa
@@ -96,7 +96,7 @@ class KerpleLog(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - r_{1,h} log(1 + r_{2,h} |j - i|), r_1, r_2 > 0
     (Chi et al. 2022, KERPLE, Eq. 4).
 
-    r: (2, H), the softplus of free parameters, r_1 U(0, 2) and r_2 U(0, 1) at first, as in the
+    r: (2, H), the softplus of free parameters, initially r_1 U(0, 2) and r_2 U(0, 1), as in the
     authors' code; per_layer=True, as in the authors' code: in each layer; False: one for the stack.
     Symmetric, so an encoder cannot tell left from right; the paper has causal stacks. Any length.
 
@@ -130,13 +130,13 @@ class KerplePower(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) - r_{1,h} |j - i|^{r_{2,h}}, r_1 > 0, 0 < r_2 < 2
     (Chi et al. 2022, KERPLE, Eq. 4).
 
-    r: (2, H), free parameters, of which r_1 is the softplus and r_2 twice the sigmoid; r_1 U(0, 1)
-    and r_2 U(0, 2) at first, as in the authors' code; per_layer=True, as in the authors' code: in
+    r: (2, H): r_1 is the softplus of free parameters, r_2 twice their sigmoid; initially r_1 U(0, 1)
+    and r_2 U(0, 2), as in the authors' code; per_layer=True, as in the authors' code: in
     each layer; False: one for the stack. r_2 = 1 is ALiBi with learned slopes. Symmetric, so an
     encoder cannot tell left from right; the paper has causal stacks. Any length.
 
-    Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more, and r_2 to 2 or less, at
-    which a parameter gets no more gradient; softplus and sigmoid keep it inside instead.
+    Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more, and r_2 to 2 or less. A
+    clamped parameter gets no gradient, so softplus and sigmoid are used here instead.
 
     Cost: one bias [H, T, S] in each layer; H T S additions.
     """

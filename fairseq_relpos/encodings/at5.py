@@ -19,7 +19,7 @@ Activation = Literal["relu", "sigmoid", "tanh"]
 class PerHeadMLP(nn.Module):
     """An MLP 1 -> h1 -> h2 -> 1 for each head; [H, R] -> [H, R]. Glorot weights, zero biases.
 
-    N(0, 0.02) here would leave a bias of about 1e-6, that is, no positions at all.
+    N(0, 0.02) would give a bias of about 1e-6, that is, no positions at all.
     """
 
     def __init__(self, num_heads, hidden, activation, dropout):
@@ -73,7 +73,7 @@ class AdaptiveBias(StackPart):
         )
 
     def by_document(self, pos: Positions) -> Bias:
-        """The bias for length=input where positions are given: n is the number of tokens of each document."""
+        """The bias for length=input with given positions: n is the number of tokens of each document."""
         rows = Clipped(max(pos.span - 1, 1))
         lengths_BS = pos.real_lengths_B()[:, None] if pos.documents_BS is None else pos.document_lengths_BS()
         total = self.gamma["negative"].new_zeros(())
@@ -195,7 +195,7 @@ class AT5NoBuckets(PositionEncoding):
     max_distance: k in tokens, default n - 1; longer sequences clamp. hidden, activation,
     mlp_dropout and per_layer as in at5.
 
-    Paper and code: the code leaves the MLP's dropout on at test time; here it is off.
+    Paper and code: the code keeps the MLP's dropout at test time; here it is off.
 
     Cost: the MLP at 2k + 1 rows, H (2k + 1) h1 h2, and one bias [H, T, S], once a pass;
     H T S additions.

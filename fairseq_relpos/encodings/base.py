@@ -29,7 +29,7 @@ class Dims:
     """The dimensions that an encoding is built for.
 
     max_len: the longest sequence in tokens (n). layer counts from 1. has_cls: whether the
-    first token is a [CLS] (default: where the stack is not causal). padding_idx: fairseq's
+    first token is a [CLS] (default: if the stack is not causal). padding_idx: fairseq's
     pad, whose row a learned table skips.
     """
 
@@ -59,10 +59,10 @@ class Dims:
 
 
 class StackPart(nn.Module):
-    """What one encoder or decoder owns once, however many layers it has.
+    """The part of an encoding that all layers of one encoder or decoder share.
 
-    A fairseq stack calls it once per forward pass with the token ids, in place of its
-    position embedding, and adds what it returns to the token embeddings.
+    A fairseq stack calls it once per forward pass with the token ids, instead of its
+    position embedding, and adds its result to the token embeddings.
     """
 
     #: longest sequence that has an absolute position of its own; None: any length
@@ -164,7 +164,7 @@ class StackPart(nn.Module):
             return shared if offset_BTS is None else shared.at_offsets(offset_BTS)
 
     def check_positions(self, pos: Positions) -> None:
-        """Raises ValueError where a token has no absolute position."""
+        """Raises ValueError if a token has no absolute position."""
         if pos.given and self.hard_limit is not None and pos.span > self.hard_limit:
             raise ValueError(
                 f"position id {pos.span - 1}, but this position encoding has {self.hard_limit} absolute "
@@ -184,7 +184,7 @@ class StackPart(nn.Module):
 
 
 def at_given_positions(terms: Callable[..., Terms]) -> Callable[..., Terms]:
-    """Decorates ``terms``: where positions are given, its tables are read at the offset of each pair. An
+    """Decorates ``terms``: with given positions, its tables are read at the offset of each pair. An
     encoding declares tables over offsets and need not handle given positions itself."""
 
     @functools.wraps(terms)
@@ -206,19 +206,19 @@ def _outside_autocast(terms):
 
 
 class PositionEncoding(nn.Module):
-    """One paper's answer to where positions enter e_ij.
+    """The way in which one paper brings positions into e_ij.
 
-    Two parts, because papers share differently: what ``make_stack`` returns is built,
-    evaluated and saved once per encoder or decoder; the module itself is the layer part.
-    ``build`` joins the two into one self-contained encoding.
+    An encoding has two parts, because papers share different things between layers: the result
+    of ``make_stack`` is built, evaluated and saved once per encoder or decoder; the module
+    itself is the layer part. ``build`` joins the two into one self-contained encoding.
 
-    A subclass gives ``__init__(dims, name: type = default, ...)`` (these are its
-    hyperparameters), ``make_stack`` where layers share something, and ``terms`` where the
-    shared part is not simply a Bias to be added to s q.k.
+    A subclass defines ``__init__(dims, name: type = default, ...)`` (these are its
+    hyperparameters), ``make_stack`` if layers share something, and ``terms`` unless the
+    shared part is simply a Bias to be added to s q.k.
 
     Some methods add positions to the input (learned, sinusoidal, shape, bert_r, abs_m4m).
-    ``logits`` lacks that part: add ``embed(tokens)`` to the token embeddings, from which q
-    and k are projected. ``logits`` without it warns once.
+    ``logits`` does not include that part: add ``embed(tokens)`` to the token embeddings, from
+    which q and k are projected. ``logits`` without it warns once.
     """
 
     name: str
@@ -342,7 +342,7 @@ def build(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
 
 
 def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
-    """Builds the layer part alone. Hyperparameters may be values or their text forms."""
+    """Builds only the layer part. Hyperparameters may be values or their text forms."""
     cls = find(name)
     check_serves(name, dims.causal)
     accepted = hyperparameters(cls)
@@ -371,12 +371,12 @@ def find(name: str) -> type[PositionEncoding]:
 
 
 def names_for(causal: bool) -> list[str]:
-    """The names of the encodings that such a stack can have, sorted."""
+    """The sorted names of the encodings that support such a stack."""
     return sorted(name for name, cls in ENCODINGS.items() if causal or cls.causal_only is None)
 
 
 def check_serves(name: str, causal: bool) -> None:
-    """Raises ValueError where a stack of this kind cannot have the encoding."""
+    """Raises ValueError if the encoding does not support a stack of this kind."""
     why = find(name).causal_only
     if why and not causal:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")

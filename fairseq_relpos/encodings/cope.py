@@ -14,17 +14,17 @@ class CoPE(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + q_i.e[p_ij], p_ij = min(sum_{t=j..i} sigmoid(q_i.k_t / sqrt(d)), npos_max - 1)
     (Golovneva et al. 2024, CoPE).
 
-    A position p is a number of tokens that the query counts, so it is no integer:
+    A position p is a sum of gates over tokens, so it is not an integer:
     e[p] = (p - floor(p)) e[ceil(p)] + (1 - p + floor(p)) e[floor(p)]. e: (npos_max, d) in each
-    layer, 0 at first as in the authors' code, one for all heads; heads=each: (npos_max, H d).
+    layer, initially 0 as in the authors' code, one for all heads; heads=each: (npos_max, H d).
     npos_max: positions 0 .. npos_max - 1; larger positions count as npos_max - 1. Any length.
 
-    Serves causal stacks alone: in transformer_cope the decoder has it, and the encoder is stock
+    For causal stacks only: in transformer_cope the decoder has it, and the encoder is stock
     fairseq's, with its own absolute positions.
 
-    Paper and code: the equations leave sqrt(d) out; this is the code that the paper prints.
-    scale_gates=False takes the sigmoid of q_i.k_t; scale_positions=True divides q_i.e[p] by sqrt(d) too,
-    as the authors' training code does unless it is told otherwise.
+    Paper and code: the equations omit sqrt(d); this is the code that the paper prints.
+    scale_gates=False takes the sigmoid of q_i.k_t; scale_positions=True also divides q_i.e[p] by sqrt(d),
+    the default of the authors' training code.
 
     Cost: T S E for q.k once more, T npos_max E, and several [B, H, T, S] tensors in each layer.
     """

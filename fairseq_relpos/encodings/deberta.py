@@ -45,9 +45,9 @@ class DeBERTa(PositionEncoding):
     a: (2k, E) for all layers; W^R, W^T: (E, E) in each, W^T with bias; all N(0, 0.02),
     bias 0. max_distance: k in tokens. att: c2p (content to position, the term with W^R),
     p2c (with W^T) or both; the scale counts the terms: 1 / sqrt((1+terms) d). buckets > 0:
-    v2's log buckets, that many a side, up to max_distance. norm_table: a LayerNorm on a (v2).
-    share_att_key: the layer's own key and query projections in place of W^R and W^T (v2),
-    inside a model only. variant=m4m: a (2n-1, d) with r = clip(j-i, -k, k), and W (d, d)
+    v2's log buckets, that many on each side, up to max_distance. norm_table: a LayerNorm on a (v2).
+    share_att_key: the layer's own key and query projections instead of W^R and W^T (v2),
+    only inside a model. variant=m4m: a (2n-1, d) with r = clip(j-i, -k, k), and W (d, d)
     without bias, all in each layer, for all heads.
 
     Paper and code: both terms read i - j, as both public codes and M4M do; p2c=j-i is the

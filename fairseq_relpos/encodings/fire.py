@@ -65,9 +65,9 @@ class FIRE(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + MLP_h(psi(|j-i|) / psi(max(L, i, j)), sign(j-i)), psi(x) = log(|c| x + 1)
     (Li et al. 2024, FIRE, Eq. 7-8, made bidirectional).
 
-    i, j: token positions. c (0.1 at first) and L (threshold, 512 tokens) are learned; MLP
-    1-hidden-H, 2-hidden-H in bidirectional stacks, where the sign is a second input; torch's
-    own initialisation. One for the stack. Any length.
+    i, j: token positions. c (initially 0.1) and L (threshold, 512 tokens) are learned; MLP
+    1-hidden-H, 2-hidden-H in bidirectional stacks, with the sign as a second input; torch's
+    default initialisation. One for the stack. Any length.
 
     Cost: one bias [H, T, S] and the MLP once a pass: at T + S offsets, (T + S) hidden H, while
     no token is beyond L; at all pairs, T S hidden H and again in backward, if one is. H T S

@@ -26,7 +26,7 @@ class ScalarGain(FactorTable):
 class M1(ScalarGain):
     """e_ij = (q_i.k_j) w_{|j-i|} / sqrt(d)   (Huang et al. 2020, Sec. 3.5.1, Eq. 11-12).
 
-    w: (n) in each layer, N(0, 0.02), or 1 with init=ones, which starts as `none`; one for
+    w: (n) in each layer, N(0, 0.02), or 1 with init=ones, initially as `none`; one for
     all heads, heads=each: (n, H). max_distance: default n - 1; longer sequences clamp.
     scale_factor f: 1 / sqrt(f d). Symmetric: an encoder cannot tell left from right.
 
@@ -52,14 +52,15 @@ class M3(FactorTable):
     """e_ij = sum_c q_ic k_jc a_{r,c} / sqrt(d), r = clip(j-i, -k, k)
     (Huang et al. 2020, Sec. 3.5.3, Eq. 14-15).
 
-    a: (2k+1, d) in each layer, N(0, 0.02) (or 1 with init=ones, which starts as `none`);
-    with 0.02 attention starts nearly uniform. One for all heads, heads=each: (2k+1, H d).
+    a: (2k+1, d) in each layer, N(0, 0.02) (or 1 with init=ones, initially as `none`);
+    with 0.02 attention is initially nearly uniform. One for all heads, heads=each: (2k+1, H d).
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
     1 / sqrt(f d).
 
-    Cost: 2 T S E in place of q.k's T S E, pair by pair: no matrix product computes it. On a CPU
-    compiled code does, where there is a C++ compiler. On a GPU it is hundreds of times as slow as attention without
-    positions, and served by a backend asked for by name alone.
+    Cost: 2 T S E instead of q.k's T S E, and not as a matrix product but for each pair. On a CPU
+    with a C++ compiler, compiled code computes it.
+    On a GPU it is hundreds of times slower than attention without positions, and runs only
+    with a backend that is named.
     """
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:

@@ -11,7 +11,7 @@ class M4M(QueryAndKeyRows):
     (M4M, "multiplicative position embeddings", Sec. 2.7).
 
     a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
-    With 0.02 attention starts nearly uniform. The products are made in float32 whatever
+    With 0.02 attention is initially nearly uniform. The products are made in float32 whatever
     the model's precision: three factors overflow fp16. max_distance: k in tokens, default
     n - 1; longer sequences clamp. scale_factor f: 1 / sqrt(f d).
 

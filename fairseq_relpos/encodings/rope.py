@@ -29,19 +29,19 @@ class RoPE(PositionEncoding):
     R_p turns the pair (c, c + d/2) by the angle p base^(-2c/d). No parameters, any length.
     d must be even.
 
-    With fraction p below 1, p d dimensions turn. kind=partial: the first p d, as a head of p d dimensions would
+    With fraction p below 1, only p d dimensions are rotated. kind=partial: the first p d, as in a head of p d dimensions
     (Black et al. 2022, GPT-NeoX; Phi, GLM-4). kind=proportional: the p d/2 fastest pairs of the whole head keep their
-    angle, and the others do not turn (Barbero et al. 2025, p-RoPE; Gemma 4). p d must be an even number from 2 on.
+    angle, and the others are not rotated (Barbero et al. 2025, p-RoPE; Gemma 4). p d must be even and at least 2.
 
-    A trained model gets longer inputs with scaling and factor s (evaluated / trained length). Both may change
-    at evaluation, and so may trained_length, which yarn alone needs: no weight depends on them.
+    scaling and factor s (evaluated / trained length) extend a trained model to longer inputs. Both may change
+    at evaluation, and so may trained_length, which only yarn needs: no weight depends on them.
     interpolation: angles p / s (Chen et al. 2023, Positional Interpolation). ntk: the base is
-    base s^(d/(d-2)), so that the slowest pair turns 1/s as far and the fastest as far as before (NTK-aware
-    scaling, Peng et al. 2024, Sec. 3.1). yarn: pairs that turn 32 times or more within the trained length
-    keep their angle, those that turn less than once get 1/s of it, a ramp joins the two; and q and k are multiplied
+    base s^(d/(d-2)), so that the angle of the slowest pair is divided by s and that of the fastest is unchanged
+    (NTK-aware scaling, Peng et al. 2024, Sec. 3.1). yarn: pairs that rotate 32 times or more within the trained length
+    keep their angle, those that rotate less than once get 1/s of it, a ramp joins the two; and q and k are multiplied
     by 0.1 ln(s) + 1, the attention temperature (Peng et al. 2024, YaRN, Sec. 3.2 and 3.4).
 
-    Paper and code: pairs are halves apart, as in the codes; the paper pairs neighbours, a
+    Paper and code: the pairs are (c, c + d/2), as in the codes; the paper pairs neighbours, a
     permutation of the head's dimensions. YaRN's ramp is linear in c, between whole numbers, as in the authors'
     code and in public models; its paper has a ramp that is linear in the number of turns.
 

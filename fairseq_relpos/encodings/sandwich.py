@@ -42,11 +42,11 @@ class Sandwich(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + (p_i.p_j - D / 2) / (8 h / H), p_i.p_j = sum_{c=0}^{D/2-1} cos((j - i) / 10000^(2c/D))
     (Chi et al. 2023, Sandwich).
 
-    p: the sinusoidal vectors of D (width, 128 in the paper) dimensions. Heads h = 1..H differ in
-    how far they compress the product. No parameters, any length; D must be even. Symmetric, so an
+    p: the sinusoidal vectors of D (width, 128 in the paper) dimensions. Each of the heads h = 1..H
+    scales the product differently. No parameters, any length; D must be even. Symmetric, so an
     encoder cannot tell left from right; the paper has causal stacks. The
-    bias falls about as the logarithm of the distance, as those of t5 and kerple_log do. Taking D / 2
-    away makes it 0 at distance 0, which the softmax does not see.
+    bias falls about as the logarithm of the distance, like those of t5 and kerple_log. Subtracting D / 2
+    makes it 0 at distance 0, without effect on the softmax.
 
     Cost: one bias [H, T, S] once a pass; H T S additions.
     """

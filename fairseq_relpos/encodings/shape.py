@@ -32,8 +32,8 @@ class SHAPE(PositionEncoding):
     e_ij = q_i.k_j / sqrt(d)   (Kiyono et al. 2021, Eq. 4).
 
     K: max_shift in tokens, 500 in the paper. Encoder and decoder draw their own k.
-    `sinusoidal` otherwise: no parameters, any length, attention untouched. In a RoBERTa
-    `--scale-embedding` serves it, too.
+    Otherwise as `sinusoidal`: no parameters, any length, attention unchanged. In a RoBERTa, use
+    `--scale-embedding`, too.
 
     Cost: an addition to the input once a pass.
     """

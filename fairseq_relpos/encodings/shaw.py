@@ -25,10 +25,10 @@ class Shaw(RelativeKeys, UnclippedTable):
 
     a: (2k+1, d) in each layer, N(0, 0.02), one for all heads; heads=each: (2k+1, H d).
     max_distance: k in tokens, default n - 1; longer sequences clamp. scale_factor f:
-    1 / sqrt(f d). The value embeddings of the original paper are left out, as in the
+    1 / sqrt(f d). The value embeddings of the original paper are omitted, as in the
     papers that compare with it.
 
-    Paper and code: Shaw et al. translate with max_distance=16, Qu et al. take 2 to 16; Huang et al.
+    Paper and code: Shaw et al. translate with max_distance=16, Qu et al. use 2 to 16; Huang et al.
     do not clip.
 
     Cost: T S E; on a CPU (2k+1) T E, if that is less.
@@ -41,11 +41,11 @@ class LFHC(RelativeKeys):
     (Qu et al. 2021, LFHC, Eq. 9).
 
     a: (2k+1, H d) in each layer, N(0, 0.02), each head its own; heads=shared: (2k+1, d).
-    layer counts from 1: low layers are fine, high ones coarse and far. max_distance: k in
-    rows, so layer l tells distances up to k l tokens apart. scale_factor f: 1 / sqrt(f d).
+    layer counts from 1: low layers are fine, high ones coarse with a larger reach. max_distance: k in
+    rows, so layer l distinguishes distances up to k l tokens. scale_factor f: 1 / sqrt(f d).
 
     Paper and code: rounding=away from zero is the authors' code, rounding=floor is Eq. 9 as
-    printed. Their code has a table a head; the paper drops the head index. The paper clips:
+    printed. Their code has a table for each head; the paper drops the head index. The paper clips:
     max_distance is 2 to 16.
 
     Cost: T S E; on a CPU (2k+1) T E, if that is less.

@@ -11,7 +11,7 @@ from .tables import unclipped
 
 
 class BiasTable(StackPart):
-    """The table b, (rows, H), or (rows, 1) where heads share it. It is multiplied by ``bias_scale``."""
+    """The table b, (rows, H), or (rows, 1) if heads share it. It is multiplied by ``bias_scale``."""
 
     def __init__(self, dims, rows, heads="each", bias_scale=1.0):
         super().__init__(dims)
@@ -45,9 +45,9 @@ class T5(ScalarBias):
     AT5 Eq. 14-16).
 
     b: (num_buckets, H), N(0, 0.02), shared by all layers; per_layer gives each its own.
-    max_distance in tokens: all distances from there on share the last bucket. A causal
-    stack spends all buckets on the past. scale=none is the original T5, whose logits are
-    not divided; scale_bias divides b too; heads=shared: one b for all heads.
+    max_distance in tokens: distances from there on share the last bucket. A causal
+    stack uses all buckets for the past. scale=none is the original T5, whose logits are
+    not divided; scale_bias also divides b; heads=shared: one b for all heads.
 
     Cost: one bias [H, T, S] once a pass; H T S additions.
     """

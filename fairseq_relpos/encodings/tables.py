@@ -75,7 +75,7 @@ class FactorTable(UnclippedTable):
 
 
 class DistanceBias(StackPart):
-    """A bias for each head that depends on the offset alone, so any length works."""
+    """A bias for each head that depends only on the offset, so any length works."""
 
     def share(self, pos: Positions) -> Bias:
         return pos.remember(self, lambda length: self.bias(length, pos.device))

@@ -1,4 +1,4 @@
-"""TISA: a bias that is a sum of bells over the offset."""
+"""TISA: a bias that is a sum of Gaussian curves over the offset."""
 
 import torch
 from torch import nn

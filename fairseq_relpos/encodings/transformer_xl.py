@@ -59,7 +59,7 @@ class SharedBiases(StackPart):
 class ProjectedPrior(PositionEncoding):
     """s [(q_i + u).k_j + (q_i + v).(W R_{i-j})] with a fixed matrix R.
 
-    In the normal form: u joins the query, and (v - u).(W R) is a bias of the row.
+    In the normal form: u is added to the query, and (v - u).(W R) is a bias of the row.
     """
 
     free_in_evaluation = ("clamp",)
@@ -110,8 +110,8 @@ class TransformerXL(ProjectedPrior):
 
     R_p = [sin(p f_c) | cos(p f_c)], f_c = 10000^(-2c/E). W: (E, E) in each layer, N(0, 0.02),
     no bias; u, v: (H, d), N(0, 0.02), for all layers, or untie=True: in each. R is a function,
-    so any length works; left and right differ at any distance. clamp: distances beyond so many tokens
-    count as that many, as in the authors' evaluation (400 there); it may be given to a trained model.
+    so any length works; left and right differ at any distance. clamp: larger distances count as clamp
+    tokens, as in the authors' evaluation (400 there); it may change for a trained model.
 
     Paper and code: sines and cosines in halves as in the codes; the papers interleave them, a
     permutation of W's columns.
@@ -134,7 +134,7 @@ class GCDF(ProjectedPrior):
     in the paper. W: (E, E), u, v: (H, d), all in each layer, N(0, 0.02). clamp: as in transformer_xl.
 
     Paper and code: the author's code reads R_{j-i}, the same family with W negated, and swaps
-    the sides of positions beyond its table; here far positions keep their own.
+    the sides of positions beyond its table; here far positions keep their side.
 
     Cost: as transformer_xl.
     """

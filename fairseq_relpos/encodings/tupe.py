@@ -143,7 +143,7 @@ class TupeA(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d))
     (TUPE Eq. 8, 10, 11), p_i after a LayerNorm.
 
-    reset returns theta_1 where i is [CLS], else theta_2 where j is, else its argument. Each head
+    reset returns theta_1 if i is [CLS], else theta_2 if j is, else its argument. Each head
     has its theta_1 = (t_1 U^Q).(t_1 U^K) / sqrt(2d), and theta_2 from t_2, which all layers share;
     t_1 and t_2, after the LayerNorm, are learned rows (Appendix B). With theta=free, theta_1 and
     theta_2 are parameters themselves, (2, H), initially 0; no paper has this.
@@ -154,7 +154,7 @@ class TupeA(Untied):
 
     p: (n + 1, E), N(0, 0.02), with t_1 before the positions and t_2 as that of [CLS]; (n, E) with
     theta=free or without [CLS]. U^Q, U^K: (E, E) with bias, N(0, 0.02), biases 0. All in the
-    stack: one [H, T, S] table for every layer and the whole batch. Nothing joins the input
+    stack: one [H, T, S] table for every layer and the whole batch. Nothing is added to the input
     embedding. A sequence longer than n is an error.
 
     Cost: 2 T E^2 + T S E and one bias [H, T, S] once a pass; H T S additions.
@@ -169,14 +169,14 @@ class TupeR(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + reset((p_i U^Q).(p_j U^K) / sqrt(2d)) + b_{h, r}
     (TUPE Eq. 9-11 as in the authors' code), p_i after a LayerNorm.
 
-    reset returns theta_1 where i is [CLS], else theta_2 where j is, else its argument: two
+    reset returns theta_1 if i is [CLS], else theta_2 if j is, else its argument: two
     numbers for each head, from two learned rows of p, or parameters with theta=free; tupe_a has
     their equation. cls=auto: the first token of a RoBERTa or ELECTRA is [CLS], that of a source or
     sentence of other models is not; cls=first: it is in every encoder. Without [CLS], as in
     decoders, nothing is reset.
 
-    r is t5's bucket(j-i), of num_buckets and max_distance; [CLS] has rows of its own: r =
-    num_buckets / 2, which bucket never returns, where i is [CLS], else r = num_buckets where j is.
+    r is t5's bucket(j-i), of num_buckets and max_distance; [CLS] has its own rows: r =
+    num_buckets / 2, which bucket never returns, if i is [CLS], else r = num_buckets if j is.
     b: (num_buckets + 1, H), N(0, 0.02), not scaled. p, U^Q, U^K: as in tupe_a.
 
     Paper and code: in the paper (cls_reset=paper) b_{h, bucket(j-i)} is within reset, so [CLS] has
@@ -203,7 +203,7 @@ class TupeR(Untied):
 class TupeATied(Untied):
     """e_ij = q_i.k_j / sqrt(2d) + (p_i U^Q).(p_j U^K) / sqrt(2d)   (TUPE Sec. 4.3).
 
-    tupe_a without the reset: [CLS] is a token like any other. p: (n, E).
+    tupe_a without the reset: [CLS] is an ordinary token. p: (n, E).
 
     Cost: as tupe_a.
     """
@@ -239,8 +239,8 @@ class ProjectedOperands(ProjectedPositions):
 class BertAD(PositionEncoding):
     """e_ij = (q_i + p_i U^Q).(k_j + p_j U^K) / sqrt(4d)   (TUPE Sec. 4.3, "BERT-A^d").
 
-    Words and positions have projections of their own, the cross terms stay. p: (n, E)
-    after a LayerNorm, U^Q, U^K: (E, E) with bias; in the stack. Nothing joins the input
+    Words and positions have their own projections, and the cross terms remain. p: (n, E)
+    after a LayerNorm, U^Q, U^K: (E, E) with bias; in the stack. Nothing is added to the input
     embedding. A sequence longer than n is an error.
 
     Cost: 2 T E^2 once a pass; (T + S) E additions.
