@@ -304,7 +304,7 @@ def gpu_cell(row):
 def dropout_statistics(settings, rows):
     title = (
         f"Correlations in the dropout masks of `triton`: {settings['seeds']} seeds x {settings['sentences']} sentences "
-        f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each. The numbers are "
+        f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each, as "
         "z-scores: for independent draws the largest exceeds the bound once in a hundred times, and the spread is 1."
     )
     table = ["| p | what | scores | largest | bound | spread |", "|---:|---|---:|---:|---:|---:|"]
