@@ -1,26 +1,26 @@
-# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md).
+# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
+# changes. The environment overrides some values (docs/recipes.md).
 
-# --- where ---
+# --- names and folders ---
 NAME=artificial_tasks
 DATA=                      # TASK-seedN, generated when a run needs it; empty: data-bin/$NAME
 RUNS=                      # TASK/ENCODING-seedN; empty: runs/$NAME
 SEED=1                     # the data, the weights and the order of the data
-ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
-JOBS=1                     # runs side by side of compare.sh
+ALLOCATOR=tuned            # reuse freed memory (allocator.env); default: glibc's own settings
+JOBS=1                     # parallel runs of compare.sh
 
 # --- training; the sizes of the model are the defaults of sequence_encoder_NAME ---
 BATCH_SIZE=64
-MAX_EPOCHS=300             # PATIENCE ends a run before
-PATIENCE=25                # epochs without a better accuracy on the 500 held-out sequences
-LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others take the better one
+MAX_EPOCHS=300             # at most; see PATIENCE
+PATIENCE=25                # ends a run after so many epochs without a better accuracy on the 500 held-out sequences
+LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others use the better one
 
-# Which output vectors the answer is read from.
+# The output vectors from which the answer is computed.
 pooling_of() {
   case $1 in process50) echo mean ;; *) echo last ;; esac
 }
 
-# hparams_of TASK ENCODING LONGEST: what Wu et al. 2021 set; the others have their defaults.
+# hparams_of TASK ENCODING LONGEST: values of Wu et al. 2021; other encodings have their defaults.
 hparams_of() {
   case $2 in
     t5) echo "max_distance=$3" ;;
@@ -38,4 +38,4 @@ PAPER_ENCODINGS="none t5_nob t5 at5_nob at5"
 PAPER_SEEDS="1 2 3 4 5"
 OTHER_TASKS="reber process50"  # every other encoding that fairseq-relpos list names
 OTHER_SEEDS="1 2"
-BASELINE=t5                # differences are against this one, seed by seed
+BASELINE=t5                # differences are computed against this one, seed by seed

@@ -1,12 +1,12 @@
-# What the recipes share that fine-tune on sentences or pairs with labels (docs/fine-tuning.md). Sourced after recipe.sh.
-# Before its functions are called, there are $task, $checkpoint, $run, and
-#   $data     the folder that fairseq_relpos.finetuning.prepare has made
-#   $metric   what chooses the best checkpoint
-#   $splits   those that a validation scores
-#   $facts    what results.json says of the run besides
-#   $prepare  what makes the data, where prepare.sh TASK is not enough
+# Shared by the recipes that fine-tune on sentences or pairs with labels (docs/fine-tuning.md). Sourced after recipe.sh.
+# Its functions need $task, $checkpoint, $run, and
+#   $data     the folder made by fairseq_relpos.finetuning.prepare
+#   $metric   the metric of the best checkpoint
+#   $splits   the splits that a validation scores
+#   $facts    further facts about the run for results.json
+#   $prepare  the command that makes the data, if it is not prepare.sh TASK
 
-# start_command: what prints the flags of the model and of the schedule -> `start`
+# start_command: the command that prints the flags of the model and of the schedule -> `start`
 start_command() {
   local epochs=$EPOCHS
   case " $LARGE_TASKS " in *" $task "*) epochs=$EPOCHS_OF_LARGE ;; esac
@@ -15,7 +15,7 @@ start_command() {
     --epochs "$epochs" --warmup "$WARMUP" --validations "$VALIDATIONS")
 }
 
-# training_command FLAGS [flags]: the whole of it -> `training`. FLAGS: what `start` prints
+# training_command FLAGS [flags]: the command of the training -> `training`. FLAGS: the output of `start`
 training_command() {
   training=(fairseq-train "$data"
     --user-dir "$ROOT/fairseq_relpos" --finetune-from-model "$checkpoint" $1
@@ -29,7 +29,7 @@ training_command() {
     --required-batch-size-multiple 1 --valid-subset "$(IFS=,; echo "${splits[*]}")"
     --keep-interval-updates 1 --no-epoch-checkpoints
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
+    --distributed-world-size 1 # by default fairseq would use all GPUs, with a larger batch
     "${@:2}")
 }
 
@@ -72,7 +72,7 @@ predict() {
       die "$data has no test split: prepare.sh was given no test data; name another split, such as valid"
     splits=($(cd "$data/input0" && printf '%s\n' test*.idx | sed 's/\.idx$//'))
   fi
-  [ "${splits[*]}" != test ] || results=(--results "$run/results.json") # where the tests have labels
+  [ "${splits[*]}" != test ] || results=(--results "$run/results.json") # if the tests have labels
   errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
     "$run" "${splits[@]}" ${results[@]+"${results[@]}"}
   say "predictions of ${splits[*]}: $run"

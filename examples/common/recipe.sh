@@ -1,25 +1,25 @@
-# What the recipes share: docs/recipes.md. Sourced by their scripts, which set HERE, their folder; needs bash 4.4.
-shopt -s inherit_errexit # an error within $(...) is one
+# Shared by the recipes (docs/recipes.md). Sourced by their scripts, which set HERE to their folder; needs bash 4.4.
+shopt -s inherit_errexit # an error within $(...) ends the script
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=$(cd "$COMMON/../.." && pwd)
 [ ! -d "$ROOT/.venv/bin" ] || PATH=$ROOT/.venv/bin:$PATH
 SCRIPT=$(basename "$0")
-# PYTHONPATH: also where the plugin is not installed. Tensors of this size gain nothing from more threads, and two runs
-# can share two cores.
+# PYTHONPATH: works without an installed plugin. OMP_NUM_THREADS: small tensors are not faster with more threads, and two
+# runs can share two cores.
 export SCRIPT PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 say() { echo "$SCRIPT: $*"; }
 die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 
-[ -n "${SUPERVISED:-}" ] || # what has started this has seen to it
+[ -n "${SUPERVISED:-}" ] || # already checked by the parent
   python -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' 2>/dev/null ||
   die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
 
-# What the environment says of these names wins over all files of settings. Of others it says nothing.
+# These variables override the settings files; other variables are ignored.
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
   UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
 
-# name_what_has_no_effect: settings of any recipe that the environment cannot give, once for all scripts below this one
+# name_what_has_no_effect: prints ignored variables that are settings of a recipe, once for all child scripts
 name_what_has_no_effect() {
   local name
   [ -z "${HAS_NAMED:-}" ] || return 0
@@ -30,8 +30,8 @@ name_what_has_no_effect() {
   done
 }
 
-# read_settings [FILE]: settings.sh or FILE, then the files that SETTINGS names. A name that the first does not have would
-# change nothing, in silence. What the environment says stays in ENVIRONMENT, for the command under a report.
+# read_settings [FILE]: reads settings.sh or FILE, then the files in SETTINGS. A name that the first file does not have is an
+# error, because it would silently change nothing. ENVIRONMENT gets the variables that were set, for the command in a report.
 read_settings() {
   local _name _before _unknown _given=() _files=() _first=${1:-$HERE/settings.sh}
   name_what_has_no_effect
@@ -41,7 +41,7 @@ read_settings() {
     [ "$_name" = SETTINGS ] || _given+=("$_name=${!_name}")
     case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
-  unset DATA_NAME EVALUATED ALLOCATOR # which not every recipe has
+  unset DATA_NAME EVALUATED ALLOCATOR # not every recipe has them
   . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -59,16 +59,16 @@ read_settings() {
   RUNS=${RUNS:-runs/$NAME}
   export ALLOCATOR=${ALLOCATOR:-default} # for same_run.py
   case $ALLOCATOR in tuned | default) ;; *) die "ALLOCATOR=$ALLOCATOR: give tuned or default" ;; esac
-  [ "${LEARNING_RATES:-}" != none ] || LEARNING_RATES= # which the environment cannot say otherwise
+  [ "${LEARNING_RATES:-}" != none ] || LEARNING_RATES= # an empty variable in the environment has no effect
 }
 
-# end_in_order ARGUMENTS...: of this script. It starts again below a program that passes signals on to all that it runs.
+# end_in_order ARGUMENTS...: restarts this script with its arguments under a program that forwards signals to all children.
 end_in_order() {
   [ -n "${SUPERVISED:-}" ] || SUPERVISED=yes exec python "$COMMON/stopping.py" supervise bash "$0" "$@"
   trap 'exit 75' TERM INT HUP USR1
 }
 
-# side_by_side JOBS <MANIFEST: each line by run.sh of its recipe (scripts/sweep.py), so many at a time
+# side_by_side JOBS <MANIFEST: runs each line with run.sh of its recipe (scripts/sweep.py), JOBS at a time
 side_by_side() {
   local code=0
   python "$ROOT/scripts/sweep.py" each "$1" || code=$?
@@ -76,9 +76,9 @@ side_by_side() {
   return $code
 }
 
-# compare [ENCODING...]: run.sh evaluate for each of them (or of COMPARED), then run.sh report. The first of SEEDS is trained
-# with each of LEARNING_RATES, the others with the rate that did best in its last validation; a rate has a folder in RUNS.
-# Without LEARNING_RATES all are trained with LEARNING_RATE, in RUNS itself.
+# compare [ENCODING...]: run.sh evaluate for each of them (default: COMPARED), then run.sh report. The first of SEEDS is
+# trained with each of LEARNING_RATES, the others with the rate that was best in its last validation; each rate has a folder
+# in RUNS. Without LEARNING_RATES all are trained with LEARNING_RATE, in RUNS itself.
 compare() {
   local failed=0 seeds=($SEEDS) rates=($LEARNING_RATES) given twice
   [ $# -gt 0 ] || set -- $COMPARED
@@ -97,7 +97,7 @@ compare() {
   COMPARED=$* bash "$HERE/run.sh" report
   [ $failed = 0 ] || die "not every run came to its end: see above"
 }
-# evaluate_each <LINES: a seed, an encoding, and where there is a choice a learning rate
+# evaluate_each <LINES: a seed, an encoding, and if there are several a learning rate
 evaluate_each() {
   local manifest
   manifest=$(
@@ -109,14 +109,14 @@ evaluate_each() {
   )
   side_by_side "$JOBS" <<<"$manifest"
 }
-# Every encoding with one rate before any with the next, and with one seed before any with the next.
+# All encodings with one rate before the next rate, and with one seed before the next seed.
 runs_of_the_first_seed() {
   local rate encoding
   for rate in "${rates[@]}"; do
     for encoding in "$@"; do echo "${seeds[0]} $encoding $rate"; done
   done
 }
-# -> $others. An encoding without a choice has no other seeds, and the comparison has failed.
+# -> $others. If no rate could be chosen for an encoding, it has no other seeds, and the comparison fails.
 runs_of_other_seeds() {
   local seed encoding chosen
   local -A rate_of=()
@@ -138,7 +138,7 @@ runs_of_other_seeds() {
   done
 }
 
-# report_settings NAME...: NAME=VALUE of these settings and of what every report needs -> $values
+# report_settings NAME...: NAME=VALUE of these settings and of those that every report needs -> $values
 report_settings() {
   local name
   values=("RECIPE=$(basename "$HERE")")
@@ -147,20 +147,19 @@ report_settings() {
   done
 }
 
-# What a training depends on and its command does not say, a line each. A recipe may set it.
+# Inputs of a run that are not in its command line, one per line. Set by the recipes.
 export CONDITIONS=
 same_run() { python "$COMMON/same_run.py" "$@"; }
 
-# launcher RANKS: what stands before the data and the flags of a training with so many ranks -> `launch`. LAUNCH says it
-# for several machines.
+# launcher RANKS: the part of the command before the data and the flags -> `launch`. For several machines it is LAUNCH.
 launcher() {
   launch=(fairseq-train)
-  # the ranks that fairseq-train starts by itself save nothing when a signal ends them
+  # ranks started by fairseq-train itself do not save on a signal
   [ "$1" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$1" --)
   [ -z "${LAUNCH:-}" ] || launch=($LAUNCH)
 }
-# place_of_node: what this machine locks, and where it keeps what it knows of the run -> `place`. The others would wait for
-# the lock of the first, and write over what it writes.
+# place_of_node: the folder of this machine's lock and files about the run -> `place`. With a common one, other nodes would
+# wait for the lock of the first and overwrite its files.
 place_of_node() {
   place=$run
   if [[ ${LAUNCH:-} =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]]; then
@@ -169,18 +168,18 @@ place_of_node() {
     place=$run/$(hostname) # torchrun counts the nodes itself
   fi
 }
-# keep_with_the_run: what the report reads, where no node is the first: all have the same.
+# keep_with_the_run: copies the files for the report to the run, if no node is the first: all have the same.
 keep_with_the_run() {
   local file
   [[ ${LAUNCH:-} =~ --rdzv ]] || return 0
   for file in command conditions commit.txt machine.txt trained; do
-    [ -e "$place/$file" ] || continue # a run of before machine.txt was kept
+    [ -e "$place/$file" ] || continue # older runs have no machine.txt
     cp "$place/$file" "$run/$file.$(hostname)"
     mv "$run/$file.$(hostname)" "$run/$file"
   done
 }
 
-# train_to_the_end PLACE WHAT COMMAND...: unless this has been done
+# train_to_the_end PLACE WHAT COMMAND...: trains, unless the run is finished
 train_to_the_end() {
   if same_run is_trained "$1" "${@:3}"; then
     say "$run is trained"
@@ -190,14 +189,13 @@ train_to_the_end() {
   fi
 }
 
-# Before there is a folder for it; fairseq would list its hundreds of architectures.
+# Checks the name before a folder is made; fairseq would list its hundreds of architectures.
 need_encoding() {
   local message
   message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
 }
 
-# print_command [flags]: what `run.sh command` is. training_command of the recipe sets `training`, and `warm_start` where
-# that has to come first.
+# print_command [flags]: `run.sh command`. training_command of the recipe sets `training`, and `warm_start` if it is needed.
 warm_start=()
 print_command() {
   need_encoding
@@ -207,7 +205,7 @@ print_command() {
   same_run show "${training[@]}"
 }
 
-# act ACTIONS ACTION ENCODING [...]: the function that is called like the action, of $run with its $checkpoint
+# act ACTIONS ACTION ENCODING [...]: calls the function with the name of the action, with $run and $checkpoint set
 act() {
   local action=${2:-}
   usage="usage: run.sh ${1// /|} ENCODING [...], or run.sh report [FOLDER]"
@@ -225,7 +223,7 @@ act() {
   "${action//-/_}" "${@:4}"
 }
 
-# lock FOLDER: one process at a time works on a run
+# lock FOLDER: only one process at a time works on a run
 lock() {
   local status=0
   mkdir -p "$1"
@@ -240,16 +238,16 @@ lock() {
   fi
 }
 
-# digest FILE...: of all of them together
+# digest FILE...: one digest of all files
 digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 
-# logged FILE COMMAND...: with everything it prints in FILE, whose last line says what went wrong
+# logged FILE COMMAND...: writes all output to FILE, whose last line has the error
 logged() { "${@:2}" >"$1" 2>&1 </dev/null || failed "$1"; }
-# errors_in FILE COMMAND...: with its errors in FILE
+# errors_in FILE COMMAND...: writes stderr to FILE
 errors_in() { "${@:2}" 2>"$1" </dev/null || failed "$1"; }
 failed() { die "$(tail -n 1 "$1") (all of it in $1)"; }
 
-# preprocess LOG [flags]: fairseq-preprocess. A full disk may keep the log from being written, too.
+# preprocess LOG [flags]: fairseq-preprocess. On a full disk the log may be empty, too.
 preprocess() {
   fairseq-preprocess "${@:2}" >"$1" 2>&1 && return
   if [ ! -s "$1" ] || grep -qE "No space left on device|File too large|Disk quota exceeded" "$1"; then
@@ -258,7 +256,7 @@ preprocess() {
   die "fairseq-preprocess failed: $(tail -n 1 "$1") (all of it in $1)"
 }
 
-# refuse_batch_flags WHO_SAYS [flags]: what would change the batch of the settings
+# refuse_batch_flags WHO_SAYS [flags]: refuses flags that would change the batch of the settings
 refuse_batch_flags() {
   local flag
   for flag in "${@:2}"; do
@@ -269,13 +267,13 @@ refuse_batch_flags() {
   done
 }
 
-# splits KIND...: as many as prepare.sh was given texts of these kinds; one where the data are still to come.
+# splits KIND...: the splits of these kinds in the data; `valid` if there are no data yet.
 splits() {
   [ -e "$DATA/dict.txt" ] || { echo valid; return; }
   (cd "$DATA" && printf '%s\n' *.bin) | sed 's/\.bin$//' | grep -E "^($(IFS='|'; echo "$*"))" | sort -V | paste -sd,
 }
-# Those of a language model's data. With a dictionary of the same size and other words every number
-# would mean another word.
+# The conditions of a language model's data. With other words in a dictionary of the same size, every id would be another
+# word.
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }
 need_checkpoint() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
@@ -286,15 +284,15 @@ need_dictionary() {
     die "the dictionary in $DATA is not the one that $run was trained with: set DATA to its data, or RUNS to another folder"
 }
 
-# pack_runs RUNS FOLDER: what a report is made of, into FOLDER/runs.tar.xz, so that it can be made
-# again, or gone on with: tar -xJf FOLDER/runs.tar.xz -C RUNS
+# pack_runs RUNS FOLDER: packs the inputs of a report into FOLDER/runs.tar.xz, to repeat or extend it:
+# tar -xJf FOLDER/runs.tar.xz -C RUNS
 pack_runs() {
   [ "$(realpath "$1")" != "$(realpath "$2")" ] || return 0
   local work
   work=$(mktemp -d)
-  # without the sources and references of a test set, which may not be ours to give on
+  # without the sources and references of a test set, which we may not have the right to distribute
   tar -C "$1" --exclude='*.pt' --exclude='*.generate.txt' --exclude='valid.penalty*' --exclude=lock --exclude=output.txt --exclude=errors.txt --exclude='*.errors' -c . | tar -C "$work" -x
-  { grep -rlZF -- "$ROOT" "$work" || true; } | xargs -0 -r sed -i "s|$ROOT|.|g" # the others keep their dates
+  { grep -rlZF -- "$ROOT" "$work" || true; } | xargs -0 -r sed -i "s|$ROOT|.|g" # other files keep their dates
   tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cJf "$2/runs.tar.xz.part" .
   mv "$2/runs.tar.xz.part" "$2/runs.tar.xz"
   rm -r "$work"

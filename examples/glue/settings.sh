@@ -1,32 +1,32 @@
-# Every value of the recipe, once: GLUE as TUPE fine-tunes it (README.md has the source of each value). SETTINGS="FILE..." reads
-# other files after this one, which name only what they change: huang.sh, m4m.sh, or your own. Some values may also come from
-# the environment, which wins (docs/recipes.md). Read by prepare.sh and run.sh.
+# All values of the recipe: GLUE as fine-tuned by TUPE (README.md has the source of each value). SETTINGS="FILE..." reads
+# other files after this one, with only the values that they change: huang.sh, m4m.sh, or your own. The environment overrides
+# some values (docs/recipes.md).
 
-# --- where ---
+# --- names and folders ---
 NAME=glue
 DATA_NAME=glue             # all settings share the data
 DATA=                      # prepare.sh writes it, a folder for each task; empty: data-bin/$DATA_NAME
 RUNS=                      # one folder for each run, PRETRAINING/TASK-seedN; empty: runs/$NAME
 SEED=1                     # the new head, order of the data, dropout
-ALLOCATOR=default          # tuned, for small models on CPUs: a training keeps the memory that it frees (allocator.env)
+ALLOCATOR=default          # tuned, for small models on CPUs: reuse freed memory (allocator.env)
 
 # --- text -> tokens ---
 VOCABULARY=data-bin/roberta_pretraining # the folder of the pretraining's data: dict.txt with spm.model, or with encoder.json and vocab.bpe
 
-# --- what is scored ---
-CONVENTION=tupe            # whose metric chooses the best checkpoint: tupe, huang, m4m, glue
+# --- metrics ---
+CONVENTION=tupe            # the source of the metric for the best checkpoint: tupe, huang, m4m, glue
 
 # --- one update ---
 BATCH=32                   # samples
-MAX_TOKENS=4400            # and no more tokens than that; empty: as many as there are
-MAX_POSITIONS=             # tokens of a sample, longer ones are cut; empty: as many as in the pretraining
+MAX_TOKENS=4400            # maximum tokens per batch; empty: no limit
+MAX_POSITIONS=             # maximum tokens per sample, longer ones are truncated; empty: as in the pretraining
 
-# --- how long, how fast ---
+# --- schedule and optimizer ---
 LEARNING_RATE=3e-5
 LEARNING_RATES="2e-5 3e-5 4e-5 5e-5" # of a sweep
 SEEDS="1 2 3 4 5"                    # of a sweep
-JOBS=1                     # runs of a sweep at a time
-BASELINE=learned           # the report compares the others with it, seed by seed
+JOBS=1                     # parallel runs of a sweep
+BASELINE=learned           # differences are computed against this one, seed by seed
 EPOCHS=10
 EPOCHS_OF_LARGE=5          # of LARGE_TASKS
 LARGE_TASKS="MNLI QNLI QQP"
@@ -37,6 +37,6 @@ ADAM_EPS=1e-6
 WEIGHT_DECAY=0.01
 CLIP_NORM=1.0
 
-# --- what is written when ---
+# --- logs and checkpoints ---
 VALIDATIONS=2              # in each epoch; a checkpoint each time
 LOG_EVERY=50               # updates

@@ -1,6 +1,5 @@
-# What scripts/quickstart.sh changes of examples/roberta_small/settings.sh: the same recipe, sized
-# for five minutes of training on two cores. Both encodings use positions by then; `learned` needs more than
-# these five minutes.
+# The changes of scripts/quickstart.sh to examples/roberta_small/settings.sh: the same recipe, sized
+# for five minutes of training on two cores. Both encodings use positions by then; `learned` needs more time.
 DATA=${QUICKSTART:-runs/quickstart}/data
 RUNS=${QUICKSTART:-runs/quickstart}/runs
 VOCAB_SIZE=3000

@@ -1,34 +1,34 @@
-# Every value of the recipe, once. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, so it
-# names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md). Read by
-# prepare.sh and run.sh. The values are those of BERT and RoBERTa at base size where the papers do not say more.
+# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
+# changes. The environment overrides some values (docs/recipes.md). Values that the
+# papers do not give are those of BERT and RoBERTa base.
 
-# --- where ---
+# --- names and folders ---
 NAME=squad
-DATA=                      # prepare.sh writes it, training reads it; empty: data-bin/$NAME
+DATA=                      # written by prepare.sh; empty: data-bin/$NAME
 RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
 SEED=1                     # order of the data, dropout, the weights of the head
 METRIC=squad               # squad: EM and F1 of words; cmrc: of Chinese characters
 
 # --- question and text -> windows ---
-WINDOW=384                 # most tokens of a window
+WINDOW=384                 # maximum tokens of a window
 DOC_STRIDE=128             # tokens between the starts of two windows of a text
-MAX_QUERY_LENGTH=64        # tokens after which a question is cut
+MAX_QUERY_LENGTH=64        # tokens; longer questions are truncated
 
 # --- the model: that of the pretraining ---
 ARCH=roberta               # roberta: roberta_ENCODING; sequence_encoder: from scratch
 SIZE=                      # empty or _large
-MODEL_FLAGS=()             # sizes, where they are not those of the architecture
+MODEL_FLAGS=()             # sizes, if they differ from those of the architecture
 MAX_POSITIONS=512          # of the pretraining
 DROPOUT=0.1
 
 # --- one update ---
 BATCH=32                   # windows
-UPDATE_FREQ=1              # steps of BATCH / UPDATE_FREQ windows, where a GPU has less room
+UPDATE_FREQ=1              # batches of BATCH / UPDATE_FREQ windows, for GPUs with less memory
 
-# --- how long, how fast ---
+# --- schedule and optimizer ---
 EPOCHS=3
 LEARNING_RATE=3e-5
-WARMUP=0.06                # of all updates, which are counted from the data
+WARMUP=0.06                # of all updates, whose number is computed from the data
 ADAM_BETAS='(0.9, 0.98)'
 ADAM_EPS=1e-6
 WEIGHT_DECAY=0.01
@@ -38,7 +38,7 @@ LOG_EVERY=50               # updates
 # --- logits -> answers ---
 N_BEST=20
 MAX_ANSWER_LENGTH=30       # tokens
-NULL_THRESHOLD=0           # data with unanswerable questions: no answer where its odds are above
+NULL_THRESHOLD=0           # data with unanswerable questions: no answer if its odds are above
 
 # --- the report ---
 BASELINE=learned           # its row comes first

@@ -1,19 +1,19 @@
-# Every value of the recipe, once: those of AT5 (Wu et al. 2021), Transformers of words, trained from scratch. Values
-# that the paper does not say have the word "ours". `SETTINGS=my.sh bash run.sh ...` reads another file after this one,
-# so it names only what it changes. Some values may also come from the environment, which wins (docs/recipes.md).
+# All values of the recipe: those of AT5 (Wu et al. 2021), Transformers of words, trained from scratch. Values
+# that the paper does not give are marked "ours". `SETTINGS=my.sh bash run.sh ...` reads another file after this one,
+# with only the values that it changes. The environment overrides some values (docs/recipes.md).
 
-# --- where ---
+# --- names and folders ---
 NAME=text_classification
 DATA=                      # TASK, or TASK-foldN, as prepare.sh writes them; empty: data-bin/$NAME
 RUNS=                      # TASK/ENCODING-seedN, or TASK-foldN/...; empty: runs/$NAME
 SEED=1                     # the weights, the order of the data and dropout
-FOLD=                      # of MR, SUBJ, CR and MPQA: the part for tests; the next one is for validation
-BASELINE=learned           # that a report compares others with
-ALLOCATOR=tuned            # a training keeps the memory that it frees (allocator.env); default: as glibc is
+FOLD=                      # of MR, SUBJ, CR and MPQA: the test part; the next fold is for validation
+BASELINE=learned           # differences are computed against this one
+ALLOCATOR=tuned            # reuse freed memory (allocator.env); default: glibc's own settings
 
 # --- data ---
-MAX_LENGTH=128             # words; of a pair the longer sentence loses its end first (ours)
-MIN_COUNT=1                # a word that stands there less often in training is unknown (ours)
+MAX_LENGTH=128             # words; pairs are truncated, the longer sentence first (ours)
+MIN_COUNT=1                # words with fewer occurrences in training are unknown (ours)
 
 # --- the model ---
 LAYERS=5
@@ -24,7 +24,7 @@ POSITION_LAYERS=first      # positions in the first layer only
 DROPOUT=0.3                # residual
 INPUT_DROPOUT=0.4          # of the embeddings
 ATTENTION_DROPOUT=0        # ours
-# Which output vectors the answer is read from: last, mean, max or cls, the first one, which is [CLS] in a pair.
+# The output vectors from which the answer is computed: last, mean, max or cls, the first one, which is [CLS] in a pair.
 pooling_of() {
   case $1 in SNLI | QNLI | QQP | MNLI) echo cls ;; *) echo last ;; esac # last: AT5's; pairs: as LFHC
 }
@@ -42,8 +42,8 @@ ADAM_BETAS="(0.9, 0.999)"  # ours
 WEIGHT_DECAY=0             # ours
 CLIP_NORM=1.0              # ours
 BATCH_SIZE=32              # ours
-MAX_EPOCHS=30              # ours; PATIENCE ends a run before
-PATIENCE=5                 # epochs without a better accuracy on the validation part (ours)
-# schedule_of TASK: "WARMUP UPDATES", a linear rise and a linear fall; nothing: the rate stays the same for MAX_EPOCHS
+MAX_EPOCHS=30              # at most (ours); see PATIENCE
+PATIENCE=5                 # ends a run after so many epochs without a better accuracy on the validation part (ours)
+# schedule_of TASK: "WARMUP UPDATES", a linear rise and a linear fall; nothing: the rate is constant for MAX_EPOCHS
 schedule_of() { :; }
-EVALUATED=checkpoint_best.pt # that with the best accuracy on the validation part
+EVALUATED=checkpoint_best.pt # with the best accuracy on the validation part

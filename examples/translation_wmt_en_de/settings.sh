@@ -1,9 +1,8 @@
-# Every value of the recipe, once: a Transformer base on WMT14 English-German as in fairseq's
-# scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh` and `.../at5.sh` read another file
-# after this one, which names only what it changes; so can your own. Some values may also come from
-# the environment, which wins (docs/recipes.md).
+# All values of the recipe: a Transformer base on WMT14 English-German as in fairseq's
+# scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh`, `.../at5.sh` or your own reads another file
+# after this one, with only the values that it changes. The environment overrides some values (docs/recipes.md).
 
-# --- where ---
+# --- names and folders ---
 NAME=translation_wmt14_en_de
 DATA=                      # empty: data-bin/$NAME
 RUNS=                      # empty: runs/$NAME
@@ -17,14 +16,14 @@ VALID_TEXT=newstest2013
 TEST_TEXTS=newstest2014
 
 # --- text -> tokens ---
-TEXT=raw                   # or tokenised: Moses tokens, truecased, as WMT17 has preprocessed them
+TEXT=raw                   # or tokenised: Moses tokens, truecased, as preprocessed by WMT17
 VOCAB_SIZE=32000           # pieces, learned from both languages together
 NORMALIZATION=nmt_nfkc
 CHARACTER_COVERAGE=0.9999
-VOCAB_SENTENCES=4000000    # lines of both languages that the vocabulary is learned from
+VOCAB_SENTENCES=4000000    # lines of both languages from which the vocabulary is learned
 VOCAB_THRESHOLD=1
 JOINED_DICTIONARY=yes
-MAX_PIECES=250             # a side; with the next value what fairseq's prepare-wmt14en2de.sh keeps
+MAX_PIECES=250             # per side; this and MAX_RATIO are the limits of fairseq's prepare-wmt14en2de.sh
 MAX_RATIO=1.5
 JOINED=                    # "1 2": test sets of joined sentences, each longer than 1 or 2 x the longest in training
 WORKERS=8
@@ -43,13 +42,13 @@ declare -gA HPARAMS=()
 POSITION_LAYERS=all
 
 # --- one update: 460,000 tokens, as on 128 GPUs ---
-BATCH=458752               # tokens; GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ have to make it
+BATCH=458752               # tokens; the required product of GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ
 GPUS=                      # empty: all of the machine
-LAUNCH=                    # what starts it on several machines (docs/multi_node.md); GPUS counts those of all
+LAUNCH=                    # command for several machines (docs/multi_node.md); GPUS is then their total
 TOKENS_PER_UPDATE=3584     # on each GPU
-UPDATE_FREQ=               # empty: what makes BATCH, 16 with 8 GPUs
+UPDATE_FREQ=               # empty: computed from BATCH, 16 with 8 GPUs
 
-# --- how long, how fast ---
+# --- schedule and optimizer ---
 UPDATES=30000
 LEARNING_RATE=0.001
 SCHEDULE=inverse_sqrt
@@ -61,18 +60,18 @@ CLIP_NORM=0
 LABEL_SMOOTHING=0.1
 TRAIN_FLAGS=(--fp16)
 
-# --- what is written when ---
+# --- logs and checkpoints ---
 LOG_EVERY=100
 VALIDATE_EVERY=1000
 SAVE_EVERY=1000
 
-# --- what is evaluated ---
-AVERAGED=10                # the last ten, a thousand updates apart
+# --- evaluation ---
+AVERAGED=10                # the last ten, every thousand updates
 AVERAGE_OF=last
 EVALUATED=average.pt
 BEAM=4
 LENGTH_PENALTY=0.6
-LENGTH_PENALTIES=          # to choose from on the validation text; empty: LENGTH_PENALTY
+LENGTH_PENALTIES=          # the best by BLEU on the validation text is used; empty: LENGTH_PENALTY
 GENERATE_FLAGS=()
 BATCH_SENTENCES=128
 LENGTH_EDGES="20 40 60 80"
@@ -80,6 +79,6 @@ LENGTH_EDGES="20 40 60 80"
 # --- the comparison ---
 COMPARED="sinusoidal t5 at5 tupe_r"
 SEEDS=1
-LEARNING_RATES=            # tried with the first seed, the best of them serves the others; empty: LEARNING_RATE for all
+LEARNING_RATES=            # the first seed tries all, the others use the best; empty: LEARNING_RATE for all
 JOBS=1
 BASELINE=sinusoidal
