@@ -12,9 +12,9 @@ SAMPLE_BREAK_MODE=none
 BATCH=128
 GPUS=0
 PRECISION=fp32
-UPDATES=10000 # with 4,000, that of learned was still near the base rate after 2,800 (README.md, What was tried)
-# A discriminator leaves the base rate with this rate first (README.md, What was tried). CLIP_NORM stays: it clips nearly
-# all updates, because a weight of 50 makes large gradients, but Adam does not depend on their scale.
+UPDATES=10000 # with 4,000, that of learned was still near the base rate after 2,800 (README.md, Learning rates)
+# With this rate a discriminator leaves the base rate first (README.md, Learning rates). CLIP_NORM clips nearly
+# all updates, because a weight of 50 gives large gradients, but Adam does not depend on their scale.
 LEARNING_RATE=1e-3
 WARMUP_UPDATES=1000
 ADAM_BETAS='(0.9, 0.98)'

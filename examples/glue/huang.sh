@@ -1,4 +1,4 @@
-# GLUE as Huang et al. (2020) fine-tune it. What the paper leaves open is TUPE's.
+# GLUE as fine-tuned by Huang et al. (2020). Values that the paper does not give are TUPE's.
 NAME=glue_huang
 CONVENTION=huang
 MAX_TOKENS=

@@ -1,4 +1,4 @@
-# GLUE as M4M ("multiplicative position embeddings") fine-tunes it. What the paper leaves open is TUPE's.
+# GLUE as M4M ("multiplicative position embeddings") fine-tunes it. Values that the paper does not give are TUPE's.
 NAME=glue_m4m
 CONVENTION=m4m
 MAX_TOKENS=

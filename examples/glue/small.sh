@@ -1,4 +1,4 @@
-# GLUE for small models on CPUs: fine-tuning of what examples/roberta_small has pretrained. A minute a run and more.
+# GLUE for small models of examples/roberta_small on CPUs. A minute or more per run.
 NAME=glue_small
 VOCABULARY=data-bin/roberta_small
 MAX_TOKENS=

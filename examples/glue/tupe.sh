@@ -1,2 +1,2 @@
-# GLUE as TUPE (Ke et al. 2021) fine-tunes it: the values of settings.sh, in runs of its own.
+# GLUE as fine-tuned by TUPE (Ke et al. 2021): the values of settings.sh, with a separate folder of runs.
 NAME=glue_tupe

@@ -1,5 +1,5 @@
-# The small model with the words of WikiText-2: figures are perplexity per word, as in the papers. Most of the work is the
-# output layer then.
+# The small model with the words of WikiText-2: figures are perplexity per word, as in the papers. Most of the time is spent
+# in the output layer.
 NAME=language_modeling_words
 DATA_NAME=$NAME
 TEXTS=wikitext-2

@@ -1,6 +1,5 @@
-# Qu et al. (LFHC and GCDF) on SQuAD: Sec. 4.1, Tables 2, 4 and 6. START_FROM: bert-base-cased, which fairseq-relpos import-hf
-# has read. Values that the paper does not say have the word "ours". They copy as Gu et al. (2016)
-# do, the flag as See et al.
+# Qu et al. (LFHC and GCDF) on SQuAD: Sec. 4.1, Tables 2, 4 and 6. START_FROM: bert-base-cased, converted by fairseq-relpos
+# import-hf. Values that the paper does not give are marked "ours". They copy as Gu et al. (2016), the flag as See et al.
 NAME=question_generation_qu
 MAX_SOURCE=512             # of BERT
 MAX_TARGET=64              # ours
@@ -18,9 +17,9 @@ UPDATES=30000
 LEARNING_RATE=2e-5
 WARMUP_UPDATES=4000
 ADAM_BETAS='(0.9, 0.999)'  # ours
-WEIGHT_DECAY=0.01          # ours: they say AdamW, and no value
+WEIGHT_DECAY=0.01          # ours: AdamW, without a value
 CLIP_NORM=0.25
 LABEL_SMOOTHING=0          # ours
 VALIDATE_EVERY=2000
-SCORED=valid               # they report the dev set, on which the checkpoint is chosen, too
+SCORED=valid               # they report the dev set, on which the checkpoint is also chosen
 TOKENS=13a                 # ours

@@ -1,5 +1,5 @@
 # The same script in minutes on a CPU: 5 MB of any English text, 2 layers x 128, 300 updates. The losses
-# say nothing yet; examples/roberta_small trains a small model in earnest.
+# are not meaningful; examples/roberta_small trains a useful small model.
 NAME=roberta_pretraining_laptop
 DATA_NAME=$NAME
 MACHINE=laptop

@@ -1,11 +1,11 @@
-# AT5 reads SQuAD 1.1 from scratch with QANet, whose convolutions it leaves out. This is a plain Transformer encoder over
-# question and text together: README.md says what differs. 128 dimensions and 8 heads are QANet's.
+# AT5 trains QANet without its convolutions on SQuAD 1.1. This is a plain Transformer encoder over
+# question and text together: README.md has the differences. 128 dimensions and 8 heads are QANet's.
 NAME=squad_at5
 ARCH=sequence_encoder
 MODEL_FLAGS=(--encoder-layers 6 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 8
   --encoder-normalize-before)
 MAX_POSITIONS=512
-WINDOW=400                 # the paragraphs that QANet trains on
+WINDOW=400                 # the length of QANet's paragraphs in training
 DOC_STRIDE=200
 MAX_QUERY_LENGTH=50
 BATCH=32

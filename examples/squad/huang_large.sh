@@ -1,4 +1,4 @@
-# Huang et al. 2020, SQuAD 1.1 of a large model that was warm-started: 3 epochs, 5e-5.
+# Huang et al. 2020, SQuAD 1.1 with a large warm-started model: 3 epochs, 5e-5.
 NAME=squad_huang_large
 SIZE=_large
 EPOCHS=3

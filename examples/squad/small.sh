@@ -1,5 +1,5 @@
 # After a pretraining with examples/roberta_small: 2 layers x 128, T = 32, minutes on a core. A window is longer than the
-# blocks of the pretraining, so a checkpoint with absolute positions has to be extended first (README.md).
+# blocks of the pretraining, so a checkpoint with absolute positions must be extended first (README.md).
 NAME=squad_small
 MODEL_FLAGS=(--encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 2)
 MAX_POSITIONS=128

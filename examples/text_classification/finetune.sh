@@ -1,5 +1,5 @@
-# The values of run.sh finetune, in the place of settings.sh: those of examples/glue, which are TUPE's. No paper fine-tunes
-# on these tasks but those that are GLUE's, too. SETTINGS=my.sh names what it changes.
+# The values of run.sh finetune, instead of settings.sh: those of examples/glue, which are TUPE's. The papers fine-tune only
+# on the tasks that are also in GLUE. SETTINGS=my.sh reads another file, with only the values that it changes.
 . "$ROOT/examples/glue/settings.sh"
 NAME=text_classification
 DATA_NAME=                 # data-bin/$NAME, as for training from scratch

@@ -1,5 +1,5 @@
 # LFHC and GCDF: IMDB, SST, SNLI, QNLI, QQP and MNLI from scratch. Read after settings.sh. Values that the papers do not
-# say have the word "ours".
+# give are marked "ours".
 LAYERS=8
 HEADS=8
 EMBED_DIM=512
@@ -25,7 +25,7 @@ ADAM_BETAS="(0.9, 0.999)"   # ours
 WEIGHT_DECAY=0.01           # ours
 CLIP_NORM=0.25
 BATCH_SIZE=64
-PATIENCE=0                  # none: as many updates as the paper
+PATIENCE=0                  # none: the paper's number of updates
 schedule_of() {             # the fall to 0 is ours
   case $1 in
     IMDB) echo 200 4000 ;;

@@ -1,4 +1,4 @@
-# What the toy grammar needs less, or otherwise, than real text: minutes on one core.
+# Values for the toy grammar that differ from those for real text: minutes on one core.
 #   SETTINGS=examples/translation_small/toy.sh bash examples/translation_small/compare.sh t5 none
 NAME=translation_toy
 VOCAB_SIZE=400             # about the words of both languages

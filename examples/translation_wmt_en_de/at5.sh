@@ -1,5 +1,5 @@
-# WMT17 English-German as in the AT5 paper (Wu et al. 2021). What the paper leaves open is from the
-# authors' code or from THUMT, which it used.
+# WMT17 English-German as in the AT5 paper (Wu et al. 2021). Values that the paper does not give are from
+# the authors' code or from THUMT, which it used.
 NAME=translation_wmt17_at5
 
 # --- texts: WMT17's own preprocessed ones ---
@@ -10,7 +10,7 @@ TEXT=tokenised
 JOINED_DICTIONARY=no       # one vocabulary, two dictionaries, nothing shared
 VOCAB_THRESHOLD=50         # code
 MAX_PIECES=255             # 256 with </s>
-MAX_RATIO=255              # no filter but that
+MAX_RATIO=255              # no other filter
 
 # --- the model ---
 MAX_POSITIONS=256
@@ -30,7 +30,7 @@ TRAIN_FLAGS=(--adam-eps 1e-9 --eval-bleu --eval-bleu-args '{"beam": 4, "lenpen":
 VALIDATE_EVERY=2000
 SAVE_EVERY=2000
 
-# --- what is evaluated: no averaging ---
+# --- evaluation: no averaging ---
 AVERAGED=1
 EVALUATED=checkpoint_best.pt
 # THUMT's alpha divides by ((5 + length) / 6)^alpha, fairseq's lenpen by length^lenpen
