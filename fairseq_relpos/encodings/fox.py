@@ -14,13 +14,13 @@ class FoX(PositionEncoding):
     """e_ij = q_i.k_j / sqrt(d) + sum_{t=j+1..i} log sigmoid(w_h.x_t + b_h)
     (Lin et al. 2025).
 
-    x: the input of the layer. w: (H, E), N(0, 0.02); b: (H), 0 at first. In each layer. Any length.
+    x: the input of the layer. w: (H, E), N(0, 0.02); b: (H), initially 0. In each layer. Any length.
 
-    Serves causal stacks alone: in transformer_fox the decoder has it, and the encoder is stock
+    For causal stacks only: in transformer_fox the decoder has it, and the encoder is stock
     fairseq's, with its own absolute positions.
 
-    Paper and code: attention alone. The authors' "Pro" layer also has output gates and norms of queries and keys, and
-    mixes each key and value with the one before.
+    Paper and code: only the attention. The authors' "Pro" layer also has output gates and norms of queries and keys, and
+    mixes each key and value with the previous one.
 
     Cost: T E H for the gates and one bias [B, H, T, S] in each layer.
     """

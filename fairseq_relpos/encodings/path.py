@@ -1,4 +1,4 @@
-"""PaTH: positions as products of reflections that the tokens choose."""
+"""PaTH: positions as products of reflections that depend on the tokens."""
 
 import torch
 from torch import nn
@@ -14,12 +14,12 @@ class PaTH(PositionEncoding):
     """e_ij = q_i^T P_i P_(i-1) ... P_(j+1) k_j / sqrt(d), P_t = 1 - beta_t w_t w_t^T,
     w_t = W_h x_t / |W_h x_t|, beta_t = 2 sigmoid(u_h.x_t + b_h)   (Yang et al. 2025).
 
-    x: the input of the layer. W: (E, E) and u: (H, E), N(0, 0.02); b: (H), 0 at first. In each layer. Any length.
+    x: the input of the layer. W: (E, E) and u: (H, E), N(0, 0.02); b: (H), initially 0. In each layer. Any length.
 
-    Serves causal stacks alone: in transformer_path the decoder has it, and the encoder is stock
+    For causal stacks only: in transformer_path the decoder has it, and the encoder is stock
     fairseq's, with its own absolute positions.
 
-    Paper and code: W has full rank, and w_t depends on x_t alone; the authors' layer has a W of low rank and a short
+    Paper and code: W has full rank, and w_t depends only on x_t; the authors' layer has a W of low rank and a short
     convolution over the tokens before the norm.
 
     Cost: S^2 E for w.w and w.k, T S E for q.w, T S^2 H for a triangular solve and a product, and several

@@ -18,7 +18,7 @@ class PoPE(PositionEncoding):
     """e_ij = sum_c softplus(q_ic) softplus(k_jc) cos((j - i) base^(-c/d) + delta_hc) / sqrt(d), c = 0 .. d - 1
     (Gopalakrishnan et al. 2025).
 
-    base: of the angles. delta: (H, d) in each layer, 0 at first, limited to -2 pi .. 0. Any length.
+    base: of the angles. delta: (H, d) in each layer, initially 0, limited to -2 pi .. 0. Any length.
 
     Cost: 2 (T + S) E for twice the dimensions in queries and keys, and T S E more in q.k.
     """
