@@ -19,8 +19,8 @@ class FoX(PositionEncoding):
     For causal stacks only: in transformer_fox the decoder has it, and the encoder is stock
     fairseq's, with its own absolute positions.
 
-    Paper and code: only the attention. The authors' "Pro" layer also has output gates and norms of queries and keys, and
-    mixes each key and value with the previous one.
+    Paper and code: only the attention. The authors' "Pro" layer also has output gates and norms of queries and keys,
+    and mixes each key and value with the previous one.
 
     Cost: T E H for the gates and one bias [B, H, T, S] in each layer.
     """

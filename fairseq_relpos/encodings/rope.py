@@ -29,9 +29,10 @@ class RoPE(PositionEncoding):
     R_p turns the pair (c, c + d/2) by the angle p base^(-2c/d). No parameters, any length.
     d must be even.
 
-    With fraction p below 1, only p d dimensions are rotated. kind=partial: the first p d, as in a head of p d dimensions
-    (Black et al. 2022, GPT-NeoX; Phi, GLM-4). kind=proportional: the p d/2 fastest pairs of the whole head keep their
-    angle, and the others are not rotated (Barbero et al. 2025, p-RoPE; Gemma 4). p d must be even and at least 2.
+    With fraction p below 1, only p d dimensions are rotated. kind=partial: the first p d, as in a head of p d
+    dimensions (Black et al. 2022, GPT-NeoX; Phi, GLM-4). kind=proportional: the p d/2 fastest pairs of the whole
+    head keep their angle, and the others are not rotated (Barbero et al. 2025, p-RoPE; Gemma 4).
+    p d must be even and at least 2.
 
     scaling and factor s (evaluated / trained length) extend a trained model to longer inputs. Both may change
     at evaluation, and so may trained_length, which only yarn needs: no weight depends on them.
