@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fairseq_relpos.biases import mosaic
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.reports import tensorboard as watching
+from fairseq_relpos.mends import position_log as watching
 
 STACK = "encoder.sentence_encoder"
 
