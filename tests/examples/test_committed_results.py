@@ -1,0 +1,42 @@
+"""Every runs.tar.xz makes the results beside it again: each figure of results.json, each line of RESULTS.md."""
+
+import json
+import re
+import tarfile
+
+import pytest
+from recipes import EXAMPLES, Recipe
+from unpacking import UNPACKING
+
+#: folder of the results -> recipe, and its settings. translation_small needs its test set, which is not packed
+MADE_BY = {
+    "roberta_small": ("roberta_small", ""),
+    "electra/masked_lm": ("roberta_small", EXAMPLES / "electra" / "masked_lm.sh"),
+    "electra": ("electra", EXAMPLES / "electra" / "small.sh"),
+    "language_modeling": ("language_modeling", ""),
+    "question_generation": ("question_generation", ""),
+    "artificial_tasks": ("artificial_tasks", ""),
+}
+
+
+def lines_of(results):
+    """Without the day, and without the command, which names the folder of the runs."""
+    text = re.sub(r"\(20\d\d-\d\d-\d\d\)", "", results.read_text())
+    return [line for line in text.splitlines() if not re.search(r"bash examples/\S+/(prepare|compare)\.sh", line)]
+
+
+@pytest.mark.parametrize("folder", MADE_BY)
+def test_what_is_packed_makes_the_committed_results(folder, tmp_path):
+    recipe, settings = MADE_BY[folder]
+    kept, runs = EXAMPLES / folder, tmp_path / "runs"
+    with tarfile.open(kept / "runs.tar.xz") as packed:
+        packed.extractall(runs, **UNPACKING)
+    compared = re.search(r"examples/\S+/compare\.sh (.+)", (kept / "RESULTS.md").read_text())
+    environment = {"SETTINGS": str(settings), "COMPARED": compared[1] if compared else ""}
+    Recipe(recipe).succeeds(tmp_path, "run.sh", "report", **environment)
+    if folder == "artificial_tasks":  # its results are of before there was a results.json: the table of the paper
+        rows = [line for line in lines_of(kept / "RESULTS.md") if re.match(r"\| (none|t5|at5)(_nob)? \| \d", line)]
+        assert rows and set(rows) <= set(lines_of(runs / "RESULTS.md"))
+        return
+    assert json.loads((runs / "results.json").read_text()) == json.loads((kept / "results.json").read_text())
+    assert lines_of(runs / "RESULTS.md") == lines_of(kept / "RESULTS.md")
