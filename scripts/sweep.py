@@ -28,14 +28,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 
 from full_disk import in_one_line  # noqa: E402
-from stopping import STOPPED, fail, in_parallel, script, supervise  # noqa: E402
+from stopping import DIVERGED, STOPPED, fail, in_parallel, script, supervise  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 #: columns that are words of run.sh, in this order; those in capitals are names of its environment
 WORDS = ("action", "task", "encoding", "checkpoint")
 SHORT = {"LEARNING_RATE": "lr", "SEED": "seed", "FOLD": "fold"}
-DONE, DIVERGED, FAILED = "done", "diverged", "failed"
 SLURM = """#!/usr/bin/env bash
 #SBATCH --job-name=sweep
 #SBATCH --array=0-{last}%{jobs}
@@ -211,7 +210,7 @@ class Sweep:
 
     def is_done(self, line):
         """A run that has diverged would diverge again; one that failed for another reason is tried again."""
-        return self.end_of(line).get("state") in (DONE, DIVERGED)
+        return self.end_of(line).get("state") in ("done", "diverged")
 
     def lock(self, kind):
         """Of the whole folder, until this process ends: alone, or beside the others of a job array."""
@@ -297,18 +296,18 @@ class Sweep:
                 )
             if code == STOPPED:
                 return code
-            end = {"state": DONE, "seconds": round(time.monotonic() - begin, 1), "cells": line.cells}
+            end = {"state": "done", "seconds": round(time.monotonic() - begin, 1), "cells": line.cells}
             if code:
                 printed = output.read_text(encoding="utf-8", errors="replace")
                 end |= {
-                    "state": state_of(printed),
+                    "state": "diverged" if code == DIVERGED else "failed",
                     "message": (printed.strip().splitlines() or [f"exit code {code}"])[-1],
                 }
                 # one write: other threads print, too
                 sys.stderr.write(f"{script()}: {line.name} has {end['state']}: {end['message']}\n")
             with whole_file(place / "sweep.json") as part:
                 Path(part).write_text(json.dumps(end, indent=1) + "\n", encoding="utf-8")
-        failed = int(end["state"] == FAILED)
+        failed = int(end["state"] == "failed")
         if progress is not None:
             progress.ended_one(line, failed, end["seconds"])
         return failed
@@ -345,12 +344,6 @@ class Sweep:
         from fairseq_relpos.reports import sweeps
 
         print(sweeps.write(self.folder, self.records(), rule))
-
-
-def state_of(printed):
-    from fairseq_relpos.reports.learning_rates import NOT_FINITE
-
-    return DIVERGED if NOT_FINITE in printed else FAILED
 
 
 def jobs_of(text):

@@ -172,7 +172,7 @@ place_of_node() {
 keep_with_the_run() {
   local file
   [[ ${LAUNCH:-} =~ --rdzv ]] || return 0
-  for file in command conditions commit.txt machine.txt trained; do
+  for file in command conditions commit.txt machine.txt trained diverged; do
     [ -e "$place/$file" ] || continue # older runs have no machine.txt
     cp "$place/$file" "$run/$file.$(hostname)"
     mv "$run/$file.$(hostname)" "$run/$file"
@@ -245,7 +245,13 @@ digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 logged() { "${@:2}" >"$1" 2>&1 </dev/null || failed "$1"; }
 # errors_in FILE COMMAND...: writes stderr to FILE
 errors_in() { "${@:2}" 2>"$1" </dev/null || failed "$1"; }
-failed() { die "$(tail -n 1 "$1") (all of it in $1)"; }
+# a run that has diverged says so by its exit code
+failed() {
+  local code=$?
+  [ $code = 76 ] || code=1
+  echo "$SCRIPT: error: $(tail -n 1 "$1") (all of it in $1)" >&2
+  exit $code
+}
 
 # preprocess LOG [flags]: fairseq-preprocess. On a full disk the log may be empty, too.
 preprocess() {

@@ -9,6 +9,7 @@ COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or f
 and keeps of a training:
 
     command, trained       the last that was begun and the last that has ended, their words in single quotes
+    diverged               the same, if the last has ended with numbers that are not finite (exit code 76)
     conditions             what it depends on and its command does not say: CONDITIONS of the environment
     commit.txt, output.txt of the code, and what it has printed
     machine.txt            the processor, and the versions of Python and of the packages that matter; a line for each
@@ -26,7 +27,7 @@ import sys
 from pathlib import Path
 
 from full_disk import in_one_line
-from stopping import STOPPED, fail, script, stoppable
+from stopping import DIVERGED, STOPPED, fail, script, stoppable
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import machine
@@ -125,6 +126,7 @@ class SameRun:
             shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True, exist_ok=True)
         self.keep("command", self.words)
+        (self.place / "diverged").unlink(missing_ok=True)
         if self.conditions:
             self.keep("conditions", self.conditions)
         describe = "git describe --always --dirty 2>/dev/null || echo unknown"
@@ -138,12 +140,15 @@ class SameRun:
         except OSError as error:
             fail(f"{error.filename or self.command[0]}: {error.strerror}")
         lines = output.read_text(encoding="utf-8", errors="replace").splitlines()
-        if code == 130 and any("the same command goes on" in line for line in lines[-9:]):
-            code = STOPPED  # somebody sent the program SIGINT, and it has saved
         if code == STOPPED:
             sys.exit(STOPPED)
+        message = f"{lines[-1] if lines else f'exit code {code}'} (all of it in {output})"
+        if code == DIVERGED:
+            self.keep("diverged", self.words)
+            print(f"{script()}: error: {message}", file=sys.stderr)
+            sys.exit(DIVERGED)
         if code != 0:
-            fail(f"{lines[-1] if lines else f'exit code {code}'} (all of it in {output})")
+            fail(message)
         self.keep("trained", self.words)  # only now: it says that all updates are done
 
     def keep(self, name, text):

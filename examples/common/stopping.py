@@ -15,6 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 STOPPED = 75  # sysexits' "temporary failure"
+DIVERGED = 76  # NaN or infinity: the same command would fail again
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 #: exit codes of a program that a signal has ended, in bash's numbers
 ENDED_BY_A_SIGNAL = (0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)))

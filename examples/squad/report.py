@@ -13,7 +13,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from full_disk import in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports.learning_rates import NOT_FINITE  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.sweeps import has_lost_its_way, training_losses  # noqa: E402
 
@@ -93,8 +92,7 @@ def table(results, metric, baseline):
 
 def has_diverged(place):
     """Whether the training stopped for it, or went on with a loss worse than any guess."""
-    output = place / "output.txt"
-    if output.exists() and NOT_FINITE in output.read_text(encoding="utf-8", errors="replace"):
+    if (place / "diverged").exists():
         return True
     try:
         return has_lost_its_way(training_losses(place / "train.log"))

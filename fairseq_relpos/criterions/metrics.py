@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..diverged import Diverged
+
 #: of classes, of numbers; an average names its parts
 OF_CLASSES = ("accuracy", "f1", "mcc", "accuracy_f1")
 OF_NUMBERS = ("pearson", "spearman", "pearson_spearman")
@@ -31,7 +33,7 @@ def check_names(names: Sequence[str], regression: bool) -> None:
 
 def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> float:
     """The score of all predictions together. A correlation with predictions that are all equal is not defined; it
-    counts as 0. Raises ValueError for predictions that are no numbers, as those of a run that has diverged."""
+    counts as 0. Raises Diverged for predictions that are not finite."""
     if name in AVERAGES:
         return float(np.mean([score(part, predictions, targets) for part in AVERAGES[name]]))
     found, wanted = np.asarray(predictions), np.asarray(targets)
@@ -58,9 +60,9 @@ def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> floa
 
 
 def need_finite(values: npt.ArrayLike) -> None:
-    """Raises ValueError, whose words tell a sweep that the run has diverged."""
+    """Raises Diverged if one is NaN or infinite."""
     if not np.isfinite(np.asarray(values)).all():
-        raise ValueError("predictions are not finite: the run has diverged. Try a smaller --lr")
+        raise Diverged("predictions are not finite: the run has diverged. Try a smaller --lr")
 
 
 def scores(predictions: npt.ArrayLike, targets: npt.ArrayLike, regression: bool, classes: int = 2) -> dict[str, float]:

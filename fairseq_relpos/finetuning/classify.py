@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ..atomic_files import whole_file
+from ..diverged import Diverged
 
 BATCH = 64
 
@@ -58,7 +59,7 @@ def predict(run: str, checkpoint: str, data: str, split: str, facts: dict[str, A
         "loss": float(torch.nn.functional.cross_entropy(found.double(), wanted)),
     }
     if not math.isfinite(scores["loss"]):
-        raise ValueError(f"the outputs of {checkpoint} are no numbers: it has diverged. Try a smaller --lr")
+        raise Diverged(f"the outputs of {checkpoint} are not finite: it has diverged. Try a smaller --lr")
     labels = of_data["labels"]
     with whole_file(Path(run, f"{split}.predictions.tsv")) as part:
         lines = [f"{index}\t{labels[answer]}\n" for index, answer in enumerate(answers.tolist())]

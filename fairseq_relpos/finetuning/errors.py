@@ -1,14 +1,15 @@
 """Errors of one line for the programs of this package."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 
 
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-    """Ends the program with exit code 1. The scripts of the recipes put their name in front of the line."""
+    """Ends the program with exit code 1, or with 76 if the run has diverged. The scripts of the recipes put their name
+    in front of the line."""
     from ..atomic_files import NO_ROOM, NoRoom
+    from ..diverged import end
 
     try:
         yield
@@ -17,4 +18,4 @@ def in_one_line() -> Iterator[None]:
         # the text of NoRoom says it all
         if isinstance(error, OSError) and error.errno in NO_ROOM and not isinstance(error, NoRoom):
             text = f"{error.filename or 'the disk'}: {error.strerror}: make room and run this again"
-        sys.exit(text)
+        end(error, text)

@@ -25,7 +25,7 @@ from ..atomic_files import whole_file
 from ..checkpoints import warm_start
 from ..command_line import Parser
 from ..criterions.span_prediction import logits_of, loss_of
-from ..reports.learning_rates import NOT_FINITE
+from ..diverged import Diverged
 from ..tasks import span_head, span_windows
 from . import squad_data, squad_metrics
 from .errors import in_one_line
@@ -105,7 +105,7 @@ def logits_of_split(model: Any, task: Any, split: str, batch: int) -> tuple[list
     if any(window is None for window in found):
         raise RuntimeError(f"{split}: windows without a prediction")
     if not all(np.isfinite(logits_L2).all() for logits_L2 in found):
-        raise ValueError(f"{split}: the model computes no finite numbers: it has diverged. {NOT_FINITE}")
+        raise Diverged(f"{split}: the model computes no finite numbers: it has diverged. Try a smaller --lr")
     return found, loss / len(data), right / len(data)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf.errors import MissingMandatoryValue
 
 from ..checkpoints.fitting import what_does_not_fit
+from ..diverged import EXIT_CODE, Diverged, end
 from .replace import note, replace
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,8 @@ INTERRUPTED = 128 + signal.SIGINT
 
 @contextlib.contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Context in which an error that the user can mend ends a fairseq command with one line and exit code 1.
+    """Context in which an error that the user can mend ends a fairseq command with one line and exit code 1. A run that
+    has diverged ends with exit code 76.
 
     Such errors are a ValueError of this package and a file that cannot be opened, also where fairseq's trainer hides
     them behind "Cannot load model parameters". Ctrl-C also ends in one line, with exit code 130. In a Python program,
@@ -127,18 +129,18 @@ def errors_in_one_line() -> Iterator[None]:
         if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
             logger.debug("raised here", exc_info=True)
         message = " ".join(message.split())  # quoted text may contain line breaks
-        _tell_the_launcher(message)
-        raise SystemExit(f"{PACKAGE}: error: {message}") from None
+        _tell_the_launcher(message, EXIT_CODE if isinstance(error, Diverged) else 1)
+        end(error, f"{PACKAGE}: error: {message}")
 
 
-def _tell_the_launcher(message):
+def _tell_the_launcher(message, code):
     """Writes the message where scripts/launch_torchrun.sh looks for it when a rank has failed. The script shows a
     message of the last time that torchrun has started the ranks."""
     file = os.environ.get("RELPOS_ERROR_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
             start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
-            messages.write(f"{start}\trank {os.environ.get('RANK', 0)}: {message}\n")
+            messages.write(f"{start}\t{code}\trank {os.environ.get('RANK', 0)}: {message}\n")
 
 
 #: errors of fairseq's own that say what to do

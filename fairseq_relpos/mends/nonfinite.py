@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..diverged import Diverged
 from .replace import put, replace
 
 SHOWN = 8
@@ -70,12 +71,12 @@ def clip_or_stop(trainer: Any, clip_norm: float) -> torch.Tensor:
 
 @contextlib.contextmanager
 def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
-    """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with a ValueError of one line. The
-    line names the update, the rank, the sentences and the module."""
+    """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with Diverged. Its line names the
+    update, the rank, the sentences and the module."""
     try:
         yield
     except FloatingPointError as error:
-        raise ValueError(_in_one_line(trainer, samples, error)) from error
+        raise Diverged(_in_one_line(trainer, samples, error)) from error
 
 
 def name_the_first_non_finite_module() -> None:

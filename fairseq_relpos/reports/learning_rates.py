@@ -16,8 +16,6 @@ from .training_log import Run, read_run
 
 #: nats that the last validation of a run may be above its best one
 DIVERGED = 0.5
-#: what the log of a training says that ended with gradients that are no numbers
-NOT_FINITE = "Try a smaller --lr"
 
 
 def has_diverged(run: Run) -> bool:
@@ -43,10 +41,9 @@ def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[s
     found = {}
     for rate in rates:
         folder = place / f"lr{rate}" / f"{encoding}-seed{seed}"
-        output = folder / "output.txt"
         if (folder / "trained").exists():
             found[rate] = figure_of(read_run(folder))
-        elif output.exists() and NOT_FINITE in output.read_text(encoding="utf-8", errors="replace"):
+        elif (folder / "diverged").exists():
             found[rate] = math.inf
     return found
 

@@ -90,11 +90,20 @@ def test_a_trainer_that_was_stopped_by_itself_is_told_from_one_that_failed(place
     assert code == 75 and "the same command goes on" in err
     code, _, err = ended(start(place, ONE, "stops", CODE="130"))
     assert code == 1 and "error" in err  # nothing says that it has saved
-    (place / "trainer").write_text("#!/bin/sh\necho saved and the same command goes on from it; exit 130")
-    assert ended(start(place, ONE, "stops"))[0] == 75
     (place / "trainer").write_text("#!/bin/sh\necho out of memory; exit 1")
     code, _, err = ended(start(place, ONE, "fails"))
     assert code == 1 and "run.sh: error: out of memory" in err
+
+
+def test_a_run_that_has_diverged_is_told_from_one_that_failed_until_it_is_trained_again(place):
+    for script in (ONE, "errors_in log ./trainer", "logged log ./trainer"):
+        (place / "trainer").write_text("#!/bin/sh\necho the loss is nan; echo the loss is nan >&2; exit 76")
+        code, _, err = ended(start(place, script, "diverges"))
+        assert code == 76 and "run.sh: error: the loss is nan" in err
+    assert (place / "diverged").read_text() == (place / "command").read_text()
+    (place / "trainer").write_text("#!/bin/sh\nexit 0")
+    assert ended(start(place, ONE, "ends"))[0] == 0
+    assert (place / "trained").exists() and not (place / "diverged").exists()
 
 
 @pytest.mark.parametrize("step", ["logged log sleep 60", "errors_in log sleep 60", "sleep 60 || { die failed; }"])

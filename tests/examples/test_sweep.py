@@ -26,7 +26,7 @@ run=$RUNS/$3-seed$SEED; mkdir -p "$run"
 echo "$3 $LEARNING_RATE $SEED" >>begun
 echo "$CUDA_VISIBLE_DEVICES" >>devices
 sleep 0.1
-[ "$LEARNING_RATE" != 1e3 ] || { echo "run.sh: error: loss is nan. Try a smaller --lr"; exit 1; }
+[ "$LEARNING_RATE" != 1e3 ] || { echo "run.sh: error: loss is nan"; exit 76; }
 [ "$3" != broken ] || [ -e mended ] || { echo "run.sh: error: no data in data"; exit 1; }
 score=$(python3 -c 'import sys, zlib; print(zlib.crc32(sys.argv[1].encode()) % 1000 / 1000)' "$3 $LEARNING_RATE $SEED")
 echo '{"metrics": {"accuracy": '$score', "f1": 0.5}, "encoding": "'$3'"}' >"$run/results.json.part"

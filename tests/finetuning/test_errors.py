@@ -8,6 +8,7 @@ import pytest
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.finetuning.errors import in_one_line
+from fairseq_relpos.finetuning.metrics import need_finite
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
@@ -18,6 +19,12 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
     with pytest.raises(SystemExit) as end, in_one_line():
         raise full
     assert end.value.code == "the disk: No space left on device: make room and run this again"
+
+
+def test_a_run_that_has_diverged_ends_with_a_code_of_its_own(capsys):
+    with pytest.raises(SystemExit) as end, in_one_line():
+        need_finite([1.0, float("nan")])
+    assert end.value.code == 76 and "the run has diverged" in capsys.readouterr().err
 
 
 def test_what_cannot_be_written_is_called_as_the_user_called_it(tmp_path):

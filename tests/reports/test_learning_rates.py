@@ -24,9 +24,8 @@ def log(folder, rate, *bits, trained=True):
     run = folder / f"lr{rate}/t5-seed1"
     run.mkdir(parents=True)
     log_of(run, *(valid(100 * number, value) for number, value in enumerate(bits, 1)), seed=1)
-    (run / "output.txt").write_text("... Try a smaller --lr, a longer ...\n" if not trained else "done\n")
-    if trained:
-        (run / "trained").write_text(f"'fairseq-train' 'd' '--user-dir' '.' '--lr' '{rate}'\n")
+    end = run / ("trained" if trained else "diverged")
+    end.write_text(f"'fairseq-train' 'd' '--user-dir' '.' '--lr' '{rate}'\n")
 
 
 def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path, capsys):

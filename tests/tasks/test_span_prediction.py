@@ -288,8 +288,9 @@ def test_what_cannot_be_predicted_is_one_line(folder, run, tmp_path, capsys):
     def refused(*arguments):
         with pytest.raises(SystemExit) as end:
             squad.main(list(map(str, arguments)))
-        assert "\n" not in end.value.code
-        return end.value.code
+        line = capsys.readouterr().err.strip() if end.value.code == 76 else end.value.code
+        assert "\n" not in line
+        return line
 
     def changed(name, change):
         state = torch.load(run, weights_only=False)
@@ -304,7 +305,7 @@ def test_what_cannot_be_predicted_is_one_line(folder, run, tmp_path, capsys):
     line = changed("lm.pt", lambda state: state["cfg"]["task"].update(_name="masked_lm"))
     assert "lm.pt was trained with --task masked_lm: fine-tune it first" in line
     line = changed("nan.pt", lambda state: state["model"]["span_head.weight"].fill_(float("nan")))
-    assert "the model computes no finite numbers: it has diverged. Try a smaller --lr" in line
+    assert "the model computes no finite numbers: it has diverged" in line
     (tmp_path / "data").mkdir()
     for name in ("dict.txt", "train.npz", "valid.npz"):
         (tmp_path / "data" / name).write_bytes((folder / name).read_bytes())
