@@ -6,7 +6,6 @@ Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are l
 import json
 import statistics
 import sys
-from collections import defaultdict
 from datetime import date
 from pathlib import Path
 
@@ -14,9 +13,12 @@ from result import read
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, figures, losses
+from fairseq_relpos.reports.table import pd
 from fairseq_relpos.reports.training_log import flags_of, how_alike
 
 PLOT = "accuracy.png"
+#: flags in which the runs of a task may differ
+FREE = ["data", "lr", "max-source-positions"]
 TASKS = {"reber": "Embedded Reber", "process50": "Process-50", "adding100": "Adding-100"}
 #: Wu et al. 2021, Table 1
 PAPER = {
@@ -30,17 +32,16 @@ PAPER = {
 
 def main(runs_folder, data, baseline, folder):
     results = collect(Path(runs_folder))
-    if not results:
+    if not len(results):
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
     check_alike(Path(runs_folder), results)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
-    accuracies = {task: values_of(results, task, PAPER) for task in TASKS}
-    accuracies = {task: values for task, values in accuracies.items() if values}
-    paper = table(results, list(PAPER), TASKS, beside_the_paper)
-    others = sorted({name for name, _ in results} - set(PAPER))
-    shown = {task: title for task, title in TASKS.items() if any((name, task) in results for name in others)}
+    accuracies = {task: values for task in TASKS if (values := values_of(results, task))}
+    paper = table(results, list(PAPER), TASKS, mean_and_deviation, with_paper=True)
+    others = sorted(set(results.encoding) - set(PAPER))
+    shown = {task: title for task, title in TASKS.items() if task in set(results.task[results.encoding.isin(others)])}
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
@@ -48,12 +49,12 @@ def main(runs_folder, data, baseline, folder):
         differences="\n\n".join(difference_tables(accuracies, baseline)),
         legend=comparison.LEGEND.format(baseline=baseline),
         missing=missing(Path(runs_folder), accuracies, results),
-        others=table(results, others, shown, by_itself) if others else "No runs yet.",
+        others=table(results, others, shown, mean_and_deviation) if others else "No runs yet.",
         best_possible=best_possible(Path(data)),
         plot=PLOT,
         runs=table(results, [*PAPER, *others], TASKS, how_trained),
-        commits=", ".join(sorted({run["commit"] for runs in results.values() for run in runs})),
-        machines="\n".join(sorted({f"- {run['machine']}" for runs in results.values() for run in runs})),
+        commits=", ".join(sorted(set(results.commit))),
+        machines="\n".join(sorted({f"- {machine}" for machine in results.machine})),
         command=example_command(Path(runs_folder)),
         rates=rates_tried(Path(runs_folder)),
         alike=how_all_alike(Path(runs_folder)),
@@ -62,36 +63,41 @@ def main(runs_folder, data, baseline, folder):
     with whole_file(path) as part:
         Path(part).write_text(text, encoding="utf-8")
     comparison.write(folder / "results.json", baseline, {f"accuracy on {task}": v for task, v in accuracies.items()})
-    print(f"{paper}\n\n{path}, {PLOT}: {sum(map(len, results.values()))} runs")
+    print(f"{paper}\n\n{path}, {PLOT}: {len(results)} runs")
 
 
 def collect(runs_folder):
-    """(encoding, task) -> the runs with the learning rate that was chosen, by seed."""
-    results = defaultdict(list)
+    """A row for each run with the learning rate that was chosen."""
+    rows = []
     for chosen in sorted(runs_folder.glob("*/*.learning_rate")):
         task, encoding, rate = chosen.parent.name, chosen.stem, chosen.read_text().strip()
         for run in sorted(chosen.parent.glob(f"{encoding}-seed*-lr{rate}")):
             if (run / "result.json").exists():
-                commit = (run / "commit.txt").read_text().strip()
                 machine = run / "machine.txt"
-                results[encoding, task].append(
+                rows.append(
                     {
+                        "task": task,
+                        "encoding": encoding,
                         "name": run.name,
                         "seed": int(run.name.removesuffix(f"-lr{rate}").rpartition("-seed")[2]),
                         "rate": rate,
-                        "commit": commit,
+                        "commit": (run / "commit.txt").read_text().strip(),
                         "most_epochs": int(flags_of((run / "trained").read_text())["max-epoch"]),
                         "machine": machine.read_text().strip() if machine.exists() else "not kept",
                         **read(run),
                     }
                 )
-    return results
+    return pd.DataFrame(rows)
 
 
-def values_of(results, task, encodings):
-    """encoding -> seed -> accuracy"""
-    found = {encoding: results.get((encoding, task)) for encoding in encodings}
-    return {encoding: {run["seed"]: run["test"] for run in runs} for encoding, runs in found.items() if runs}
+def runs_of(results, encoding, task):
+    return results[(results.encoding == encoding) & (results.task == task)]
+
+
+def values_of(results, task):
+    """encoding of the paper -> seed -> accuracy"""
+    found = {encoding: runs_of(results, encoding, task) for encoding in PAPER}
+    return {encoding: dict(zip(runs.seed, runs.test)) for encoding, runs in found.items() if len(runs)}
 
 
 def difference_tables(accuracies, baseline):
@@ -102,11 +108,11 @@ def difference_tables(accuracies, baseline):
 
 def check_alike(runs_folder, results):
     """A mean over seeds is of one training."""
-    for (encoding, task), runs in results.items():
-        commands = [(runs_folder / task / run["name"] / "trained").read_text() for run in runs]
-        told = how_alike(commands, "seed", ["data", "lr", "max-source-positions"])
+    for (encoding, task), runs in results.groupby(["encoding", "task"]):
+        commands = [(runs_folder / task / name / "trained").read_text() for name in runs.name]
+        told = how_alike(commands, "seed", FREE)
         if told.startswith("**"):
-            names = ", ".join(run["name"] for run in runs)
+            names = ", ".join(runs.name)
             sys.exit(f"report: error: {encoding} on {task}: {told.replace('*', '')} ({names}) Give each its own RUNS")
 
 
@@ -119,50 +125,33 @@ def missing(runs_folder, accuracies, results):
     for task, values in accuracies.items():
         found += [f"{TASKS[task]}, {name}: no run" for name in PAPER if name not in values]
         found += [f"{TASKS[task]}, {line}" for line in comparison.missing_seeds(values)]
-    capped = [
-        f"{name} on {TASKS[task]}, seed {run['seed']}"
-        for (name, task), runs in sorted(results.items())
-        for run in runs
-        if run["epochs"] == run["most_epochs"]
-    ]
+    ended = results[results.epochs == results.most_epochs].sort_values(["encoding", "task"], kind="stable")
+    capped = [f"{run.encoding} on {TASKS[run.task]}, seed {run.seed}" for run in ended.itertuples()]
     if capped:
         found.append(f"ended by the cap on epochs: {', '.join(capped)}")
     return "".join(f"- {line}\n" for line in found) or "Nothing.\n"
 
 
 def mean_and_deviation(runs):
-    tests = [run["test"] for run in runs]
-    return f"{losses.with_deviation(tests)} ({len(tests)})"
+    return f"{losses.with_deviation(list(runs.test))} ({len(runs)})"
 
 
-def table(results, encodings, tasks, cells):
-    head, rows = ["encoding"], []
-    for title in tasks.values():
-        head += [title, *cells.more_columns]
+def how_trained(runs):
+    epochs = ", ".join(f"{run.best_epoch}/{run.epochs}" for run in runs.itertuples())
+    return f"{runs.rate.iloc[0]}: {epochs}"
+
+
+def table(results, encodings, tasks, cell, with_paper=False):
+    rows = []
     for encoding in encodings:
-        row = [encoding]
+        rows.append([encoding])
         for task in tasks:
-            runs = results.get((encoding, task))
-            row += cells(encoding, task, runs) if runs else ["-"] * (1 + len(cells.more_columns))
-        rows.append(row)
-    return losses.markdown(head, rows)
-
-
-def beside_the_paper(encoding, task, runs):
-    return [mean_and_deviation(runs), f"{PAPER[encoding][list(TASKS).index(task)]:.3f}"]
-
-
-def by_itself(encoding, task, runs):
-    return [mean_and_deviation(runs)]
-
-
-def how_trained(encoding, task, runs):
-    epochs = ", ".join(f"{run['best_epoch']}/{run['epochs']}" for run in runs)
-    return [f"{runs[0]['rate']}: {epochs}"]
-
-
-beside_the_paper.more_columns = ["paper"]
-by_itself.more_columns = how_trained.more_columns = []
+            runs = runs_of(results, encoding, task)
+            rows[-1].append(cell(runs) if len(runs) else "-")
+            if with_paper:
+                rows[-1].append(f"{PAPER[encoding][list(TASKS).index(task)]:.3f}" if len(runs) else "-")
+    head = [column for title in tasks.values() for column in [title, *(["paper"] if with_paper else [])]]
+    return losses.markdown(["encoding", *head], rows)
 
 
 def best_possible(data):
@@ -185,7 +174,7 @@ def how_all_alike(runs_folder):
     for task in TASKS:
         commands = [run.read_text() for run in runs_folder.glob(f"{task}/*/trained")]
         if commands:
-            alike = how_alike(commands, "encoding, seed and learning rate", ["data", "lr", "max-source-positions"])
+            alike = how_alike(commands, "encoding, seed and learning rate", FREE)
             found.setdefault(alike, []).append(TASKS[task])
     return " ".join(found) if len(found) == 1 else " ".join(f"{', '.join(tasks)}: {a}" for a, tasks in found.items())
 
@@ -196,15 +185,15 @@ def example_command(runs_folder):
 
 
 def plot(results, path):
-    tasks = [task for task in TASKS if any(key[1] == task for key in results)]
-    names = sorted({name for name, _ in results}, key=lambda n: (n not in PAPER, n))[::-1]
+    tasks = [task for task in TASKS if task in set(results.task)]
+    names = sorted(set(results.encoding), key=lambda n: (n not in PAPER, n))[::-1]
     figure, panels = figures.new_figure(len(tasks), 1, width=3.4, height=1.2 + 0.22 * len(names))
     for panel, task in zip(panels, tasks):
         for place, name in enumerate(names):
-            runs = results.get((name, task), [])
+            tests = runs_of(results, name, task).test
             panel.plot(
-                [run["test"] for run in runs],
-                [place] * len(runs),
+                tests,
+                [place] * len(tests),
                 "o",
                 ms=4,
                 alpha=0.7,

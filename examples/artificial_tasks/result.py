@@ -38,7 +38,9 @@ def read(run):
 
 def better(prefix, *rates):
     """The first of those that are equally good."""
-    return max(rates, key=lambda rate: read(f"{prefix}-lr{rate}")["valid"])
+    from fairseq_relpos.reports.learning_rates import choose
+
+    return choose({rate: [read(f"{prefix}-lr{rate}")["valid"]] for rate in rates}, lower=False)
 
 
 if __name__ == "__main__":

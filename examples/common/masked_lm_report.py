@@ -6,13 +6,10 @@ and what today's data are (CONDITIONS).
 
 import json
 import sys
-from datetime import date
 from pathlib import Path
 
-from compared_runs import ComparedRuns, check_same, settings_of
-
-from fairseq_relpos.atomic_files import whole_file
-from fairseq_relpos.reports import comparison, learning_rates, losses
+from fairseq_relpos.reports import learning_rates, losses
+from fairseq_relpos.reports.compared_runs import ComparedRuns, check_same, is_evaluated, settings_of
 from fairseq_relpos.reports.order_gap import LOST, lost_heads
 from fairseq_relpos.reports.run_folder import USED
 from fairseq_relpos.reports.training_log import first_update
@@ -24,7 +21,7 @@ WELL_USED = 0.5
 def main(folder, *arguments):
     settings = settings_of(arguments)
     recipe = settings["RECIPE"]
-    compared = ComparedRuns(settings, is_finished)
+    compared = ComparedRuns(settings, lambda run: is_evaluated(run, "checkpoint_last.pt", "order_gap.json"))
     gaps = {run.name: json.loads(compared.kept(run, "order_gap.json")) for run in compared.runs}
     gaps = {name: {gap["split"]: gap for gap in of_run} for name, of_run in gaps.items()}
     check_same(
@@ -42,60 +39,32 @@ def main(folder, *arguments):
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     losses.plot(compared.runs, Path(folder, PLOT), names)
-    good = "\n\n".join(
-        comparison.table(of_split, compared.baseline, f"{names[split]} (nats)") for split, of_split in values.items()
-    )
+    good = compared.tables({f"{names[split]} (nats)": v for split, v in values.items()}, lambda name: 3)
     used = order_table(compared, gaps, reported, names)
     soon = soon_figures(compared)
-    text = RESULTS.format(
-        today=date.today().isoformat(),
-        recipe=recipe,
+    compared.write(
+        folder,
+        RESULTS,
+        {
+            **{f"loss on {names[split]}": of_split for split, of_split in values.items()},
+            "order gap": compared.values(lambda run: gap_of(run, gaps)),
+            **soon,
+        },
         commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(settings, compared),
-        warning=compared.warning(),
-        baseline=compared.baseline,
         used_from=USED,
         well_used=WELL_USED,
-        updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
         good=good,
-        legend=comparison.LEGEND.format(baseline=compared.baseline),
         chosen_on=", ".join(names[split] for split in splits if split.startswith("valid")),
         plot=PLOT,
         used=used,
         bags_of_words=bags_of_words(compared.runs, gaps),
         lost_heads=heads_in_words(compared.runs, gaps),
         soon=soon_table(compared, soon) if soon else "Not measured: that takes --criterion masked_lm_order_gap.",
-        rates=compared.rates_table(),
-        runs=runs_table(compared),
-        machines=compared.machines(),
-        command=compared.kept(compared.runs[0], "trained"),
-        alike=compared.alike(),
-        first=compared.runs[0].name,
-        sources=compared.sources(),
+        runs=compared.runs_table("parameters", "minutes", "tokens/s"),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[compared.runs[0].name].items()),
-        missing=compared.missing(),
-    )
-    results = Path(folder, "RESULTS.md")
-    with whole_file(results) as part:
-        Path(part).write_text(text, encoding="utf-8")
-    comparison.write(
-        Path(folder, "results.json"),
-        compared.baseline,
-        {
-            **{f"loss on {names[split]}": of_split for split, of_split in values.items()},
-            "order gap": compared.values(lambda run: gap_of(run, gaps)),
-            **soon,
-        },
     )
     print(f"{good}\n\n{used}\n\n{order_in_words(compared.runs, gaps)}\n")
-    print(f"{results}, {PLOT}: {len(compared.runs)} runs")
-
-
-def is_finished(run):
-    """Trained to the end, and validated since."""
-    validated, checkpoint = run / "order_gap.json", run / "checkpoint_last.pt"
-    if not (run / "trained").exists() or not validated.exists():
-        return False
-    return not checkpoint.exists() or validated.stat().st_mtime > checkpoint.stat().st_mtime
+    print(f"{Path(folder, 'RESULTS.md')}, {PLOT}: {len(compared.runs)} runs")
 
 
 def split_names(compared):
@@ -206,20 +175,6 @@ def soon_table(compared, soon):
     return losses.markdown(["encoding", "seeds", *soon], rows)
 
 
-def runs_table(compared):
-    rows = [
-        [
-            run.name,
-            f"{run.parameters:,}",
-            f"{run.seconds / 60:,.0f}",
-            f"{run.speed:,.0f}" if run.speed else "-",
-            compared.kept(run, "commit.txt"),
-        ]
-        for run in compared.runs
-    ]
-    return losses.markdown(["run", "parameters", "minutes", "tokens/s", "commit"], rows)
-
-
 def commands_of(settings, compared):
     """What has made these runs and this report."""
     recipe, data = settings["RECIPE"], settings["DATA"]
@@ -238,7 +193,7 @@ PRETRAINING = """bash examples/roberta_pretraining/prepare.sh FILE...
 bash examples/roberta_pretraining/run.sh train ENCODING
 bash examples/roberta_pretraining/run.sh validate ENCODING"""
 
-RESULTS = """# Results of examples/{recipe}
+RESULTS = """# Results of examples/{RECIPE}
 
 Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
 logs bits), of the weights after the last update, on the same masked text for every run.
@@ -262,7 +217,7 @@ targets moved along. A gap of 0 is a model of bags of words, whose position enco
 
 ## How soon: updates until positions are used
 A figure for each seed, in the order of the seeds: the first validation (of {chosen_on}) whose gap is above
-{used_from} and {well_used} nats, and whose loss is as low as that of {baseline} with the same seed at its end.
+{used_from} and {well_used} nats, and whose loss is as low as that of {BASELINE} with the same seed at its end.
 "-": it did not get there.
 
 {soon}

@@ -5,9 +5,7 @@ masked_lm-ENCODING-seedN. One pretraining is one number: the mean test score ove
 learning rate that has the best median on the validation data.
 """
 
-import re
 import sys
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -19,6 +17,7 @@ from sweep import Sweep  # noqa: E402
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
+from fairseq_relpos.reports import table as tables  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.machine import describe  # noqa: E402
 
@@ -26,34 +25,31 @@ NAMES = {"electra": "ELECTRA", "masked_lm": "masked LM"}
 KINDS = tuple(NAMES)
 
 
-def rows_of(runs):
-    """task -> (kind, encoding, seed of the pretraining) -> its runs."""
-    found = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        kind, encoding, seed = re.fullmatch(
-            r"(electra|masked_lm)-(.+)-seed(\d+)", Path(run.cells["checkpoint"]).parent.name
-        ).groups()
-        found[run.cells["task"]][kind, encoding, int(seed)].append(run)
-    return {
-        task: {key: sweeps.Row("-".join(map(str, key)), of_one) for key, of_one in sorted(rows.items())}
-        for task, rows in sorted(found.items())
-    }
+def name_pretrainings(runs):
+    """Adds of each checkpoint what its folder says: its kind, its encoding and the seed of its pretraining."""
+    folders = runs.checkpoint.map(lambda path: Path(path).parent.name)
+    runs[["kind", "encoding", "pretraining"]] = folders.str.extract(r"(electra|masked_lm)-(.+)-seed(\d+)")
+    return runs.astype({"pretraining": int, "seed": int})
 
 
-def tests_of(row):
+def pretrainings(runs):
+    """((kind, encoding, seed of the pretraining), its runs) of each."""
+    return runs.groupby(["kind", "encoding", "pretraining"])
+
+
+def tests_of(runs):
     """seed of the fine-tuning -> percent, with the chosen learning rate."""
-    rate = row.chosen("median")
-    done = [run for run in row.runs if run.rate == rate and run.state == "done"]
-    return {int(run.seed): 100 * run.test for run in sorted(done, key=lambda run: int(run.seed))}
+    found = tables.scores(tables.chosen(runs), "test").sort_values("seed")
+    return {seed: 100 * value for seed, value in zip(found.seed, found.value)}
 
 
-def values_of(rows):
+def values_of(runs):
     """kind -> encoding -> seed of the pretraining -> percent."""
-    found = {kind: defaultdict(dict) for kind in KINDS}
-    for (kind, encoding, seed), row in rows.items():
-        if row.chosen("median") is None:
-            raise ValueError(f"{row.setting}: no run has a score; give other LEARNING_RATES")
-        found[kind][encoding][seed] = mean(tests_of(row).values())
+    found = {kind: {} for kind in KINDS}
+    for (kind, encoding, seed), of_one in pretrainings(runs):
+        if not tests_of(of_one):
+            raise ValueError(f"{kind}-{encoding}-{seed}: no run has a score; give other LEARNING_RATES")
+        found[kind].setdefault(encoding, {})[seed] = mean(tests_of(of_one).values())
     return found
 
 
@@ -81,42 +77,46 @@ def compared_table(values, over_all, digits=2):
     return markdown(head, lines)
 
 
-def each_table(rows):
+def each_table(runs):
     lines = []
-    for (kind, encoding, seed), row in rows.items():
-        rate, tests = row.chosen("median"), tests_of(row)
-        validation = mean(100 * score for score in row.of_seeds(rate).values())
+    for (kind, encoding, seed), of_one in pretrainings(runs):
+        best, tests = tables.chosen(of_one), tests_of(of_one)
+        validation = 100 * tables.by_seed(of_one)[best.rate.iloc[0]].mean()
         shown = ", ".join(f"{test:.2f}" for test in tests.values())
-        average = f"{mean(tests.values()):.2f}"
-        lines.append([f"{NAMES[kind]}, {encoding}, {seed}", rate, f"{validation:.2f}", shown, average])
+        name, average = f"{NAMES[kind]}, {encoding}, {seed}", f"{mean(tests.values()):.2f}"
+        lines.append([name, best.rate.iloc[0], f"{validation:.2f}", shown, average])
     return markdown(["pretraining", "rate", "validation", "test, by seed of the fine-tuning", "mean"], lines)
 
 
-def constant(rows):
+def constant(runs):
     """What the most frequent label would score on the test part, in percent, and the name of the metric."""
-    facts = next(run.facts for row in rows.values() for run in row.runs if run.facts)
+    facts = next(filter(None, runs.facts))
     guess = facts["majority"]["test"]
     return 100 * (guess[facts["metric"]] if isinstance(guess, dict) else guess), facts["metric"]
 
 
 def main(runs, folder):
-    scored = [sweeps.score(record) for record in Sweep(runs).records()]
-    tasks = rows_of(scored)
-    values = {task: values_of(rows) for task, rows in tasks.items()}
+    scored = name_pretrainings(tables.read(Sweep(runs).records()))
+    tasks = dict(iter(scored.groupby("task")))
+    values = {task: values_of(found) for task, found in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
     over_all = {task: comparison.difference(*both) for task, both in pairs.items()}
     judged = {task: one for task, one in over_all.items() if not one.reason}
     corrected = comparison.holm([one.p_value for one in judged.values()])
     over_all |= {task: replace(one, p_value=p) for (task, one), p in zip(judged.items(), corrected)}
     parts, figures = [], {}
-    for task, rows in tasks.items():
-        guess, metric = constant(rows)
+    for task, found in tasks.items():
+        guess, metric = constant(found)
         parts.append(
             f"## {task}: {metric}, in percent\n{compared_table(values[task], over_all[task])}\n\n"
-            f"Always the most frequent label: {guess:.2f}.\n\n{each_table(rows)}\n"
+            f"Always the most frequent label: {guess:.2f}.\n\n{each_table(found)}\n"
         )
         figures |= {f"{task}, {NAMES[kind]}": of_kind for kind, of_kind in values[task].items()}
-    each = {f"{task}, {row.setting}": tests_of(row) for task, rows in tasks.items() for row in rows.values()}
+    each = {
+        f"{task}, {kind}-{encoding}-{seed}": tests_of(of_one)
+        for task, found in tasks.items()
+        for (kind, encoding, seed), of_one in pretrainings(found)
+    }
     text = RESULTS.format(
         machine=describe(),
         tables="\n".join(parts),

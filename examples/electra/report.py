@@ -7,16 +7,10 @@ Writes RESULTS.md and results.json into FOLDER. The values are settings of the r
 import json
 import math
 import sys
-from datetime import date
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-
-from compared_runs import ComparedRuns, settings_of  # noqa: E402
-
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports import comparison  # noqa: E402
-from fairseq_relpos.reports.losses import markdown  # noqa: E402
+from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
+from fairseq_relpos.reports.losses import markdown
 
 #: metrics of criterion electra; losses are logged in bits
 LOSSES = ("disc_loss", "base_loss", "masked_lm_loss", "order_gap")
@@ -24,50 +18,22 @@ SHARES = ("disc_auc", "disc_accuracy", "base_accuracy", "disc_precision", "disc_
 
 
 def main(folder, *arguments):
-    settings = settings_of(arguments)
-    compared = ComparedRuns(settings, is_finished)
+    compared = ComparedRuns(settings_of(arguments), lambda run: is_evaluated(run, "checkpoint_last.pt", "export.txt"))
     found = {run.name: last_validation(compared.place / run.name / "train.log") for run in compared.runs}
     splits = sorted(set.intersection(*map(set, found.values())))
     values = {
         f"discriminator, {split} (nats)": compared.values(lambda run, s=split: found[run.name][s]["disc_loss"])
         for split in splits
     }
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(folder, "RESULTS.md")) as part:
-        text = RESULTS.format(
-            today=date.today().isoformat(),
-            updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
-            warning=compared.warning(),
-            losses="\n\n".join(comparison.table(v, compared.baseline, what, 4) for what, v in values.items()),
-            legend=comparison.LEGEND.format(baseline=compared.baseline),
-            figures="\n\n".join(figures_table(compared, found, split) for split in splits),
-            runs=markdown(
-                ["run", "learning rate", "parameters", "minutes", "commit"],
-                [
-                    [
-                        run.name,
-                        run.learning_rate,
-                        f"{run.parameters:,}",
-                        f"{run.seconds / 60:,.0f}",
-                        compared.kept(run, "commit.txt"),
-                    ]
-                    for run in compared.runs
-                ],
-            ),
-            machines=compared.machines(),
-            missing=compared.missing(),
-            command=compared.kept(compared.runs[0], "trained"),
-            environment=settings["ENVIRONMENT"],
-            compared=settings["COMPARED"],
-            alike=compared.alike(),
-        )
-        Path(part).write_text(text, encoding="utf-8")
-    comparison.write(Path(folder, "results.json"), compared.baseline, values)
+    compared.write(
+        folder,
+        RESULTS,
+        values,
+        losses=compared.tables(values, lambda name: 4),
+        figures="\n\n".join(figures_table(compared, found, split) for split in splits),
+        runs=compared.runs_table("learning rate", "parameters", "minutes"),
+    )
     print(Path(folder, "RESULTS.md"))
-
-
-def is_finished(run):
-    return (run / "trained").exists() and (run / "export.txt").exists()
 
 
 def last_validation(log):
@@ -119,7 +85,7 @@ rises by when the tokens of each block are permuted.
 {missing}
 ## How
 ```
-{environment}bash examples/electra/compare.sh {compared}
+{ENVIRONMENT}bash examples/electra/compare.sh {COMPARED}
 ```
 {alike} The first was
 ```

@@ -7,23 +7,19 @@ settings of the recipe and what today's data are (CONDITIONS).
 import json
 import re
 import sys
-from datetime import date
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from figures import FIGURES, perplexity_per_word
 
-from compared_runs import ComparedRuns, check_same, settings_of  # noqa: E402
-from figures import FIGURES, perplexity_per_word  # noqa: E402
-
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports import comparison, losses, reach  # noqa: E402
+from fairseq_relpos.reports import comparison, losses, reach
+from fairseq_relpos.reports.compared_runs import ComparedRuns, check_same, is_evaluated, settings_of
 
 PICTURE = "reach.png"
 
 
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    compared = ComparedRuns(settings, lambda run: is_finished(run, settings))
+    compared = ComparedRuns(settings, lambda run: is_evaluated(run, settings["EVALUATED"], "scores.json"))
     scores = {run.name: json.loads(compared.kept(run, "scores.json")) for run in compared.runs}
     counts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
     check_same(counts, "not scored on the same text", "run.sh score again")
@@ -48,48 +44,23 @@ def main(folder, *arguments):
     last = {length: each(lambda m: m["last_loss"], found[length]) for length in wanted}
     if lengths:
         reach.plot([*lengths.values()], Path(folder, PICTURE), ["last"])
-    text = RESULTS.format(
-        today=date.today().isoformat(),
-        warning=compared.warning(),
-        what=what,
-        convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
-        updates=" or ".join(sorted({f"{run.updates:,}" for run in compared.runs})),
-        memory=memory,
-        refused=refusals(compared, scores, columns),
-        good=paired_tables(compared, values, what, digits),
-        legend=comparison.LEGEND.format(baseline=compared.baseline),
-        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),
-        rates=compared.rates_table(),
-        reach=reach_section(compared, lengths, found, whole, last, what, digits),
-        missing=compared.missing(),
-        environment=settings["ENVIRONMENT"],
-        compared=settings["COMPARED"],
-        sources=compared.sources(),
-        alike=compared.alike(),
-        first=compared.runs[0].name,
-        command=compared.kept(compared.runs[0], "trained"),
-        runs=runs_table(compared),
-        machines=compared.machines(),
-    )
-    with whole_file(Path(folder, "RESULTS.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
-    comparison.write(
-        Path(folder, "results.json"),
-        compared.baseline,
+    compared.write(
+        folder,
+        RESULTS,
         {
             **{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()},
             **{f"{what}, blocks of {length}": of_length for length, of_length in whole.items()},
         },
+        what=what,
+        convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
+        memory=memory,
+        refused=refusals(compared, scores, columns),
+        good=paired_tables(compared, values, what, digits),
+        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),
+        reach=reach_section(compared, lengths, found, whole, last, what, digits),
+        runs=compared.runs_table("parameters", "minutes"),
     )
     print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
-
-
-def is_finished(run, settings):
-    """Trained to the end, and scored since."""
-    scored, checkpoint = run / "scores.json", run / settings["EVALUATED"]
-    if not (run / "trained").exists() or not scored.exists():
-        return False
-    return not checkpoint.exists() or scored.stat().st_mtime > checkpoint.stat().st_mtime
 
 
 def found_in(scores, column):
@@ -221,14 +192,6 @@ def per_word(compared, nats, counts):
     return PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], rows))
 
 
-def runs_table(compared):
-    rows = [
-        [run.name, f"{run.parameters:,}", f"{run.seconds / 60:,.0f}", compared.kept(run, "commit.txt")]
-        for run in compared.runs
-    ]
-    return losses.markdown(["run", "parameters", "minutes", "commit"], rows)
-
-
 CONVENTIONS = {
     "words": "Perplexity per word: exp of the mean of -log p over all {tokens:,} tokens of the test text, line ends\n"
     "and `<unk>` included, as the papers have it.",
@@ -284,7 +247,7 @@ The last validation loss (nats a token) of one seed with each rate. The best one
 {missing}
 ## How
 ```
-{environment}bash examples/language_modeling/compare.sh {compared}
+{ENVIRONMENT}bash examples/language_modeling/compare.sh {COMPARED}
 ```
 Text (SHA-256, split, file):
 ```

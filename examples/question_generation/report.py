@@ -5,16 +5,11 @@ The values are those of settings.sh.
 
 import json
 import sys
-from datetime import date
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-
-from compared_runs import ComparedRuns, settings_of  # noqa: E402
-
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports import comparison, learning_rates  # noqa: E402
-from fairseq_relpos.reports import translation_report as tables  # noqa: E402
+from fairseq_relpos.reports import learning_rates
+from fairseq_relpos.reports import translation_report as tables
+from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
 
 
 def main(folder, *arguments):
@@ -28,43 +23,25 @@ def main(folder, *arguments):
         for name in names
     }
     figures["validation loss (nats)"] = compared.values(learning_rates.figure_of)
-    good = "\n\n".join(
-        comparison.table(values, compared.baseline, what, digits=3 if "loss" in what else 2)
-        for what, values in figures.items()
-    )
+    good = compared.tables(figures, lambda name: 3 if "loss" in name else 2)
     first = scores[compared.runs[0].name]
-    text = RESULTS.format(
-        **{**settings, "BASELINE": compared.baseline},
-        warning=compared.warning(),
+    compared.write(
+        folder,
+        RESULTS,
+        figures,
         good=good,
-        legend=comparison.LEGEND.format(baseline=compared.baseline),
         meanings="\n".join(f"- {name}: {first[name]['signature'] or first[name]['meaning']}" for name in names),
-        rates=compared.rates_table(),
-        missing=compared.missing(),
         training=tables.training_table([tables.Evaluated(run) for run in compared.runs]),
-        sources=compared.sources(),
-        alike=compared.alike(),
-        first=compared.runs[0].name,
-        command=compared.kept(compared.runs[0], "trained"),
-        commits=", ".join(sorted({compared.kept(run, "commit.txt") for run in compared.runs})),
-        machines=compared.machines(),
-        today=date.today().isoformat(),
     )
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(folder, "RESULTS.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
-    comparison.write(Path(folder, "results.json"), compared.baseline, figures)
     print(f"{good}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
 
 
 def is_finished(run, settings):
     """Trained to the end, decoded since then with these settings, and scored after that."""
-    steps = [run / settings["EVALUATED"], run / "decoded", run / "scored"]
-    if not all(path.exists() for path in [run / "trained", run / "scores.json", *steps[1:]]):
+    if not is_evaluated(run, settings["EVALUATED"], "decoded", "scored") or not (run / "scores.json").exists():
         return False
-    times = [path.stat().st_mtime for path in steps if path.exists()]
-    kept = [path.read_text(encoding="utf-8").strip() for path in steps[1:]]
-    return kept == [settings["DECODING"], settings["SCORING"]] and times == sorted(times)
+    kept = [(run / name).read_text(encoding="utf-8").strip() for name in ("decoded", "scored")]
+    return kept == [settings["DECODING"], settings["SCORING"]]
 
 
 def scores_of(run):

@@ -5,16 +5,16 @@ has been tested, the accuracy is that of the runs with a test, on the test part;
 """
 
 import sys
-from collections import defaultdict
-from math import isfinite
 from pathlib import Path
 from statistics import mean
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports import comparison, sweeps
+from fairseq_relpos.reports import table as tables
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.machine import describe
+from fairseq_relpos.reports.table import pd
 
 #: what the papers report of models that were trained from scratch; in percent, of the test part
 PAPERS = {
@@ -33,40 +33,19 @@ PAPERS = {
 }
 
 
-def name_of(run):
-    """A fine-tuned model is called like the folder of its pretraining."""
-    checkpoint = run.cells.get("checkpoint")
-    return Path(checkpoint).parent.name if checkpoint else run.cells["encoding"]
-
-
 def groups_of(runs):
-    """(task, whether fine-tuned) -> model -> its row of runs."""
-    found = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        found[run.cells["task"], "checkpoint" in run.cells][name_of(run)].append(run)
-    return {
-        group: {name: sweeps.Row(name, of_model) for name, of_model in sorted(models.items())}
-        for group, models in sorted(found.items())
-    }
+    """(task, whether fine-tuned) -> model -> its runs. A fine-tuned model is called like the folder of its
+    pretraining."""
+    models = runs.encoding.where(runs.checkpoint == "", runs.checkpoint.map(lambda path: Path(path).parent.name))
+    groups = runs.groupby([runs.task, runs.checkpoint != ""])
+    return {group: dict(iter(found.groupby(models))) for group, found in groups}
 
 
-def is_tested(run):
-    return isfinite(run.test)
-
-
-def chosen(row):
-    """The runs with the learning rate that is best in validation."""
-    rate = row.chosen("median")
-    return [run for run in row.runs if run.rate == rate and run.state == "done"]
-
-
-def values_of(row, tested):
-    """fold or, without folds, seed -> percent."""
-    found = defaultdict(list)
-    for run in chosen(row):
-        if not tested or is_tested(run):
-            found[int(run.cells.get("FOLD", run.seed))].append(100 * (run.test if tested else run.score))
-    return {number: mean(scores) for number, scores in sorted(found.items())}
+def values_of(runs, split):
+    """fold or, without folds, seed -> percent, with the learning rate that is best in validation."""
+    found = tables.scores(tables.chosen(runs), split)
+    numbers = found.fold.where(found.fold != "", found.seed).astype(int)
+    return {number: 100 * value for number, value in found.groupby(numbers).value.mean().items()}
 
 
 def papers_of(task, encoding):
@@ -76,48 +55,42 @@ def papers_of(task, encoding):
 
 def section(group, rows, baseline):
     task, fine_tuned = group
-    runs = [run for row in rows.values() for run in row.runs]
-    scored = {name: row for name, row in rows.items() if chosen(row)}
-    tested = all(any(map(is_tested, chosen(row))) for row in scored.values())
-    values = {name: values_of(row, tested) for name, row in scored.items()}
-    if not values:
+    runs = pd.concat(rows.values())
+    scored = {name: found for name, found in rows.items() if len(tables.chosen(found))}
+    if not scored:
         return f"## {task}\nNo run has a score.\n", {}
-    first = next((name for name in values if rows[name].runs[0].facts["encoding"] == baseline), None)
-    part = "test" if tested else "validation"
-    lines = markdown(*comparison.cells(values, first, f"{part} accuracy, %", 2)).splitlines()
-    in_folds = "FOLD" in runs[0].cells
+    tested = all(values_of(found, "test") for found in scored.values())
+    split, part = ("test", "test") if tested else ("valid", "validation")
+    values = {name: values_of(found, split) for name, found in scored.items()}
+    first = next((name for name in values if rows[name].encoding.iloc[0] == baseline), None)
+    head, lines = comparison.cells(values, first, f"{part} accuracy, %", 2)
+    in_folds = bool(runs.fold.iloc[0])
     if in_folds:
-        lines[0] = lines[0].replace("| seeds |", "| folds |")
-    guesses = [run.facts.get("majority", {}).get("test" if tested else "valid") for run in runs]
+        head[1] = "folds"
+    guesses = [facts.get("majority", {}).get(split) for facts in tables.scores(runs).facts]
     # one number, or every score
     majority = [guess["accuracy"] if isinstance(guess, dict) else guess for guess in guesses if guess is not None]
     if majority:
-        columns = lines[0].count("|") - 1
-        least = f"| always the most frequent class | | {100 * mean(majority):.2f} |" + " |" * (columns - 3)
-        lines.insert(2, least)
-    if not fine_tuned:
-        lines = with_papers(lines, task)
+        guess = f"{100 * mean(majority):.2f}"
+        lines.insert(0, ["always the most frequent class", "", guess, *[""] * (len(head) - 3)])
+    papers = [papers_of(task, line[0]) for line in lines]
+    if any(papers) and not fine_tuned:
+        head.append("*in the papers, with larger models*")
+        lines = [[*line, cell] for line, cell in zip(lines, papers, strict=True)]
     title = f"## {task}, {'fine-tuned' if fine_tuned else 'from scratch'}"
     legend = "" if first is None else comparison.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
     if note := comparison.note_of(values, first):
         legend = f"{note}\n\n{legend}"
     if in_folds:
         legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
-    bad = [f"{run.name} ({run.message})" for run in runs if run.state != "done"]
-    return "\n".join([title, *lines, "", legend, *(["No score: " + ", ".join(bad)] if bad else [])]), values
-
-
-def with_papers(lines, task):
-    """With a column of what the papers report."""
-    cells = [papers_of(task, line.split("|")[1].strip()) for line in lines]
-    if not any(cells):
-        return lines
-    cells[:2] = ["*in the papers, with larger models*", "---:"]
-    return [f"{line} {cell} |" for line, cell in zip(lines, cells, strict=True)]
+    parts = [title, markdown(head, lines), "", legend]
+    if bad := sweeps.without_score(runs):
+        parts.append("No score: " + ", ".join(f"{name} ({said})" for name, said in bad.items()))
+    return "\n".join(parts), values
 
 
 def main(runs, folder, baseline):
-    scored = [sweeps.score(record) for record in sweeps.records_of(runs)]
+    scored = tables.read(sweeps.records_of(runs))
     parts, figures = [f"# Results of examples/text_classification\n\n{describe()}\n"], {}
     for group, rows in groups_of(scored).items():
         text, values = section(group, rows, baseline)

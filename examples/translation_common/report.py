@@ -5,17 +5,12 @@ Writes RESULTS.md, losses.png and lengths.png into FOLDER. The values are those 
 
 import json
 import sys
-from datetime import date
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-
-from compared_runs import ComparedRuns, settings_of  # noqa: E402
-
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-from fairseq_relpos.reports import comparison, learning_rates, translation  # noqa: E402
-from fairseq_relpos.reports import translation_report as tables  # noqa: E402
-from fairseq_relpos.reports.run_folder import COMPARED_SCORES  # noqa: E402
+from fairseq_relpos.reports import learning_rates, translation
+from fairseq_relpos.reports import translation_report as tables
+from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
+from fairseq_relpos.reports.run_folder import COMPARED_SCORES
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
 
@@ -38,21 +33,17 @@ def main(folder, *arguments):
     buckets = {test.name: tables.buckets_of(runs, test, beyond(edges, test.sources)) for test in tests.values()}
     tables.plot_losses(runs, Path(folder, LOSSES))
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
-    good = "\n\n".join(
-        comparison.table(values, compared.baseline, what, digits=3 if "loss" in what else 1)
-        for what, values in figures.items()
-    )
+    good = compared.tables(figures, lambda name: 3 if "loss" in name else 1)
     scores = "\n\n".join(
         f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, compared.baseline)
         for test in tests.values()
     )
     training = tables.training_table(runs)
-    text = RESULTS.format(
-        **{**settings, "BASELINE": compared.baseline},
-        warning=compared.warning(),
+    compared.write(
+        folder,
+        RESULTS,
+        figures,
         good=good,
-        legend=comparison.LEGEND.format(baseline=compared.baseline),
-        rates=compared.rates_table(),
         penalties=penalties(compared, settings),
         scores=scores,
         training=training,
@@ -62,17 +53,7 @@ def main(folder, *arguments):
         ),
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
         sources=Path(data, "sources.txt").read_text(encoding="utf-8").strip(),
-        alike=compared.alike(),
-        first=runs[0].run.name,
-        command=compared.kept(compared.runs[0], "trained"),
-        commits=", ".join(sorted({compared.kept(run, "commit.txt") for run in compared.runs})),
-        machines=compared.machines(),
-        missing=compared.missing(),
-        today=date.today().isoformat(),
     )
-    with whole_file(Path(folder, "RESULTS.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
-    comparison.write(Path(folder, "results.json"), compared.baseline, figures)
     print(f"{good}\n\n{scores}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
 
 
@@ -112,13 +93,9 @@ def beyond(edges, sources):
 
 def is_finished(run, settings):
     """Trained to the end, decoded since then with these settings, scored after that."""
-    steps = [run / settings["EVALUATED"], run / "decoded", run / "scores.json"]
-    if not all(path.exists() for path in [run / "trained", *steps[1:]]):
+    if not is_evaluated(run, settings["EVALUATED"], "decoded", "scores.json"):
         return False
-    if steps[1].read_text(encoding="utf-8").strip() != settings["DECODING"]:
-        return False
-    times = [path.stat().st_mtime for path in steps if path.exists()]
-    return times == sorted(times)
+    return (run / "decoded").read_text(encoding="utf-8").strip() == settings["DECODING"]
 
 
 def penalties(compared, settings):

@@ -7,15 +7,18 @@ reported on text that had no part in the choice.
 """
 
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from .training_log import Run, read_run
 
 #: nats that the last validation of a run may be above its best one
 DIVERGED = 0.5
+#: nats: those of a guess among hundreds of millions of classes. A first epoch may end above it, and all later ones
+WORST_GUESS = 20.0
 
 
 def has_diverged(run: Run) -> bool:
@@ -24,6 +27,34 @@ def has_diverged(run: Run) -> bool:
         not math.isfinite(values[max(values)]) or values[max(values)] > min(values.values()) + DIVERGED
         for values in run.valid.values()
     )
+
+
+def why_diverged(log: Path, run: Run, is_scored: bool) -> str:
+    """Returns why the run of this log has diverged, empty if it has not: its numbers were not finite (exit code 76), or
+    its loss rose. For a run that is compared by a score the loss in training counts: while an accuracy grows, the loss
+    in validation may rise without harm."""
+    if (log.parent / "diverged").exists():
+        return "its numbers were not finite"
+    if not is_scored:
+        return "the validation loss rose" if has_diverged(run) else ""
+    losses = training_losses(log, run.unit)
+    return f"the training loss ended at {losses[-1]:.4g} nats" if has_lost_its_way(losses) else ""
+
+
+def training_losses(log: Path, unit: float) -> list[float]:
+    """All that a log says of the loss in training, in nats, in this order."""
+    found = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        said = re.search(r'"(?:train_)?loss": "([^"]+)"', line)
+        if said:
+            found.append(float(said[1]) * unit)
+    return found
+
+
+def has_lost_its_way(losses: Sequence[float]) -> bool:
+    """Whether the last training loss is no number, is more than DIVERGED above the first one, or more than any guess
+    costs."""
+    return bool(losses) and not losses[-1] <= min(losses[0] + DIVERGED, WORST_GUESS)
 
 
 def figure_of(run: Run) -> float:
@@ -48,10 +79,14 @@ def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[s
     return found
 
 
-def best(figures: Mapping[str, float]) -> str | None:
-    """Returns the rate with the lowest figure, None where every run has diverged."""
-    finite = [rate for rate in figures if math.isfinite(figures[rate])]
-    return min(finite, key=lambda rate: figures[rate], default=None)
+def choose(scores: Mapping[str, Sequence[float]], lower: bool, rule: str = "median") -> str | None:
+    """Returns the learning rate with the best median over its seeds, or (``best``) with the best seed: of equally good
+    ones the first. ``scores``: rate -> those of its seeds; ``lower``: a lower one is better. None where no rate has a
+    score that is finite."""
+    best = min if lower else max
+    figures = {rate: (median if rule == "median" else best)(of_seeds) for rate, of_seeds in scores.items()}
+    finite = [rate for rate, figure in figures.items() if math.isfinite(figure)]
+    return best(finite, key=lambda rate: figures[rate], default=None)
 
 
 def main(place: str, encoding: str, seed: str, *rates: str) -> None:
@@ -60,7 +95,7 @@ def main(place: str, encoding: str, seed: str, *rates: str) -> None:
     except ValueError as error:
         sys.exit(f"learning_rates: error: {error}")
     missing = [rate for rate in rates if rate not in figures]
-    chosen = best(figures)
+    chosen = choose({rate: [figure] for rate, figure in figures.items()}, lower=True)
     if missing:
         sys.exit(
             f"learning_rates: error: {encoding}, seed {seed}: no training with {', '.join(missing)} to its end yet"

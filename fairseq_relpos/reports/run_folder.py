@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import reach
-from .learning_rates import has_diverged
-from .sweeps import has_lost_its_way, training_losses
+from .learning_rates import why_diverged
 from .training_log import END, LOG_NAME, NATS, SETTINGS, Run, read_run, settings_of
 
 #: nats that a loss must rise by when the tokens are permuted, if the model uses their order
@@ -94,10 +93,8 @@ class RunFolder:
     def has_diverged(self) -> bool:
         if not all(math.isfinite(figure.value) for figure in self.figures.values()):
             return True
-        # while an accuracy grows, its loss in validation may rise without harm
-        if self.facts or (self.path / "result.json").exists():
-            return has_lost_its_way(training_losses(self.log))
-        return has_diverged(self.run)
+        is_scored = bool(self.facts) or (self.path / "result.json").exists()
+        return bool(why_diverged(self.log, self.run, is_scored))
 
     @property
     def uses_positions(self) -> bool | None:

@@ -102,7 +102,7 @@ def test_from_json_to_a_table(workplace, start):
     table = (workplace / "out" / "RESULTS.md").read_text()
     assert "| at5 | 1e-2 | 1, 2 |" in table and "## test" in table and (workplace / "out" / "runs.tar.xz").exists()
     assert "f1 - learned |" in table and "| +1.50 |" in table
-    words = "Not in the tables: at5-seed3 has diverged; at5-seed4 has not ended; at5-seed5 has diverged."
+    words = "Not in the tables: at5-seed3 (diverged); at5-seed4 (not done); at5-seed5 (diverged: the training loss"
     assert words in table
 
 

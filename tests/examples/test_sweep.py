@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_relpos.reports import sweeps
+from fairseq_relpos.reports import sweeps, table
 
 SWEEP = Path(__file__).parents[2] / "scripts" / "sweep.py"
 #: its score depends on the encoding, the learning rate and the seed; with lr 1e3 it diverges, "broken" fails once
@@ -202,13 +202,20 @@ LOG = """2026-01-01 {'common': {'seed': 1}, 'criterion': {'_name': 'sequence_lab
 def test_a_run_with_scores_has_diverged_if_its_training_loss_says_so(tmp_path, first, last, diverged):
     (tmp_path / "train.log").write_text(LOG.replace("FIRST", first).replace("LAST", last))
     (tmp_path / "results.json").write_text('{"metrics": {"accuracy": 0.5}}')
-    run = sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"})
+
+    def ended():
+        (run,) = table.read([{"name": "a", "cells": {}, "place": tmp_path, "state": "done"}]).itertuples()
+        return run
+
+    run = ended()
     assert (run.state == "diverged") == diverged and ("training loss" in run.message) == diverged
     (tmp_path / "results.json").write_text('{"metrics": ')
-    assert "cannot be read" in sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"}).message
+    assert "cannot be read" in ended().message
+    (tmp_path / "results.json").write_text('{"metrics": {"accuracy": 0.5}, "metric": "f1"}')
+    assert ended().state == "failed"
     # without scores it is the validation that tells
     (tmp_path / "results.json").unlink()
-    assert sweeps.score({"name": "a", "cells": {}, "place": tmp_path, "state": "done"}).state == "diverged"
+    assert ended().state == "diverged"
 
 
 def test_folds_are_averaged_before_seeds_and_a_missing_fold_leaves_a_seed_out(tmp_path):

@@ -1,14 +1,17 @@
-"""Which runs of a recipe are compared, and what a reader would miss among them: for its report."""
+"""The runs of a recipe that its report compares, what a reader would miss among them, and what all reports say."""
 
 import math
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any, NoReturn
 
-from fairseq_relpos.atomic_files import whole_file
-from fairseq_relpos.reports import comparison, learning_rates
-from fairseq_relpos.reports.losses import markdown
-from fairseq_relpos.reports.training_log import NO_SETTING, flags_of, how_alike, read_run, tell_variants_apart
+from ..atomic_files import whole_file
+from . import comparison, learning_rates
+from .losses import markdown
+from .training_log import NO_SETTING, Run, flags_of, how_alike, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
 NAME = re.compile(r"(.+)-seed(\d+)")
@@ -21,7 +24,8 @@ class ComparedRuns:
     RUNS for each of LEARNING_RATES; where there is none, in RUNS itself. Exits with one line where runs do not compare.
     """
 
-    def __init__(self, settings, is_finished):
+    def __init__(self, settings: dict[str, str], is_finished: Callable[[Path], bool]):
+        self.settings = settings
         self.place = Path(settings["RUNS"])
         self.data = Path(settings["DATA"])
         self.rates = settings.get("LEARNING_RATES", "").split()
@@ -29,7 +33,7 @@ class ComparedRuns:
         self.wanted = settings.get("COMPARED", "").split()
         if not any(self.place.glob("lr*/*/train.log")):
             self.rates = []  # no comparison has been begun: single runs of run.sh train
-        self.notes = []
+        self.notes: list[str] = []
         names = self.names_of_runs()
         try:
             self.tried, self.chosen = self.choose(names)
@@ -61,7 +65,7 @@ class ComparedRuns:
             self.check_alike(encoding)
         self.note_what_is_missing(names, chosen, unfinished, diverged)
 
-    def names_of_runs(self):
+    def names_of_runs(self) -> list[str]:
         logs = sorted(self.place.glob("*/train.log" if not self.rates else "lr*/*/train.log"))
         names = [str(log.parent.relative_to(self.place)) for log in logs]
         names = [name for name in names if NAME.fullmatch(Path(name).name)]
@@ -73,35 +77,36 @@ class ComparedRuns:
             names = [name for name in names if name not in elsewhere]
         return names
 
-    def choose(self, names):
+    def choose(self, names: Sequence[str]) -> tuple[dict[str, dict[str, float]], dict[str, str | None]]:
         """encoding -> rate -> figure, and encoding -> the best rate"""
         if not self.rates:
             return {}, {}
         encodings = dict.fromkeys(encoding_of(name) for name in names)
         tried = {name: learning_rates.tried(self.place, self.rates, name, self.seeds[0]) for name in encodings}
-        return tried, {name: learning_rates.best(figures) for name, figures in tried.items()}
+        scores = {name: {rate: [figure] for rate, figure in of_one.items()} for name, of_one in tried.items()}
+        return tried, {name: learning_rates.choose(of_one, lower=True) for name, of_one in scores.items()}
 
-    def is_chosen(self, name):
+    def is_chosen(self, name: str) -> bool:
         return not self.rates or Path(name).parent.name == f"lr{self.chosen[encoding_of(name)]}"
 
-    def find_baseline(self, name):
+    def find_baseline(self, name: str) -> str | None:
         found = comparison.find_baseline([run.encoding for run in self.runs], name)
         if found is None:
             self.notes.append(f"no run of {name}, the baseline, so no differences")
         return found
 
-    def of(self, encoding):
+    def of(self, encoding: str) -> list[Run]:
         return [run for run in self.runs if run.encoding == encoding]
 
-    def kept(self, run, file):
+    def kept(self, run: Run, file: str) -> str:
         path = self.place / run.name / file
         return path.read_text(encoding="utf-8").strip() if path.exists() else "not kept"
 
-    def values(self, figure):
+    def values(self, figure: Callable[[Run], Any]) -> dict[str, dict[int, Any]]:
         """encoding -> seed -> figure(run)"""
         return {encoding: {run.seed: figure(run) for run in self.of(encoding)} for encoding in self.encodings}
 
-    def check_same_conditions(self, names, today):
+    def check_same_conditions(self, names: Sequence[str], today: str) -> None:
         """Figures of other data, or of another batch, do not compare."""
         kept = {name: self.place / name / "conditions" for name in names}
         by_run = {name: path.read_text().strip() for name, path in kept.items() if path.exists()}
@@ -114,7 +119,7 @@ class ComparedRuns:
         if without:
             self.notes.append(f"runs that have kept no digest of their data: {', '.join(without)}")
 
-    def check_alike(self, encoding):
+    def check_alike(self, encoding: str) -> None:
         """A mean over seeds is of one training, and a choice of a rate between trainings that differ in it alone."""
         runs = self.of(encoding)
         commands = [self.kept(run, "trained") for run in runs]
@@ -126,21 +131,21 @@ class ComparedRuns:
             names = ", ".join(run.name for run in runs)
             fail(f"{told.replace('*', '')} ({names}) Move those that do not belong here to another RUNS")
 
-    def free(self, commands):
+    def free(self, commands: Sequence[str]) -> list[str]:
         """The flags that may differ: of the place, the speed and the output, and the learning rate. Not the end."""
         flags = set().union(*map(flags_of, commands)) - {"max-update"}
         return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
-    def alike(self):
+    def alike(self) -> str:
         commands = [self.kept(run, "trained") for run in self.runs]
         differ_in = "encoding (with the flags that it needs), seed and learning rate"
         return how_alike(commands, differ_in, self.free(commands))
 
-    def warning(self):
+    def warning(self) -> str:
         """What has to stand above the tables, where runs differ in more than they should."""
         return f"{self.alike()}\n\n" if self.alike().startswith("**") else ""
 
-    def rates_table(self):
+    def rates_table(self) -> str:
         if not self.rates:
             used = sorted({run.learning_rate for run in self.runs}, key=float)
             return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
@@ -148,12 +153,14 @@ class ComparedRuns:
         for encoding, figures in sorted(self.tried.items()):
             cells = dict.fromkeys(self.rates, "-")
             cells |= {rate: f"{x:.3f}" if math.isfinite(x) else "diverged" for rate, x in figures.items()}
-            if self.chosen[encoding]:
-                cells[self.chosen[encoding]] = f"**{cells[self.chosen[encoding]]}**"
+            if best := self.chosen[encoding]:
+                cells[best] = f"**{cells[best]}**"
             rows.append([encoding, *cells.values()])
         return markdown(["encoding", *self.rates], rows)
 
-    def note_what_is_missing(self, names, chosen, unfinished, diverged):
+    def note_what_is_missing(
+        self, names: Sequence[str], chosen: Sequence[str], unfinished: Sequence[str], diverged: Sequence[str]
+    ) -> None:
         present = self.values(lambda run: 0.0)
         with_runs = {name.split(" ")[0] for name in present}
         self.notes += [f"{name}: no finished run" for name in self.wanted if name not in with_runs]
@@ -185,10 +192,10 @@ class ComparedRuns:
         if unfinished:
             self.notes.append(f"not finished with these settings: {', '.join(unfinished)}")
 
-    def missing(self):
+    def missing(self) -> str:
         return "".join(f"- {note}\n" for note in self.notes) or "Nothing.\n"
 
-    def sources(self):
+    def sources(self) -> str:
         """What the data are made of, as prepare.sh says in sources.txt. It is kept with the runs: with them alone, as
         they are packed beside a report, the report can be made again."""
         there, kept = self.data / "sources.txt", self.place / "sources.txt"
@@ -199,31 +206,83 @@ class ComparedRuns:
             fail(f"no {there}: set DATA to the data that the runs were trained with")
         return kept.read_text(encoding="utf-8").strip()
 
-    def machines(self):
+    def machines(self) -> str:
         found = {line for run in self.runs for line in self.kept(run, "machine.txt").splitlines()}
         return "\n".join(f"- {line}" for line in sorted(found))
 
+    def runs_table(self, *columns: str) -> str:
+        """``columns``: of COLUMNS, between the name of the run and its commit."""
+        rows = [[run.name, *(COLUMNS[c](run) for c in columns), self.kept(run, "commit.txt")] for run in self.runs]
+        return markdown(["run", *columns, "commit"], rows)
 
-def encoding_of(name):
-    return NAME.fullmatch(Path(name).name)[1]
+    def tables(self, figures: Mapping[str, comparison.Values], digits: Callable[[str], int]) -> str:
+        """A table with differences from the baseline for each of the figures. digits(figure): behind the point."""
+        found = [comparison.table(values, self.baseline, name, digits(name)) for name, values in figures.items()]
+        return "\n\n".join(found)
+
+    def write(self, folder: str | Path, template: str, figures: Mapping[str, Any], /, **words: Any) -> None:
+        """Writes RESULTS.md, by a template that may name the settings, ``words`` and what follows, and results.json."""
+        first = self.runs[0]
+        known = {
+            **self.settings,
+            "BASELINE": self.baseline,
+            "today": date.today().isoformat(),
+            "updates": " or ".join(sorted({f"{run.updates:,}" for run in self.runs})),
+            "warning": self.warning(),
+            "legend": comparison.LEGEND.format(baseline=self.baseline),
+            "rates": self.rates_table(),
+            "alike": self.alike(),
+            "first": first.name,
+            "command": self.kept(first, "trained"),
+            "commits": ", ".join(sorted({self.kept(run, "commit.txt") for run in self.runs})),
+            "machines": self.machines(),
+            "sources": self.sources() if "{sources}" in template else "",
+            "missing": self.missing(),
+        }
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with whole_file(Path(folder, "RESULTS.md")) as part:
+            Path(part).write_text(template.format(**{**known, **words}), encoding="utf-8")
+        comparison.write(Path(folder, "results.json"), self.baseline, figures)
 
 
-def seed_of(name):
-    return NAME.fullmatch(Path(name).name)[2]
+#: column of a table of runs -> its cell
+COLUMNS: dict[str, Callable[[Run], str]] = {
+    "learning rate": lambda run: run.learning_rate,
+    "parameters": lambda run: f"{run.parameters:,}",
+    "minutes": lambda run: f"{run.seconds / 60:,.0f}",
+    "tokens/s": lambda run: f"{run.speed:,.0f}" if run.speed else "-",
+}
 
 
-def fail(message):
+def is_evaluated(run: Path, checkpoint: str, *steps: str) -> bool:
+    """Whether the run has come to its end, and each of the files was made after the one before. Where the checkpoint is
+    not kept, as beside a report, the others count."""
+    if not all((run / name).exists() for name in ("trained", *steps)):
+        return False
+    times = [path.stat().st_mtime for path in (run / name for name in (checkpoint, *steps)) if path.exists()]
+    return times == sorted(times)
+
+
+def encoding_of(name: str) -> str:
+    return Path(name).name.rpartition("-seed")[0]
+
+
+def seed_of(name: str) -> str:
+    return Path(name).name.rpartition("-seed")[2]
+
+
+def fail(message: str) -> NoReturn:
     sys.exit(f"report: error: {message}")
 
 
-def check_same(by_run, what, remedy="give each group its own RUNS"):
-    groups = {}
+def check_same(by_run: Mapping[str, Any], what: str, remedy: str = "give each group its own RUNS") -> None:
+    groups: dict[Any, list[str]] = {}
     for name, value in by_run.items():
         groups.setdefault(value, []).append(name)
     if len(groups) > 1:
         fail(f"the runs were {what}: {'; '.join(', '.join(group) for group in groups.values())}: {remedy}")
 
 
-def settings_of(arguments):
+def settings_of(arguments: Sequence[str]) -> dict[str, str]:
     """NAME=VALUE... -> dict"""
     return dict(argument.split("=", 1) for argument in arguments)
