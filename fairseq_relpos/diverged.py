@@ -8,7 +8,14 @@ EXIT_CODE = 76
 
 
 class Diverged(ValueError):
-    """Gradients, outputs or predictions are NaN or infinite. The same command would fail again."""
+    """Gradients, outputs or predictions are NaN or infinite. The same command would fail again.
+
+    ``is_located``: the message names the module in which it began, which only one of several ranks may know.
+    """
+
+    def __init__(self, message: str, is_located: bool = False):
+        super().__init__(message)
+        self.is_located = is_located
 
 
 def end(error: Exception, line: str) -> NoReturn:

@@ -86,9 +86,9 @@ elif [ $code != 0 ]; then
   # of the last start, which stands before each: the first error, or the one that names where NaN began
   last=$(cut -f1 "$RELPOS_ERROR_FILE" | sort -n | tail -n 1)
   errors=$(sed -n "s/^$last\t//p" "$RELPOS_ERROR_FILE")
-  ! grep -q "^76$(printf '\t')" <<<"$errors" || code=76 # it has diverged: torchrun's own exit code is 1
-  why=$(cut -f2- <<<"$errors")
-  why=$(grep -m 1 "; first: the output of" <<<"$why" || sed -n 1p <<<"$why")
+  ! grep -q '^76' <<<"$errors" || code=76 # it has diverged: torchrun's own exit code is 1
+  why=$(grep -m 1 '^76+' <<<"$errors" || sed -n 1p <<<"$errors")
+  why=$(cut -f2- <<<"$why")
   [ -n "$why" ] || why="torchrun ended with exit code $code: the first line above that names an error says why"
   echo "launch_torchrun: error: $why" >&2
 fi

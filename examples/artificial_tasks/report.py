@@ -14,7 +14,7 @@ from result import read
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, figures, losses
 from fairseq_relpos.reports.table import pd
-from fairseq_relpos.reports.training_log import flags_of, how_alike
+from fairseq_relpos.reports.training_log import flags_of, how_alike, other_flags
 
 PLOT = "accuracy.png"
 #: flags in which the runs of a task may differ
@@ -110,10 +110,9 @@ def check_alike(runs_folder, results):
     """A mean over seeds is of one training."""
     for (encoding, task), runs in results.groupby(["encoding", "task"]):
         commands = [(runs_folder / task / name / "trained").read_text() for name in runs.name]
-        told = how_alike(commands, "seed", FREE)
-        if told.startswith("**"):
-            names = ", ".join(runs.name)
-            sys.exit(f"report: error: {encoding} on {task}: {told.replace('*', '')} ({names}) Give each its own RUNS")
+        if others := other_flags(commands, FREE):
+            told = f"The runs differ in more than seed: {', '.join(others)}. ({', '.join(runs.name)})"
+            sys.exit(f"report: error: {encoding} on {task}: {told} Give each its own RUNS")
 
 
 def missing(runs_folder, accuracies, results):

@@ -129,18 +129,20 @@ def errors_in_one_line() -> Iterator[None]:
         if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
             logger.debug("raised here", exc_info=True)
         message = " ".join(message.split())  # quoted text may contain line breaks
-        _tell_the_launcher(message, EXIT_CODE if isinstance(error, Diverged) else 1)
+        _tell_the_launcher(message, error)
         end(error, f"{PACKAGE}: error: {message}")
 
 
-def _tell_the_launcher(message, code):
+def _tell_the_launcher(message, error):
     """Writes the message where scripts/launch_torchrun.sh looks for it when a rank has failed. The script shows a
-    message of the last time that torchrun has started the ranks."""
+    message of the last time that torchrun has started the ranks, and rather one with a + that says where NaN began."""
     file = os.environ.get("RELPOS_ERROR_FILE")
     if file:
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as messages:
             start = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
-            messages.write(f"{start}\t{code}\trank {os.environ.get('RANK', 0)}: {message}\n")
+            code = EXIT_CODE if isinstance(error, Diverged) else 1
+            located = "+" if getattr(error, "is_located", False) else "-"
+            messages.write(f"{start}\t{code}{located}\trank {os.environ.get('RANK', 0)}: {message}\n")
 
 
 #: errors of fairseq's own that say what to do

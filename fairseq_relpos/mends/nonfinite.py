@@ -20,15 +20,16 @@ class FirstNonFinite:
 
     It uses forward hooks alone: stock's backward hooks fail on modules that return something else than tensors.
     ``first`` names the first module whose output was not finite, or else the first parameter whose gradient is not.
+    ``is_located``: it was a module.
     """
 
-    first = AGAIN
+    first, is_located = AGAIN, False
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
     def __enter__(self):
-        FirstNonFinite.first = AGAIN
+        FirstNonFinite.first, FirstNonFinite.is_located = AGAIN, False
         self.hooks = [
             module.register_forward_hook(lambda module, given, output, name=name: self.look(name, output))
             for name, module in self.model.named_modules()
@@ -37,7 +38,7 @@ class FirstNonFinite:
 
     def look(self, name: str, output: Any) -> None:
         if self.first is AGAIN and not _is_finite(output):
-            FirstNonFinite.first = f"the output of {name}"
+            FirstNonFinite.first, FirstNonFinite.is_located = f"the output of {name}", True
 
     def __exit__(self, *exception):
         for hook in self.hooks:
@@ -76,7 +77,7 @@ def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
     try:
         yield
     except FloatingPointError as error:
-        raise Diverged(_in_one_line(trainer, samples, error)) from error
+        raise Diverged(_in_one_line(trainer, samples, error), FirstNonFinite.is_located) from error
 
 
 def name_the_first_non_finite_module() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file
 from . import comparison, learning_rates
 from .losses import markdown
-from .training_log import NO_SETTING, Run, flags_of, how_alike, read_run, tell_variants_apart
+from .training_log import NO_SETTING, Run, flags_of, how_alike, other_flags, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
 NAME = re.compile(r"(.+)-seed(\d+)")
@@ -124,12 +124,12 @@ class ComparedRuns:
         runs = self.of(encoding)
         commands = [self.kept(run, "trained") for run in runs]
         for rate in self.rates:
-            others = self.place.glob(f"lr{rate}/{encoding_of(runs[0].name)}-seed*/trained")
-            commands += [path.read_text(encoding="utf-8") for path in others]
-        told = how_alike(commands, "seed and learning rate", self.free(commands))
-        if told.startswith("**"):
+            trained = self.place.glob(f"lr{rate}/{encoding_of(runs[0].name)}-seed*/trained")
+            commands += [path.read_text(encoding="utf-8") for path in trained]
+        if others := other_flags(commands, self.free(commands)):
             names = ", ".join(run.name for run in runs)
-            fail(f"{told.replace('*', '')} ({names}) Move those that do not belong here to another RUNS")
+            told = f"The runs differ in more than seed and learning rate: {', '.join(others)}."
+            fail(f"{told} ({names}) Move those that do not belong here to another RUNS")
 
     def free(self, commands: Sequence[str]) -> list[str]:
         """The flags that may differ: of the place, the speed and the output, and the learning rate. Not the end."""
@@ -137,13 +137,16 @@ class ComparedRuns:
         return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
     def alike(self) -> str:
-        commands = [self.kept(run, "trained") for run in self.runs]
+        commands = self.commands()
         differ_in = "encoding (with the flags that it needs), seed and learning rate"
         return how_alike(commands, differ_in, self.free(commands))
 
     def warning(self) -> str:
         """What has to stand above the tables, where runs differ in more than they should."""
-        return f"{self.alike()}\n\n" if self.alike().startswith("**") else ""
+        return f"{self.alike()}\n\n" if other_flags(self.commands(), self.free(self.commands())) else ""
+
+    def commands(self) -> list[str]:
+        return [self.kept(run, "trained") for run in self.runs]
 
     def rates_table(self) -> str:
         if not self.rates:

@@ -126,11 +126,15 @@ def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[fl
 
 def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
     """Returns a sentence that says in which other flags than OF_A_RUN and ``also`` the commands differ, if any."""
-    values = differing([flags_of(command) for command in commands], OF_A_RUN.union(also))
-    others = [f"`--{flag}` ({', '.join(v or 'given' for v in sorted(found))})" for flag, found in values.items()]
-    if others:
+    if others := other_flags(commands, also):
         return f"**The runs differ in more than {differ_in}**: {', '.join(others)}."
     return f"All runs differ in {differ_in} alone."
+
+
+def other_flags(commands: Sequence[str], also: Sequence[str] = ()) -> list[str]:
+    """Returns the flags besides OF_A_RUN and ``also`` in which the commands differ, each with its values."""
+    values = differing([flags_of(command) for command in commands], OF_A_RUN.union(also))
+    return [f"`--{flag}` ({', '.join(v or 'given' for v in sorted(found))})" for flag, found in values.items()]
 
 
 def differing(runs: Sequence[Mapping[str, str]], free: Collection[str] = ()) -> dict[str, dict[str, list[int]]]:

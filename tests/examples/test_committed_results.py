@@ -25,6 +25,7 @@ def lines_of(results):
     return [line for line in text.splitlines() if not re.search(r"bash examples/\S+/(prepare|compare)\.sh", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", MADE_BY)
 def test_what_is_packed_makes_the_committed_results(folder, tmp_path):
     recipe, settings = MADE_BY[folder]
