@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.criterions.metrics import need_finite
 from fairseq_relpos.finetuning.errors import in_one_line
-from fairseq_relpos.finetuning.metrics import need_finite
 
 
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
