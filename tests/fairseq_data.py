@@ -170,7 +170,7 @@ def fairseq(command, *arguments, launcher=(), cwd=None, given=None, preload=True
         stderr=subprocess.STDOUT,
         input=given,
         cwd=cwd,
-        timeout=180,
+        timeout=600,
     )
     done.stdout = done.stdout.decode()
     return done

@@ -30,7 +30,7 @@ class Run:
     def printed(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def wait(self, seconds=120):
+    def wait(self, seconds=600):
         """The exit code, or minus the signal that ended it."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -42,7 +42,7 @@ class Run:
         os.waitpid(self.process, 0)
         raise AssertionError(f"still running after {seconds} s:\n{self.printed()}")
 
-    def wait_for(self, text, seconds=60):
+    def wait_for(self, text, seconds=600):
         """Returns once ``text`` has been printed."""
         deadline = time.monotonic() + seconds
         while text not in self.printed():

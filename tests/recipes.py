@@ -23,7 +23,7 @@ class Recipe:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
+            timeout=600,
         )
 
     def succeeds(self, *arguments: Any, **environment: str) -> str:

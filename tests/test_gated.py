@@ -124,7 +124,7 @@ def computes(**environ):
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     logged = [x for x in done.stderr.splitlines() if x.startswith("fairseq_relpos.gated.compiled: ")]
     return done.stdout.strip(), logged

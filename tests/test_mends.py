@@ -214,7 +214,7 @@ def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, text=True, env=preloaded.environment(), **pipes))
     for process in processes:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         (line,) = [line for line in out.splitlines() if line.startswith("{")]
         found = json.loads(line)
         assert (

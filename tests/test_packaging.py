@@ -139,7 +139,7 @@ def setup_sh(checkout, **environ):
         env={**clean, "PYTHON": sys.executable, "no_proxy": "127.0.0.1", **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -85,5 +85,5 @@ def test_signals_reach_it(tmp_path, sent):
     assert fork != process.pid
     process.send_signal(sent)
     # its stdout is closed when the fork has ended, too
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == (75 if sent in (signal.SIGTERM, signal.SIGINT) else -sent)

@@ -48,7 +48,7 @@ def collected(folder, *files):
         [sys.executable, COLLECT, folder / "train.txt", folder / "valid.txt", *files],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
 
 
@@ -92,7 +92,7 @@ def test_wrong_arguments_are_one_line_before_anything_is_installed(tmp_path, arg
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -110,7 +110,7 @@ def test_a_folder_made_from_other_text_is_not_mixed_with_this_one(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=600,
     )
     assert done.returncode == 1
     assert "was made from other.txt" in done.stderr

@@ -21,7 +21,7 @@ def run_doctor(pythonpath, **environ):
         env={**clean, "PYTHONPATH": str(pythonpath), **environ},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert not done.stderr, done.stderr
     return done

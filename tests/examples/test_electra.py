@@ -152,7 +152,7 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     three = {(kind, n, "1e-3"): {1: (0.5, test)} for kind in tests for n, test in enumerate(tests[kind], 1)}
     write_fine_tuned(tmp_path / "sweep", {"RTE": scores, "WNLI": three})
     report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path / "sweep", tmp_path]
-    said = subprocess.run(report, env=preloaded.environment(), capture_output=True, text=True, timeout=120)
+    said = subprocess.run(report, env=preloaded.environment(), capture_output=True, text=True, timeout=600)
     assert said.returncode == 0, said.stderr
     figures = json.loads((tmp_path / "finetuned.json").read_text())["figures"]
     assert figures["RTE, ELECTRA"]["t5"] == pytest.approx({"1": 60, "2": 64})
@@ -170,7 +170,7 @@ def test_what_is_packed_makes_the_committed_table_of_the_fine_tuned(tmp_path):
     with tarfile.open(EXAMPLES / "electra" / "finetuned.tar.xz") as packed:
         packed.extractall(tmp_path, **UNPACKING)
     report = [sys.executable, EXAMPLES / "electra" / "finetuned_report.py", tmp_path / "sweep", tmp_path]
-    subprocess.run(report, env=preloaded.environment(), check=True, capture_output=True, timeout=120)
+    subprocess.run(report, env=preloaded.environment(), check=True, capture_output=True, timeout=600)
     again, kept = (
         [line for line in (place / "FINETUNED.md").read_text().splitlines() if "The machine" not in line]
         for place in (tmp_path, EXAMPLES / "electra")

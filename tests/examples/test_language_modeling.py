@@ -180,6 +180,7 @@ def prepare(workplace, run=succeeds, train="train.txt", **environment):
     return run(workplace, "prepare.sh", "--train", train, "--valid", "valid.txt", "--test", "test.txt", **environment)
 
 
+@pytest.mark.slow
 def test_from_text_to_tables_with_every_token_scored_once(workplace):
     prepare(workplace)
     assert "data is ready" in prepare(workplace)
@@ -213,6 +214,7 @@ def test_from_text_to_tables_with_every_token_scored_once(workplace):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.slow
 def test_the_papers_settings_train_with_a_memory_and_are_scored_by_their_convention(workplace):
     paper = {"SETTINGS": f"{RECIPE}/transformer_xl.sh paper.sh", "DATA": "words", "RUNS": "paper"}
     prepare(workplace, **paper)

@@ -60,6 +60,7 @@ def write_lines(prefix, pairs):
         Path(f"{prefix}.{ending}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
     (tmp_path / "tiny.sh").write_text(TINY + f"START_FROM={roberta(pretraining / 'start.pt')}\n")
     tiny_squad.write(tmp_path / "all.json", tiny_squad.squad())

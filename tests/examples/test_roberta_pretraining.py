@@ -156,7 +156,7 @@ class Preparation:
 
     def run(self, out, workers=1):
         process = self.start(out, workers)
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=600)
         assert process.returncode == 0, printed
         return printed
 
@@ -193,7 +193,7 @@ def test_killed_three_times_the_result_is_that_of_one_run_with_another_number_of
             time.sleep(0.002)
         time.sleep(chance.random() * 0.02)
         process.kill()  # its workers see to themselves
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
         if process.returncode == 0:
             shutil.rmtree(out)
             kills = 0
@@ -392,6 +392,7 @@ def test_a_run_does_not_go_on_with_another_batch_or_other_data(prepared):
     assert "the dictionary in others is not the one" in line
 
 
+@pytest.mark.slow
 def test_from_a_trained_model_and_on_from_there(prepared):
     folder, _ = prepared
     succeeds(folder, "run.sh", "train", "learned", RUNS="first")
@@ -442,6 +443,7 @@ def test_two_nodes_train_one_model_through_the_launcher(prepared):
     assert (run / "trained").exists() and (run / "node1" / "trained").exists()
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line(prepared):
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
@@ -513,7 +515,7 @@ def test_no_room_is_one_line_and_nothing_is_left_half_written(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     process = preparation.start("out", 1, preexec_fn=no_room)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=600)
     assert process.returncode != 0 and "Traceback" not in printed
     assert "make room" in printed.strip().splitlines()[-1]
     assert not list((tmp_path / "out").rglob("*.part*"))
@@ -528,7 +530,7 @@ def test_without_files_a_source_that_does_not_answer_is_known_in_seconds_with_it
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     line = refused(done)
     assert "one.tar.bz2" in line and "two.tar.bz2" in line and "--offline FOLDER" in line

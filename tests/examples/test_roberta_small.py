@@ -197,6 +197,7 @@ def losses_of(run):
     return {gap["split"]: gap["loss"] for gap in json.loads((run / "order_gap.json").read_text())}
 
 
+@pytest.mark.slow
 def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported(workplace, data, capsys):
     succeeds(workplace, "prepare.sh", "tested", "--train", "train.txt", "--valid", "one.txt", "--test", "two.txt")
     more = {"DATA": "tested", "RUNS": "tuned", "SEEDS": " 2 1 3", "LEARNING_RATES": "1e-3 8e-2"}
@@ -370,6 +371,7 @@ def test_text_to_report(workplace, data):
     assert "give a text with one <mask>" in fails(workplace, "run.sh", "fill-mask", "t5", "no mask")
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
     (workplace / "long.sh").write_text(TINY + "UPDATES=1000000 JOBS=1\n")
     process = subprocess.Popen(
@@ -386,13 +388,14 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=600)
     assert process.returncode == 75 and "the same command goes on" in printed and "error" not in printed, printed
     assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
     assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
     assert not (workplace / "long" / "RESULTS.md").exists()
 
 
+@pytest.mark.slow
 def test_the_packed_runs_make_the_table_again_without_their_data(tmp_path):
     with tarfile.open(RECIPE / "runs.tar.xz") as tar:
         tar.extractall(tmp_path / "runs", **UNPACKING)

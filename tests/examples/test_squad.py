@@ -55,6 +55,7 @@ def start(workplace):
     return path
 
 
+@pytest.mark.slow
 def test_from_json_to_a_table(workplace, start):
     prepare = ("prepare.sh", "data", "--vocabulary", "pretraining")
     splits = ("--train", "all.json", "--valid", "all.json", "--test", "all.json")

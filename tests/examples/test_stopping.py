@@ -49,7 +49,7 @@ def start(place, script, *arguments, **environment):
 
 
 def wait_for(path, lines=1):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not path.exists() or len(path.read_text().splitlines()) < lines:
         assert time.monotonic() < deadline, path
         time.sleep(0.01)
@@ -57,7 +57,7 @@ def wait_for(path, lines=1):
 
 def ended(process):
     """Exit code, stdout and stderr."""
-    printed = process.communicate(timeout=60)
+    printed = process.communicate(timeout=600)
     return process.returncode, *printed
 
 

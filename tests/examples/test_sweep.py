@@ -70,7 +70,7 @@ def start(place, *arguments, path=None, gpus=""):
 
 def sweep(place, *arguments, **more):
     process = start(place, *arguments, **more)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 
@@ -96,6 +96,7 @@ def test_runs_at_a_time_divide_the_gpus(place, jobs, shares):
     assert set((place / "devices").read_text().splitlines()) == shares
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_killed_three_times_ends_with_the_table_of_an_undisturbed_one(place):
     given = manifest(place, grid())
     code, out, err = sweep(place, "run", "calm", given, "--jobs", 4)

@@ -103,6 +103,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     assert "## TREC, from scratch\n" in (trec / "RESULTS.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_validation(tmp_path):
     succeeds = functools.partial(recipe.succeeds, tmp_path)
 

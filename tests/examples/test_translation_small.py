@@ -225,6 +225,7 @@ def test_a_vocabulary_of_some_of_the_sentences_is_the_same_every_time(tmp_path):
 # --- from nothing to a report: one test, since each step builds on those before it ---
 
 
+@pytest.mark.slow
 def test_from_the_toy_grammar_to_a_report(tmp_path):
     (tmp_path / "tiny.sh").write_text(TOY)
     for step in STEPS:

@@ -58,7 +58,7 @@ def fetch(folder, *arguments):
         capture_output=True,
         text=True,
         env={**os.environ, "SACREBLEU": str(folder / "none")},
-        timeout=120,
+        timeout=600,
     )
 
 
@@ -96,6 +96,7 @@ def test_wmt14_from_a_folder_to_scores_of_the_averaged_checkpoint(tmp_path, stan
     assert "newstest2014 (6 sentences)" in succeeds(tmp_path, "run.sh", "report")
 
 
+@pytest.mark.slow
 def test_at5_has_its_own_tokens_dictionaries_flags_and_test_sets(tmp_path, stand_ins):
     (tmp_path / "tiny.sh").write_text(f". {RECIPE}/at5.sh\n{TINY}")
     succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)

@@ -7,6 +7,8 @@ from small_models import language_model, roberta, sentences, transformer, transl
 from fairseq_relpos.layers import torch_compile
 from fairseq_relpos.segments import Place
 
+pytestmark = pytest.mark.slow
+
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 

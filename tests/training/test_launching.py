@@ -32,7 +32,7 @@ def arguments(data, save_dir, *more, arch="roberta_tupe_r"):
     )
 
 
-def error_of(run, seconds=180):
+def error_of(run, seconds=600):
     """The one line in which a rank has ended."""
     assert run.wait(seconds) == 1, run.printed()
     last = run.printed().splitlines()[-1]

@@ -263,6 +263,7 @@ def test_a_damaged_last_checkpoint_is_replaced_by_the_one_before(data, uninterru
     assert_bitwise_equal(save_dir, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_list_of_contents_that_torch_cannot_read_is_damage(tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     torch.save({"weights": torch.zeros(50), "more": torch.ones(3)}, path)

@@ -51,6 +51,7 @@ def hosts():
             ip("netns", "delete", name)
 
 
+@pytest.mark.slow
 def test_two_hosts_equal_one_rank_with_twice_the_batch(data, tmp_path, hosts):
     common = (
         "--arch",
