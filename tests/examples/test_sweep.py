@@ -114,7 +114,7 @@ def test_a_sweep_that_was_killed_three_times_ends_with_the_table_of_an_undisturb
         for child in children.split():
             if sent == signal.SIGKILL:
                 os.killpg(int(child), sent)
-        assert process.wait(30) == (-9 if sent == signal.SIGKILL else 75)
+        assert process.wait(300) == (-9 if sent == signal.SIGKILL else 75)
     before = (place / "ended").read_text().splitlines()
     code, out, _ = sweep(place, "run", "killed", given, "--jobs", 2)
     done = int(re.search(r"12 runs, (\d+) of them done", out)[1])
@@ -302,4 +302,4 @@ def test_slurm_gets_one_array_with_requeue_whose_tasks_are_the_runs(place):
     while not (place / "running").exists():
         time.sleep(0.02)
     task.send_signal(signal.SIGUSR1)
-    assert task.wait(30) == 75 and (place / "requeued").read_text() == "requeue 7_1\n"
+    assert task.wait(300) == 75 and (place / "requeued").read_text() == "requeue 7_1\n"
