@@ -385,8 +385,8 @@ def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_le
     """The table rows in the order of the offsets -(S-1) .. T-1: [H, R, ..] -> [H, L, ..]."""
     if rows is None:
         return table_HR
-    if isinstance(rows, Spread) and (rows.tgt_len, rows.src_len) == (tgt_len, src_len):
-        return table_HR
+    if isinstance(rows, Spread) and tgt_len <= rows.tgt_len and src_len <= rows.src_len:
+        return table_HR[:, rows.src_len - src_len : rows.src_len - 1 + tgt_len]
     if isinstance(rows, Clipped) and max(tgt_len, src_len) - 1 <= rows.k:  # nothing is clipped: neighbouring rows
         return table_HR[:, rows.k - src_len + 1 : rows.k + tgt_len]
     offset_L = torch.arange(1 - src_len, tgt_len, device=table_HR.device)
@@ -403,7 +403,8 @@ def runs(rows: Rows | None, tgt_len: int, src_len: int) -> tuple[torch.Tensor, t
 
 def ends_of_runs(rows: Rows, tgt_len: int, src_len: int) -> tuple[int, int]:
     """The last offset of the first run, and the first offset of the last one."""
-    parameters = getattr(type(rows), "__dataclass_params__", None)
+    inner = rows.rows if isinstance(rows, Spread) else rows
+    parameters = getattr(type(inner), "__dataclass_params__", None)
     if parameters is not None and parameters.frozen:  # others may change
         return _known_ends_of_runs(rows, tgt_len, src_len)
     return _ends_of_runs(rows, tgt_len, src_len)

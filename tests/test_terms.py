@@ -5,8 +5,18 @@ import torch
 from loops import LENGTHS, logits_in_loops
 
 from fairseq_relpos.backends import Mask, select
-from fairseq_relpos.rows import Clipped, LogBuckets
-from fairseq_relpos.terms import Bias, Terms, evaluate, full_precision, over_offsets, reset_at_cls, toeplitz
+from fairseq_relpos.rows import Clipped, LogBuckets, Spread
+from fairseq_relpos.terms import (
+    Bias,
+    Terms,
+    by_offset,
+    ends_of_runs,
+    evaluate,
+    full_precision,
+    over_offsets,
+    reset_at_cls,
+    toeplitz,
+)
 
 B, H, D = 2, 3, 4
 
@@ -176,6 +186,34 @@ def test_a_spread_bias_is_the_same_bias_with_the_same_gradient(rows, lengths):
         (found,) = torch.autograd.grad(way.dense(*lengths).bias, bias_row, grad, retain_graph=True)
         (expected,) = torch.autograd.grad(bias.dense(*lengths).bias, bias_row, grad)
         torch.testing.assert_close(found, expected)
+
+
+def test_a_spread_bias_has_the_same_far_offsets_and_is_not_read_again_for_the_others():
+    rows, (tgt_len, src_len) = LogBuckets(8, 20), (50, 60)
+    bias = Bias(rows=rows, bias_row=randn(H, rows.count))
+    spread = bias.spread(tgt_len, src_len)
+    first, last = ends_of_runs(rows, tgt_len, src_len)
+    assert (first, last) == ends_of_runs(spread.rows, tgt_len, src_len)
+    q, k = randn(1, H, tgt_len, D), randn(1, H, src_len, D)
+    found, expected = (
+        by_offset(Terms.with_bias(q, k, 0.5, x), range(first, last + 1)).bias_row for x in (spread, bias)
+    )
+    assert found.equal(expected)
+    assert found.untyped_storage().data_ptr() == spread.bias_row.untyped_storage().data_ptr()
+
+
+def test_rows_that_may_change_are_asked_again():
+    class Own:
+        __hash__ = None
+        k = 2
+
+        def __call__(self, offset):
+            return offset.clamp(-self.k, self.k) + self.k
+
+    rows = Own()
+    assert [ends_of_runs(x, 20, 20) for x in (rows, Spread(rows, 20, 20))] == [(-2, 2)] * 2
+    rows.k = 3
+    assert ends_of_runs(rows, 20, 20) == (-3, 3)
 
 
 def test_rows_that_nothing_clips_are_not_copied():
