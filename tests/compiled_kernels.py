@@ -1,10 +1,11 @@
 """The fused kernels, compiled for a GPU that need not be there: ``compiled`` and ``variants`` start this file as a
 program.
 
-Counted are, for each kernel, from what NVIDIA's disassembler prints: the registers of a thread; and in the inner loop,
-which is the one with the most products on tensor cores and works on one tile each time: the instructions, the
-barriers, the loads and stores of local memory (registers that did not suffice), and the tensor cores' products in
-units of a tile of M queries, M keys and D entries (None on sm90, where an instruction may be of any size).
+Counted are, for each kernel, from what NVIDIA's disassembler prints: the registers of a thread; and in each inner loop
+with products on tensor cores, which works on one tile each time: the instructions, the barriers, the loads and stores
+of local memory (registers that did not suffice), and the tensor cores' products in units of a tile of M queries, M keys
+and D entries (None on sm90, where an instruction may be of any size). The longest loop is that of near tiles; ``far``
+has the longer one of the two others, where tables are clipped.
 """
 
 import itertools
@@ -58,14 +59,17 @@ def compile_kernels(
 
     class Compile(triton.Launch):
         def start(self, kernel, grid, arguments, constants):
-            binary = kernel.warmup(*arguments, grid=(1, 1, 1), **constants)
             name = kernel.fn.__name__ + (f" {constants['OF']}" if "OF" in constants else "")
-            found = {"kernel": name, "form": form, "shared": binary.metadata.shared}
+            if counted and kernel.fn.__name__ == "backward_ends":
+                return  # it has no products
+            binary = kernel.warmup(*arguments, grid=(1, 1, 1), **constants)
+            found = {"kernel": name, "form": form, "M": constants["M"], "shared": binary.metadata.shared}
             if counted:
                 found |= counts(binary.asm["cubin"])
                 tile = constants["M"] ** 2 * constants["D"] / constants["num_warps"]
-                products = found.pop("tensor") * 16 * 8 * 16 / tile  # an HMMA of 16-bit numbers is 16 x 8 x 16
-                found["products"] = products if capability == 80 else None
+                for loop in (found, found["far"] or {}):
+                    products = loop.pop("tensor", 0) * 16 * 8 * 16 / tile  # an HMMA of 16-bit numbers is 16 x 8 x 16
+                    loop["products"] = products if capability == 80 else None
             print(json.dumps(found))
 
     pretend(capability, kib)
@@ -73,8 +77,7 @@ def compile_kernels(
     terms, v = terms_of(form, 12, queries, S, width, getattr(torch, dtype))
     padding_BS = torch.zeros(2, S, dtype=torch.bool) if padded else None
     extra = torch.zeros(queries, S) if form == "rows and a mask" else None
-    settings = triton.Settings.of(terms, v, Mask(padding_BS, causal=causal, extra=extra), p)
-    launch_all(Compile, settings, terms, v)
+    launch_all(Compile, terms, v, Mask(padding_BS, causal=causal, extra=extra), p)
 
 
 def count_variants(form, lengths, batches, capability=90, kib=227):
@@ -97,7 +100,7 @@ def count_variants(form, lengths, batches, capability=90, kib=227):
     for length, batch, causal, padded in itertools.product(lengths, batches, (False, True), (False, True)):
         terms, v = terms_of(form, 8, length, length, 64, torch.float16, batch, device="meta")
         padding_BS = torch.zeros(batch, length, dtype=torch.bool, device="meta") if padded else None
-        launch_all(Count, triton.Settings.of(terms, v, Mask(padding_BS, causal=causal), 0.1), terms, v)
+        launch_all(Count, terms, v, Mask(padding_BS, causal=causal), 0.1)
     print(json.dumps({name: len(keys) for name, keys in found.items()}))
 
 
@@ -123,17 +126,17 @@ def pretend(capability, kib):
 
 
 def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
-    """Terms in the order of the offsets, and values."""
+    """Terms and values."""
     import torch
 
-    from fairseq_relpos.rows import Clipped
-    from fairseq_relpos.terms import Terms, by_offset
+    from fairseq_relpos.rows import Clipped, LogBuckets
+    from fairseq_relpos.terms import Terms
 
     def heads(length):
         """As attention has them, of [T, B, E] in memory."""
         return torch.zeros(length, batch, H, width, dtype=dtype, device=device).permute(1, 2, 0, 3)
 
-    rows = Clipped(511)
+    rows = {"t5": LogBuckets(32, 128), "shaw, k=16": Clipped(16), "m4, k=32": Clipped(32)}.get(form, Clipped(511))
     table, row = (torch.zeros(shape, device=device) for shape in ((1, rows.count, width), (H, rows.count)))
     bias, reset = (torch.zeros(shape, device=device) for shape in ((1, H, T, S), (2, H)))
     forms = {
@@ -146,14 +149,22 @@ def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
         "bias_row": {"bias_row": row},
         "shaw": {"A": table},
         "m4": {"A": table, "C": table},
+        "none": {},
+        "t5": {"bias_row": row},
+        "shaw, k=16": {"A": table},
+        "m4, k=32": {"A": table, "C": table},
     }
-    return by_offset(Terms(heads(T), heads(S), 0.1, rows=rows, **forms[form])), heads(S)
+    return Terms(heads(T), heads(S), 0.1, rows=rows, **forms[form]), heads(S)
 
 
-def launch_all(launch, settings, terms, v):
+def launch_all(launch, terms, v, mask, dropout_p):
     """The kernels of one call, forward and backward."""
     from fairseq_relpos.backends import triton
+    from fairseq_relpos.terms import by_offset
 
+    near = triton.near_offsets(terms)
+    terms = by_offset(terms, near)
+    settings = triton.Settings.of(terms, v, mask, dropout_p, near)
     inputs = [terms.q_BHTD, terms.k_BHSD, v, *(getattr(terms, name) for name in triton.POSITIONS)]
     out, peak, total = launch(settings, *inputs).forward()
     launch(settings, *inputs).backward(out, peak, total, peak, [x is not None for x in inputs])
@@ -171,18 +182,20 @@ def counts(cubin):
         return subprocess.run([tools / tool, *flags, file], capture_output=True, text=True, check=True).stdout
 
     (registers,) = re.findall(r"REG:(\d+)", output("cuobjdump", "-res-usage"))
-    loop = inner_loop(output("nvdisasm", "-c"))
-    return {
-        "registers": int(registers),
-        "instructions": len(loop),
-        "tensor": sum(name.startswith(("HMMA", "HGMMA")) for name in loop),
-        "barriers": sum(name.startswith("BAR") for name in loop),
-        "local": sum(name.startswith(("LDL", "STL")) for name in loop),
-    }
+    near, *far = [
+        {
+            "instructions": len(loop),
+            "tensor": sum(name.startswith(("HMMA", "HGMMA")) for name in loop),
+            "barriers": sum(name.startswith("BAR") for name in loop),
+            "local": sum(name.startswith(("LDL", "STL")) for name in loop),
+        }
+        for loop in inner_loops(output("nvdisasm", "-c"))
+    ]
+    return {"registers": int(registers), **near, "far": far[0] if far else None}
 
 
-def inner_loop(text):
-    """The names of its instructions."""
+def inner_loops(text):
+    """The names of the instructions of each, the longest first."""
     instructions, places, loops = [], {}, []
     for line in text.splitlines():
         label = re.match(r"\s*(\.L_\w+):", line)
@@ -193,12 +206,10 @@ def inner_loop(text):
             instructions.append(found[1])
             back = re.search(r"`\((\.L_\w+)\)", found[2])
             if found[1].startswith("BRA") and back and back[1] in places:
-                loops.append(instructions[places[back[1]] :])
-
-    def products(loop):
-        return sum(name.startswith(("HMMA", "HGMMA")) for name in loop)
-
-    return max(loops, key=lambda loop: (products(loop), -len(loop)), default=[])
+                loops.append(range(places[back[1]], len(instructions)))
+    loops = [loop for loop in loops if any(instructions[x].startswith(("HMMA", "HGMMA")) for x in loop)]
+    inner = [loop for loop in loops if not any(x != loop and x[0] in loop and x[-1] in loop for x in loops)]
+    return sorted(([instructions[x] for x in loop] for loop in inner), key=len, reverse=True)
 
 
 if __name__ == "__main__":

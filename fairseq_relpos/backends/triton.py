@@ -560,7 +560,7 @@ LARGE = {
     },
     160: {
         "no table": (Tile(64, 4, 2), Tile(32, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
-        "dense bias": (Tile(64, 4, 3),) * 4,
+        "dense bias": (*(Tile(64, 4, 3),) * 3, Tile(64, 4, 4)),
         "query rows": (Tile(32, 4, 3),) * 4,
         "key rows": (Tile(32, 4, 3),) * 4,
     },
