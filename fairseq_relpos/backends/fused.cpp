@@ -39,7 +39,7 @@ typedef int Number();
 
 // fused.py declares the same fields in the same order
 struct Call {
-  Tensor q, k, v, A, C, A_runs, C_runs, gate, gain, bias_row, bias, reset, cls, keys, extra, out, lse;
+  Tensor q, k, v, A, C, A_runs, C_runs, gate, gain, bias_row, bias, reset, cls, keys, extra, out, norm;
   Tensor grad, dq, dk, dv, dA, dC, dgate, dgain, dbias_row, dbias, dreset, dextra;
   I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads;
   double scale, lowest;
@@ -273,7 +273,7 @@ struct Work {
   const F scale, lowest;
   const I ld;
   F *Q, *K, *VV, *E, *A, *C, *O, *band, *by_run, *few_rows, *top, *sum;
-  F *G, *X, *dQ, *dK, *dV, *dO, *along_bias, *along_gain;
+  F *G, *X, *dQ, *dK, *dV, *dO, *along_bias, *along_gain, *along_gate;
   const F* gate_t;  // the transposed gates
   const I width;
   const Runs &A_runs, &C_runs;
@@ -288,8 +288,8 @@ struct Work {
     // wide enough for the keys that `products` transposes, too
     I banded = BAND * (wide + BAND + LANES);
     if (banded < c.D * Shape<F>::span) banded = c.D * Shape<F>::span;
-    const I along = c.rows + ld + LANES;
-    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + 2 * along + 22 * 16);
+    const I along = c.rows + ld + LANES, gates_along = c.gate ? along * c.D : 0;
+    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + 2 * along + gates_along + 23 * 16);
     Q = scratch.take(c.rows * c.D), K = scratch.take(ld * c.D);
     VV = scratch.take(ld * c.DV), O = scratch.take(c.rows * c.DV);
     E = scratch.take(tile);
@@ -303,6 +303,7 @@ struct Work {
     dQ = scratch.take(c.rows * c.D), dK = scratch.take(ld * c.D);
     dV = scratch.take(ld * c.DV), dO = scratch.take(c.rows * c.DV);
     along_bias = scratch.take(along), along_gain = scratch.take(along);
+    along_gate = scratch.take(gates_along);
   }
   I tiles() const { return 1 + backward + (raw ? 1 : 0) + (c.product ? (c.A ? 1 : 0) + (c.C ? 1 : 0) : 0); }
 
@@ -559,11 +560,13 @@ struct Work {
       F *o = O + r * c.DV, *out = c.out.of(b, h, i0 + r);
       const F factor = larger / sum[r];
       for (I d = 0; d < c.DV; d++) out[d] = o[d] * factor;
-      if (c.lse) lse(r) = top[r] + (double)logf(sum[r]);
+      if (c.norm) norm(r)[0] = top[r], norm(r)[1] = sum[r];
     }
   }
   I loaded_pair = -1, loaded_keys = -1;
-  double& lse(I r) const { return ((double*)c.lse.at)[(b * c.H + h) * c.T + i0 + r]; }
+  // the largest logit of the row, and the sum of exp(e - largest). One number, their log-sum-exp, would lose bits of
+  // every weight where the weights are much alike
+  F* norm(I r) const { return (F*)c.norm.at + 2 * ((b * c.H + h) * c.T + i0 + r); }
 
   // Turns a row of logits into weights relative to the largest logit so far
   void weigh(I r, bool fresh) {
@@ -659,7 +662,7 @@ struct Work {
     // before factors_back, which a gain and products need, changes G; those of products come after it
     if (c.A && !c.product) query_rows_back(G, c.A.of(0, h), c.A.row, to.A, scale);
     if (c.C && !c.product) key_rows_back(G, c.C.of(0, h), c.C.row, to.C, scale);
-    // along the diagonals, some rows are summed by themselves first: that loses fewer bits
+    // along the diagonals, some rows are summed by themselves first: that loses fewer bits. A gate's tile is, too
     for (I s = 0; s < n && (to.bias_row || c.product || c.gain); s += BAND) {
       const I last = s + BAND < n ? s + BAND : n, begin = offset(last - 1), count = last - s + m - 1;
       memset(along_bias, 0, count * sizeof(F));
@@ -676,9 +679,10 @@ struct Work {
     if (c.gate) {
       for (I r = 0; r < n; r++)
         for (I j = 0; j < m; j += LANES) store(G + r * ld + j, load(G + r * ld + j) * scale);
-      const I first = offset(n - 1);
-      ::backward<F>(Q, K, c.gate.of(0, h, first), G, ld, dQ, dK, to.gate + first * c.D, 1, 1, n, m,
-                    c.D, 1, 1);
+      const I first = offset(n - 1), count = (n + m - 1) * c.D;
+      memset(along_gate, 0, count * sizeof(F));
+      ::backward<F>(Q, K, c.gate.of(0, h, first), G, ld, dQ, dK, along_gate, 1, 1, n, m, c.D, 1, 1);
+      add(to.gate + first * c.D, along_gate, count);
     } else {
       gemm('N', 'N', n, c.D, m, scale, G, ld, K, c.D, 1, dQ, c.D);
       gemm('T', 'N', m, c.D, n, scale, G, ld, Q, c.D, 1, dK, c.D);
@@ -688,9 +692,7 @@ struct Work {
   // From the logits in E and dw in G: the weights that were kept in E, the logits' gradient in G
   void unweigh(I r) const {
     F *e = E + r * ld, *g = G + r * ld;
-    const F large = (F)lse(r), small = (F)(lse(r) - large);
-    // a query that sees no key weighs all alike: its logits are equal, and their number is lost in lse
-    const F share = large < lowest / 2 ? 1.f / c.S : 1.f;
+    const F highest = norm(r)[0], share = 1 / norm(r)[1];
     const Dropout dropout(c.seed, b * c.H + h, i0 + r, c.dropped);
     const vec_i sign = vec_i{} + INT32_MIN;
     V sums[EACH] = {}, products[EACH] = {};
@@ -698,7 +700,7 @@ struct Work {
       vec_i kept[EACH];
       if (c.dropped) dropout.kept(j0 + j, kept);
       for (I u = 0; u < EACH; u++) {
-        V p = share * exponential((load(e + j + u * LANES) - large) - small);
+        V p = share * exponential(load(e + j + u * LANES) - highest);
         V dw = load(g + j + u * LANES);
         sums[u] += p;
         if (c.dropped) {

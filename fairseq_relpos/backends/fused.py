@@ -1,7 +1,7 @@
 """softmax(e + mask) V on a CPU in compiled code, tile by tile: fused.cpp.
 
 A tile of the logits stays in the cache, so no tensor of their size is made, and backward makes
-them again. Kept from forward to backward are the inputs, the output, one number a query and
+them again. Kept from forward to backward are the inputs, the output, two numbers a query and
 the seed of the dropout mask. For one number of threads the result has the same bits each time.
 """
 
@@ -39,7 +39,7 @@ class _Tensor(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), *((x, ctypes.c_int64) for x in ("sentence", "head", "row"))]
 
 
-INPUTS = tuple("q k v A C A_runs C_runs gate gain bias_row bias reset cls keys extra out lse".split())
+INPUTS = tuple("q k v A C A_runs C_runs gate gain bias_row bias reset cls keys extra out norm".split())
 GRADIENTS = ("grad", "dq", "dk", "dv", "dA", "dC", "dgate", "dgain", "dbias_row", "dbias", "dreset", "dextra")
 NUMBERS = ("B", "H", "T", "S", "D", "DV", "product", "causal", "skip", "rows", "columns", "dropped", "seed", "threads")
 PAIRS = ("bias", "extra", "dbias", "dextra")
@@ -198,8 +198,6 @@ def described(name: str, x: torch.Tensor) -> _Tensor:
     """Where the tensor lies, with strides of 0 for sentences and heads that share it, and for queries that do."""
     if name.endswith(("bias_row", "gain", "reset")):  # [H, L] and [H, 2]; in backward [B, H, 2]
         x = x.unsqueeze(-2)
-    elif name == "lse":
-        x = x[..., None]
     elif name in ("keys", "cls"):
         x = x[:, None, None]
     elif name in ("A_runs", "C_runs"):
@@ -258,16 +256,16 @@ class _Attention(torch.autograd.Function):
         q, v = tensors["q"], tensors["v"]
         # as the output projection reads it: [T, B, H, D] in memory
         out = v.new_empty(q.size(2), *q.shape[:2], v.size(3)).permute(1, 2, 0, 3)
-        lse = q.new_empty(q.shape[:3], dtype=torch.float64)
-        run("attend", options, {**tensors, "out": out, "lse": lse})
+        norm = q.new_empty(*q.shape[:3], 2)
+        run("attend", options, {**tensors, "out": out, "norm": norm})
         ctx.options, ctx.names = options, names
-        ctx.save_for_backward(out, lse, *inputs)
+        ctx.save_for_backward(out, norm, *inputs)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_BHTD):
-        out, lse, *inputs = ctx.saved_tensors
+        out, norm, *inputs = ctx.saved_tensors
         tensors = dict(zip(ctx.names, inputs))
         needed = dict(zip(ctx.names, ctx.needs_input_grad[2:]))
         if "gate" in tensors:
@@ -279,7 +277,7 @@ class _Attention(torch.autograd.Function):
                     found[name] = x.new_empty(grad_BHTD.size(0), *x.shape)
                 else:
                     found[name] = torch.empty_like(x) if name in "qkv" else x.new_zeros(x.shape)
-        known = {**tensors, "out": out, "lse": lse, "grad": in_rows("grad", grad_BHTD)}
+        known = {**tensors, "out": out, "norm": norm, "grad": in_rows("grad", grad_BHTD)}
         run("differentiate", ctx.options, {**known, **{f"d{name}": x for name, x in found.items()}})
         if "reset" in found:
             found["reset"] = found["reset"].sum(0)
