@@ -17,7 +17,7 @@ die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 
 # These variables override the settings files; other variables are ignored.
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
-  UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR"
+  UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR PRECISION"
 
 # name_what_has_no_effect: prints ignored variables that are settings of a recipe, once for all child scripts
 name_what_has_no_effect() {
@@ -28,6 +28,15 @@ name_what_has_no_effect() {
     [[ NAME\ $FROM_ENVIRONMENT\  =~ (^|[[:space:]])$name[[:space:]] ]] || # some systems set NAME
       echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
   done
+}
+
+# precision_flags: the flag for PRECISION
+precision_flags() {
+  case $PRECISION in
+    fp16 | bf16 | amp) echo "--$PRECISION" ;;
+    fp32) ;;
+    *) die "PRECISION=$PRECISION: give fp32, fp16, bf16 or amp" ;;
+  esac
 }
 
 # read_settings [FILE]: reads settings.sh or FILE, then the files in SETTINGS. A name that the first file does not have is an

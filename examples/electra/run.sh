@@ -25,17 +25,13 @@ valid_splits() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks launch precision=() order_gap=()
+  local ranks launch precision order_gap=()
   refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
   ranks=$((GPUS > 1 ? GPUS : 1))
   [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
     die "BATCH=$BATCH is no multiple of $ranks processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  case $PRECISION in
-    fp16 | bf16) precision=("--$PRECISION") ;;
-    fp32) ;;
-    *) die "PRECISION=$PRECISION: give fp16, bf16 or fp32" ;;
-  esac
+  precision=$(precision_flags)
   [ "$ORDER_GAP" = no ] || order_gap=(--order-gap)
   launcher "$ranks"
   training=("${launch[@]}" "$DATA"
@@ -51,7 +47,7 @@ training_command() {
     --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
     --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
     --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
-    --batch-size $((BATCH / ranks / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" ${precision[@]+"${precision[@]}"}
+    --batch-size $((BATCH / ranks / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" $precision
     --seed "$SEED" --num-workers "$LOADERS"
     # the default, 8, would silently leave samples out of every validation
     --required-batch-size-multiple 1 --valid-subset "$(valid_splits)"

@@ -23,14 +23,6 @@ need_data() {
     die "$DATA has no $VOCABULARY for a vocabulary: run prepare.sh with these settings, or set DATA"
 }
 
-precision_flags() {
-  case $PRECISION in
-    fp16 | bf16) echo "--$PRECISION" ;;
-    fp32) ;;
-    *) die "PRECISION=$PRECISION: give fp16, bf16 or fp32" ;;
-  esac
-}
-
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   local ranks launch rows precision schedule norm=() task=(--task language_modeling) hparams=()

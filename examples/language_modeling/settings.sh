@@ -50,7 +50,7 @@ ADAM_EPS=1e-6
 WEIGHT_DECAY=0.01
 CLIP_NORM=1.0
 LOADERS=0                  # data loader processes per GPU
-PRECISION=fp32             # or fp16, bf16
+PRECISION=fp32             # or fp16, bf16, amp
 
 # --- logs and checkpoints, in updates ---
 LOG_EVERY=20

@@ -24,6 +24,8 @@ need_data() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
+  local precision
+  precision=$(precision_flags)
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
     --task masked_lm --criterion "$CRITERION"
@@ -44,7 +46,7 @@ training_command() {
     --keep-interval-updates 1 --no-epoch-checkpoints
     --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
-    "$@")
+    $precision "$@")
 }
 
 train() {

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import timeit
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -382,6 +383,21 @@ def check_gpu() -> Check:
     return Check("GPU", "ok", found)
 
 
+def check_bf16() -> Check:
+    """Times a product of bfloat16 and one of float32 on the CPU, which says whether --amp helps there."""
+    torch, error = attempt_import("torch")
+    if error:
+        return Check("bf16 on the CPU", "warn", "not timed: torch does not import")
+
+    def seconds(dtype):
+        x = torch.ones(512, 512, dtype=dtype)
+        return min(timeit.repeat(lambda: x @ x, number=1, repeat=5))
+
+    times = seconds(torch.bfloat16) / seconds(torch.float32)
+    helps = "makes a training here faster" if times < 0.7 else "does not help here"
+    return Check("bf16 on the CPU", "ok", f"a product takes {times:.2f} times as long as in float32: --amp {helps}")
+
+
 def check_apex() -> Check:
     spec = find_spec("apex")
     if spec is None:
@@ -606,6 +622,7 @@ CHECKS = (
     check_attention,
     check_gates,
     check_gpu,
+    check_bf16,
     check_apex,
     check_fused,
     check_triton,

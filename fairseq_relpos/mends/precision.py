@@ -2,11 +2,14 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..once import log_once
 from .replace import replace
 
 logger = logging.getLogger(__name__)
@@ -33,8 +36,18 @@ def overflow_on_a_cpu(trainer: Any) -> Iterator[None]:
         trainer.zero_grad()
 
 
+def has_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this processor has units for products of bfloat16 (AMX, avx512_bf16, those of ARM), by Linux."""
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        return False
+    return re.search(r"^(flags|Features)\s*:.*\b(amx_bf16|avx512_bf16|bf16|svebf16)\b", text, re.M) is not None
+
+
 def autocast_on_cpus() -> None:
-    """Runs a training step under torch's autocast to bfloat16 for --amp on a CPU: stock computes in float32."""
+    """Runs a training step under torch's autocast to bfloat16 for --amp on a CPU that has units for it: stock computes
+    in float32, and so does a CPU without them, on which bfloat16 is slower."""
     from fairseq.optim import AMPOptimizer
     from fairseq.tasks import FairseqTask
 
@@ -42,6 +55,9 @@ def autocast_on_cpus() -> None:
     def autocast(stock, self, sample, model, criterion, optimizer, *args, **kwargs):
         on_cpu = next(model.parameters()).device.type == "cpu"
         enabled = on_cpu and isinstance(optimizer, AMPOptimizer)
+        if enabled and not has_bf16_units():
+            log_once(logger, "--amp computes in float32: this processor has no units for bfloat16", logging.WARNING)
+            enabled = False
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             return stock(self, sample, model, criterion, optimizer, *args, **kwargs)
 

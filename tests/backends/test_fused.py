@@ -378,6 +378,23 @@ def test_dropout_that_rounds_to_all_drops_all(name):
     assert not select(name)(terms, v, Mask(), 1 - 1e-6, False)[0].any()
 
 
+@pytest.mark.parametrize("case", ["content", "everything"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_under_autocast_has_the_gradients_of_float32(case, dtype, room):
+    """As under --amp, where q, k and v come from products in bfloat16, and with --bf16 or --fp16."""
+    terms, v, tensors = wide(case)
+    small = [x.detach().to(dtype).requires_grad_() for x in (terms.q_BHTD, terms.k_BHSD, v)]
+    terms.q_BHTD, terms.k_BHSD, v = small
+    tensors = [*small, *tensors[3:]]
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = FUSED(terms, v, Mask(), 0.0, False)
+    assert out.dtype == dtype
+    found = results(out, tensors)
+    assert [x.dtype for x in found] == [dtype, *(x.dtype for x in tensors)]
+    # what is rounded at the end, and the gradient of a rounded output
+    check([x.float() for x in found], exact(terms, v, tensors, Mask()), 2 * torch.finfo(dtype).eps)
+
+
 def errors(name, seed):
     """{tensor: [squared error of fused, of plain PyTorch]} of the output and of all gradients, against float64."""
     torch.manual_seed(seed)

@@ -336,6 +336,16 @@ def test_doctor_says_whose_adam_a_training_gets():
     assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
 
 
+@pytest.mark.parametrize("seconds, helps", [([1.0, 4.0], True), ([9.0, 4.0], False)])
+def test_doctor_says_whether_bfloat16_helps_on_the_cpu(monkeypatch, seconds, helps):
+    monkeypatch.setattr(doctor.timeit, "repeat", lambda product, number, repeat: [seconds.pop(0)])
+    times = f"{seconds[0] / seconds[1]:.2f} times"
+    found = doctor.check_bf16()
+    assert found.status == "ok" and times in found.found and ("does not help" in found.found) != helps
+    monkeypatch.undo()
+    assert "--amp" in doctor.check_bf16().found
+
+
 def test_a_library_that_kills_its_process_does_not_end_doctor(monkeypatch):
     monkeypatch.setattr(compiled, "attempt", lambda source: os.kill(os.getpid(), signal.SIGKILL))
     check = doctor.check_attention()

@@ -210,3 +210,20 @@ def test_the_small_recipes_tune_the_allocator_and_only_the_two_choices_are_accep
     assert chosen("roberta_pretraining").stdout == "default\n"
     message = "bash: error: ALLOCATOR=fast: give tuned or default\n"
     assert chosen("roberta_small", ALLOCATOR="fast").stderr == message
+
+
+@pytest.mark.parametrize("recipe, data", [("roberta_small", {**TEXT_DATA, **SPLITS}), ("language_modeling", RUNS[4][3])])
+def test_a_small_recipe_takes_bfloat16_on_a_cpu_by_a_setting(checkout, tmp_path, recipe, data):
+    (tmp_path / "data").mkdir()
+    for name, content in data.items():
+        (tmp_path / "data" / name).write_text(content)
+    settings = RUNS[4][2] if recipe == "language_modeling" else ""
+    (tmp_path / "mine.sh").write_text(f"{settings}\n")
+    place = {"DATA": f"{tmp_path}/data", "RUNS": f"{tmp_path}/runs", "SETTINGS": f"{tmp_path}/mine.sh"}
+
+    def command(precision):
+        return shell(checkout, f"bash examples/{recipe}/run.sh command t5", **place, PRECISION=precision)
+
+    assert " --amp" in command("amp").stdout and " --amp" not in command("fp32").stdout
+    wrong = command("int8")
+    assert wrong.returncode == 1 and wrong.stdout == "" and "PRECISION=int8: give fp32" in wrong.stderr

@@ -221,7 +221,7 @@ def test_what_is_wrong_is_one_line(workplace, tmp_path):
     for setting, message in [
         ("PREPARED_BY=glue", "PREPARED_BY=glue: give roberta_small or roberta_pretraining"),
         ("BATCH=9 UPDATE_FREQ=2", "BATCH=9 is no multiple of 1 processes x UPDATE_FREQ=2"),
-        ("PRECISION=int8", "PRECISION=int8: give fp16, bf16 or fp32"),
+        ("PRECISION=int8", "PRECISION=int8: give fp32, fp16, bf16 or amp"),
     ]:
         (tmp_path / "wrong.sh").write_text(f"{TINY}{setting}\n")
         words = ("prepare.sh",) if "PREPARED" in setting else ("run.sh", "command", "t5")

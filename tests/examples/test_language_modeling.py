@@ -263,7 +263,7 @@ def test_what_is_wrong_is_one_line(workplace, tmp_path):
         ("NORM=middle", "NORM=middle: give pre or post"),
         ("SCHEDULE=flat", "SCHEDULE=flat: give polynomial_decay or cosine"),
         ("UPDATE_FREQ=3", "BATCH=16 is no multiple of 1 processes x UPDATE_FREQ=3"),
-        ("PRECISION=int8", "PRECISION=int8: give fp16, bf16 or fp32"),
+        ("PRECISION=int8", "PRECISION=int8: give fp32, fp16, bf16 or amp"),
     ]:
         (workplace / "wrong.sh").write_text(setting)
         assert message in fails(workplace, "run.sh", "command", "t5", SETTINGS="wrong.sh")

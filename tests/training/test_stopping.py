@@ -13,7 +13,7 @@ from fairseq_data import fairseq, masked_lm
 from forked import Run, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.mends import stopping
+from fairseq_relpos.mends import precision, stopping
 
 USER_DIR = "fairseq_relpos"
 
@@ -324,8 +324,10 @@ def test_every_precision_trains_and_resumes(data, tmp_path, how):
     assert all(value.isfinite().all() for value in weights(tmp_path / "run").values())
 
 
-def test_amp_on_a_cpu_computes_in_bfloat16(data, tmp_path):
+@pytest.mark.parametrize("has_units", [True, False])
+def test_amp_on_a_cpu_computes_in_bfloat16(data, tmp_path, has_units):
     def watch():
+        precision.has_bf16_units = lambda: has_units
         linear = torch.nn.functional.linear
 
         def spy(*args, **kwargs):
@@ -336,7 +338,25 @@ def test_amp_on_a_cpu_computes_in_bfloat16(data, tmp_path):
         torch.nn.functional.linear = spy
 
     command = arguments(data, tmp_path / "run", "--max-update", 1, "--disable-validation", "--amp")
-    assert "linear in torch.bfloat16" in train(command, tmp_path / "log", before=watch)
+    printed = train(command, tmp_path / "log", before=watch)
+    assert ("linear in torch.bfloat16" in printed) == has_units
+    assert printed.count("--amp computes in float32: this processor has no units") == (not has_units)
+
+
+@pytest.mark.parametrize(
+    "line, has_units",
+    [
+        ("flags\t\t: fpu avx512_bf16 avx512vl", True),
+        ("flags\t\t: fpu amx_bf16 amx_tile", True),
+        ("Features\t: fp asimd bf16 i8mm", True),
+        ("flags\t\t: fpu avx2 fma", False),
+        ("model name\t: bf16", False),
+    ],
+)
+def test_a_processor_says_whether_it_has_units_for_bfloat16(tmp_path, line, has_units):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{line}\nbugs\t\t:\n")
+    assert precision.has_bf16_units(tmp_path / "cpuinfo") == has_units
+    assert not precision.has_bf16_units(tmp_path / "none")
 
 
 def test_a_second_ctrl_c_ends_at_once_and_nothing_half_written_stays(data, tmp_path):
