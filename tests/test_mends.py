@@ -140,32 +140,6 @@ def test_a_metric_that_no_validation_has_is_named(data, tmp_path):
     )
 
 
-def test_a_launchers_variable_is_looked_at_in_a_command(data, tmp_path):
-    run = Run(masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 1), tmp_path / "log", WORLD_SIZE="many")
-    assert run.wait() == 1
-    assert "fairseq_relpos: error: the variable WORLD_SIZE is 'many'" in run.printed().splitlines()[-1]
-
-
-def test_gradients_are_looked_at_once_before_they_are_clipped(monkeypatch):
-    from fairseq_relpos.mends import gradients, nonfinite
-    from fairseq_relpos.mends.trainer import MendedTrainer, Progress
-
-    looks = []
-    monkeypatch.setattr(gradients, "check", looks.append)
-    monkeypatch.setattr(nonfinite, "has_no_scaler", lambda trainer: False)
-
-    class Stock:
-        def clip_grad_norm(self, clip_norm):
-            return clip_norm
-
-    class Rank(MendedTrainer, Stock):
-        def __init__(self):
-            self.relpos = Progress()
-
-    rank = Rank()
-    assert [rank.clip_grad_norm(3.0), rank.clip_grad_norm(4.0)] == [3.0, 4.0] and looks == [rank]
-
-
 def test_each_mend_has_a_test_that_fails_without_it():
     """benchmarks/mends.py runs them without it."""
     spec = importlib.util.spec_from_file_location("mends_benchmark", TESTS.parent / "benchmarks" / "mends.py")

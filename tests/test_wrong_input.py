@@ -20,14 +20,10 @@ from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBu
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModel
 from fairseq_data import WORDS, masked_lm, translation, write_corpus
 
 from fairseq_relpos.cli import main as relpos
 from fairseq_relpos.mends.wrong_input.data import check_files
-from fairseq_relpos.mends.wrong_input.text import check_arguments
-from fairseq_relpos.models.roberta import RelPosRoberta
 
 USER_DIR = "fairseq_relpos"
 OFFICIAL_TUPE = Path(__file__).parent / "fixtures" / "golden" / "tupe_a"
@@ -167,9 +163,8 @@ def said(folder, data):
         (("--arch", "qqqqqqq"), "none of the .* names is like it; `fairseq-relpos list`"),
         (("--max-updates", "3"), r"no flag --max-updates \(in: --max-updates 3\): the nearest: --max-update"),
         (("--position-hparam=x=3",), "the nearest: --position-hparams"),
-        (("--max-epoch", "three"), "--max-epoch: 'three' is no whole number"),
-        (("--clip-norm", "x"), "--clip-norm: 'x' is no number"),
-        (("--lr", "x"), "--lr: 'x' is no value that it takes"),
+        (("--max-epoch", "three"), "--max-epoch: .*'three'"),
+        (("--lr", "x"), "--lr: .*'x'"),
         (("stray",), "stray is the value of no flag"),
     ],
 )
@@ -184,16 +179,6 @@ def test_a_missing_arch_and_a_missing_task_are_named(said):
         options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "x.pt"])
 
 
-def test_training_and_validation_without_a_batch_size_or_a_path_are_refused(data, tmp_path):
-    arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="roberta_t5"), "--batch-size")
-    assert_one_line(run("train", tmp_path / "log", *arguments), "neither --batch-size nor --max-tokens")
-    how = [data, "--user-dir", USER_DIR, "--task", "masked_lm", "--cpu"]
-    assert_one_line(run("validate", tmp_path / "log", *how, "--path", "x.pt"), "neither --batch-size nor")
-    assert_one_line(run("validate", tmp_path / "log", *how, "--batch-size", 4), "no --path is given")
-    assert_one_line(run("generate", tmp_path / "log", data, "--user-dir", USER_DIR), "no --path is given")
-    assert os.listdir(tmp_path) == ["log"]
-
-
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_stack_without_layers_is_refused(number, data, pairs, tmp_path):
     assert_one_line(train(tmp_path, data, "--encoder-layers", number), f"--encoder-layers {number}: give 1 or more")
@@ -201,20 +186,12 @@ def test_a_stack_without_layers_is_refused(number, data, pairs, tmp_path):
     assert_one_line(run("train", tmp_path / "log", *arguments), f"--decoder-layers {number}: give 1 or more")
 
 
-def test_an_architecture_of_another_task_is_refused_before_it_is_built(data, pairs, tmp_path):
+def test_an_architecture_that_does_not_fit_its_task_is_named(data, tmp_path):
     arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="transformer_t5"), "--max-positions")
-    needed = "cannot be trained by --task masked_lm, which needs an encoder, such as roberta_NAME"
-    assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", needed)
-    how = ["--user-dir", USER_DIR, "--save-dir", tmp_path / "run", "--cpu", "--batch-size", 4]
-    for arch, task, folder in (
-        ("roberta_t5", "translation", pairs),
-        ("roberta_base", "translation", pairs),
-        ("roberta_t5", "language_modeling", data),
-        ("transformer_t5", "language_modeling", data),
-        ("sequence_encoder_t5", "masked_lm", data),
-    ):
-        done = run("train", tmp_path / "log", folder, *how, "--arch", arch, "--task", task)
-        assert_one_line(done, f"--arch {arch} cannot be trained by --task {task}, which needs")
+    assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", "--task masked_lm")
+    task = "--task denoising --criterion cross_entropy --mask 0.3 --mask-length subword --replace-length 1"
+    arguments = masked_lm(data, tmp_path / "run", USER_DIR, *task.split(), "--max-positions", 18, "--max-update", 1)
+    assert_one_line(run("train", tmp_path / "log", *arguments), "--task denoising", "--arch roberta_base")
 
 
 # where a training starts
@@ -399,12 +376,9 @@ def test_a_file_that_only_fairseqs_path_manager_sees_is_there(monkeypatch, tmp_p
         return path.replace("far://", f"{tmp_path}/")
 
     monkeypatch.setattr(PathManager, "exists", lambda path: os.path.exists(near(path)))
-    monkeypatch.setattr(PathManager, "isfile", lambda path: os.path.isfile(near(path)))
     monkeypatch.setattr(PathManager, "get_local_path", near)
     assert len(Dictionary.load("far://dict.txt")) == 5
     check_files("far://train")
-    flags = ["--only-source", "--testpref", "text", "--srcdict", "far://dict.txt", "--destdir", str(tmp_path / "out")]
-    check_arguments(options.get_preprocessing_parser().parse_args(flags))
 
 
 def test_negative_ids_are_refused(tmp_path):
@@ -429,17 +403,6 @@ def test_a_checkpoint_of_another_dictionary_is_refused_also_of_a_stock_model(dat
     folder = fewer_words(copied(pairs, tmp_path / "pairs"), 3, "dict.a.txt", "dict.b.txt")
     done = run("generate", tmp_path / "log", folder, *how, "--path", checkpoints.transformer)
     assert_one_line(done, "with a dictionary of 44 words, the data's has 41")
-
-
-def test_a_file_that_is_no_dictionary_is_named(tmp_path):
-    for content, problem in (
-        (b"a b c\n", "Incorrect dictionary format"),
-        (b"sch\xf6n 1\n", "encoding"),
-        (b"a 1\na 1\n", "Duplicate word"),
-    ):
-        (tmp_path / "dict.txt").write_bytes(content)
-        with pytest.raises(ValueError, match=f"dict.txt is no dictionary of fairseq .*{problem}"):
-            Dictionary.load(str(tmp_path / "dict.txt"))
 
 
 def test_loglevel_debug_shows_where_an_error_was_raised(data, tmp_path):
@@ -473,9 +436,7 @@ def wrong(tmp_path):
         ("--only-source --trainpref gone", "gone does not exist: give the text"),
         ("--only-source --trainpref .", "is a folder: give the text"),
         ("--source-lang a --target-lang b --trainpref good", "good.a does not exist"),
-        ("--only-source --trainpref good --srcdict gone", "--srcdict gone is no file: give the dict.txt"),
-        ("--only-source --trainpref good --srcdict good", "good is no dictionary of fairseq"),
-        ("--only-source", "makes the dictionary of --trainpref: give it, or --srcdict"),
+        ("--source-lang a --target-lang a --trainpref good", "both a"),
         ("--trainpref good", "give --only-source for one text, or --source-lang and --target-lang"),
         ("--only-source --trainpref good --task maskedlm", "--task maskedlm is not known"),
         ("--onlysource --trainpref good", "no flag --onlysource (in: --onlysource): the nearest: --only-source"),
@@ -497,27 +458,8 @@ def test_preprocess_refuses_what_is_no_text_before_it_writes_anything(given, wha
 def test_preprocess_names_the_dictionary_that_is_there_already(wrong):
     how = ("--only-source", "--trainpref", wrong / "good", "--destdir", wrong / "out")
     assert preprocess(wrong / "log", *how)[0] == 0
-    assert_one_line(preprocess(wrong / "log", *how), f"use it with --srcdict {wrong / 'out' / 'dict.txt'}")
+    assert_one_line(preprocess(wrong / "log", *how), wrong / "out" / "dict.txt")
     assert preprocess(wrong / "log", *how, "--srcdict", wrong / "out" / "dict.txt")[0] == 0
-
-
-# from Python
-
-
-def test_from_pretrained_names_what_is_missing(checkpoints, data, tmp_path):
-    shutil.copy(checkpoints.roberta, tmp_path / "mine.pt")
-    for model in (RelPosRoberta, RobertaModel, TransformerModel):
-        with pytest.raises(FileNotFoundError, match="nowhere does not exist: give the folder of the checkpoint"):
-            model.from_pretrained(str(tmp_path / "nowhere"))
-        with pytest.raises(FileNotFoundError, match="has no model.pt .*there is mine.pt"):
-            model.from_pretrained(str(tmp_path))
-        with pytest.raises(NotADirectoryError, match="mine.pt is a file: .* checkpoint_file='mine.pt'"):
-            model.from_pretrained(str(tmp_path / "mine.pt"))
-    with pytest.raises(FileNotFoundError, match="data_name_or_path .*none does not exist"):
-        RobertaModel.from_pretrained(str(tmp_path), "mine.pt", str(tmp_path / "none"))
-    with pytest.raises(ValueError, match="data directory .* has no dict.txt"):
-        RobertaModel.from_pretrained(str(tmp_path), "mine.pt")
-    assert RobertaModel.from_pretrained(str(tmp_path), "mine.pt", str(data), bpe=None)
 
 
 # a full disk

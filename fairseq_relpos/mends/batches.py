@@ -125,7 +125,7 @@ def say_which_samples_are_too_long() -> None:
 
     all_count = types.SimpleNamespace(now=False)
 
-    @replace(LanguageModelingTask, "eval_lm_dataloader", "long-samples")
+    @replace(LanguageModelingTask, "eval_lm_dataloader", "lost-samples")
     def evaluate_all(stock, self, *args, **kwargs):
         all_count.now = True
         try:
@@ -133,7 +133,7 @@ def say_which_samples_are_too_long() -> None:
         finally:
             all_count.now = False
 
-    @replace(FairseqTask, "filter_indices_by_size", "long-samples")
+    @replace(FairseqTask, "filter_indices_by_size", "lost-samples")
     def filter_by_size(stock, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False):
         try:
             kept = stock(self, indices, dataset, max_positions, ignore_invalid_inputs)

@@ -17,22 +17,12 @@ from ..checkpoints import loading
 from . import catalogue, launching, messages, precision, stack, stopping, switches
 from .catalogue import on
 from .replace import replace, replace_main
-from .wrong_input import arguments, needed, noise, overrides, ranges, text
-from .wrong_input import launching as variables
+from .wrong_input import arguments, ignored, overrides, text
 
 logger = logging.getLogger(__name__)
 
 #: the mends in ``check_and_call``
-CALL_MAIN = (
-    "switches",
-    "one-line-errors",
-    "utf8-input",
-    "no-default",
-    "iopath",
-    "signals",
-    "half-precision-on-cpus",
-    "launcher",
-)
+CALL_MAIN = ("switches", "one-line-errors", "texts", "signals", "half-precision-on-cpus", "launcher")
 #: the mends in ``parse_and_check``
 PARSE = (
     "switches",
@@ -40,10 +30,8 @@ PARSE = (
     "checked-checkpoints",
     "bf16-without-tpu",
     "nearest-names",
-    "launcher-variables",
-    "number-of-ranks",
-    "missing-flags",
-    "ranges",
+    "not-alone",
+    "ignored-flags",
     "overrides",
 )
 
@@ -61,8 +49,6 @@ def parse_and_check(
 ) -> Any:
     """Replaces options.parse_args_and_arch: parses the arguments, then checks the settings."""
     with _in_one_line():
-        if on("launcher-variables"):
-            variables.check(parser)
         input_args = _without_trust_flag(input_args)
         if on("nearest-names"):
             parsed = arguments.parse(stock, parser, input_args, *args, **kwargs)
@@ -74,14 +60,10 @@ def parse_and_check(
             switches.refuse_a_late_flag(settings)
         if on("bf16-without-tpu"):
             stack.bf16_without_tpu(settings, given)
-        if on("number-of-ranks"):
+        if on("not-alone"):
             launching.refuse_another_number_of_ranks(settings, given)
-        if on("missing-flags"):
-            needed.check(vars(settings))
-        if on("ranges"):
-            ranges.check_numbers(settings)
-        if on("noise"):
-            noise.check(vars(settings))
+        if on("ignored-flags"):
+            ignored.check(vars(settings))
         if on("overrides"):
             overrides.read(vars(settings))
         return parsed
@@ -99,12 +81,8 @@ def check_and_call(stock: Callable[..., Any], cfg: Any, main: Callable[..., Any]
     with _in_one_line():
         if on("switches"):
             _say_which_mends_are_on(main)
-        if on("utf8-input"):
+        if on("texts"):
             _check_the_input_of_interactive(main)
-        if on("no-default"):
-            arguments.require_what_has_no_default(cfg, launching.command_of(main))
-        if on("iopath"):
-            launching.refuse_asynchronous_writing_without_iopath(cfg)
         if on("half-precision-on-cpus"):
             precision.keep_gradients_apart(cfg)
         if on("launcher"):
@@ -121,17 +99,12 @@ def _say_which_mends_are_on(main):
 def _check_the_input_of_interactive(main):
     command = sys.modules[inspect.unwrap(main).__module__]  # the module may run as __main__
     if hasattr(command, "buffered_read"):
-        replace(command, "buffered_read", "utf8-input")(messages.refuse_text_that_is_not_utf8)
+        replace(command, "buffered_read", "texts")(messages.refuse_text_that_is_not_utf8)
 
 
 def generate(stock: Callable[..., Any], args: Any, *more: Any, **kwargs: Any) -> Any:
     """Replaces the main function of fairseq-generate."""
     with _in_one_line():
-        if on("no-default"):
-            path = getattr(args, "path", None) or getattr(getattr(args, "common_eval", None), "path", None)
-            arguments.need_path(path)
-        if on("sacrebleu"):
-            messages.refuse_a_bleu_that_is_not_sacrebleu(args)
         return stock(args, *more, **kwargs)
 
 
@@ -147,7 +120,7 @@ def install() -> None:
 
     replace(options, "parse_args_and_arch", *PARSE)(parse_and_check)
     replace(utils, "call_main", *CALL_MAIN)(check_and_call)
-    replace_main("fairseq_cli.generate", "one-line-errors", "no-default", "sacrebleu")(generate)
+    replace_main("fairseq_cli.generate", "one-line-errors")(generate)
     replace_main("fairseq_cli.preprocess", "one-line-errors", "texts")(preprocess)
 
 

@@ -1,7 +1,6 @@
 """The ranks that a launcher (torchrun, srun) has started, and whether fairseq sees them."""
 
 import argparse
-import importlib.util
 import inspect
 import logging
 import os
@@ -110,17 +109,12 @@ def refuse_to_train_alone(cfg: Any) -> None:
     --distributed-world-size, and fairseq-hydra-train, which imports plugins too late.
     """
     ranks = _launched_ranks()
-    if ranks > 1 and cfg.distributed_training.distributed_world_size == 1:
+    if ranks != 1 and cfg.distributed_training.distributed_world_size == 1:
         raise ValueError(
             f"the launcher started {ranks} ranks and each of them would train alone: add "
             f"--distributed-world-size {ranks} (under srun also --distributed-port 29500); "
             f"for {ranks} separate runs unset WORLD_SIZE and SLURM_STEP_NUM_TASKS"
         )
-
-
-def refuse_asynchronous_writing_without_iopath(cfg: Any) -> None:
-    if cfg.checkpoint.write_checkpoints_asynchronously and importlib.util.find_spec("iopath") is None:
-        raise ValueError("--write-checkpoints-asynchronously needs iopath: `pip install iopath`, or leave the flag out")
 
 
 def validate_on_several_ranks() -> None:

@@ -31,7 +31,7 @@ def leave_the_root_logger_alone() -> None:
     imports the plugin first would then print the debug lines of every library.
     """
     root = logging.getLogger()
-    if "fairseq" in sys.modules or not note(logging, "root", ["root-logger"]):
+    if "fairseq" in sys.modules or not note(logging, "root", ["logging"]):
         return  # a command has imported fairseq already, and has its own configuration
     level, handlers = root.level, root.handlers[:]
     importlib.import_module("fairseq")
@@ -43,41 +43,12 @@ def log_each_line_once() -> None:
     """Opens --log-file once. Stock opens it again in every epoch, and writes each line as often."""
     from fairseq.logging import progress_bar
 
-    @replace(progress_bar, "progress_bar", "log-once")
+    @replace(progress_bar, "progress_bar", "logging")
     def once(stock, *args, log_file=None, **kwargs):
         opened = [h for h in progress_bar.logger.handlers if isinstance(h, logging.FileHandler)]
         if log_file is not None and any(h.baseFilename == os.path.abspath(log_file) for h in opened):
             log_file = None
         return stock(*args, log_file=log_file, **kwargs)
-
-
-def warn_once_without_tensorboard() -> None:
-    """Warns once that tensorboard is missing. Stock warns in every epoch and every validation."""
-    from fairseq.logging import progress_bar
-
-    @replace(progress_bar.TensorboardProgressBarWrapper, "__init__", "tensorboard-once")
-    def once(stock, bar, *args, **kwargs):
-        before = progress_bar.logger.disabled
-        progress_bar.logger.disabled = before or "tensorboard" in _WARNED
-        try:
-            stock(bar, *args, **kwargs)
-        finally:
-            progress_bar.logger.disabled = before
-        _WARNED.add("tensorboard")
-
-
-#: topics of warnings that were printed and are not repeated
-_WARNED: set[str] = set()
-
-
-def refuse_a_bleu_that_is_not_sacrebleu(args: Any) -> None:
-    """Raises ValueError for --sacrebleu without --scoring sacrebleu. That flag only silences the warning that the
-    printed score is not sacreBLEU's."""
-    if getattr(args, "sacrebleu", False) and args.scoring != "sacrebleu":
-        raise ValueError(
-            "--sacrebleu does not score with sacreBLEU, it only silences a warning: use "
-            "--scoring sacrebleu, with detokenised text (--remove-bpe, --tokenizer)"
-        )
 
 
 def refuse_text_that_is_not_utf8(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[list[str]]:
@@ -156,6 +127,9 @@ _SAY_WHAT_TO_DO = (
     "Could not infer language pair",
     "Provided Search parameters are mutually exclusive",
     "Cannot use fp16 and AMP together",
+    "Incorrect dictionary format",
+    "Incorrect encoding detected in",
+    "Duplicate word found when loading Dictionary",
 )
 _TORCH_REFUSES_WEIGHTS = "Error(s) in loading state_dict for"
 #: an error that names a flag: fairseq raises it for flags that exclude each other
@@ -180,7 +154,8 @@ def _message_for_the_user(error):
         if isinstance(error, OSError):
             callers = [module for module in modules if module not in _OPEN_FILES]
             if callers and callers[-1] in _FAIRSEQ:
-                return str(error)
+                is_bare = isinstance(error, FileExistsError) and not error.strerror  # fairseq's own has the path alone
+                return f"{error} exists already" if is_bare else str(error)
         if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
         if isinstance(error, MissingMandatoryValue):
@@ -227,15 +202,10 @@ MEANINGLESS_WARNINGS = (
 def silence_meaningless_warnings() -> None:
     """Silences the warnings in MEANINGLESS_WARNINGS. It also silences fairseq's line that tensorboardX is missing,
     which nothing here uses, if the plugin is the first to import fairseq."""
-    if note(warnings, "filters", ["warnings"]):
+    if note(warnings, "filters", ["logging"]):
         logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
         for message, module, _reason in MEANINGLESS_WARNINGS:
             warnings.filterwarnings("ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module))
 
 
-INSTALLERS = (
-    silence_meaningless_warnings,
-    leave_the_root_logger_alone,
-    log_each_line_once,
-    warn_once_without_tensorboard,
-)
+INSTALLERS = (silence_meaningless_warnings, leave_the_root_logger_alone, log_each_line_once)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..ranks import together
-from . import agreement, batches, gradients, launching, nonfinite, position_log, precision, resuming, stopping, switches
+from . import agreement, batches, launching, nonfinite, position_log, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
 from .wrong_input import first_batch
@@ -34,7 +34,6 @@ class Progress:
     saved_after: int | None = None
     #: whether a validation step runs: fairseq's calls itself once more when it runs out of memory
     in_valid_step: bool = False
-    gradients_checked: bool = False
     #: whether the log has named a head that attends to [CLS] alone
     lost_head_named: bool = False
     #: the numbered checkpoint that the last save made, if it made one
@@ -114,9 +113,6 @@ class MendedTrainer(_Trainer):
         return stopping.valid_step(self, step) if on("signals") else step()
 
     def clip_grad_norm(self, clip_norm: float) -> torch.Tensor:
-        if on("parameters-without-gradient") and not self.relpos.gradients_checked:
-            self.relpos.gradients_checked = True
-            gradients.check(self)
         if on("nonfinite") and nonfinite.has_no_scaler(self):
             return nonfinite.clip_or_stop(self, clip_norm)
         return super().clip_grad_norm(clip_norm)
@@ -183,7 +179,6 @@ ACT = (
     "signals",
     "position-log",
     "not-alone",
-    "parameters-without-gradient",
     "lost-samples",
     "first-batch",
 )

@@ -26,7 +26,6 @@ def load_model(
     from fairseq import checkpoint_utils
 
     from ..checkpoints.discriminator import refuse_electra
-    from ..mends.wrong_input.data import MissingData
 
     refuse_missing(path)
     # the plugin is imported already; the checkpoint's path of it, and its backend, may be those of another machine
@@ -37,11 +36,11 @@ def load_model(
         overrides["seed"] = seed
     try:
         models, saved, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
-    except MissingData as error:
+    except FileNotFoundError as error:
         if data is not None:
             raise
         raise ValueError(
-            f"{path} was trained on data that are not here ({error.what}): give the folder with --data"
+            f"{path} was trained on data that are not here ({error.filename}): give the folder with --data"
         ) from None
     refuse_electra(path, models[0].state_dict())
     return models[0].eval(), saved, task

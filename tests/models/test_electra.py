@@ -11,9 +11,6 @@ from fairseq.dataclass.configs import EMAConfig
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.translation import TranslationTask
 from fairseq_cli import train, validate  # noqa: F401  forked runs find them imported
 from fairseq_data import binarise, masked_lm
 from loops import scale_up
@@ -25,11 +22,8 @@ from torch.func import functional_call
 import fairseq_relpos
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig, area_under_the_curve, histograms
 from fairseq_relpos.encodings import names_for
-from fairseq_relpos.mends.wrong_input.models import what_the_task_needs
 from fairseq_relpos.models import electra
 from fairseq_relpos.models.electra import sample
-from fairseq_relpos.tasks.sentence_pairs import SentencePairsTask
-from fairseq_relpos.tasks.span_prediction import SpanPredictionTask
 
 USER_DIR = fairseq_relpos.__path__[0]
 NAMES = names_for(causal=False)
@@ -385,9 +379,6 @@ def test_a_criterion_or_a_task_of_another_model_is_one_line():
     task.cfg = SimpleNamespace(skip_masking=True)
     with pytest.raises(ValueError, match="--criterion electra needs a text with masks: leave --skip-masking out"):
         Electra(ElectraConfig(), task)
-    for kind in (TranslationTask, LanguageModelingTask, SpanPredictionTask, SentencePairsTask):
-        assert what_the_task_needs(electra.RelPosElectra, kind.__new__(kind))
-    assert what_the_task_needs(electra.RelPosElectra, MaskedLMTask.__new__(MaskedLMTask)) is None
 
 
 # --- with fairseq's commands ---
@@ -419,9 +410,8 @@ def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, t
     halves = training(data, tmp_path / "passes", *more, 8, "--update-freq", 2)
     forked.train(halves, tmp_path / "log", before=take_the_likeliest)
     halves = training(data, tmp_path / "ranks", *more, 8, "--ddp-backend", "pytorch_ddp")
-    for rank in (ranks := forked.ranks(2, halves, tmp_path / "logs", before=lambda rank: take_the_likeliest())):
+    for rank in forked.ranks(2, halves, tmp_path / "logs", before=lambda rank: take_the_likeliest()):
         assert rank.wait() == 0, rank.printed()
-    assert "no gradient reaches" not in ranks[0].printed()
     expected = weights_of(tmp_path / "one")
     for other in ("passes", "ranks"):
         found = weights_of(tmp_path / other)

@@ -19,7 +19,7 @@ from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.mends import agreement, gradients, joining, launching, resuming, saving
+from fairseq_relpos.mends import agreement, joining, launching, resuming, saving
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -283,26 +283,6 @@ def test_ranks_with_another_source_file_have_another_digest(tmp_path, name):
 def test_what_belongs_to_one_rank_is_not_compared():
     cfg = {"model": {"lr": [1]}, "distributed": {"device_id": 3, "distributed_rank": 1}}
     assert agreement.flat(cfg) == {"--lr": [1]}
-
-
-def trainer_with(ddp_backend, world_size=2, find_unused=False):
-    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "spare": torch.nn.Linear(2, 2)})
-    model["used"](torch.ones(1, 2)).sum().backward()
-    distributed = SimpleNamespace(ddp_backend=ddp_backend, find_unused_parameters=find_unused)
-    return SimpleNamespace(
-        get_model=lambda: model,
-        data_parallel_world_size=world_size,
-        cfg=SimpleNamespace(distributed_training=distributed),
-    )
-
-
-def test_parameters_that_ddp_would_wait_for_are_named(caplog):
-    with pytest.raises(ValueError, match="no gradient reaches spare.weight, spare.bias, and --ddp-"):
-        gradients.check(trainer_with("pytorch_ddp"))
-    gradients.check(trainer_with("pytorch_ddp", find_unused=True))
-    assert not caplog.text
-    gradients.check(trainer_with("legacy_ddp", world_size=1))
-    assert "no gradient reaches spare.weight" in caplog.text
 
 
 def test_a_rank_that_dies_ends_the_other(data, tmp_path):

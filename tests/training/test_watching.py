@@ -72,22 +72,6 @@ def test_tensorboard_has_speed_scale_gradients_norms_and_pictures(data, tmp_path
     assert (pictures[0].height, pictures[0].width) == (17, 34)  # two heads of 16 tokens and a line
 
 
-def test_a_missing_tensorboard_is_said_once(data, tmp_path):
-    def without_tensorboard():
-        from fairseq.logging import progress_bar
-
-        progress_bar.SummaryWriter = None
-
-    log = tmp_path / "log"
-    several_epochs = ("--max-update", 30, "--log-position-bias-interval", 1)
-    run = Run(arguments(data, tmp_path, *several_epochs), log, before=without_tensorboard)
-    assert run.wait() == 0
-    printed = run.printed()
-    assert printed.count("begin training epoch") > 1
-    assert printed.count("tensorboard not found, please install with: pip install tensorboard") == 1
-    assert not (tmp_path / "tb").exists()
-
-
 def test_watching_changes_no_weight(data, tmp_path):
     every = ("--log-position-bias-interval", 1, "--dropout", 0.1)
     for name, logdir in (("watched", True), ("alone", False)):

@@ -57,13 +57,6 @@ def in_words(parser: argparse.ArgumentParser, message: str) -> str:
         if action is None:
             return message  # the argument has no flag
         return f"{flag} {value} is not known: {nearest(value, [str(name) for name in action.choices or ()])}"
-    wrong = re.match(r"argument (\S+): invalid (\S+) value: (.*)", message)
-    if wrong:
-        flag = wrong[1].split("/")[0]
-        kind = {"int": "whole number", "float": "number"}.get(wrong[2], "value that it takes")
-        if wrong[3] == "'???'":  # fairseq's mark for a setting without a default
-            return f"a {kind} is missing: give {flag}"
-        return f"{flag}: {wrong[3]} is no {kind}"
     if message.startswith("unrecognized arguments: "):
         return unrecognized(parser, message.removeprefix("unrecognized arguments: "))
     return message
@@ -95,23 +88,6 @@ def nearest(value: str, names: Sequence[str]) -> str:
         f"none of the {len(names)} names is like it; `fairseq-relpos list` has the encodings, for roberta_NAME and "
         "transformer_NAME"
     )
-
-
-def require_what_has_no_default(cfg: Any, command: str) -> None:
-    """Raises ValueError if a flag without a default is missing. Training and validation need --batch-size or
-    --max-tokens; commands that read a checkpoint need --path. command: its file in fairseq_cli."""
-    data = cfg.dataset
-    if command in ("train.py", "validate.py") and data.max_tokens is None and data.batch_size is None:
-        raise ValueError(
-            "neither --batch-size nor --max-tokens is given: say how many sentences, or how many tokens, make a batch"
-        )
-    if command in ("validate.py", "eval_lm.py", "interactive.py"):
-        need_path(cfg.common_eval.path)
-
-
-def need_path(path: str | None) -> None:
-    if path is None:
-        raise ValueError("no --path is given: name the checkpoint to read, a .pt file")
 
 
 def check_starting_files(cfg: Any, suffix: str) -> None:

@@ -9,36 +9,13 @@ import numpy as np
 from ..replace import replace
 
 
-class MissingData(ValueError):
-    """The error for data that do not exist; ``what`` is the message without the advice."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: give the folder that fairseq-preprocess wrote (--destdir)")
-        self.what = what
-
-
-def explain_bad_dictionary() -> None:
-    """Raises a ValueError that names a dict.txt that is missing or is no dictionary."""
+def count_the_words_of_a_dictionary() -> None:
+    """Makes a dictionary remember how many words its file has, because some tasks add <mask>."""
     from fairseq.data import Dictionary
-    from fairseq.file_io import PathManager
 
-    @replace(Dictionary, "add_from_file", "dictionaries")
-    def check_dictionary(stock, self, file):
-        if not isinstance(file, str):
-            return stock(self, file)
-        if not PathManager.exists(file):
-            folder, name = os.path.split(file)
-            problem = f"has no {name}" if os.path.isdir(folder or ".") else "does not exist"
-            raise MissingData(f"data directory {folder or '.'} {problem}")
-        try:
-            stock(self, file)
-        except Exception as error:
-            if isinstance(error, OSError):
-                raise
-            raise ValueError(
-                f"{file} is no dictionary of fairseq ({' '.join(str(error).split())}): it is UTF-8 text with "
-                "a line `WORD COUNT` for every word, as fairseq-preprocess writes it"
-            ) from error
+    @replace(Dictionary, "add_from_file", "damaged-data")
+    def count(stock, self, file):
+        stock(self, file)
         self._relpos_words_of_file = len(self)
 
 
@@ -198,4 +175,4 @@ def _range_of_ids(path, dataset):
     return smallest - first, int(ids.max()) - first
 
 
-INSTALLERS = (explain_bad_dictionary, refuse_damaged_data)
+INSTALLERS = (count_the_words_of_a_dictionary, refuse_damaged_data)

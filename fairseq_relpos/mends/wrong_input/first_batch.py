@@ -10,8 +10,11 @@ from ..replace import commands_with, replace
 
 @contextlib.contextmanager
 def explained(trainer: Any) -> Iterator[None]:
-    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take. No
-    crash.pt is left of a model that has made no update."""
+    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take, or the
+    task is denoising and the model has no decoder. No crash.pt is left of a model that has made no update."""
+    if hasattr(trainer.cfg.task, "poisson_lambda") and not hasattr(trainer.get_model(), "decoder"):
+        # an encoder ignores the tokens for the decoder, and would train on something else
+        raise ValueError(f"--task denoising needs a decoder, which --arch {trainer.cfg.model._name} lacks: see bart_NAME")
     crash = os.path.join(trainer.cfg.checkpoint.save_dir, "crash.pt")
     was_there = os.path.exists(crash)
     try:

@@ -95,10 +95,7 @@ def splits(args: argparse.Namespace) -> Iterator[str]:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Raises ValueError, one line, if flags of fairseq-preprocess are missing or do not go together."""
-    from fairseq import tasks
-    from fairseq.file_io import PathManager
-
+    """Raises ValueError, one line, if it is not clear what fairseq-preprocess should write."""
     if not args.only_source and not (args.source_lang and args.target_lang):
         raise ValueError(
             "fairseq-preprocess: give --only-source for one text, or --source-lang and --target-lang "
@@ -109,35 +106,6 @@ def check_arguments(args: argparse.Namespace) -> None:
             f"--source-lang and --target-lang are both {args.source_lang}: one text is no translation of itself; give "
             "--only-source for one text"
         )
-    if args.workers < 1:
-        raise ValueError(f"--workers {args.workers}: give 1 or more")
-    if args.dataset_impl == "huffman" or (args.dataset_impl == "fasta" and not args.dict_only):
-        raise ValueError(f"--dataset-impl {args.dataset_impl} is not written by fairseq-preprocess: leave the flag out")
-    if args.joined_dictionary and args.srcdict and args.tgtdict:
-        raise ValueError("--joined-dictionary is one for both sides: give --srcdict or --tgtdict, not both")
-    reads_tgtdict = not args.only_source or (args.joined_dictionary and not args.srcdict)
-    given = {"--srcdict": args.srcdict, "--tgtdict": args.tgtdict if reads_tgtdict else None}
-    for flag, path in given.items():
-        if path and not PathManager.isfile(path):
-            raise ValueError(f"{flag} {path} is no file: give the dict.txt to use, or leave the flag out to make one")
-        if path:
-            tasks.get_task(args.task).load_dictionary(path)  # raises an error that says what is wrong with it
-    for flag, language, has_one in _sides(args):
-        beside = os.path.join(args.destdir, f"dict.{language}.txt" if language else "dict.txt")
-        if has_one:
-            continue
-        if os.path.exists(beside):
-            raise ValueError(f"{beside} is there already: use it with {flag} {beside}, or give another --destdir")
-        if not args.trainpref:
-            raise ValueError(f"fairseq-preprocess makes the dictionary of --trainpref: give it, or {flag}")
-
-
-def _sides(args):
-    """Yields (flag, language, whether its dictionary is given) of each side that needs a dictionary."""
-    either = args.joined_dictionary and (args.srcdict or args.tgtdict)
-    yield "--srcdict", args.source_lang, args.srcdict or either
-    if not args.only_source:
-        yield "--tgtdict", args.target_lang, args.tgtdict or either
 
 
 def texts(args: argparse.Namespace) -> Iterator[str]:
