@@ -125,9 +125,9 @@ def refuse_code_in_settings(path: str | Path, state: Any) -> None:
     """Raises ValueError if a setting in the checkpoint may run code.
 
     Some models of fairseq call ``eval`` on their settings, which are text such as "[(512, 3)] * 20". A text that
-    Python can parse is accepted if it has only numbers, quoted text, names, lists and + - * /, which run nothing. Any
-    other is refused, and so is every value that is no text, no number and no container of them, because it could hide
-    such a text. The error names the setting.
+    Python can parse is accepted if it is a literal, or only names, or repeated lists of numbers. Any other is refused,
+    and so is every value that is no text, no number and no container of them, because it could hide such a text. The
+    error names the setting.
     """
     if trusted():
         return
@@ -180,6 +180,11 @@ def _values(settings, name):
 
 #: a setting with more characters is refused without a check
 LONGEST = 20_000
+#: what runs nothing and is no literal: names and numbers such as "de-en,de-fr" and "1/3", and lists such as
+#: "[(512, 3)] * 20 + [(1024, 1)]"
+_NAMES = re.compile(r"[\w\s,/-]*")
+_LIST = r"\[[\d\s,.()-]*\](\s*\*\s*\d{1,3})?"
+_LISTS = re.compile(rf"{_LIST}(\s*\+\s*{_LIST})*")
 
 
 def _may_run(value):
@@ -194,60 +199,25 @@ def _may_run(value):
         return not names or any(_FREE_TEXT.fullmatch(name) for name in names)
     if len(value) > LONGEST:
         return True
+    if _NAMES.fullmatch(value) or _LISTS.fullmatch(value.strip()):
+        return False
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(value.strip(), mode="eval").body
-        return not _is_harmless(tree) or _repeats(tree) * sum(1 for _ in ast.walk(tree)) > MOST_REPEATED
+            literal = ast.literal_eval(value.strip())
     except SyntaxError:
         return False  # eval cannot run it either
-    except (ValueError, MemoryError, RecursionError):
-        return True  # eval may go further
-
-
-#: the longest list that "[...] * N" may make, because a setting must not fill the memory either
-MOST_REPEATED = 10**6
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-
-
-def _is_harmless(node):
-    """Whether evaluating an expression only makes numbers, text and lists of them. A name alone runs nothing, and
-    neither does "de-en"."""
-    if isinstance(node, ast.Constant):
-        # quoted text may be evaluated in its turn
-        return not isinstance(node.value, bytes) and not (isinstance(node.value, str) and _may_run(node.value))
-    if isinstance(node, ast.Name):
+    except (ValueError, TypeError, MemoryError, RecursionError):
         return True
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return all(map(_is_harmless, node.elts))
-    if isinstance(node, ast.Dict):  # None: the place of the ** in {**other}
-        return None not in node.keys and all(map(_is_harmless, (*node.keys, *node.values)))
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, (ast.UAdd, ast.USub)) and _is_harmless(node.operand)
-    if isinstance(node, ast.BinOp):
-        # a name may stand for an object whose multiplication runs code
-        names = isinstance(node.op, ast.Mult) and any(isinstance(side, ast.Name) for side in (node.left, node.right))
-        return isinstance(node.op, _OPERATORS) and not names and _is_harmless(node.left) and _is_harmless(node.right)
-    return False
+    return _holds_code(literal)
 
 
-def _repeats(node):
-    """Returns a bound on how often the multiplications of an expression repeat its parts."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return _repeats(node.left) * _repeats(node.right)
-    if isinstance(node, ast.BinOp):
-        return _repeats(node.left) + _repeats(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return _repeats(node.operand)
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return max(1, int(min(abs(node.value), MOST_REPEATED + 1)))
-    parts = node.values if isinstance(node, ast.Dict) else getattr(node, "elts", ())
-    return max(1, sum(map(_repeats_within, parts)))
-
-
-def _repeats_within(node):
-    """Returns ``_repeats`` of an element in a list: a number there is no factor."""
-    return 1 if isinstance(node, ast.Constant) else _repeats(node)
+def _holds_code(literal):
+    """Whether a text in the literal is code: fairseq may evaluate it in its turn."""
+    if isinstance(literal, (list, tuple, set, dict)):
+        values = literal.values() if isinstance(literal, dict) else ()
+        return any(map(_holds_code, (*literal, *values)))
+    return _may_run(literal)
 
 
 def refuse_packed(path: str | Path) -> None:

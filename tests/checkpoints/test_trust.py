@@ -198,6 +198,10 @@ HOSTILE = [
     "C * 2",
     "2 ** 9 ** 9 ** 9",
     "1 << 10 ** 10",
+    "9" * 99 + "*" + "9" * 99,
+    "[0] * 9999",
+    "[print] * 2",
+    "['a'] * 2 + [C]",
     "[0] * 10 ** 10",
     "[0] * 99999 * 99999",
     "'a' * 999999999",
@@ -465,7 +469,7 @@ def test_settings_that_are_no_code_are_read(text):
     [
         {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
         {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
-        {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "512*2*2", "data": ["wmt14.en-fr.joined"]},
+        {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "1/3", "data": ["wmt14.en-fr.joined"]},
         {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
     ],
 )

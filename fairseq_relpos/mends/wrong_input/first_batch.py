@@ -14,7 +14,8 @@ def explained(trainer: Any) -> Iterator[None]:
     task is denoising and the model has no decoder. No crash.pt is left of a model that has made no update."""
     if hasattr(trainer.cfg.task, "poisson_lambda") and not hasattr(trainer.get_model(), "decoder"):
         # an encoder ignores the tokens for the decoder, and would train on something else
-        raise ValueError(f"--task denoising needs a decoder, which --arch {trainer.cfg.model._name} lacks: see bart_NAME")
+        arch = trainer.cfg.model._name
+        raise ValueError(f"--task denoising needs a decoder, which --arch {arch} lacks: give bart_NAME")
     crash = os.path.join(trainer.cfg.checkpoint.save_dir, "crash.pt")
     was_there = os.path.exists(crash)
     try:
