@@ -8,20 +8,18 @@ which torch, fairseq or this package does not import. In such a case run the fil
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
-import json
 import logging
 import multiprocessing
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
 import timeit
 import warnings
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -36,7 +34,6 @@ INSTALL_FAIRSEQ = (
     " (after torch, setuptools, wheel, cython and numpy)"
 )
 MEND_APEX = "pip uninstall -y apex, or build it again for this torch (fairseq itself is not the cause)"
-LAUNCHER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 @dataclass(frozen=True)
@@ -117,35 +114,21 @@ def check_torch() -> Check:
     return Check("torch", "ok", f"{check.found} ({build})")
 
 
+#: name, oldest version, what fails without it
+LIBRARIES = (
+    ("sentencepiece", "0.1.99", "the recipes build vocabularies with it"),
+    ("sacrebleu", "2.3", "translation is scored with it"),
+    ("sacremoses", "0.1", "the translation recipes tokenise with it"),
+    ("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it"),
+    ("transformers", "5.4", "models of Hugging Face need it"),
+)
+
+
 def check_numpy() -> Check:
     return check_library("numpy", "1.24", needed=True)
 
 
-def check_sentencepiece() -> Check:
-    return check_library("sentencepiece", "0.1.99", "the recipes build vocabularies with it")
-
-
-def check_sacrebleu() -> Check:
-    return check_library("sacrebleu", "2.3", "translation is scored with it")
-
-
-def check_sacremoses() -> Check:
-    return check_library("sacremoses", "0.1", "the translation recipes tokenise with it")
-
-
-def check_tensorboard() -> Check:
-    return check_library("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it")
-
-
 # --- what has to fit together ---
-
-
-def check_torchaudio() -> Check:
-    return check_companion("torchaudio", "fairseq reads speech with it")
-
-
-def check_torchvision() -> Check:
-    return check_companion("torchvision", "nothing here needs it")
 
 
 def check_companion(name: str, use: str) -> Check:
@@ -162,58 +145,13 @@ def check_companion(name: str, use: str) -> Check:
     return Check(name, "warn", f"{found}: {one_line(error)}", advice)
 
 
-def check_transformers() -> Check:
-    """transformers, which models for Hugging Face need, and the libraries that it asks for."""
-    name, oldest = "transformers", "5.4"
-    version = installed_version(name)
-    if version is None or find_spec(name) is None:
-        return Check(
-            name, "ok", f"not installed (optional, for models of Hugging Face: pip install '{name}>={oldest}')"
-        )
-    if numbers(version) < numbers(oldest):
-        found = f"{version}, which is too old: its RoBERTa has no exchangeable attention"
-        return Check(name, "warn", found, f"pip install '{name}>={oldest}'")
-    unmet = unmet_requirements(name, "torch")
-    if unmet:
-        found = ", ".join(f"{library} {installed_version(library) or 'missing'}" for library in unmet)
-        return Check(name, "warn", f"{version} does not work with {found}", f"pip install {' '.join(unmet.values())}")
-    return Check(name, "ok", version)
-
-
-def unmet_requirements(distribution: str, extra: str) -> dict[str, str]:
-    """What an installed distribution asks for and does not get: name -> requirement, quoted for a shell. Of what its
-    extra asks for, only libraries that are installed count."""
-    requirements, error = attempt_import("packaging.requirements")
-    if error:
-        return {}
-    unmet = {}
-    for text in metadata.requires(distribution) or []:
-        wanted = requirements.Requirement(text)
-        always = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
-        version = installed_version(wanted.name)
-        if not always and (version is None or not wanted.marker.evaluate({"extra": extra})):
-            continue
-        if version is None or not wanted.specifier.contains(version, prereleases=True):
-            unmet[wanted.name] = f"'{wanted.name}{wanted.specifier}'"
-    return unmet
-
-
 # --- fairseq ---
 
 
 def fairseq_distributions() -> list[str]:
-    """Returns a list such as ["fairseq-fixed 0.12.3.1"] or ["fairseq 0.12.2+3d262bb (git 3d262bb2)"]."""
-    found = []
-    for name in ("fairseq-fixed", "fairseq"):
-        version = installed_version(name)
-        if version is None:
-            continue
-        origin = json.loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
-        commit = origin.get("vcs_info", {}).get("commit_id")
-        folder = origin.get("url") if "dir_info" in origin else None
-        source = f" (git {commit[:8]})" if commit else f" (from {folder})" if folder else ""
-        found.append(f"{name} {version}{source}")
-    return found
+    """Returns a list such as ["fairseq-fixed 0.12.3.1"]."""
+    versions = {name: installed_version(name) for name in ("fairseq-fixed", "fairseq")}
+    return [f"{name} {version}" for name, version in versions.items() if version]
 
 
 def raised_in(error: BaseException, package: str) -> bool:
@@ -228,17 +166,9 @@ def raised_in(error: BaseException, package: str) -> bool:
 def fairseq_remedy(error: Exception) -> str:
     if raised_in(error, "apex"):
         return MEND_APEX
-    text = str(error)
-    if "mutable default" in text:
-        return (
-            "this fairseq does not import on Python 3.11 or newer:"
-            f" pip uninstall -y fairseq, then {INSTALL_FAIRSEQ}; or use Python 3.10"
-        )
-    missing = re.match(r"No module named '([^'.]+)", text)
+    missing = re.match(r"No module named '([^'.]+)", str(error))
     if missing and missing[1] not in ("fairseq", "fairseq_cli"):
         return f"pip install {missing[1]}"
-    if "numpy" in text and "has no attribute" in text:
-        return "this fairseq is too old for this numpy: pip install 'numpy<1.24'"
     return f"pip uninstall -y fairseq fairseq-fixed, then {INSTALL_FAIRSEQ}"
 
 
@@ -262,32 +192,6 @@ def check_fairseq() -> Check:
         advice = f"pip uninstall -y fairseq fairseq-fixed, then install one: {INSTALL_FAIRSEQ}"
         return Check("fairseq", "warn", f"{found}, which share one folder", advice)
     return Check("fairseq", "ok", found)
-
-
-def check_hydra() -> Check:
-    """hydra and omegaconf, at the versions that the installed fairseq asks for."""
-    owner = next((n for n in ("fairseq-fixed", "fairseq") if installed_version(n)), None)
-    required = (metadata.requires(owner) or []) if owner else []
-    pins = dict(r.split("==", 1) for r in required if "==" in r and ";" not in r)
-    found, wrong = [], []
-    for name, module in (("hydra-core", "hydra"), ("omegaconf", "omegaconf")):
-        version = installed_version(name)
-        _, error = attempt_import(module)
-        if version is None:
-            wrong.append(name)
-            found.append(f"{name} not installed")
-        elif error:
-            wrong.append(name)
-            found.append(f"{name} {one_line(error)}")
-        else:
-            found.append(f"{name} {version}")
-            if pins.get(name, version) != version:
-                wrong.append(f"{name}=={pins[name]}")
-    if not wrong:
-        return Check("hydra", "ok", ", ".join(found))
-    advice = f"pip install {' '.join(wrong)}" if owner else "they come with fairseq"
-    broken = any("==" not in name for name in wrong)
-    return Check("hydra", "FAIL" if broken else "warn", ", ".join(found), advice)
 
 
 # --- this package ---
@@ -398,24 +302,6 @@ def check_bf16() -> Check:
     return Check("bf16 on the CPU", "ok", f"a product takes {times:.2f} times as long as in float32: --amp {helps}")
 
 
-def check_apex() -> Check:
-    spec = find_spec("apex")
-    if spec is None:
-        return Check("apex", "ok", "not installed (optional: faster Adam and LayerNorm on a GPU)")
-    folders = [Path(p) for p in spec.submodule_search_locations or ()]
-    if not any((folder / "multi_tensor_apply").exists() for folder in folders):
-        advice = "pip uninstall -y apex (NVIDIA's is not on PyPI: build it from source)"
-        return Check("apex", "warn", "an unrelated package of this name, not NVIDIA's", advice)
-    _, error = attempt_import("apex")
-    if error:
-        advice = "build it again for this torch, or pip uninstall -y apex"
-        return Check("apex", "warn", f"NVIDIA's, does not import: {one_line(error)}", advice)
-    if find_spec("amp_C") is None:
-        advice = "build it again with --cpp_ext --cuda_ext, or uninstall it"
-        return Check("apex", "warn", "NVIDIA's, without its CUDA extensions", advice)
-    return Check("apex", "ok", "NVIDIA's")
-
-
 def check_fused() -> Check:
     """Says whose Adam and LayerNorm a training uses."""
     torch, error = attempt_import("torch")
@@ -435,24 +321,10 @@ def check_fused() -> Check:
     return Check("fused kernels", "ok", found)
 
 
-def gpu_for_triton() -> bool:
-    torch, _ = attempt_import("torch")
-    return torch is not None and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
-
-
 def check_triton() -> Check:
     if find_spec("triton") is None:
-        return Check(
-            "triton",
-            "warn" if gpu_for_triton() else "ok",
-            "not installed: only --attention-backend triton and auto on GPUs from sm80 on use it",
-            "pip install triton" if gpu_for_triton() else "",
-        )
-    module, error = attempt_import("triton")
-    if error:
-        advice = "install torch again, which brings the triton that it fits"
-        return Check("triton", "warn", f"does not import: {one_line(error)}", advice)
-    return Check("triton", "ok", module.__version__)
+        return Check("triton", "ok", "not installed: --attention-backend triton, for GPUs from sm80 on, needs it")
+    return check_library("triton", "3.0", "install torch again, which brings the triton that it fits")
 
 
 def check_kernels() -> Check:
@@ -548,86 +420,25 @@ def check_collectives() -> Check:
     return Check("collectives", "ok" if have else "warn", found)
 
 
-def check_distributed(environ: Mapping[str, str] = os.environ) -> Check:
-    """Checks that the variables of torchrun or Slurm fit together; otherwise ranks train alone."""
-    name = "launcher"
-    given = [v for v in LAUNCHER_VARIABLES if v in environ]
-    if not given:
-        return check_slurm(environ)
-
-    shown = " ".join(f"{v}={environ[v]}" for v in given)
-    missing = [v for v in LAUNCHER_VARIABLES if v not in environ]
-    if missing:
-        advice = f"start with torchrun, or unset {' '.join(given)}"
-        return Check(name, "FAIL", f"{shown} without {', '.join(missing)}", advice)
-    pairs = [("RANK", "WORLD_SIZE")]
-    if "LOCAL_RANK" in environ and "LOCAL_WORLD_SIZE" in environ:
-        pairs.append(("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    for rank, size in pairs:
-        pair = f"{rank}={environ[rank]} {size}={environ[size]}"
-        if not (environ[rank].isdigit() and environ[size].isdigit()):
-            return Check(name, "FAIL", f"{pair}: not numbers", "start with torchrun")
-        if int(environ[rank]) >= int(environ[size]):
-            return Check(name, "FAIL", f"{pair}: ranks count from 0", "start with torchrun")
-
-    several_hosts = environ.get("LOCAL_WORLD_SIZE", environ["WORLD_SIZE"]) != environ["WORLD_SIZE"]
-    interface_named = "GLOO_SOCKET_IFNAME" in environ or "NCCL_SOCKET_IFNAME" in environ
-    if several_hosts and not interface_named and host_name_is_loopback():
-        advice = "export GLOO_SOCKET_IFNAME (on GPUs NCCL_SOCKET_IFNAME), such as eth0: see ip link"
-        return Check(name, "warn", f"{shown}, and this host's name means 127.x", advice)
-    return Check(name, "ok", shown)
-
-
-def host_name_is_loopback() -> bool:
-    try:
-        return socket.gethostbyname(socket.gethostname()).startswith("127.")
-    except OSError:
-        return False
-
-
-def check_slurm(environ: Mapping[str, str]) -> Check:
-    name = "launcher"
-    if "SLURM_JOB_ID" not in environ:
-        return Check(name, "ok", "none: fairseq starts one process per GPU")
-    tasks = environ.get("SLURM_NTASKS", "1")
-    nodes = environ.get("SLURM_NNODES", "1")
-    found = f"Slurm, {tasks} task(s) on {nodes} node(s)"
-    if tasks == nodes == "1":
-        return Check(name, "ok", found)
-    if shutil.which("scontrol") is None:
-        return Check(name, "FAIL", f"{found}, no scontrol on PATH", "start with torchrun instead")
-    flags = "--distributed-port 29500"
-    if tasks != nodes:
-        flags += f" --distributed-world-size {tasks}"
-    return Check(name, "warn", found, f"give fairseq-train {flags}, or start with torchrun")
-
-
 CHECKS = (
     check_python,
     check_torch,
     check_numpy,
     check_fairseq,
-    check_hydra,
     check_plugin,
     check_command,
     check_user_dir,
-    check_sentencepiece,
-    check_sacrebleu,
-    check_sacremoses,
-    check_tensorboard,
-    check_torchaudio,
-    check_torchvision,
-    check_transformers,
+    *(functools.partial(check_library, *library) for library in LIBRARIES),
+    functools.partial(check_companion, "torchaudio", "fairseq reads speech with it"),
+    functools.partial(check_companion, "torchvision", "nothing here needs it"),
     check_compiler,
     check_attention,
     check_gates,
     check_gpu,
     check_bf16,
-    check_apex,
     check_fused,
     check_triton,
     check_collectives,
-    check_distributed,
 )
 
 
@@ -650,7 +461,8 @@ def run(args: argparse.Namespace | None = None) -> int:
             try:
                 result = check()
             except Exception as error:  # the other checks still run
-                result = Check(check.__name__.removeprefix("check_"), "FAIL", one_line(error))
+                name = getattr(check, "__name__", None) or check.args[0]
+                result = Check(name.removeprefix("check_"), "FAIL", one_line(error))
             failures += result.status == "FAIL"
             print(result, flush=True)
     logging.disable(logging.NOTSET)

@@ -15,10 +15,9 @@ DOCTOR = Path(doctor.__file__)
 
 
 def run_doctor(pythonpath, **environ):
-    clean = {k: v for k, v in os.environ.items() if k not in doctor.LAUNCHER_VARIABLES}
     done = subprocess.run(
         [sys.executable, str(DOCTOR)],
-        env={**clean, "PYTHONPATH": str(pythonpath), **environ},
+        env={**os.environ, "PYTHONPATH": str(pythonpath), **environ},
         capture_output=True,
         text=True,
         timeout=600,
@@ -52,14 +51,6 @@ def test_broken_fairseq_fails_with_its_error_and_the_remedy(tmp_path):
 
 
 @pytest.mark.slow
-def test_unrelated_apex_is_told_apart_and_stops_nothing(tmp_path):
-    package(tmp_path, "apex", "raise ImportError('pyramid')")
-    done = run_doctor(tmp_path)
-    assert line(done, "apex").startswith("warn")
-    assert "unrelated" in line(done, "apex") and "pip uninstall -y apex" in line(done, "apex")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("place", ["apex", "apex.normalization"])
 def test_an_apex_that_breaks_the_import_of_fairseq_is_named_and_fairseq_stays(tmp_path, place):
     apex = package(tmp_path, "apex")
@@ -72,22 +63,6 @@ def test_an_apex_that_breaks_the_import_of_fairseq_is_named_and_fairseq_stays(tm
     assert fairseq.startswith("FAIL") and "apex" in fairseq and "RuntimeError: built for another torch" in fairseq
     assert "pip uninstall -y apex" in fairseq and "build it again" in fairseq
     assert "uninstall -y fairseq" not in done.stdout and "fairseq-fixed==" not in done.stdout
-    if place == "apex":
-        assert "built for another torch" in line(done, "apex")
-
-
-@pytest.mark.slow
-def test_half_set_launcher_variables_fail(tmp_path):
-    done = run_doctor(tmp_path, WORLD_SIZE="2", RANK="0")
-    assert done.returncode == 1
-    assert "without MASTER_ADDR, MASTER_PORT" in line(done, "launcher")
-
-
-def test_nvidia_apex_without_its_kernels_is_named(tmp_path, monkeypatch):
-    package(package(tmp_path, "apex"), "multi_tensor_apply")
-    monkeypatch.syspath_prepend(tmp_path)
-    check = doctor.check_apex()
-    assert check.status == "warn" and "without its CUDA extensions" in check.found
 
 
 def test_a_folder_called_fairseq_is_not_fairseq(tmp_path, monkeypatch):
@@ -117,11 +92,10 @@ def test_missing_torch_fails_and_leaves_the_other_checks_standing(monkeypatch):
     assert doctor.check_collectives().status == "warn"
 
 
-@pytest.mark.parametrize("name", ["sentencepiece", "sacrebleu", "sacremoses", "tensorboard"])
-def test_missing_text_library_is_a_warning_only(monkeypatch, name):
-    without(monkeypatch, name)
-    check = getattr(doctor, f"check_{name}")()
-    assert check.status == "warn" and f"pip install '{name}>=" in check.advice
+def test_missing_text_library_is_a_warning_only(monkeypatch):
+    without(monkeypatch, "sacrebleu")
+    check = doctor.check_library("sacrebleu", "2.3", "scores")
+    assert check.status == "warn" and "pip install 'sacrebleu>=2.3' (scores)" in check.advice
 
 
 def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
@@ -130,18 +104,12 @@ def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
     assert check.status == "FAIL" and "1.19.5" in check.found and "numpy>=1.24" in check.advice
 
 
-def installed(monkeypatch, folder, name, version, source="", *requires):
+def installed(monkeypatch, folder, name, version, source):
     """Installs a distribution that stands in for the real one."""
     package(folder, name, source)
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir()
-    lines = [
-        "Metadata-Version: 2.1",
-        f"Name: {name}",
-        f"Version: {version}",
-        *(f"Requires-Dist: {r}" for r in requires),
-    ]
-    (info / "METADATA").write_text("\n".join(lines) + "\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -162,31 +130,10 @@ def test_a_companion_of_another_build_of_torch_is_named_with_what_fails_and_the_
 
 
 @pytest.mark.parametrize(
-    "version, requires, status, found, advice",
-    [
-        ("5.3.0", [], "warn", "5.3.0, which is too old", "pip install 'transformers>=5.4'"),
-        ("5.23.0", ["torch>=2.0; extra == 'torch'", "pytest", "other>=1; extra == 'audio'"], "ok", "5.23.0", ""),
-        ("5.23.0", ["pytest<2,>=1"], "warn", "5.23.0 does not work with pytest ", "pip install 'pytest<2,>=1'"),
-        ("5.23.0", ["torch>=99; extra == 'torch'"], "warn", "does not work with torch 2.", "pip install 'torch>=99'"),
-        ("5.23.0", ["no-such-library"], "warn", "no-such-library missing", "pip install 'no-such-library'"),
-        ("5.23.0", ["no-such-library; extra == 'torch'"], "ok", "5.23.0", ""),
-    ],
-)
-def test_transformers_and_what_it_asks_for_have_to_fit(monkeypatch, tmp_path, version, requires, status, found, advice):
-    installed(monkeypatch, tmp_path, "transformers", version, "", *requires)
-    check = doctor.check_transformers()
-    assert check.status == status and found in check.found and check.advice == advice
-    without(monkeypatch, "transformers")
-    assert "pip install 'transformers>=5.4'" in doctor.check_transformers().found
-
-
-@pytest.mark.parametrize(
     "message, remedy",
     [
-        ("mutable default <class 'CommonConfig'> for field common", "fairseq-fixed"),
         ("No module named 'bitarray'", "pip install bitarray"),
         ("No module named 'fairseq.data.data_utils_fast'", "fairseq-fixed"),
-        ("module 'numpy' has no attribute 'float'", "numpy<1.24"),
     ],
 )
 def test_each_import_error_of_fairseq_has_its_remedy(message, remedy):
@@ -242,43 +189,6 @@ def test_served_gpus_are_listed(monkeypatch):
     torch = fake_torch((7, 0), ["sm_70", "sm_80"])
     monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
     assert doctor.check_gpu() == doctor.Check("GPU", "ok", "2 x Tesla V100 (sm_70)")
-
-
-TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "3"}
-
-
-@pytest.mark.parametrize(
-    "environ, status, found",
-    [
-        ({}, "ok", "none"),
-        (TORCHRUN, "ok", "WORLD_SIZE=4 RANK=3"),
-        ({**TORCHRUN, "RANK": "4"}, "FAIL", "ranks count from 0"),
-        ({**TORCHRUN, "WORLD_SIZE": "four"}, "FAIL", "not numbers"),
-        ({**TORCHRUN, "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "FAIL", "LOCAL_RANK=2"),
-        ({"WORLD_SIZE": "4"}, "FAIL", "without MASTER_ADDR, MASTER_PORT, RANK"),
-        ({"SLURM_JOB_ID": "7"}, "ok", "1 task(s) on 1 node(s)"),
-        # torchrun inside a Slurm job: fairseq looks at torchrun's variables first
-        ({**TORCHRUN, "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, "ok", "MASTER_ADDR=node0"),
-    ],
-)
-def test_launcher_variables_must_agree(environ, status, found):
-    check = doctor.check_distributed(environ)
-    assert check.status == status and found in check.found
-
-
-def test_slurm_job_is_told_the_flags_it_needs(monkeypatch):
-    environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "16", "SLURM_NNODES": "2"}
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/" + name)
-    assert "--distributed-port 29500 --distributed-world-size 16" in doctor.check_slurm(environ).advice
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
-    assert doctor.check_slurm(environ).status == "FAIL"
-
-
-def test_several_hosts_whose_name_is_loopback_are_warned(monkeypatch):
-    monkeypatch.setattr(doctor, "host_name_is_loopback", lambda: True)
-    environ = {**TORCHRUN, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    assert doctor.check_distributed(environ).status == "warn"
-    assert doctor.check_distributed({**environ, "GLOO_SOCKET_IFNAME": "eth0"}).status == "ok"
 
 
 def test_bare_user_dir_is_said_to_work_only_where_it_does(tmp_path, monkeypatch):
