@@ -1,7 +1,7 @@
 """Hundreds of wrong calls and damaged files: each has to end in one line, and leave nothing behind.
 
     python benchmarks/wrong_calls.py --calls 300 --json benchmarks/results/wrong_calls.json
-    python benchmarks/wrong_calls.py --only 17 --keep FOLDER    # one of them again, and its files
+    python benchmarks/wrong_calls.py --only 17          # one of them again, and what it prints
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 A tiny corpus, data and trained models are made; then every command is called with something wrong
@@ -15,7 +15,6 @@ words in a text, other numbers of words of the vocabulary in a .bin.
 import argparse
 import collections
 import contextlib
-import ctypes
 import hashlib
 import importlib.util
 import json
@@ -46,7 +45,7 @@ import fairseq_cli.validate
 import numpy as np
 import torch
 from machine import machine
-from wrong_call_kinds import BASES, PREPARATION, TURNS, Call
+from wrong_call_kinds import BASES, KINDS, PREPARATION, Call
 
 from fairseq_relpos import cli, mends, register
 
@@ -57,8 +56,6 @@ SECONDS = 60
 FEW_LINES = 6
 #: an address space, so that a number with too many digits ends in an error and not in swapping
 MEMORY = 12 << 30
-#: what says how several processes are started
-LAUNCHERS = re.compile(r"MASTER_|WORLD_SIZE|RANK|LOCAL_|SLURM_|TORCHELASTIC_|RELPOS_")
 
 
 def main():
@@ -67,28 +64,14 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these calls alone, and what they print")
     parser.add_argument("--jobs", type=int, default=2, help="calls at a time")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the files of the calls here")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     import_all()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        folder = args.keep or Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
         rows = []
-        for number, call, done, finding in judged(
-            args.only or range(args.calls), args.seed, folder, args.jobs, args.keep
-        ):
-            rows.append(
-                {
-                    "call": number,
-                    "kind": call.kind,
-                    "base": call.base,
-                    "what": call.what,
-                    "finding": finding,
-                    **done.shown(),
-                }
-            )
+        for number, call, done, finding in judged(args.only or range(args.calls), args.seed, Path(folder), args.jobs):
+            about = {"call": number, "kind": call.kind, "base": call.base, "what": call.what, "finding": finding}
+            rows.append({**about, **done.shown()})
             if finding or args.only:
                 print(
                     f"{number} [{call.kind}] {call.base}: {call.what}\n    {finding or 'fine'}\n"
@@ -120,7 +103,7 @@ def main():
     return 1 if findings else 0
 
 
-def judged(numbers, seed, folder, jobs=1, keep=None, try_all_without=True):
+def judged(numbers, seed, folder, jobs=1, try_all_without=True):
     """(number, call, Done, what is wrong about it) of the calls of these numbers. try_all_without: see first that
     each command succeeds with nothing wrong, and not only those of which the result is compared."""
     register()
@@ -129,13 +112,13 @@ def judged(numbers, seed, folder, jobs=1, keep=None, try_all_without=True):
     calls = [(number, wrong_call(seed, number)) for number in numbers]
     bases = {call.base for _, call in calls if try_all_without or call.damaged}
     expected = whole_outcomes(bases, whole, folder, jobs)
-    for number, call, done in run_all(calls, whole, folder, jobs, keep):
+    for number, call, done in run_all(calls, whole, folder, jobs):
         yield number, call, done, judge(call, done, expected)
 
 
 def wrong_call(seed, number) -> Call:
     chance = random.Random(f"{seed} {number}")
-    return TURNS[number % len(TURNS)](chance)
+    return KINDS[number % len(KINDS)](chance)
 
 
 def summary(rows):
@@ -229,7 +212,7 @@ def succeed(call, done):
 # running
 
 
-def run_all(calls, whole, folder, jobs, keep=None):
+def run_all(calls, whole, folder, jobs):
     """(number, call, Done) of each, as they end."""
     waiting, running = list(calls), []
     try:
@@ -244,8 +227,7 @@ def run_all(calls, whole, folder, jobs, keep=None):
                 running.remove(item)
                 number, call, process = item
                 yield number, call, process.done()
-                if not keep:
-                    shutil.rmtree(process.folder)
+                shutil.rmtree(process.folder)
             time.sleep(0.01)
     finally:
         for _, _, process in running:
@@ -258,7 +240,6 @@ class Running:
         if call.change:
             call.change(folder)
         self.before = contents(folder)
-        output.with_suffix(".in").write_bytes(call.stdin)
         self.started, self.code = time.monotonic(), None
         sys.stdout.flush()
         self.process = os.fork()
@@ -268,27 +249,18 @@ class Running:
     def _child(self):
         os.setsid()
         os.chdir(self.folder)
-        for number, end, flags in (
-            (0, ".in", os.O_RDONLY),
-            (1, ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-            (2, ".err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-        ):
-            os.dup2(os.open(self.output.with_suffix(end), flags, 0o644), number)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
+        for number, end in ((1, ".out"), (2, ".err")):
+            os.dup2(os.open(self.output.with_suffix(end), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
         sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)
         logging.root.handlers[:] = []
         logging.basicConfig(stream=sys.stdout, level="INFO")
-        for name in [name for name in os.environ if LAUNCHERS.match(name)]:
-            del os.environ[name]
-        os.environ.update(self.call.environment, HOME=str(self.folder), CUDA_VISIBLE_DEVICES="")
+        os.environ.update(HOME=str(self.folder), CUDA_VISIBLE_DEVICES="")
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if self.call.room is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             limit_the_files(self.call.room)
-        if self.call.as_nobody:
-            read_no_more_than_others()
         sys.argv = [self.call.command, *self.call.arguments]
         try:
             return COMMANDS[self.call.command]() or 0
@@ -332,15 +304,6 @@ class Running:
         return Done(self)
 
 
-def read_no_more_than_others():
-    """Takes from root the right to read what no one may (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
-    libc = ctypes.CDLL(None)
-    header, rights = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    libc.capget(header, rights)
-    rights[0], rights[1] = rights[0] & ~0b110, rights[1] & ~0b110
-    libc.capset(header, rights)
-
-
 def limit_the_files(room):
     """What the process prints has no limit on a full disk either: it goes through a pipe."""
     for number in (1, 2):
@@ -376,8 +339,7 @@ class Done:
         return next((line for line in reversed(self.errors.splitlines()) if line.strip()), "")
 
     def shown(self):
-        variables = [f"{name}={value}" for name, value in self.call.environment.items()]
-        command = shlex.join([*variables, self.call.command, *self.call.arguments])
+        command = shlex.join([self.call.command, *self.call.arguments])
         return {"command": command.replace(str(ROOT) + "/", ""), "code": self.code, "last_line": self.last_line()[:500]}
 
 
