@@ -63,13 +63,12 @@ def main():
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these calls alone, and what they print")
-    parser.add_argument("--jobs", type=int, default=2, help="calls at a time")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     import_all()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         rows = []
-        for number, call, done, finding in judged(args.only or range(args.calls), args.seed, Path(folder), args.jobs):
+        for number, call, done, finding in judged(args.only or range(args.calls), args.seed, Path(folder)):
             about = {"call": number, "kind": call.kind, "base": call.base, "what": call.what, "finding": finding}
             rows.append({**about, **done.shown()})
             if finding or args.only:
@@ -103,7 +102,7 @@ def main():
     return 1 if findings else 0
 
 
-def judged(numbers, seed, folder, jobs=1, try_all_without=True):
+def judged(numbers, seed, folder, try_all_without=True):
     """(number, call, Done, what is wrong about it) of the calls of these numbers. try_all_without: see first that
     each command succeeds with nothing wrong, and not only those of which the result is compared."""
     register()
@@ -111,8 +110,8 @@ def judged(numbers, seed, folder, jobs=1, try_all_without=True):
     whole = prepare(folder)
     calls = [(number, wrong_call(seed, number)) for number in numbers]
     bases = {call.base for _, call in calls if try_all_without or call.damaged}
-    expected = whole_outcomes(bases, whole, folder, jobs)
-    for number, call, done in run_all(calls, whole, folder, jobs):
+    expected = whole_outcomes(bases, whole, folder)
+    for number, call, done in run_in_copies(calls, whole, folder):
         yield number, call, done, judge(call, done, expected)
 
 
@@ -182,7 +181,7 @@ def prepare(folder):
         (whole / f"text/{split}.a").write_text("".join(f"{' '.join(line)}\n" for line in lines))
         (whole / f"text/{split}.b").write_text("".join(f"{' '.join(line[::-1])}\n" for line in lines))
     for call in PREPARATION:
-        succeed(call, Running(call, whole, folder / "preparation").wait())
+        succeed(call, run(call, whole))
     for name, source in (
         ("lm.pt", "run/checkpoint_last.pt"),
         ("lm2.pt", "run/checkpoint_1_2.pt"),
@@ -197,10 +196,10 @@ def prepare(folder):
     return whole
 
 
-def whole_outcomes(names, whole, folder, jobs):
+def whole_outcomes(names, whole, folder):
     """Each of these commands with nothing wrong has to succeed: what comes out."""
     calls = [(base.base, base) for base in BASES if base.base in names]
-    return {name: succeed(call, done).outcome for name, call, done in run_all(calls, whole, folder, jobs)}
+    return {name: succeed(call, done).outcome for name, call, done in run_in_copies(calls, whole, folder)}
 
 
 def succeed(call, done):
@@ -212,96 +211,64 @@ def succeed(call, done):
 # running
 
 
-def run_all(calls, whole, folder, jobs):
-    """(number, call, Done) of each, as they end."""
-    waiting, running = list(calls), []
+def run_in_copies(calls, whole, folder):
+    """(number, call, Done) of each, in a copy of the folder ``whole`` that is removed afterwards."""
+    for number, call in calls:
+        place = folder / f"call_{number}"
+        shutil.copytree(whole, place)
+        yield number, call, run(call, place)
+        shutil.rmtree(place)
+
+
+def run(call, folder):
+    """Runs the call in a forked process. Its data loaders end with it."""
+    if call.change:
+        call.change(folder)
+    before, output, started = contents(folder), folder.with_name("output"), time.monotonic()
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        os._exit(child(call, folder, output))
+    code = None
+    while code is None and time.monotonic() < started + SECONDS:
+        time.sleep(0.01)
+        ended, status = os.waitpid(process, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if ended else None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    if code is None:
+        os.waitpid(process, 0)
+    return Done(call, folder, output, before, code)
+
+
+def child(call, folder, output):
+    os.setsid()
+    os.chdir(folder)
+    for number, end in ((1, ".out"), (2, ".err")):
+        os.dup2(os.open(output.with_suffix(end), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)
+    logging.root.handlers[:] = []
+    logging.basicConfig(stream=sys.stdout, level="INFO")
+    os.environ.update(HOME=str(folder), CUDA_VISIBLE_DEVICES="")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if call.room is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        limit_the_files(call.room)
+    sys.argv = [call.command, *call.arguments]
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                number, call = waiting.pop(0)
-                place = folder / f"call_{number}"
-                shutil.rmtree(place, ignore_errors=True)
-                shutil.copytree(whole, place)
-                running.append((number, call, Running(call, place, folder / f"output_{number}")))
-            for item in [item for item in running if item[2].is_over()]:
-                running.remove(item)
-                number, call, process = item
-                yield number, call, process.done()
-                shutil.rmtree(process.folder)
-            time.sleep(0.01)
-    finally:
-        for _, _, process in running:
-            process.end()
-
-
-class Running:
-    def __init__(self, call, folder, output):
-        self.call, self.folder, self.output = call, folder, output
-        if call.change:
-            call.change(folder)
-        self.before = contents(folder)
-        self.started, self.code = time.monotonic(), None
-        sys.stdout.flush()
-        self.process = os.fork()
-        if self.process == 0:
-            os._exit(self._child())
-
-    def _child(self):
-        os.setsid()
-        os.chdir(self.folder)
-        for number, end in ((1, ".out"), (2, ".err")):
-            os.dup2(os.open(self.output.with_suffix(end), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-        sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
-        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)
-        logging.root.handlers[:] = []
-        logging.basicConfig(stream=sys.stdout, level="INFO")
-        os.environ.update(HOME=str(self.folder), CUDA_VISIBLE_DEVICES="")
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if self.call.room is not None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            limit_the_files(self.call.room)
-        sys.argv = [self.call.command, *self.call.arguments]
-        try:
-            return COMMANDS[self.call.command]() or 0
-        except SystemExit as end:
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-                return 1
-            return end.code or 0
-        except BaseException:
-            traceback.print_exc()
+        return COMMANDS[call.command]() or 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
             return 1
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-
-    def is_over(self):
-        ended, status = os.waitpid(self.process, os.WNOHANG)
-        if ended:
-            self.code = os.waitstatus_to_exitcode(status)
-            self.end_group()  # its data loaders
-            return True
-        if time.monotonic() - self.started > SECONDS:
-            self.end()
-            return True
-        return False
-
-    def end(self):
-        self.end_group()
-        os.waitpid(self.process, 0)
-
-    def end_group(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process, signal.SIGKILL)
-
-    def wait(self):
-        while not self.is_over():
-            time.sleep(0.01)
-        return self.done()
-
-    def done(self):
-        return Done(self)
+        return end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def limit_the_files(room):
@@ -323,15 +290,13 @@ def limit_the_files(room):
 class Done:
     """What has become of a call."""
 
-    def __init__(self, process):
-        self.call, self.folder, self.code = process.call, process.folder, process.code
-        self.printed, self.errors = (
-            process.output.with_suffix(end).read_text(errors="replace") for end in (".out", ".err")
-        )
+    def __init__(self, call, folder, output, before, code):
+        self.call, self.folder, self.code = call, folder, code
+        self.printed, self.errors = (output.with_suffix(end).read_text(errors="replace") for end in (".out", ".err"))
         after = contents(self.folder)
         self.canary = "canary" in after
-        self.new = sorted(after.keys() - process.before.keys())
-        self.changed = sorted(name for name in process.before if after.get(name) != process.before[name])
+        self.new = sorted(after.keys() - before.keys())
+        self.changed = sorted(name for name in before if after.get(name) != before[name])
         written = {name: after[name] for name in (*self.new, *self.changed) if name in after}
         self.outcome = (shown_results(self.call, self.printed), results(self.folder, written))
 

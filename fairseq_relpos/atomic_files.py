@@ -1,17 +1,31 @@
-"""Atomic writes of files and folders."""
+"""Atomic writes of files and folders, and reading of files that may be packed."""
 
 import contextlib
 import errno
 import fcntl
+import gzip
+import lzma
 import os
 import re
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+#: the ending of a file -> what opens it
+OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
+#: what reading a packed file may raise if it is cut short or damaged
+UNPACKING_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)
+
+
+def opened(path: str | Path) -> IO[bytes]:
+    """Opens a file to read its bytes: plain, .xz or .gz."""
+    return OPENERS.get(os.path.splitext(path)[1], open)(path, "rb")
 
 
 class NoRoom(OSError):

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: every module and package, and __init__ as "fairseq_relpos": each imports only what is listed before it, also inside a
 #: function
 ORDER = """
-version visible command_line once ranks atomic_files diverged references
+version visible command_line once ranks atomic_files diverged vocabulary_files references
 positions rows gated terms encodings backends biases segments signature real_tokens self_attention nn hf
 attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
 reports finetuning exchange cli __main__
@@ -34,7 +34,7 @@ ALLOWED = {
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
     "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature", "terms"},
-    "hf": {"encodings", "nn", "signature", "version"},
+    "hf": {"encodings", "nn", "signature", "version", "vocabulary_files"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]

@@ -12,28 +12,23 @@ with, and a function (rest of it, names, folder, source) that makes these files.
 import contextlib
 import gzip
 import hashlib
-import lzma
 import os
 import shutil
 import sys
 import tarfile
 import urllib.request
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from full_disk import fail
+
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402
 
 SECONDS = 30  # that a server may take to answer
 # some servers refuse the one that urllib has by itself
 HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; fairseq_relpos)"}
-OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
-
-
-def fail(message):
-    sys.exit(f"fetch.py: error: {message}")
 
 
 @dataclass
@@ -95,10 +90,10 @@ def scheme_of(address, schemes):
 
 def copied(offline, name, target):
     """The text itself lies in the folder."""
-    for ending, opened in OPENERS.items():
+    for ending in OPENERS:
         path = offline / f"{name}{ending}"
         if path.is_file():
-            with unpacking(path, "get it again"), opened(path, "rb") as file:
+            with unpacking(path, "get it again"), opened(path) as file:
                 write(file, target)
             return True
     return False
@@ -108,7 +103,7 @@ def copied(offline, name, target):
 def unpacking(path, remedy):
     try:
         yield
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+    except (*UNPACKING_ERRORS, tarfile.TarError, zipfile.BadZipFile) as error:
         fail(f"{path} cannot be unpacked ({error}): {remedy}")
 
 

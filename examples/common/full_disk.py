@@ -1,10 +1,15 @@
-"""A full disk in one line, for the programs that prepare text."""
+"""Errors in one line, for the programs that prepare text."""
 
 import contextlib
 import errno
 import sys
+from pathlib import Path
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def fail(message):
+    sys.exit(f"{Path(sys.argv[0]).name}: error: {message}")
 
 
 @contextlib.contextmanager

@@ -9,20 +9,16 @@ With `bytes`, 256 pieces of the vocabulary are the bytes, which spell every char
 What is written has its name only when it is whole.
 """
 
-import gzip
 import io
-import lzma
 import os
 import sys
-import zlib
 from pathlib import Path
 
 import sentencepiece
 from full_disk import in_one_line
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import UNPACKING_ERRORS, opened, whole_file
 
-OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 LONGEST_PARAGRAPH = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip many
 
 
@@ -35,10 +31,10 @@ def unpack(text, *files):
 
 def blocks_of(path):
     try:
-        with OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
+        with opened(path) as file:
             while block := file.read(1 << 20):
                 yield block
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNPACKING_ERRORS as error:
         sys.exit(f"pieces.py: error: {path} cannot be unpacked: is it cut short? ({error})")
 
 

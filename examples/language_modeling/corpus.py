@@ -18,13 +18,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 import pieces  # noqa: E402
-from full_disk import in_one_line  # noqa: E402
+from full_disk import fail, in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
-
-
-def fail(message):
-    sys.exit(f"corpus.py: error: {message}")
 
 
 def write_json(path, content):

@@ -12,15 +12,11 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from full_disk import in_one_line  # noqa: E402
+from full_disk import fail, in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
 SPLIT = "test"
-
-
-def fail(message):
-    sys.exit(f"score.py: error: {message}")
 
 
 def evaluation_of(text):

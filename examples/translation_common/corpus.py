@@ -12,10 +12,8 @@ name only when it is whole.
 """
 
 import contextlib
-import gzip
 import io
 import itertools
-import lzma
 import os
 import random
 import sys
@@ -25,16 +23,11 @@ from pathlib import Path
 import sentencepiece
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from full_disk import in_one_line  # noqa: E402
+from full_disk import fail, in_one_line  # noqa: E402
 
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402
 
-OPENERS = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
-
-
-def fail(message):
-    sys.exit(f"corpus.py: error: {message}")
 
 
 def find(prefix, language):
@@ -49,7 +42,7 @@ def find(prefix, language):
 def lines_of(path):
     """The lines as text; a file that is cut short or not UTF-8 ends the program."""
     try:
-        with OPENERS[next((e for e in OPENERS if e and path.endswith(e)), "")](path, "rb") as file:
+        with opened(path) as file:
             for number, line in enumerate(file, 1):
                 try:
                     yield line.rstrip(b"\r\n").decode("utf-8")
@@ -58,7 +51,7 @@ def lines_of(path):
                         f"{path}, line {number}: not UTF-8 ({error.reason}); convert it, for "
                         "example with iconv -f latin1 -t utf-8"
                     )
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except UNPACKING_ERRORS as error:
         fail(f"{path} cannot be read: {error}")
 
 

@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import timeit
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -343,18 +342,6 @@ def check_kernels() -> Check:
     return Check("kernels", "warn", found, "--attention-backend lean (or sdpa), and please report it with this list")
 
 
-def check_compiler() -> Check:
-    compiler = os.environ.get("CXX", "c++")
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    if shutil.which(compiler) is None:
-        advice = "apt-get install g++, or set CXX (building fairseq and triton's kernels need it)"
-        return Check("compiler", "warn", f"no '{compiler}'", advice)
-    if not header.exists():
-        version = "{}.{}".format(*sys.version_info[:2])
-        return Check("compiler", "warn", f"no {header}", f"apt-get install python{version}-dev")
-    return Check("compiler", "ok", f"{shutil.which(compiler)}, {header}")
-
-
 def check_gates() -> Check:
     """Says which form of m3's product a CPU uses. The check compiles it if that has not been done before."""
     return check_compiled(
@@ -403,23 +390,6 @@ def loads_library(source: Any) -> tuple[bool, str]:
     return library is not None, where
 
 
-# --- more than one process ---
-
-
-def check_collectives() -> Check:
-    torch, error = attempt_import("torch")
-    if error:
-        return Check("collectives", "warn", "not looked for: torch does not import")
-    distributed = torch.distributed
-    if not distributed.is_available():
-        return Check("collectives", "warn", "torch.distributed is missing", "install another torch")
-    have = [n for n in ("nccl", "gloo") if getattr(distributed, f"is_{n}_available")()]
-    found = ", ".join(have) or "neither NCCL nor gloo"
-    if torch.cuda.device_count() > 1 and "nccl" not in have:
-        return Check("collectives", "warn", f"{found}, no NCCL", "install a CUDA build of torch")
-    return Check("collectives", "ok" if have else "warn", found)
-
-
 CHECKS = (
     check_python,
     check_torch,
@@ -431,14 +401,12 @@ CHECKS = (
     *(functools.partial(check_library, *library) for library in LIBRARIES),
     functools.partial(check_companion, "torchaudio", "fairseq reads speech with it"),
     functools.partial(check_companion, "torchvision", "nothing here needs it"),
-    check_compiler,
     check_attention,
     check_gates,
     check_gpu,
     check_bf16,
     check_fused,
     check_triton,
-    check_collectives,
 )
 
 

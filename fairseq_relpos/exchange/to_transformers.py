@@ -15,10 +15,11 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 from torch import nn
 
+from .. import vocabulary_files
 from ..atomic_files import whole_folder
 from ..checkpoints import warm_start
 from ..checkpoints.starting_point import build_roberta
-from ..finetuning.vocabulary import GPT2_FILES, Vocabulary
+from ..finetuning.vocabulary import Vocabulary
 from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
 from ..signature import KEY, text_of
 from ..tasks import span_head
@@ -331,8 +332,7 @@ class Words:
                 f" {checkpoint} has {size}: give the folder of the data that it was trained with"
             )
         self.vocabulary: Vocabulary | None = None
-        has_files = (self.data / "spm.model").exists() or all((self.data / name).exists() for name in GPT2_FILES)
-        if has_files or (self.data / "tokenizer.json").exists():
+        if vocabulary_files.find(self.data)[0]:
             self.vocabulary = Vocabulary(self.data)
         else:
             refuse_pieces(self.data / "dict.txt", symbols)
@@ -402,7 +402,7 @@ def refuse_pieces(path: Path, symbols: list[str]) -> None:
     """Raises ValueError if these symbols of a dictionary are pieces of words, whose vocabulary is not there."""
     marks = {
         "pieces of SentencePiece": (lambda symbol: symbol.startswith(fast_tokenizer.BLANK), "spm.model"),
-        "the numbers of a byte-level BPE": (str.isdigit, " and ".join(GPT2_FILES)),
+        "the numbers of a byte-level BPE": (str.isdigit, " and ".join(vocabulary_files.KINDS["gpt2"])),
         "pieces of WordPiece": (lambda symbol: symbol.startswith("##"), "tokenizer.json"),
         "pieces of subword-nmt, which are not served": (lambda symbol: symbol.endswith("@@"), "another vocabulary"),
     }

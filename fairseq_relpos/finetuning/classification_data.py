@@ -6,10 +6,8 @@ Of a task in folds: in OUT-fold0, OUT-fold1, ... A symbol is a word. A folder is
 """
 
 import argparse
-import gzip
 import hashlib
 import json
-import lzma
 import re
 import sys
 from collections import Counter
@@ -20,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened
 from . import glue
 from .prepared_folder import prepared_folder
 from .sentence_data import Split, write_data
@@ -31,7 +30,6 @@ OF_FAIRSEQ = {"<s>", "</s>", "<pad>", "<unk>"}
 FOLDS = 10
 #: of the sentences, by a digest, where a task has no validation part of its own
 HELD_OUT = 10
-OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 LABEL = ("label", "gold_label", "is_duplicate")
 SENTENCE = (("sentence", "text", "review"),)
 NLI = (("premise", "sentence1"), ("hypothesis", "sentence2"))
@@ -140,11 +138,10 @@ def need(folder: Path, task: Task, part: str) -> list[Example]:
 
 def read(path: Path, has_header: bool, task: Task) -> list[Example]:
     """The examples of a file, UTF-8 with tabs and without quoting, or an original."""
-    opener = OPENERS[path.suffix if path.suffix in OPENERS else ""]
     try:
-        with opener(path, "rb") as file:
+        with opened(path) as file:
             data = file.read()
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except UNPACKING_ERRORS as error:
         raise ValueError(f"{path} cannot be unpacked ({error}): get it again") from None
     if has_header:
         return from_table(Table(path, data=data), task)

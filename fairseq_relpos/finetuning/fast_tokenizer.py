@@ -5,8 +5,6 @@ from typing import Any
 
 from ..version import install
 
-FAST_FILE = "tokenizer.json"
-
 
 def fast_tokenizer(path: str | Path) -> Any:
     """The tokenizer in a tokenizer.json. A special symbol in a text is text."""

@@ -3,14 +3,14 @@
 import bisect
 import itertools
 import json
-import os
 from collections.abc import Callable
 from typing import Protocol
 
 import sentencepiece
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
-from .fast_tokenizer import FAST_FILE, fast_tokenizer
+from .. import vocabulary_files
+from .fast_tokenizer import fast_tokenizer
 from .vocabulary import Vocabulary
 
 #: the pieces, and where each begins and ends in the text, in characters
@@ -31,19 +31,14 @@ def tokenizer_of(folder: str) -> Tokenizer:
 
 
 def _tokenizer_of(folder):
-    path = os.path.join(folder, "spm.model")
-    if os.path.exists(path):
-        return SentencePieces(path)
-    paths = [os.path.join(folder, name) for name in ("encoder.json", "vocab.bpe")]
-    if all(map(os.path.exists, paths)):
-        return Gpt2Pieces(*paths)
-    path = os.path.join(folder, FAST_FILE)
-    if os.path.exists(path):
-        return FastPieces(path)
-    raise FileNotFoundError(
-        f"no vocabulary in {folder}: give the folder of the pretraining's data, with dict.txt and spm.model, or with "
-        "dict.txt, encoder.json and vocab.bpe of GPT-2, or tokenizer.json"
-    )
+    kind, paths = vocabulary_files.find(folder)
+    if not kind:
+        raise FileNotFoundError(
+            f"no vocabulary in {folder}: give the folder of the pretraining's data, with dict.txt and "
+            f"{vocabulary_files.ACCEPTED}"
+        )
+    tokenizers = {"sentencepiece": SentencePieces, "gpt2": Gpt2Pieces, "tokenizers": FastPieces}
+    return tokenizers[kind](*map(str, paths))
 
 
 class SentencePieces:

@@ -63,10 +63,6 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
             given = utils.move_to_cuda(sample["net_input"]) if cuda else sample["net_input"]
             output = model(**given, features_only=True, classification_head_name=head)[0]
             rows.update(zip(sample["id"].tolist(), output.float().cpu()))
-    if sorted(rows) != list(range(len(dataset))):
-        raise ValueError(
-            f"{len(rows)} predictions for {len(dataset)} examples of {split}: this is an error of the program"
-        )
     return torch.stack([rows[number] for number in range(len(dataset))])
 
 
@@ -85,7 +81,6 @@ def write_predictions(path: Path, task: Any, outputs: torch.Tensor, targets: lis
         for number, (value, row) in enumerate(zip(decided(task, outputs), outputs)):
             label = "" if targets is None else text(targets[number])
             file.write(f"{number}\t{text(value)}\t{label}\t{' '.join(repr(x) for x in row.tolist())}\n")
-    need_lines(path, len(outputs))
 
 
 def decided(task: Any, outputs: torch.Tensor) -> list[Any]:
@@ -102,14 +97,6 @@ def write_for_server(path: Path, glue: Task, task: Any, outputs: torch.Tensor) -
             else:
                 answer = task.labels[value]
             file.write(f"{number}\t{answer}\n")
-    need_lines(path, len(outputs))
-
-
-def need_lines(path: Path, examples: int) -> None:
-    with open(path, encoding="utf-8") as file:
-        lines = sum(1 for _ in file) - 1
-    if lines != examples:
-        raise ValueError(f"{path} has {lines} predictions for {examples} examples: this is an error of the program")
 
 
 def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> tuple[dict[str, Any], Any]:

@@ -13,9 +13,7 @@ a question a line, without answers. A source is ``<s> text </s> </s> answer </s>
 """
 
 import argparse
-import gzip
 import json
-import lzma
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,7 +23,7 @@ from urllib.parse import unquote
 
 from fairseq.data import Dictionary
 
-from ..atomic_files import whole_file
+from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file
 from ..command_line import Parser
 from ..reports.translation import best_hypotheses, read_lines
 from ..tasks.span_windows import load_dictionary
@@ -36,7 +34,6 @@ from .vocabulary import Vocabulary
 
 #: <s>, and </s> at the end; </s> </s> before an answer
 AROUND, BETWEEN = 2, 2
-_OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
 
 
 @dataclass
@@ -127,16 +124,15 @@ def from_lines(prefix: str) -> list[Example]:
 
 
 def lines_of(prefix: str, ending: str) -> tuple[str, list[str]]:
-    paths = [f"{prefix}.{ending}{packed}" for packed in _OPENERS if os.path.isfile(f"{prefix}.{ending}{packed}")]
+    paths = [f"{prefix}.{ending}{packed}" for packed in OPENERS if os.path.isfile(f"{prefix}.{ending}{packed}")]
     if len(paths) != 1:
         message = f"{' and '.join(paths)}: keep one of them" if paths else f"no file {prefix}.{ending} (or .xz, .gz)"
         raise ValueError(f"{message}; give SQuAD's JSON, whose name ends in .json, or PREFIX of PREFIX.src and .tgt")
     (path,) = paths
-    opener = _OPENERS[os.path.splitext(path)[1]] if path.endswith((".xz", ".gz")) else open
     try:
-        with opener(path, "rb") as file:
+        with opened(path) as file:
             return path, file.read().decode("utf-8").removesuffix("\n").split("\n")
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (*UNPACKING_ERRORS, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read ({error}): is it whole, and UTF-8?") from None
 
 

@@ -1,22 +1,17 @@
 """Questions about texts in SQuAD's JSON -> arrays of tokens, which ``tasks.span_windows`` cuts into windows."""
 
-import gzip
 import json
-import lzma
 import os
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..atomic_files import whole_file
+from ..atomic_files import UNPACKING_ERRORS, opened, whole_file
 from ..tasks.span_windows import LEFT_OUT, NO_ANSWER, load_dictionary
 from . import squad_metrics
 from .offsets import tokenizer_of
-
-_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
 
 
 @dataclass
@@ -48,7 +43,7 @@ def read_questions(path: str | Path) -> Questions:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}: give a JSON file in the form of SQuAD")
     try:
-        with _OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
+        with opened(path) as file:
             data = json.loads(file.read().decode("utf-8-sig"))  # Windows may begin it with a mark
         found = Questions()
         paragraphs = [paragraph for article in data["data"] for paragraph in article["paragraphs"]]
@@ -65,7 +60,7 @@ def read_questions(path: str | Path) -> Questions:
             raise TypeError("a text is no string")
     except KeyError as error:
         raise ValueError(f"{path} is not in the form of SQuAD: a part of it has no {error}") from error
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (*UNPACKING_ERRORS, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: is it cut short? ({error})") from error
     except (TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} is not in the form of SQuAD ({error})") from error

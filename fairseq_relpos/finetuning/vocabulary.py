@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 
-from .fast_tokenizer import FAST_FILE, fast_tokenizer
-
-GPT2_FILES = ("encoder.json", "vocab.bpe")
+from .. import vocabulary_files
+from .fast_tokenizer import fast_tokenizer
 
 
 class Vocabulary:
@@ -38,30 +37,30 @@ class Vocabulary:
             self.moses = MosesTokenizer("en")
 
     def _pieces(self, folder):
-        if (folder / "spm.model").exists():
+        kind, paths = vocabulary_files.find(folder)
+        if kind == "sentencepiece":
             import sentencepiece
 
-            model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+            model = sentencepiece.SentencePieceProcessor(model_file=str(paths[0]))
             return lambda text: model.encode(text, out_type=str), model.decode
-        if all((folder / name).exists() for name in GPT2_FILES):
+        if kind == "gpt2":
             from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
-            encoder = get_encoder(*(str(folder / name) for name in GPT2_FILES))
+            encoder = get_encoder(*map(str, paths))
             return (
                 lambda text: map(str, encoder.encode(text)),
                 # <unk> and the like are no numbers of pieces
                 lambda pieces: encoder.decode([int(piece) for piece in pieces if piece.isdecimal()]),
             )
-        if (folder / FAST_FILE).exists():
-            fast = fast_tokenizer(folder / FAST_FILE)
+        if kind == "tokenizers":
+            fast = fast_tokenizer(paths[0])
             number = fast.token_to_id
             return (
                 lambda text: fast.encode(text, add_special_tokens=False).tokens,
                 lambda pieces: fast.decode([number(piece) for piece in pieces if number(piece) is not None]),
             )
         raise ValueError(
-            f"no spm.model in {folder}, nor {' and '.join(GPT2_FILES)}, nor {FAST_FILE}: copy the files of the "
-            "pretraining's vocabulary there"
+            f"no vocabulary in {folder}: copy the files of the pretraining's there ({vocabulary_files.ACCEPTED})"
         )
 
     def changed(self, text: str) -> str:

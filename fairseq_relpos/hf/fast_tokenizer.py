@@ -13,6 +13,8 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from .. import vocabulary_files
+
 #: fairseq's special symbols by their names in transformers
 SPECIAL = {
     "bos_token": "<s>",
@@ -37,13 +39,13 @@ def from_folder(folder: str | Path, symbols: Sequence[str], lowercase: bool = Fa
 
     The folder has spm.model (SentencePiece), encoder.json and vocab.bpe (GPT-2's BPE), tokenizer.json (what
     ``import-hf`` has written), or none of them: then a text consists of the dictionary's words, with blanks between."""
-    folder = Path(folder)
-    if (folder / "spm.model").exists():
-        tokenizer, kind = sentencepiece(folder / "spm.model", symbols)
-    elif (folder / "encoder.json").exists() and (folder / "vocab.bpe").exists():
-        tokenizer, kind = gpt2(folder / "encoder.json", folder / "vocab.bpe", symbols), "GPT-2's BPE"
-    elif (folder / "tokenizer.json").exists():
-        tokenizer, kind = with_other_ids(folder / "tokenizer.json", symbols), "the tokenizer.json of the data"
+    found, paths = vocabulary_files.find(folder)
+    if found == "sentencepiece":
+        tokenizer, kind = sentencepiece(paths[0], symbols)
+    elif found == "gpt2":
+        tokenizer, kind = gpt2(*paths, symbols), "GPT-2's BPE"
+    elif found == "tokenizers":
+        tokenizer, kind = with_other_ids(paths[0], symbols), "the tokenizer.json of the data"
     else:
         tokenizer, kind = words(symbols), "words with blanks between"
     if lowercase:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import os
 import sys
 import types
 from argparse import Namespace
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import vocabulary_files
 from .replace import note, put, replace
 
 
@@ -62,12 +62,12 @@ def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> N
     from fairseq.data.encoders.sentencepiece_bpe import SentencepieceConfig
 
     data = utils.split_paths(task.cfg.data)[0]
-    model, encoder, merges = (os.path.join(data, name) for name in ("spm.model", "encoder.json", "vocab.bpe"))
-    if os.path.exists(model):
-        settings = SentencepieceConfig(sentencepiece_model=model)
+    kind, paths = vocabulary_files.find(data)
+    if kind == "sentencepiece":
+        settings = SentencepieceConfig(sentencepiece_model=str(paths[0]))
         return Namespace(bpe="sentencepiece", **vars(settings))
-    if os.path.exists(encoder) and os.path.exists(merges):
-        return Namespace(bpe="gpt2", gpt2_encoder_json=encoder, gpt2_vocab_bpe=merges)
+    if kind == "gpt2":
+        return Namespace(bpe="gpt2", gpt2_encoder_json=str(paths[0]), gpt2_vocab_bpe=str(paths[1]))
     raise ValueError(
         f"{flag}: {data} has no vocabulary that says where a word begins: put spm.model there, or "
         "encoder.json and vocab.bpe"
