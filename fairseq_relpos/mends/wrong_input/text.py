@@ -5,7 +5,6 @@ import codecs
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,11 +54,10 @@ def _all_or_nothing(args):
     try:
         yield
     except BaseException:
-        own = own_names(args)
         for name in set(os.listdir(folder)) - before if os.path.isdir(folder) else ():
             path = os.path.abspath(os.path.join(folder, name))
             with contextlib.suppress(OSError):
-                if own.fullmatch(name) or _dictionaries.get(path) == _stamp(path):
+                if is_own(name, args) or _dictionaries.get(path) == _stamp(path):
                     os.remove(path)
         raise
     finally:
@@ -67,31 +65,13 @@ def _all_or_nothing(args):
         _dictionaries.clear()
 
 
-def own_names(args: argparse.Namespace) -> re.Pattern[str]:
-    """Returns a pattern for the names of the files that this run writes, without its dictionaries."""
+def is_own(name: str, args: argparse.Namespace) -> bool:
+    """Whether this run writes a file of this name, its dictionaries apart."""
+    first, *parts = name.split(".")
+    given = [split for split in ("train", "valid", "test") if getattr(args, f"{split}pref")]
     pair = f"{args.source_lang}-{args.target_lang}"
-    languages = [args.source_lang] if args.only_source else [args.source_lang, args.target_lang]
-    stems, names = [], []
-    for split in () if args.dict_only else splits(args):
-        for language in languages:
-            stems.append(f"{split}.{pair}.{language}" if language else split)
-            names.append(f"{split}.{pair}.{language}" if language else f"{split}.{pair}")  # --dataset-impl raw
-    if args.align_suffix:
-        stems += [
-            f"{split}.align" if args.only_source else f"{split}.align.{pair}" for split in ("train", "valid", "test")
-        ]
-    if args.alignfile:
-        names.append(f"alignment.{pair}.txt")
-    either = "|".join(map(re.escape, stems))
-    return re.compile("|".join([rf"(?:{either})(?:\.pt\d+)?\.(?:bin|idx)", *map(re.escape, names)]))
-
-
-def splits(args: argparse.Namespace) -> Iterator[str]:
-    """Yields the names of the splits that this run writes: train, valid, valid1, ..."""
-    for split in ("train", "valid", "test"):
-        given = getattr(args, f"{split}pref") or ""
-        for number in range(len(given.split(",")) if given else 0):
-            yield f"{split}{number or ''}"
+    is_of_the_pair = pair in parts if args.source_lang else not any("-" in part for part in parts)
+    return is_of_the_pair and first.rstrip("0123456789") in (*given, "alignment")
 
 
 def check_arguments(args: argparse.Namespace) -> None:
