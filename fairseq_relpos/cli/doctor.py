@@ -19,6 +19,7 @@ import subprocess
 import sys
 import timeit
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -390,7 +391,7 @@ def loads_library(source: Any) -> tuple[bool, str]:
     return library is not None, where
 
 
-CHECKS = (
+CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
     check_torch,
     check_numpy,
@@ -429,8 +430,8 @@ def run(args: argparse.Namespace | None = None) -> int:
             try:
                 result = check()
             except Exception as error:  # the other checks still run
-                name = getattr(check, "__name__", None) or check.args[0]
-                result = Check(name.removeprefix("check_"), "FAIL", one_line(error))
+                name = getattr(check, "__name__", "check_library").removeprefix("check_")
+                result = Check(name, "FAIL", one_line(error))
             failures += result.status == "FAIL"
             print(result, flush=True)
     logging.disable(logging.NOTSET)

@@ -43,7 +43,7 @@ def from_folder(folder: str | Path, symbols: Sequence[str], lowercase: bool = Fa
     if found == "sentencepiece":
         tokenizer, kind = sentencepiece(paths[0], symbols)
     elif found == "gpt2":
-        tokenizer, kind = gpt2(*paths, symbols), "GPT-2's BPE"
+        tokenizer, kind = gpt2(paths[0], paths[1], symbols), "GPT-2's BPE"
     elif found == "tokenizers":
         tokenizer, kind = with_other_ids(paths[0], symbols), "the tokenizer.json of the data"
     else:
