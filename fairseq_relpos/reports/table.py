@@ -31,9 +31,11 @@ def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     has ended: state, with a message unless it is done."""
     table = pd.DataFrame([row for record in records for row in rows_of(record)])
     # a run that has ended before it was scored is scored by what the others of its task are
-    of_task = table[table.metric != ""].groupby("task").metric.first()
+    of_task = table[table.metric != ""].groupby("task").metric.first().to_dict()
+    metric = table.task.map(lambda task: of_task.get(task, "-"))
     unknown = table.metric == ""
-    table.loc[unknown, "metric"] = table.loc[unknown, "figure"] = table.task.map(of_task).fillna("-")
+    table["figure"] = table.figure.mask(unknown, metric)
+    table["metric"] = table.metric.mask(unknown, metric)
     return table
 
 
