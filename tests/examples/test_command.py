@@ -212,7 +212,9 @@ def test_the_small_recipes_tune_the_allocator_and_only_the_two_choices_are_accep
     assert chosen("roberta_small", ALLOCATOR="fast").stderr == message
 
 
-@pytest.mark.parametrize("recipe, data", [("roberta_small", {**TEXT_DATA, **SPLITS}), ("language_modeling", RUNS[4][3])])
+@pytest.mark.parametrize(
+    "recipe, data", [("roberta_small", {**TEXT_DATA, **SPLITS}), ("language_modeling", RUNS[4][3])]
+)
 def test_a_small_recipe_takes_bfloat16_on_a_cpu_by_a_setting(checkout, tmp_path, recipe, data):
     (tmp_path / "data").mkdir()
     for name, content in data.items():
