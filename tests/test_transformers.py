@@ -829,7 +829,7 @@ WRONG = {
     "position_embedding_type 'rotary' is not known": lambda a: change(a, position_embedding_type="rotary"),
     "hidden_act is 'mish'": lambda a: change(a, hidden_act="mish"),
     "hidden_size is 'big', which is no int": lambda a: change(a, hidden_size="big"),
-    "it and [999] here": lambda a: change(a, hidden_size=999),
+    "is [120, 24], config.json says [120, 999]": lambda a: change(a, hidden_size=999),
     "config.json has 5 layers, the weights have 2": lambda a: change(a, num_hidden_layers=5),
     "are not tied, but the weights have no": lambda a: change(a, tie_word_embeddings=False),
     "are tied, but": with_weights(lambda w: w.update({"cls.predictions.decoder.weight": w[WORDS] + 1})),
@@ -851,9 +851,12 @@ WRONG = {
     ),
     "quantized weights are not served": lambda a: change(a, quantization_config={"bits": 8}),
     "word_embeddings.weight is of type torch.int32": with_weights(lambda w: w.update({WORDS: w[WORDS].int()})),
+    "token_type_embeddings.weight is [2, 7], not [types, 24]": with_weights(
+        lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
+    ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
     "contradicts itself: ": lambda a: change(a, intermediate_size=40),
-    "absolute positions end at 26": lambda a: change(a, max_position_embeddings=27),
+    "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
 
 
@@ -892,7 +895,7 @@ def test_a_bart_whose_settings_promise_other_sizes_is_refused(setting, value, tm
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
-        ({"position_buckets": 16}, "is [16, 32] in it and [32, 32] here"),
+        ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),
     ],
 )
 def test_options_of_deberta_without_a_counterpart_are_refused_by_name(settings, what, tmp_path):

@@ -261,10 +261,24 @@ class Source:
 
     def take_embeddings(self) -> None:
         at = f"{self.at}embeddings."
-        self.ours[f"{STACK}embed_tokens.weight"] = self.take(f"{at}word_embeddings.weight")
+        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{at}word_embeddings.weight")
         self.move_norm(f"{at}LayerNorm", f"{STACK}layernorm_embedding")
         types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
+        if types is not None and (types.dim() != 2 or types.size(1) != self.args.encoder_embed_dim):
+            wanted = f"[types, {self.args.encoder_embed_dim}]"
+            raise ValueError(f"{self.config.folder}: token_type_embeddings.weight is {list(types.shape)}, not {wanted}")
         self.type_0 = None if types is None or not len(types) else types[0].float()
+
+    def words(self, key: str) -> torch.Tensor:
+        words = self.take(key)
+        shape = [self.config.get("vocab_size", int), self.args.encoder_embed_dim]
+        if list(words.shape) != shape:
+            raise ValueError(f"{self.config.folder}: {key} is {list(words.shape)}, config.json says {shape}")
+        return words
+
+    def check_rows(self, name: str, table: torch.Tensor, wanted: int) -> None:
+        if len(table) != wanted:
+            raise ValueError(f"{self.config.folder}: {name} has {len(table)} rows, config.json promises {wanted}")
 
     def take_layer(self, layer: int) -> None:
         for theirs, ours in LAYER.items():
@@ -380,6 +394,8 @@ class Bert(Source):
         self.relative = kind != "absolute"
         length = self.config.get("max_position_embeddings", int)
         args.max_positions = length if self.relative else length - self.unused_rows
+        if args.max_positions < 1:
+            raise ValueError(f"{self.config.folder}/config.json: max_position_embeddings is {length}, which is too few")
         if self.relative:
             args.position_hparams = f"max_distance={max(length - 1, 1)} heads=shared scale_factor=1"
 
@@ -392,6 +408,7 @@ class Bert(Source):
             raise ValueError(
                 f"{self.config.folder}: the weights have no position_embeddings, which config.json promises"
             )
+        self.check_rows("position_embeddings.weight", positions, self.args.max_positions + self.unused_rows)
         positions = positions.float()[self.unused_rows :]
         # fairseq's rows up to the pad, which no token reads
         self.ours[f"{STACK}embed_positions.weight"] = torch.cat([positions.new_zeros(2, positions.size(1)), positions])
@@ -400,6 +417,7 @@ class Bert(Source):
         super().take_layer(layer)
         if self.relative:  # theirs is in the order of i - j, ours of j - i
             table = self.take(f"{self.at}encoder.layer.{layer}.attention.self.distance_embedding.weight")
+            self.check_rows("distance_embedding.weight", table, 2 * self.args.max_positions - 1)
             self.ours[f"{STACK}layers.{layer}.self_attn.position_encoding.table"] = table.flip(0)
 
 
@@ -452,7 +470,9 @@ class Deberta(Source):
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
         terms = self.config.values.get("pos_att_type") or []
-        terms = set(terms.lower().split("|") if isinstance(terms, str) else terms)
+        terms = set(
+            terms.lower().split("|") if isinstance(terms, str) else terms if isinstance(terms, list) else [terms]
+        )
         if not terms or not terms <= {"c2p", "p2c"}:
             raise ValueError(
                 f"{self.config.folder}/config.json: pos_att_type is {sorted(map(str, terms))}; served are c2p and p2c"
@@ -480,7 +500,8 @@ class Deberta(Source):
         super().take_embeddings()
         stack = f"{STACK}embed_positions."
         self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
-        self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
+        table = self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
+        self.check_rows("rel_embeddings.weight", table, 2 * self.reach)
         if self.has_norm:
             self.move(f"{self.at}encoder.LayerNorm", f"{stack}layer_norm")
 
@@ -555,7 +576,7 @@ class Ours(Source):
 
     def take_embeddings(self) -> None:
         self.type_0 = None
-        self.ours[f"{STACK}embed_tokens.weight"] = self.take(f"{self.at}embed_tokens.weight")
+        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{self.at}embed_tokens.weight")
         at = f"{self.at}encoder."
         for key in [key for key in self.theirs if key.startswith(at)]:
             self.ours[STACK + key.removeprefix(at)] = self.take(key)
