@@ -849,13 +849,14 @@ WRONG = {
     "the weights have bert.encoder.layer.0.attention.self.distance_embedding.weight, but not for a bert": with_weights(
         lambda w: w.update({"bert.encoder.layer.0.attention.self.distance_embedding.weight": torch.zeros(51, 8)})
     ),
+    "hidden_dropout_prob is 7.0: a number from 0 to 1": lambda a: change(a, hidden_dropout_prob=7.0),
     "quantized weights are not served": lambda a: change(a, quantization_config={"bits": 8}),
     "word_embeddings.weight is of type torch.int32": with_weights(lambda w: w.update({WORDS: w[WORDS].int()})),
     "token_type_embeddings.weight is [2, 7], not [types, 24]": with_weights(
         lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
     ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
-    "contradicts itself: ": lambda a: change(a, intermediate_size=40),
+    "fc1.weight is [48, 24], config.json says [1000000000000, 24]": lambda a: change(a, intermediate_size=10**12),
     "position_embeddings.weight has 26 rows, config.json promises 27": lambda a: change(a, max_position_embeddings=27),
 }
 
@@ -877,14 +878,45 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
     assert "out is there already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "setting, value", [("encoder_layers", 5), ("decoder_ffn_dim", 41), ("max_position_embeddings", 21)]
-)
-def test_a_bart_whose_settings_promise_other_sizes_is_refused(setting, value, tmp_path):
-    save_a_bart(tmp_path / "bad")
-    change(tmp_path / "bad", **{setting: value})
-    with pytest.raises(ValueError, match="layers" if setting == "encoder_layers" else "contradicts itself"):
-        import_hf(tmp_path / "bad", tmp_path / "out")
+HUGE = 10**12
+#: kind of model -> settings that promise more than the weights have, and what the error says
+TOO_LARGE = {
+    "bart": {
+        "encoder_layers": "5 encoder_layers, the weights have 2",
+        "decoder_ffn_dim": "decoder.layers.0.fc1.weight is [40, 24], config.json says [1000000000000, 24]",
+        "max_position_embeddings": "embed_positions.weight is [22, 24], config.json says [1000000000002, 24]",
+    },
+    "deberta": {
+        "intermediate_size": "fc1.weight is",
+        "max_position_embeddings": "max_position_embeddings is 1000000000000",
+    },
+    "ours": {
+        "intermediate_size": "fc1.weight is",
+        "max_position_embeddings": "embed_positions.p is",
+        "position_hparams": "embed_positions.b is [33, 3], config.json says [1000000000001, 3]",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_sizes_are_compared_before_memory_for_a_model_is_taken(kind, with_words, tmp_path, monkeypatch):
+    if kind == "bart":
+        save_a_bart(tmp_path / "good")
+    elif kind == "deberta":
+        shutil.copytree(GOLDEN / "deberta_v2", tmp_path / "good")
+    else:
+        export(with_words / "a.pt", tmp_path / "good", with_words / "data")
+    # a model is not built
+    monkeypatch.setattr(from_transformers.Source, "build", None)
+    monkeypatch.setattr(from_transformers.Bart, "build", None)
+    for name, what in TOO_LARGE[kind].items():
+        shutil.copytree(tmp_path / "good", tmp_path / "bad")
+        others = {"encoder_layers": 5, "position_hparams": f"num_buckets={HUGE} max_distance={HUGE}"}
+        change(tmp_path / "bad", **{name: others.get(name, HUGE)})
+        with pytest.raises(ValueError) as error:
+            import_hf(tmp_path / "bad", tmp_path / "out")
+        assert what in str(error.value)
+        shutil.rmtree(tmp_path / "bad")
 
 
 @pytest.mark.parametrize(
@@ -893,6 +925,7 @@ def test_a_bart_whose_settings_promise_other_sizes_is_refused(setting, value, tm
         ({"position_biased_input": True}, "position_biased_input is True"),
         ({"relative_attention": False}, "relative_attention is not true"),
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
+        ({"pos_att_type": 7}, "pos_att_type is ['7']"),
         ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
         ({"position_buckets": 10**12}, "rel_embeddings.weight has 16 rows"),

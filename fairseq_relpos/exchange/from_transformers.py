@@ -20,7 +20,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
-from ..encodings import names_for
+from ..encodings import Dims, build_layer_part, names_for, parse_hparams
+from ..signature import KEY
 from ..tasks import span_head
 from ..version import install
 from .names import ACTIVATIONS, LAYER, STACK
@@ -30,6 +31,9 @@ Weights = dict[str, torch.Tensor]
 
 #: the name of the checkpoint in the folder that is written
 CHECKPOINT = "model.pt"
+
+#: numbers in a table of positions that may be larger than the model
+LARGEST_TABLE = 2**28
 
 #: the name that fairseq gives a classification head
 HEAD = "sentence_classification_head"
@@ -72,6 +76,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     source = READERS[kind](config, weights)
     pieces = Pieces.of(folder, kind, source.rows(), config)
     source.put_in_order(pieces.order)
+    source.check_sizes()
     args = source.args
     model = source.build()
     fresh = source.fill(model)
@@ -105,6 +110,13 @@ class Config:
             value = float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(f"{self.folder}/config.json: {name} is {value!r}, which is no {kind.__name__}")
+        return value
+
+    def share(self, name: str, default: float) -> float:
+        """A setting from 0 to 1, such as a dropout."""
+        value = self.get(name, float, default)
+        if not 0 <= value <= 1:
+            raise ValueError(f"{self.folder}/config.json: {name} is {value}: a number from 0 to 1 is needed")
         return value
 
     def refuse(self, name: str, why: str, *accepted: Any) -> None:
@@ -212,8 +224,8 @@ class Source:
         found = {int(match[1]) for key in self.theirs if (match := pattern.match(key))}
         if len(found) != layers or max(found, default=-1) != layers - 1:
             raise ValueError(f"{self.config.folder}: config.json has {layers} layers, the weights have {len(found)}")
-        dropout = get("hidden_dropout_prob", float, 0.1)
-        head_dropout = get("classifier_dropout", float, dropout)
+        dropout = self.config.share("hidden_dropout_prob", 0.1)
+        head_dropout = self.config.share("classifier_dropout", dropout)
         args = Namespace(
             task="masked_lm",
             criterion="masked_lm",
@@ -224,7 +236,7 @@ class Source:
             encoder_attention_heads=get("num_attention_heads", int),
             activation_fn=names[activation],
             dropout=dropout,
-            attention_dropout=get("attention_probs_dropout_prob", float, 0.1),
+            attention_dropout=self.config.share("attention_probs_dropout_prob", 0.1),
             pooler_dropout=head_dropout,
             untie_weights_roberta=False,
         )
@@ -346,6 +358,34 @@ class Source:
         for key in (f"{STACK}embed_tokens.weight", "encoder.lm_head.weight", "encoder.lm_head.bias"):
             if key in self.ours:
                 self.ours[key] = self.ours[key][order]
+
+    def check_sizes(self) -> None:
+        """Raises ValueError where config.json and the weights differ, before memory for a model is taken."""
+        args = self.args
+        check_shapes(
+            self.config,
+            self.ours,
+            {f"{STACK}layers.0.fc1.weight": [args.encoder_ffn_embed_dim, args.encoder_embed_dim]},
+        )
+        dims = Dims(args.encoder_embed_dim, args.encoder_attention_heads, args.max_positions, False, padding_idx=1)
+        with torch.device("meta"):
+            encoding = build_layer_part(
+                args.arch.removeprefix("roberta_"), dims, **parse_hparams(getattr(args, "position_hparams", ""))
+            )
+            stack = encoding.make_stack()
+        own = {f"{STACK}embed_positions.{name}": list(x.shape) for name, x in stack.state_dict().items()}
+        for name, x in encoding.state_dict().items():
+            ending = f".self_attn.position_encoding.{name}"
+            of_layers = [key for key in self.ours if key.endswith(ending)] or [f"{STACK}layers.0{ending}"]
+            own |= dict.fromkeys(of_layers, list(x.shape))
+        check_shapes(self.config, self.ours, {key: shape for key, shape in own.items() if not key.endswith(KEY)})
+        # fairseq makes a table of positions in any case
+        largest = max(LARGEST_TABLE, sum(tensor.numel() for tensor in self.ours.values()))
+        if args.max_positions * args.encoder_embed_dim > largest:
+            raise ValueError(
+                f"{self.config.folder}/config.json: max_position_embeddings is {args.max_positions}: a table of so "
+                "many positions would be larger than the model"
+            )
 
     def build(self) -> Any:
         return build_roberta(self.args, self.rows(), seed=1)
@@ -570,7 +610,7 @@ class Ours(Source):
         args.encoder_normalize_before = get("normalize_before", bool, False)
         args.layernorm_embedding = get("layernorm_embedding", bool, True)
         args.no_scale_embedding = not get("scale_embedding", bool, False)
-        args.activation_dropout = get("activation_dropout", float, 0.0)
+        args.activation_dropout = self.config.share("activation_dropout", 0.0)
         names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
         args.pooler_activation_fn = names.get(get("classifier_activation", str, "tanh"), "tanh")
 
@@ -583,6 +623,17 @@ class Ours(Source):
 
     def take_layer(self, layer: int) -> None:
         pass  # all layers have been taken
+
+
+def check_shapes(config: Config, weights: Weights, shapes: dict[str, list[int]]) -> None:
+    """Raises ValueError if weights have other shapes than those that config.json promises."""
+    for key, shape in shapes.items():
+        if key not in weights:
+            raise ValueError(f"{config.folder}: there is no weight for {key}, which config.json promises")
+        if list(weights[key].shape) != shape:
+            raise ValueError(
+                f"{config.folder} contradicts itself: {key} is {list(weights[key].shape)}, config.json says {shape}"
+            )
 
 
 class Bart:
@@ -608,9 +659,9 @@ class Bart:
             max_source_positions=length,
             max_target_positions=length,
             activation_fn=activation,
-            dropout=get("dropout", float, 0.1),
-            attention_dropout=get("attention_dropout", float, 0.0),
-            activation_dropout=get("activation_dropout", float, 0.0),
+            dropout=config.share("dropout", 0.1),
+            attention_dropout=config.share("attention_dropout", 0.0),
+            activation_dropout=config.share("activation_dropout", 0.0),
             share_all_embeddings=True,
             layernorm_embedding=True,
             no_scale_embedding=not get("scale_embedding", bool, False),
@@ -634,7 +685,6 @@ class Bart:
             for key in [key for key in self.theirs if key.startswith(f"{at}{stack}.")]:
                 self.ours[key.removeprefix(at)] = self.theirs.pop(key).float()
         self.ours["decoder.output_projection.weight"] = found[0]
-        self.check_layers()
 
     def rows(self) -> int:
         return len(self.ours["decoder.output_projection.weight"])
@@ -643,15 +693,23 @@ class Bart:
         for key in [key for key in self.ours if key.endswith(("embed_tokens.weight", "output_projection.weight"))]:
             self.ours[key] = self.ours[key][order]
 
-    def check_layers(self) -> None:
-        """Raises ValueError where the weights have other layers than config.json says."""
+    def check_sizes(self) -> None:
+        args = self.args
         for stack in ("encoder", "decoder"):
-            layers = getattr(self.args, f"{stack}_layers")
-            found = {key.split(".")[2] for key in self.ours if key.startswith(f"{stack}.layers.")}
-            if len(found) != layers:
+            layers = getattr(args, f"{stack}_layers")
+            pattern = re.compile(rf"{stack}\.layers\.(\d+)\.")
+            found = {int(match[1]) for key in self.ours if (match := pattern.match(key))}
+            if len(found) != layers or max(found, default=-1) != layers - 1:
                 raise ValueError(
                     f"{self.config.folder}: config.json has {layers} {stack}_layers, the weights have {len(found)}"
                 )
+            width = args.encoder_embed_dim
+            shapes = {
+                "embed_tokens.weight": [self.rows(), width],
+                "embed_positions.weight": [args.max_source_positions + 2, width],
+                "layers.0.fc1.weight": [getattr(args, f"{stack}_ffn_embed_dim"), width],
+            }
+            check_shapes(self.config, self.ours, {f"{stack}.{name}": shape for name, shape in shapes.items()})
 
     def build(self) -> Any:
         from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
