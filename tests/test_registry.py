@@ -274,9 +274,9 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
         return
     for found, expected in zip(run(backend), run("eager"), strict=True):
         assert not found.isnan().any()
-        # beside the largest entry: products of three factors round more
+        # beside the largest entry: products of three factors round more, and so do sums of many terms that cancel
         size = max(1, expected.abs().max().item())
-        torch.testing.assert_close(found, expected, atol=2e-5 * size, rtol=2e-5)
+        torch.testing.assert_close(found, expected, atol=5e-5 * size, rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -45,7 +45,9 @@ class PaTH(PositionEncoding):
             e = self.products(*full_precision(q_BHTD, k_BHSD, w_BHSD, beta_BHS1))
         return Terms(q_BHTD, k_BHSD, 0.0, bias=self.scale * e)
 
-    def products(self, q_BHTD, k_BHSD, w_BHSD, beta_BHS1):
+    def products(
+        self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, w_BHSD: torch.Tensor, beta_BHS1: torch.Tensor
+    ) -> torch.Tensor:
         """The logits of a full pass, unscaled. The product of reflections is 1 - W^T A^-1 diag(beta) W, where W has
         the rows w_t of the tokens j+1 .. i, and A = 1 + the part of beta_t w_t.w_s below the diagonal (the UT
         transform)."""
@@ -59,7 +61,9 @@ class PaTH(PositionEncoding):
         solved_BHTS = torch.linalg.solve_triangular(A_BHSS, at_queries_BHTS, upper=False, left=False)
         return q_BHTD @ k_BHSD.mT - solved_BHTS @ at_keys_BHSS
 
-    def steps(self, pos, q_BHTD, k_BHTD, w_BHTD, beta_BHT1):
+    def steps(
+        self, pos: Positions, q_BHTD: torch.Tensor, k_BHTD: torch.Tensor, w_BHTD: torch.Tensor, beta_BHT1: torch.Tensor
+    ) -> torch.Tensor:
         """The logits of a decoding step. It keeps P_i ... P_(j+1) k_j of every key, and each new token reflects
         them."""
         rows = []

@@ -124,6 +124,9 @@ def memory_of(args: argparse.Namespace, of_the_task: Any) -> SegmentMemory:
         next((length for length in lengths if length is not None), 0),
         any(getattr(source, "same_length", False) for source in sources),
     )
+    for flag, length in (("--memory-length", memory.length), ("--eval-memory-length", memory.eval_length)):
+        if length < 0:
+            raise ValueError(f"{flag} {length}: give 0 or more")
     if memory.same_length and not (memory.length or memory.eval_length):
         raise ValueError(
             "--same-length says how much of a memory each query sees: add --memory-length M, or leave it out"

@@ -9,7 +9,7 @@ from small_models import transformer
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.cli.architectures import FAMILIES, architectures_of, find_architecture
 from fairseq_relpos.cli.params import count
-from fairseq_relpos.encodings import ENCODINGS
+from fairseq_relpos.encodings import ENCODINGS, names_for
 
 
 def test_every_registered_architecture_is_listed_and_the_other_way_round():
@@ -18,9 +18,14 @@ def test_every_registered_architecture_is_listed_and_the_other_way_round():
     # registered as well are those that say in one line which stacks the encoding serves
     refused = {arch for arch in registered - listed if refusal_of(arch)}
     assert registered == listed | refused and refused == {
-        *(f"roberta_cope{ending}" for ending in ("", "_large")),
-        *(f"electra_cope{ending}" for ending in ("", "_small", "_large")),
-        "sequence_encoder_cope",
+        f"{family}_{name}{ending}"
+        for name in set(ENCODINGS) - set(names_for(causal=False))
+        for family, endings in {
+            "roberta": ("", "_large"),
+            "electra": ("", "_small", "_large"),
+            "sequence_encoder": ("",),
+        }.items()
+        for ending in endings
     }
 
 
@@ -31,11 +36,9 @@ def refusal_of(arch):
         with pytest.raises(ValueError) as error:
             call()
         lines.append(str(error.value))
-    assert lines[0].startswith(f"--arch {arch}: {lines[1]}; choose another encoding here, or --arch transformer_cope")
-    return (
-        lines[1]
-        == "cope serves causal stacks alone, such as a decoder: it counts the tokens from a key up to its query"
-    )
+    name = lines[1].split()[0]
+    assert lines[0].startswith(f"--arch {arch}: {lines[1]}; choose another encoding here, or --arch transformer_{name}")
+    return lines[1] == f"{name} serves causal stacks alone, such as a decoder: {ENCODINGS[name].causal_only}"
 
 
 @pytest.mark.parametrize("arch", architectures_of("t5"))

@@ -39,7 +39,7 @@ def test_each_option_of_an_encoding_is_explained_on_its_own_page(name):
     assert [option for option in options if option not in page] == []
     for value in ("cls=first", "cls_reset=paper", "theta=free"):
         assert value in page or value.partition("=")[0] not in options, value
-    assert "reset(" not in page or "reset returns theta_1 where i is [CLS], else theta_2 where j is" in page
+    assert "reset(" not in page or "reset returns theta_1 if i is [CLS], else theta_2 if j is" in page
 
 
 def test_the_equation_of_tupe_r_is_that_of_its_default():

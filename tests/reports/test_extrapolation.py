@@ -182,7 +182,7 @@ def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data,
     plain, yarn, same = measure(""), measure("scaling=yarn"), measure("scaling=yarn factor=4 trained_length=16")
     assert yarn[0].loss == plain[0].loss and yarn[0].position_hparams is None
     assert yarn[1].loss != plain[1].loss
-    assert yarn[1].position_hparams == "base=10000 scaling=yarn factor=4.0 trained_length=16"
+    assert yarn[1].position_hparams == "base=10000 scaling=yarn factor=4.0 trained_length=16 fraction=1 kind=partial"
     assert same[1].loss == yarn[1].loss and same[0].loss != plain[0].loss
     overrides = {"max_target_positions": 64, "position_hparams": yarn[1].position_hparams}
     expected = loss_of_eval_lm(

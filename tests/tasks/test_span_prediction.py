@@ -189,11 +189,6 @@ def test_a_window_longer_than_the_positions_is_refused(folder):
         task_on(folder, window=40).build_model(arguments("roberta_learned"))
 
 
-def test_a_model_with_a_decoder_is_refused(task):
-    with pytest.raises(ValueError, match="--task span_prediction, which needs roberta_NAME or sequence_encoder_NAME"):
-        task.build_model(Namespace(arch="transformer_t5", _name="transformer_t5"))
-
-
 def test_data_of_another_dictionary_are_refused(folder, tmp_path):
     (tmp_path / "train.npz").write_bytes((folder / "train.npz").read_bytes())
     (tmp_path / "dict.txt").write_text("a 1\n")

@@ -154,6 +154,7 @@ def test_the_command_ends_while_its_loaders_still_read(data, tmp_path, stop):
     plugin.mkdir()
     (plugin / "__init__.py").write_text(
         "import os, signal, fairseq_relpos\n"
+        "fairseq_relpos.register()\n"
         "from fairseq.trainer import Trainer\n"
         "step = Trainer.train_step\n"
         "def train_step(self, *args, **kwargs):\n"
