@@ -237,6 +237,10 @@ class PositionEncoding(nn.Module):
     #: signature leaves them out
     free_in_evaluation: tuple[str, ...] = ()
 
+    #: hyperparameters that the first checkpoints of this encoding do not name, with the values that they mean there; at
+    #: these values the signature leaves them out
+    added_later: dict[str, Any] = {}
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "logits" in vars(cls):
@@ -314,8 +318,9 @@ class PositionEncoding(nn.Module):
     @property
     def signature(self) -> str:
         """The name and resolved hyperparameters, in the format of sacreBLEU's signatures. Dropout is left out:
-        it changes training, not the function that a checkpoint holds; so are those that are free in evaluation."""
-        left_out = self.free_in_evaluation
+        it changes training, not the function that a checkpoint holds; so are those that are free in evaluation, and
+        those ``added_later`` at their first values."""
+        left_out = {*self.free_in_evaluation, *(k for k, v in self.added_later.items() if self.hparams[k] == v)}
         parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k and k not in left_out]
         return "|".join([f"pe:{self.name}", *parts])
 

@@ -50,6 +50,7 @@ class RoPE(PositionEncoding):
     """
 
     free_in_evaluation = ("scaling", "factor", "trained_length")
+    added_later = {"fraction": 1.0, "kind": "partial"}
 
     def __init__(
         self,

@@ -106,6 +106,8 @@ def test_all_dimensions_turn_at_fraction_1_and_more_than_the_pairs_are_refused(k
     plain, whole = build("rope", SCALED), build("rope", SCALED, fraction=1.0, kind=kind)
     for one, other in zip(plain.rotation(9, torch.device("cpu")), whole.rotation(9, torch.device("cpu"))):
         assert torch.equal(one, other)
+    assert plain.signature == "pe:rope|base:10000"  # that of the checkpoints from before fractions
+    assert build("rope", SCALED, fraction=0.5).signature == "pe:rope|base:10000|fraction:0.5"
     for fraction in (0, -0.5, 1.25, 0.3, 0.125):
         with pytest.raises(ValueError, match=f"fraction={fraction:g} of a head of 8 .*0.25, 0.5, 0.75, 1$"):
             build("rope", SCALED, fraction=fraction, kind=kind)
