@@ -18,6 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import fairseq_relpos  # noqa: E402
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.checkpoints.loading import allow_fairseq_classes, load_checkpoint  # noqa: E402
 
@@ -102,6 +103,7 @@ def main():
     choice.add_argument("--last", type=int, metavar="N")
     choice.add_argument("--best", type=int, metavar="N")
     args = parser.parse_args()
+    fairseq_relpos.register()
     allow_fairseq_classes()
     try:
         paths = args.paths

@@ -111,10 +111,10 @@ def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tupl
     with pos.in_layer(lambda: torch.zeros(1, length, encoding.dims.embed_dim)):
         terms = encoding.terms(q, q, pos)
     if terms.gain is not None:
-        return over_offsets(terms.gain, terms.rows, length, length), "factor of the logit"
+        return over_offsets(terms.gain, terms.rows, length, length).detach(), "factor of the logit"
     if terms.is_additive_bias and terms.bias_row is not None and terms.bias is None:
         row_HL = over_offsets(terms.bias_row, terms.rows, length, length)
-        return row_HL, "bias added to the logit (nats)"
+        return row_HL.detach(), "bias added to the logit (nats)"
     return None
 
 
