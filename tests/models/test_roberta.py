@@ -346,7 +346,9 @@ def test_weights_of_the_same_function_load_whatever_the_dropout():
 def test_rope_is_rescaled_on_a_trained_model_and_the_log_says_so(caplog):
     log_once.cache_clear()
     trained = scale_up(roberta("roberta_rope"), 0.2).eval()
-    assert trained.args.position_hparams == "base=10000 scaling=none factor=1 trained_length=None"
+    assert (
+        trained.args.position_hparams == "base=10000 scaling=none factor=1 trained_length=None fraction=1 kind=partial"
+    )
     tokens = torch.arange(4, 30)[None]
     for hparams in ("scaling=interpolation factor=2", "scaling=ntk factor=2", "scaling=yarn factor=2 trained_length=9"):
         with caplog.at_level("INFO"):
