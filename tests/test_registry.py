@@ -272,11 +272,12 @@ def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
         with pytest.raises(ValueError, match=f"^attention backend {backend}: .*use auto or"):
             run(backend)
         return
-    for found, expected in zip(run(backend), run("eager"), strict=True):
+    for number, (found, expected) in enumerate(zip(run(backend), run("eager"), strict=True)):
         assert not found.isnan().any()
-        # beside the largest entry: products of three factors round more, and so do sums of many terms that cancel
+        # beside the largest entry: products of three factors round more
         size = max(1, expected.abs().max().item())
-        torch.testing.assert_close(found, expected, atol=5e-5 * size, rtol=2e-5)
+        # after out, q, k and v the parameters, whose gradients are sums of many terms that cancel
+        torch.testing.assert_close(found, expected, atol=(2e-5 if number < 4 else 5e-5) * size, rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
