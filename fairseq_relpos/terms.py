@@ -15,7 +15,7 @@ rest for each sentence. ``Terms.part`` slices sentences and heads at any of thes
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -29,6 +29,7 @@ from .rows import Clipped, Spread
 logger = logging.getLogger(__name__)
 
 Rows = Callable[[torch.Tensor], torch.Tensor]
+Ends = tuple[int, int]
 
 EVERY = slice(None)
 # which axes of a tensor count sentences and heads, where these are not its first two
@@ -98,7 +99,8 @@ class Terms:
     A, C [1|H, R, D]; product: the three dot products are multiplied, not added.
     bias_row, bias, reset, cls_BS: as in Bias, except that reset replaces everything but
     s q.k, content-dependent terms too. first: the slot of the first query, where the queries are not the
-    last T of the S keys.
+    last T of the S keys. ends: table -> how many of its rows, in the order of the offsets, are equal to the first
+    one, and how many to the last one; a hint that saves products, set after ``by_offset``.
     """
 
     q_BHTD: torch.Tensor
@@ -116,6 +118,7 @@ class Terms:
     reset: torch.Tensor | None = None
     cls_BS: torch.Tensor | None = None
     first: int | None = None
+    ends: dict[str, Ends] = field(default_factory=dict)
 
     @classmethod
     def with_bias(cls, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, scale: float, bias: Bias | None) -> "Terms":
@@ -141,7 +144,9 @@ class Terms:
         """The terms of these queries, and every key. Takes the result of ``by_offset``."""
         lengths = self.q_BHTD.size(2), self.k_BHSD.size(2)
         parts: dict[str, Any] = {name: of_queries(name, x, queries, *lengths) for name, x in self.tensors().items()}
-        return replace(self, first=lengths[1] - lengths[0] + queries.start, **parts)
+        cut = lengths[0] - queries.stop, queries.start
+        ends = {name: (max(0, left - cut[0]), max(0, right - cut[1])) for name, (left, right) in self.ends.items()}
+        return replace(self, first=lengths[1] - lengths[0] + queries.start, ends=ends, **parts)
 
     def dense_bias(self) -> torch.Tensor | None:
         """The whole additive bias as one [1|B, H, T, S] tensor."""
@@ -236,14 +241,14 @@ def logits(t: Terms) -> torch.Tensor:
     if t.product:
         unscaled = replace(half, scale=1.0) if half is not None else None
         if t.A is not None:
-            out = out * _query_rows(q, t.A, src_len, unscaled)
+            out = out * _query_rows(q, t.A, src_len, unscaled, t.ends.get("A"))
         if t.C is not None:
-            out = out * _key_rows(k, t.C, tgt_len, unscaled)
+            out = out * _key_rows(k, t.C, tgt_len, unscaled, t.ends.get("C"))
     else:
         if t.A is not None:
-            out = out.add_(_query_rows(scaled_q, t.A, src_len, half))
+            out = out.add_(_query_rows(scaled_q, t.A, src_len, half, t.ends.get("A")))
         if t.C is not None:
-            out = out.add_(_key_rows(k, scaled * t.C, tgt_len, half))
+            out = out.add_(_key_rows(k, scaled * t.C, tgt_len, half, t.ends.get("C")))
     if t.bias is not None:
         out = out.add_(t.bias)
     if t.reset is not None and t.cls_BS is not None:
@@ -550,18 +555,18 @@ class _ResetFirst(torch.autograd.Function):
         return grad, torch.stack([from_cls_H, to_cls_H]), None
 
 
-def _query_rows(q_BHTD, A_HLD, src_len, half):
+def _query_rows(q_BHTD, A_HLD, src_len, half, ends):
     """q_i . A_row(j-i), [B, H, T, S]; half: as in ``dot``."""
     if q_BHTD.size(2) == 1:  # a decoding step: offsets and keys are in the same order
         return by_table(q_BHTD if half is None else half.scale * q_BHTD, A_HLD.mT)
-    return _RelativeProduct.apply(q_BHTD, A_HLD, half)
+    return _RelativeProduct.apply(q_BHTD, A_HLD, half, ends or (0, 0))
 
 
-def _key_rows(k_BHSD, C_HLD, tgt_len, half):
+def _key_rows(k_BHSD, C_HLD, tgt_len, half, ends):
     """k_j . C_row(j-i): ``_query_rows`` with queries and keys, left and right exchanged."""
     if tgt_len == 1:
         return (k_BHSD * (C_HLD if half is None else half.scale * C_HLD)).sum(-1)[:, :, None]
-    return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1), half).mT
+    return _RelativeProduct.apply(k_BHSD, C_HLD.flip(1), half, (ends or (0, 0))[::-1]).mT
 
 
 def by_table(
@@ -589,12 +594,12 @@ class _RelativeProduct(torch.autograd.Function):
     """out[.., t, s] = x[.., t, :] . table[.., s - t + T - 1, :].
 
     A block of b rows needs S + b - 1 columns of the table: one matmul, then each row reads
-    its S columns one further to the left, which is a view with another stride. Nothing
-    but x and the table is kept for backward.
+    its S columns one further to the left, which is a view with another stride. Keys for which all rows of the block
+    read equal rows at an end of the table get one product a query. Nothing but x and the table is kept for backward.
     """
 
     @staticmethod
-    def forward(ctx, x_BHTD, table_HLD, half):
+    def forward(ctx, x_BHTD, table_HLD, half, ends):
         tgt_len = x_BHTD.size(2)
         src_len = table_HLD.size(1) - tgt_len + 1
         out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
@@ -602,32 +607,65 @@ class _RelativeProduct(torch.autograd.Function):
         if half is not None:
             x_BHTD, table_HLD, product = x_BHTD.to(half.dtype), table_HLD.to(half.dtype), half.product
         ctx.save_for_backward(x_BHTD, table_HLD)
-        ctx.half = half
+        ctx.half, ctx.ends = half, ends
+        if any(ends):
+            far_BHT2 = by_table(x_BHTD, table_HLD[:, END_ROWS].mT, product)
         for rows, columns in row_blocks(tgt_len, src_len):
-            wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT, product)
-            out[:, :, rows] = skewed(wide, src_len)
+            near, columns = near_keys(rows, columns, src_len, ends, table_HLD.size(1))
+            if near.start:
+                out[:, :, rows, : near.start] = far_BHT2[:, :, rows, :1]
+            if near.stop < src_len:
+                out[:, :, rows, near.stop :] = far_BHT2[:, :, rows, 1:]
+            if near.start < near.stop:
+                wide = by_table(x_BHTD[:, :, rows], table_HLD[:, columns].mT, product)
+                out[:, :, rows, near] = skewed(wide, near.stop - near.start)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_BHTS):
-        (x_BHTD, table_HLD), half = ctx.saved_tensors, ctx.half
+        (x_BHTD, table_HLD), half, ends = ctx.saved_tensors, ctx.half, ctx.ends
         tgt_len, src_len = grad_BHTS.shape[2:]
-        grad_x, grad_table = torch.empty_like(x_BHTD, dtype=grad_BHTS.dtype), grad_BHTS.new_zeros(table_HLD.shape)
+        grad_x, grad_table = torch.zeros_like(x_BHTD, dtype=grad_BHTS.dtype), grad_BHTS.new_zeros(table_HLD.shape)
         product = torch.matmul
+        far_BHT2 = grad_BHTS.new_zeros(*grad_BHTS.shape[:3], 2)
+        narrow_BHTS = grad_BHTS
         if half is not None:
-            grad_BHTS, product = half.rounded(grad_BHTS), half.gradient
-        wide = grad_BHTS.new_zeros(0)
+            narrow_BHTS, product = half.rounded(grad_BHTS), half.gradient
+
+        wide = narrow_BHTS.new_zeros(0)
         for rows, columns in row_blocks(tgt_len, src_len):
+            near, columns = near_keys(rows, columns, src_len, ends, table_HLD.size(1))
+            far_BHT2[:, :, rows, 0] = grad_BHTS[:, :, rows, : near.start].sum(-1)
+            far_BHT2[:, :, rows, 1] = grad_BHTS[:, :, rows, near.stop :].sum(-1)
+            if near.start == near.stop:
+                continue
             x, table = x_BHTD[:, :, rows], table_HLD[:, columns]
             shape = (*x.shape[:3], table.size(1))
             if wide.shape != shape:  # what is not on the diagonals stays 0 in the next block
-                wide = grad_BHTS.new_zeros(shape)
-            skewed(wide, src_len).copy_(grad_BHTS[:, :, rows])
+                wide = narrow_BHTS.new_zeros(shape)
+            skewed(wide, near.stop - near.start).copy_(narrow_BHTS[:, :, rows, near])
             grad_x[:, :, rows] = by_table(wide, table, product)
             of_table, of_x = stacked(wide, table.size(0)).mT, stacked(x, table.size(0))
             if half is None:
                 grad_table[:, columns].baddbmm_(of_table, of_x)
             else:
                 grad_table[:, columns] += half.gradient(of_table, of_x)
-        return grad_x, grad_table, None
+        if any(ends):
+            far_BHT2 = far_BHT2 if half is None else half.rounded(far_BHT2)
+            table = table_HLD[:, END_ROWS]
+            grad_x += by_table(far_BHT2, table, product)
+            grad_table[:, END_ROWS] += product(stacked(far_BHT2, table.size(0)).mT, stacked(x_BHTD, table.size(0)))
+        return grad_x, grad_table, None, None
+
+
+END_ROWS = [0, -1]
+
+
+def near_keys(rows: slice, columns: slice, src_len: int, ends: Ends, offsets: int) -> tuple[slice, slice]:
+    """The keys of a block of rows before which all read the first row of a table with these equal ``ends``, and after
+    which all read the last; and the columns of the table that these keys read."""
+    block = rows.stop - rows.start
+    first = min(max(0, ends[0] - columns.start - block + 1), src_len)
+    last = max(first, min(src_len, offsets - ends[1] - columns.start))
+    return slice(first, last), slice(columns.start + first, columns.start + last + block - 1)

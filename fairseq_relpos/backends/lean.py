@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from ..positions import Positions
-from ..terms import EVERY, Bias, Half, Terms, by_offset, by_pair, logits, of_queries, part
+from ..terms import EVERY, Bias, Ends, Half, Terms, by_offset, by_pair, ends_of_runs, logits, of_queries, part
 from .base import Backend, without_denormals
 from .eager import Eager
 
@@ -43,7 +43,7 @@ class Lean(Backend):
         if round(dropout_p * LEVELS) == LEVELS:
             v_BHSD, dropout_p = 0 * v_BHSD, 0.0
         with torch.autocast(v_BHSD.device.type, enabled=False):
-            terms = by_offset(terms)
+            terms = replace(by_offset(terms), ends=equal_ends(terms))
             hidden = mask.additive(terms, torch.promote_types(terms.q_BHTD.dtype, torch.float32))
             tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
             if hidden is not None:
@@ -78,6 +78,17 @@ class _Call:
 
     def dropout_mask(self, device):
         return _DropoutMask(self.seed, self.dropped, device) if self.dropped else None
+
+
+def equal_ends(terms: Terms) -> dict[str, Ends]:
+    """How many offsets at either end share a row of A and of C, which clipped tables have many of."""
+    tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
+    ends = {}
+    for name, rows in {"A": terms.rows, "C": terms.C_rows or terms.rows}.items():
+        if getattr(terms, name) is not None and rows is not None:
+            last, first = ends_of_runs(rows, tgt_len, src_len)
+            ends[name] = last + src_len, tgt_len - first
+    return ends
 
 
 def slices(q_BHTD: torch.Tensor, src_len: int) -> list[tuple[slice, slice, list[slice]]]:

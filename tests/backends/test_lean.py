@@ -5,11 +5,13 @@ import torch
 from loops import dims_for, positions_of, scale_up
 from test_terms import CASES, ROWS, LargestTensor
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_relpos.backends import Mask, lean, select
 from fairseq_relpos.backends.base import normal
 from fairseq_relpos.encodings import ENCODINGS, Dims, build
 from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import Clipped, Distance, LogBuckets, QueryMinusKey
 from fairseq_relpos.terms import Terms, evaluate
 
 B, H, T, D = 3, 3, 7, 4
@@ -332,3 +334,45 @@ def test_the_far_keys_of_alibi_cost_eager_no_denormal_numbers(monkeypatch):
 def test_nan_is_not_cleared():
     x = torch.tensor([float("nan"), 1e-40, -1e-40, 1.0])
     assert str(lean.without_denormals(x).tolist()) == "[nan, 0.0, 0.0, 1.0]"
+
+
+def clipped_terms(case, tgt_len, src_len, rows, C_rows=None):
+    """Terms of a form with tables that are clipped, and v."""
+    draw = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=draw).requires_grad_()
+
+    q, k, v = random(2, H, tgt_len, D), random(2, H, src_len, D), random(2, H, src_len, D)
+    tables = {name: random(H, rows.count, D) for name in ("A", "C") if name in case}
+    return Terms(q, k, 0.3, rows=rows, C_rows=C_rows, product="x" in case, **tables), v
+
+
+@pytest.mark.parametrize("room", [10**9, 2**13], ids=["one slice", "queries"])
+@pytest.mark.parametrize("case", ["A + C", "A x C"])
+@pytest.mark.parametrize("rows", [Clipped(3), LogBuckets(8, 20), LogBuckets(8, 20, causal=True), Distance(90)])
+@pytest.mark.parametrize("lengths", [(150, 150), (70, 200), (200, 70)])
+def test_far_keys_of_clipped_tables_are_exact(case, rows, lengths, room, monkeypatch):
+    monkeypatch.setattr(lean, "SLICE_ON_CPU", room)
+    terms, v = clipped_terms(case, *lengths, rows)
+    inputs = [*terms.tensors().values(), v]
+    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], inputs) for b in (LEAN, EAGER))
+    check(found, expected)
+
+
+def test_key_rows_of_their_own_have_far_keys_of_their_own():
+    terms, v = clipped_terms("A + C", 140, 150, Clipped(3), C_rows=QueryMinusKey(3))
+    terms.C = terms.C[:, :6].detach().requires_grad_()
+    inputs = [*terms.tensors().values(), v]
+    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], inputs) for b in (LEAN, EAGER))
+    check(found, expected)
+
+
+def test_far_keys_of_clipped_tables_cost_one_product_a_query():
+    def operations(case, rows):
+        terms, v = clipped_terms(case, 512, 512, rows)
+        with FlopCounterMode(display=False) as counter:
+            LEAN(terms, v, Mask(), 0.0, False)[0].sum().backward()
+        return counter.get_total_flops()
+
+    assert operations("A", Clipped(16)) < 1.15 * operations("no table", Clipped(16))
