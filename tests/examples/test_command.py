@@ -13,6 +13,8 @@ from checkouts import shell
 from unpacking import UNPACKING
 
 ROOT = Path(__file__).parents[2]
+#: `$ COMMAND` and what it printed
+COMMANDS = ROOT / "tests" / "fixtures" / "commands.txt"
 PACKED = sorted(ROOT.glob("examples/*/runs.tar.xz"))
 TEXT_DATA = {"valid.bin": "", "dict.txt": "a 1\n", "sources.txt": "vocabulary sentencepiece 62\n", "manifest.json": ""}
 PAIRS_DATA = {"dict.en.txt": "a 1\n", "dict.de.txt": "a 1\n", "sources.txt": "x\n"}
@@ -150,6 +152,39 @@ def test_every_recipe_shows_its_command_and_none_is_stale(checkout):
     for page, command, output in found:
         done = shell(checkout, command)
         assert done.stdout == output, f"{page}: {command} prints\n{done.stdout}{done.stderr}"
+
+
+def commands_in(text):
+    """The words and the flags of each command. Flags may come in any order; if one is repeated, the last one counts."""
+    for line in text.replace("\\\n", "").splitlines():
+        flags = [[]]
+        for word in shlex.split(line):
+            if word.startswith("--") and len(word) > 2:
+                flags.append([])
+            flags[-1].append(word)
+        yield flags[0], sorted(flags[1:], key=lambda flag: flag[0].split("=")[0])
+
+
+RECORDED = [block.split("\n", 1) for block in re.split(r"^\$ ", COMMANDS.read_text(), flags=re.MULTILINE)[1:]]
+
+
+def test_the_recorded_commands_are_of_every_recipe_and_every_file_of_settings():
+    asked = " ".join(command for command, _ in RECORDED)
+    examples = ROOT / "examples"
+    assert all(f"examples/{path.parent.name}/run.sh" in asked for path in examples.glob("*/run.sh"))
+    scripts = {"run.sh", "prepare.sh", "compare.sh", "settings.sh", "probe.sh", "recipe.sh", "finetuning.sh"}
+    scripts |= {"compare_finetuned.sh", "finetuned.sh", "finetune.sh"}
+    files = [path for path in examples.glob("*/*.sh") if path.name not in scripts]
+    assert files and all(f"{path.parent.name}/{path.name}" in asked for path in files)
+    assert all(f"MACHINE={path.stem}" in asked or path.stem == "v100x16" for path in examples.glob("*/machines/*.sh"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command, output", RECORDED, ids=[command[-90:] for command, _ in RECORDED])
+def test_every_recorded_command_is_the_same_flag_by_flag(checkout, command, output):
+    done = shell(checkout, command)
+    assert done.returncode == 0, done.stderr
+    assert list(commands_in(done.stdout)) == list(commands_in(output.strip("\n")))
 
 
 @pytest.mark.parametrize("recipe", sorted({run[0] for run in RUNS}))
