@@ -3,7 +3,8 @@
     sweep.py run FOLDER MANIFEST [--jobs N]                    runs what is not done yet, N at a time
     sweep.py run FOLDER MANIFEST [--jobs N] --slurm [flags of sbatch]    the same as one job array
     sweep.py report FOLDER [--rule median|best]                FOLDER/RESULTS.md of what is there
-    sweep.py each N <MANIFEST                                  for compare.sh; keeps nothing
+    sweep.py each N <MANIFEST                                  runs all lines, N at a time; keeps nothing
+    sweep.py compare RECIPE DATA RUNS JOBS SEEDS RATES ENCODING...       compare.sh
 
 It needs the standard library alone, but for its report.
 """
@@ -177,9 +178,8 @@ def in_words(seconds):
     return f"{seconds:.0f} s" if minutes < 2 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def each(jobs):
-    """What compare.sh calls: every recipe looks itself whether a run is done. The exit code: stopping.in_parallel."""
-    lines = lines_of(sys.stdin.read(), "standard input")
+def each(jobs, lines):
+    """Every recipe itself looks whether a run is finished. Exit codes: stopping.in_parallel."""
     count = int(jobs) if jobs.isdecimal() else 1
     progress, devices = Progress(len(lines), 0, count), Devices(count)
 
@@ -193,6 +193,78 @@ def each(jobs):
         return code
 
     return in_parallel(jobs, one, lines)
+
+
+@dataclass
+class Comparison:
+    """The runs of compare.sh: docs/recipes.md, Comparisons."""
+
+    recipe: str
+    data: str
+    runs: str
+    jobs: str
+    seeds: list[str]
+    rates: list[str]
+    encodings: list[str]
+
+    def check(self):
+        if not self.seeds:
+            fail("SEEDS is empty: give one or several")
+        if not Path(self.data).is_dir():
+            fail(f"no data in {self.data}: run prepare.sh first, or set DATA")
+        rates, given = " ".join(self.rates), os.environ.get("LEARNING_RATE")
+        if self.rates and given:
+            fail(f"LEARNING_RATE={given} changes nothing beside LEARNING_RATES={rates}: set LEARNING_RATES, or to none")
+        try:
+            numbers = [float(rate) for rate in self.rates]
+        except ValueError:
+            fail(f"LEARNING_RATES={rates}: give numbers")
+        twice = [rate for rate, number in zip(self.rates, numbers) if numbers.count(number) > 1]
+        if twice:
+            fail(f"LEARNING_RATES={rates} has one number twice: {' '.join(twice)}")
+
+    def run(self):
+        """The first seed with every rate, the others with the best one of each encoding."""
+        self.check()
+        first, *others = self.seeds
+        code = self.evaluate([(first, encoding, rate) for rate in self.rates or [""] for encoding in self.encodings])
+        if code == STOPPED:
+            return STOPPED
+        failed = code != 0
+        chosen = {}
+        for encoding in self.encodings if others else []:
+            code, chosen[encoding] = self.best_rate(encoding)
+            if code:
+                del chosen[encoding]
+                failed = True
+        code = self.evaluate([(seed, encoding, rate) for seed in others for encoding, rate in chosen.items()])
+        if code == STOPPED:
+            return STOPPED
+        compared = {**os.environ, "COMPARED": " ".join(self.encodings)}
+        reported = subprocess.call(["bash", f"{self.recipe}/run.sh", "report"], env=compared)
+        if reported:
+            return reported
+        if failed or code:
+            fail("not every run came to its end: see above")
+        return 0
+
+    def evaluate(self, planned):
+        """``planned``: a seed, an encoding and a rate for each run. Each rate has a folder of its own."""
+        lines = []
+        for seed, encoding, rate in planned:
+            cells = {"recipe": self.recipe, "action": "evaluate", "encoding": encoding, "SEED": seed}
+            if rate:
+                cells |= {"LEARNING_RATE": rate, "RUNS": f"{self.runs}/lr{rate}"}
+            lines.append(Line(cells))
+        return each(self.jobs, lines)
+
+    def best_rate(self, encoding):
+        """An exit code, and the rate; without a choice of rates it is empty."""
+        if not self.rates:
+            return 0, ""
+        choose = [sys.executable, "-m", "fairseq_relpos.reports.learning_rates", self.runs, encoding, self.seeds[0]]
+        done = subprocess.run([*choose, *self.rates], stdout=subprocess.PIPE, text=True)
+        return done.returncode, done.stdout.strip()
 
 
 class Sweep:
@@ -372,9 +444,17 @@ def main(arguments):
     one.add_argument("folder")
     one.add_argument("number")
     commands.add_parser("each").add_argument("jobs")
+    compare = commands.add_parser("compare")
+    for name in ("recipe", "data", "runs", "jobs", "seeds", "rates"):
+        compare.add_argument(name)
+    compare.add_argument("encodings", nargs="+")
     args = parser.parse_args(arguments)
     if args.command == "each":
-        return each(args.jobs)
+        return each(args.jobs, lines_of(sys.stdin.read(), "standard input"))
+    if args.command == "compare":
+        values = {**vars(args), "seeds": args.seeds.split(), "rates": args.rates.split()}
+        values.pop("command")
+        return Comparison(**values).run()
     sweep = Sweep(args.folder)
     if args.command == "report":
         return sweep.report(args.rule)

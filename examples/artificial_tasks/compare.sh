@@ -5,11 +5,8 @@
 #
 # Takes many hours on one core; JOBS=2 trains two at a time. Run it again at any time: it goes on with
 # the run that was stopped.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 # compare TASKS SEEDS ENCODING...: the first seed of everything first
 compare() {

@@ -9,11 +9,8 @@
 # the others take the best one, and train the first seed where that has not been done.
 # report: the tables and the plot of all runs, into FOLDER (default: $RUNS); in another folder
 # also runs.tar.xz, what they were made of.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 usage="usage: run.sh train|command reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
 FIRST_SEED=${PAPER_SEEDS%% *}

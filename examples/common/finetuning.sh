@@ -17,18 +17,15 @@ start_command() {
 
 # training_command FLAGS [flags]: the command of the training -> `training`. FLAGS: the output of `start`
 training_command() {
+  shared_flags
   training=(fairseq-train "$data"
     --user-dir "$ROOT/fairseq_relpos" --finetune-from-model "$checkpoint" $1
     --task sentence_pairs --criterion sentence_scores --metrics "$metric"
     --best-checkpoint-metric "$metric" --maximize-best-checkpoint-metric
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT" --pooler-dropout "$DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    "${adam[@]}" --lr-scheduler polynomial_decay --keep-interval-updates 1 --no-epoch-checkpoints "${logs[@]}"
     --batch-size "$BATCH" ${MAX_TOKENS:+--max-tokens "$MAX_TOKENS"} --seed "$SEED" --num-workers 0
-    --required-batch-size-multiple 1 --valid-subset "$(IFS=,; echo "${splits[*]}")"
-    --keep-interval-updates 1 --no-epoch-checkpoints
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --valid-subset "$(IFS=,; echo "${splits[*]}")"
     --distributed-world-size 1 # by default fairseq would use all GPUs, with a larger batch
     "${@:2}")
 }
@@ -61,7 +58,7 @@ finetune() {
 write_results() {
   errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
     "$run" "${splits[@]}" --results "$run/results.json" "recipe=$(basename "$HERE")" "task=$task" \
-    "checkpoint=$checkpoint" ${facts[@]+"${facts[@]}"}
+    "checkpoint=$checkpoint" "${facts[@]}"
 }
 
 predict() {
@@ -74,6 +71,6 @@ predict() {
   fi
   [ "${splits[*]}" != test ] || results=(--results "$run/results.json") # if the tests have labels
   errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
-    "$run" "${splits[@]}" ${results[@]+"${results[@]}"}
+    "$run" "${splits[@]}" "${results[@]}"
   say "predictions of ${splits[*]}: $run"
 }

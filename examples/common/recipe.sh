@@ -1,5 +1,7 @@
-# Shared by the recipes (docs/recipes.md). Sourced by their scripts, which set HERE to their folder; needs bash 4.4.
+# Shared by the recipes (docs/recipes.md). Sourced by their scripts; needs bash 4.4.
+set -euo pipefail
 shopt -s inherit_errexit # an error within $(...) ends the script
+[ ! -f "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd) # the folder of the recipe
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=$(cd "$COMMON/../.." && pwd)
 [ ! -d "$ROOT/.venv/bin" ] || PATH=$ROOT/.venv/bin:$PATH
@@ -50,18 +52,19 @@ read_settings() {
     [ "$_name" = SETTINGS ] || _given+=("$_name=${!_name}")
     case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
-  unset DATA_NAME EVALUATED ALLOCATOR # not every recipe has them
+  # not every recipe has them
+  unset DATA_NAME EVALUATED ALLOCATOR OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY VALIDATE_EVERY SAVE_EVERY
   . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
-  for _name in ${_files[@]+"${_files[@]}"}; do
+  for _name in "${_files[@]}"; do
     [ -f "$_name" ] && [ -r "$_name" ] || die "SETTINGS=$_name is no readable file: give one like $_first"
     _before=$(compgen -v)
     . "$_name"
     _unknown=$(comm -13 <(sort <<<"$_before") <(compgen -v | sort) | grep -vxE '_.*|BASH_.*|PIPESTATUS' || true)
     [ -z "$_unknown" ] || die "unknown setting ${_unknown//$'\n'/, } in $_name: $_first has all that there are"
   done
-  for _name in ${_given[@]+"${_given[@]}"}; do
+  for _name in "${_given[@]}"; do
     printf -v "${_name%%=*}" %s "${_name#*=}"
   done
   DATA=${DATA:-data-bin/${DATA_NAME:-$NAME}}
@@ -85,75 +88,26 @@ side_by_side() {
   return $code
 }
 
-# compare [ENCODING...]: run.sh evaluate for each of them (default: COMPARED), then run.sh report. The first of SEEDS is
-# trained with each of LEARNING_RATES, the others with the rate that was best in its last validation; each rate has a folder
-# in RUNS. Without LEARNING_RATES all are trained with LEARNING_RATE, in RUNS itself.
+# compare [ENCODING...]: all runs of a comparison, then their report (scripts/sweep.py)
 compare() {
-  local failed=0 seeds=($SEEDS) rates=($LEARNING_RATES) given twice
   [ $# -gt 0 ] || set -- $COMPARED
-  [ ${#seeds[@]} -gt 0 ] || die "SEEDS is empty: give one or several"
-  [ -d "$DATA" ] || die "no data in $DATA: run prepare.sh first, or set DATA"
-  given=${ENVIRONMENT##*LEARNING_RATE=}
-  [ ${#rates[@]} -eq 0 ] || [ "$given" = "$ENVIRONMENT" ] ||
-    die "LEARNING_RATE=$LEARNING_RATE changes nothing beside LEARNING_RATES=$LEARNING_RATES: set LEARNING_RATES, or to none"
-  twice=$(python -c 'import sys; r = sys.argv[1:]; print(*(a for a in r if sum(float(a) == float(b) for b in r) > 1))' "${rates[@]}" 2>/dev/null) ||
-    die "LEARNING_RATES=$LEARNING_RATES: give numbers"
-  [ -z "$twice" ] || die "LEARNING_RATES=$LEARNING_RATES has one number twice: $twice"
-  [ ${#rates[@]} -gt 0 ] || rates=('')
-  evaluate_each < <(runs_of_the_first_seed "$@") || failed=1
-  runs_of_other_seeds "$@"
-  evaluate_each <<<"$others" || failed=1
-  COMPARED=$* bash "$HERE/run.sh" report
-  [ $failed = 0 ] || die "not every run came to its end: see above"
-}
-# evaluate_each <LINES: a seed, an encoding, and if there are several a learning rate
-evaluate_each() {
-  local manifest
-  manifest=$(
-    printf 'recipe\taction\tencoding\tSEED\tLEARNING_RATE\tRUNS\n'
-    while read -r seed encoding rate; do
-      [ -z "$seed" ] ||
-        printf '%s\tevaluate\t%s\t%s\t%s\t%s\n' "$HERE" "$encoding" "$seed" "$rate" "${rate:+$RUNS/lr$rate}"
-    done
-  )
-  side_by_side "$JOBS" <<<"$manifest"
-}
-# All encodings with one rate before the next rate, and with one seed before the next seed.
-runs_of_the_first_seed() {
-  local rate encoding
-  for rate in "${rates[@]}"; do
-    for encoding in "$@"; do echo "${seeds[0]} $encoding $rate"; done
-  done
-}
-# -> $others. If no rate could be chosen for an encoding, it has no other seeds, and the comparison fails.
-runs_of_other_seeds() {
-  local seed encoding chosen
-  local -A rate_of=()
-  others=
-  [ ${#seeds[@]} -gt 1 ] || return 0
-  for encoding in "$@"; do
-    chosen=
-    [ -z "${rates[0]}" ] ||
-      chosen=$(python -m fairseq_relpos.reports.learning_rates "$RUNS" "$encoding" "${seeds[0]}" "${rates[@]}") || {
-        failed=1
-        continue
-      }
-    rate_of[$encoding]=$chosen
-  done
-  for seed in "${seeds[@]:1}"; do
-    for encoding in "$@"; do
-      [ -z "${rate_of[$encoding]+known}" ] || others+="$seed $encoding ${rate_of[$encoding]}"$'\n'
-    done
-  done
+  python "$ROOT/scripts/sweep.py" compare "$HERE" "$DATA" "$RUNS" "$JOBS" "$SEEDS" "$LEARNING_RATES" "$@"
 }
 
-# report_settings NAME...: NAME=VALUE of these settings and of those that every report needs -> $values
-report_settings() {
-  local name
-  values=("RECIPE=$(basename "$HERE")")
-  for name in RUNS DATA BASELINE SEEDS LEARNING_RATES COMPARED ENVIRONMENT "$@"; do
-    values+=("$name=${!name:-}")
+# begin ARGUMENTS...: the first step of run.sh and compare.sh
+begin() {
+  end_in_order "$@"
+  read_settings
+}
+
+# write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE. NAME may be
+# a NAME=VALUE, too.
+write_report() {
+  local name values=("RECIPE=$(basename "$HERE")" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)")
+  for name in RUNS DATA BASELINE SEEDS LEARNING_RATES COMPARED ENVIRONMENT "${@:3}"; do
+    case $name in *=*) values+=("$name") ;; *) values+=("$name=${!name:-}") ;; esac
   done
+  python "$1" "$2" "${values[@]}"
 }
 
 # Inputs of a run that are not in its command line, one per line. Set by the recipes.
@@ -188,15 +142,47 @@ keep_with_the_run() {
   done
 }
 
-# train_to_the_end PLACE WHAT COMMAND...: trains, unless the run is finished
+# shared_flags: flags of fairseq-train that stand in several recipes, with the values of the settings
+shared_flags() {
+  adam=(--optimizer "${OPTIMIZER:-adam}" --adam-betas "$ADAM_BETAS" ${ADAM_EPS:+--adam-eps "$ADAM_EPS"}
+    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM" --lr "$LEARNING_RATE")
+  # a linear rise, and a linear fall to 0
+  linear=(--lr-scheduler polynomial_decay --warmup-updates "${WARMUP_UPDATES:-}"
+    --total-num-update "${UPDATES:-}" --max-update "${UPDATES:-}")
+  # epochs do not matter
+  checkpoints=(--validate-interval-updates "${VALIDATE_EVERY:-${SAVE_EVERY:-}}" --validate-interval 1000000
+    --save-interval-updates "${SAVE_EVERY:-${VALIDATE_EVERY:-}}" --save-interval 1000000 --no-epoch-checkpoints)
+  # the default of --required-batch-size-multiple, 8, would silently leave samples out of every validation
+  logs=(--required-batch-size-multiple 1
+    --save-dir "$run" --log-format json ${LOG_EVERY:+--log-interval "$LOG_EVERY"} --log-file "$run/train.log")
+}
+
+# train_to_the_end PLACE WHAT COMMAND...: trains, unless the run is finished. `warm_start` makes the checkpoint from which a
+# training begins.
 train_to_the_end() {
   if same_run is_trained "$1" "${@:3}"; then
     say "$run is trained"
-  else
-    say "training $2: $run/train.log"
-    same_run train "$1" "${@:3}"
+    return
   fi
+  [ ${#warm_start[@]} -eq 0 ] || [ -e "$run/checkpoint_last.pt" ] || logged "$run/start.txt" "${warm_start[@]}"
+  say "training $2: $run/train.log"
+  same_run train "$1" "${@:3}"
 }
+
+# train [flags]: `run.sh train`. training_command and conditions are functions of the recipe.
+train() {
+  local place
+  need_data
+  training_command "$@"
+  [ -d "$run" ] || need_encoding
+  CONDITIONS=$(conditions)
+  place_of_node
+  lock "$place"
+  train_to_the_end "$place" "$encoding, seed $SEED$machine" "${training[@]}"
+  keep_with_the_run
+}
+conditions() { data_conditions; }
+need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh first, or set DATA"; }
 
 # Checks the name before a folder is made; fairseq would list its hundreds of architectures.
 need_encoding() {
@@ -205,7 +191,7 @@ need_encoding() {
 }
 
 # print_command [flags]: `run.sh command`. training_command of the recipe sets `training`, and `warm_start` if it is needed.
-warm_start=()
+warm_start=() machine=
 print_command() {
   need_encoding
   training_command "$@"
@@ -228,6 +214,7 @@ act() {
   [ -n "$encoding" ] || die "which encoding? $usage"
   run=$RUNS/$encoding-seed$SEED
   checkpoint=$run/${EVALUATED:-checkpoint_last.pt}
+  shared_flags
   [ "$action" != command ] || action=print_command
   "${action//-/_}" "${@:4}"
 }

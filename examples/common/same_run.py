@@ -55,11 +55,16 @@ def flags_of(text, left_out):
     return [group for group in groups if not (group and left_out.fullmatch(group[0]))]
 
 
+def in_order(flags):
+    """The order of flags does not matter, except that of a repeated one: the last counts."""
+    return sorted(flags, key=lambda flag: flag[0].split("=")[0] if flag else "")
+
+
 def settings_of(text):
     """The flags after --user-dir that make another model or another training, a line each."""
     flags = flags_of(text, NO_SETTING)
     start = next((number for number, flag in enumerate(flags) if flag[:1] == ["--user-dir"]), len(flags) - 1)
-    return [" ".join(f"'{word}'" for word in flag) for flag in flags[start + 1 :]]
+    return [" ".join(f"'{word}'" for word in flag) for flag in in_order(flags[start + 1 :])]
 
 
 def environment():
@@ -100,7 +105,7 @@ class SameRun:
         trained = read(self.place / "trained")
         return (
             trained is not None
-            and flags_of(trained, OF_A_PLACE) == flags_of(self.words, OF_A_PLACE)
+            and in_order(flags_of(trained, OF_A_PLACE)) == in_order(flags_of(self.words, OF_A_PLACE))
             and self.conditions_before() == self.conditions
         )
 

@@ -5,6 +5,4 @@
 #
 # Text: UTF-8, one paragraph a line; plain, .xz or .gz. It is prepared as in ../roberta_small, with the settings here.
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../roberta_small/prepare.sh"
+. "$(dirname "$0")/../roberta_small/prepare.sh"

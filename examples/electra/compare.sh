@@ -5,9 +5,6 @@
 #   SEEDS="1 2 3" JOBS=2 ... bash examples/electra/compare.sh
 #
 # Run it again at any time: it goes on where it was stopped.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 compare "$@"; exit

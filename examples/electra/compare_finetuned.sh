@@ -5,9 +5,7 @@
 #   JOBS=2 bash examples/electra/compare_finetuned.sh       # settings: finetuned.sh
 #
 # Run it again at any time: it goes on where it was stopped.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 end_in_order "$@"
 read_settings "$HERE/finetuned.sh"
 

@@ -7,9 +7,7 @@
 #
 # Data that are there already, of the same text and vocabulary, stay as they are. PREPARE_SETTINGS
 # in settings.sh: files of settings of that recipe, such as another vocabulary.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 case $PREPARED_BY in

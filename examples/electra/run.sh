@@ -9,24 +9,13 @@
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 # report: tables of all runs, into FOLDER (default: $RUNS).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
-
-need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh first, or set DATA"; }
-
-# All validation texts; one where the data are still to come.
-valid_splits() {
-  [ -e "$DATA/dict.txt" ] || { echo valid; return; }
-  (cd "$DATA" && printf '%s\n' valid*.bin) | sed 's/\.bin$//' | sort -V | paste -sd,
-}
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   local ranks launch precision order_gap=()
-  refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
+  refuse_batch_flags "GPUS and UPDATE_FREQ say" "${MODEL_FLAGS[@]}" "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
   ranks=$((GPUS > 1 ? GPUS : 1))
   [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
@@ -36,41 +25,23 @@ training_command() {
   launcher "$ranks"
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "electra_$encoding$SIZE" --generator-size "$GENERATOR_SIZE"
-    ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    "${MODEL_FLAGS[@]}"
     --task masked_lm --mask-prob "$MASK_PROB" --leave-unmasked-prob "$LEAVE_UNMASKED_PROB" --random-token-prob 0
     --criterion electra --generator-weight "$GENERATOR_WEIGHT" --discriminator-weight "$DISCRIMINATOR_WEIGHT"
-    ${order_gap[@]+"${order_gap[@]}"}
+    "${order_gap[@]}"
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
     --sample-break-mode "$SAMPLE_BREAK_MODE"
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
-    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    "${adam[@]}" "${linear[@]}" "${checkpoints[@]}"
+    --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY" "${logs[@]}"
     --batch-size $((BATCH / ranks / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" $precision
-    --seed "$SEED" --num-workers "$LOADERS"
-    # the default, 8, would silently leave samples out of every validation
-    --required-batch-size-multiple 1 --valid-subset "$(valid_splits)"
-    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints
-    --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    --seed "$SEED" --num-workers "$LOADERS" --valid-subset "$(splits valid)"
     --distributed-world-size "$ranks" # fairseq would take all GPUs, and multiply the batch
     "$@")
   [ "$GPUS" -gt 0 ] || training+=(--cpu)
 }
 
-train() {
-  local place
-  need_data
-  training_command "$@"
-  [ -d "$run" ] || need_encoding
-  CONDITIONS=$(data_conditions; echo "batch $BATCH")
-  place_of_node
-  lock "$place"
-  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
-  keep_with_the_run
-}
+conditions() { data_conditions; echo "batch $BATCH"; }
 
 export_discriminator() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
@@ -86,8 +57,7 @@ evaluate() {
 }
 
 report() {
-  report_settings
-  python "$HERE/report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
+  write_report "$HERE/report.py" "$1"
   pack_runs "$RUNS" "$1"
 }
 

@@ -6,9 +6,7 @@
 # TASK: CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI, all by default. --vocabulary: the folder of the pretraining's data
 # (VOCABULARY of settings.sh). --offline: a folder with TASK/train.tsv and so on, or with the archives of downloads.txt.
 # Run it again at any time: what is done is skipped, changed tables or another vocabulary start over.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 usage="usage: prepare.sh [--vocabulary FOLDER] [--offline FOLDER] [TASK...]"

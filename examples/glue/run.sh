@@ -12,12 +12,9 @@
 # PRETRAINING is the folder of CHECKPOINT. finetune goes on where it was stopped, and leaves results.json and the
 # predictions of the validation data. predict also writes the files that the GLUE server takes.
 # sweep: in $RUNS/sweep; it goes on where it was stopped. report: all runs below $RUNS, into FOLDER (default: $RUNS).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-. "$HERE/../common/finetuning.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+. "$COMMON/finetuning.sh"
+begin "$@"
 
 usage="usage: run.sh command|finetune|test|predict TASK CHECKPOINT [...], run.sh sweep \"TASK...\" CHECKPOINT..., or run.sh report [FOLDER]"
 

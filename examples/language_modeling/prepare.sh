@@ -8,9 +8,7 @@
 # archive. Files: UTF-8, one paragraph a line; plain, .xz or .gz. OUT: $DATA of settings.sh.
 # Learning rates are chosen on the valid text; the test text is for what is reported.
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 usage="usage: prepare.sh [--out OUT] --train FILE... --valid FILE... --test FILE... (or, without files, [--offline FOLDER])"
@@ -103,7 +101,7 @@ done
 say "binarising"
 binarised=$OUT/binarised.tmp
 rm -rf "$binarised"
-preprocess "$OUT/preprocess.log" --only-source ${dictionary[@]+"${dictionary[@]}"} --destdir "$binarised" \
+preprocess "$OUT/preprocess.log" --only-source "${dictionary[@]}" --destdir "$binarised" \
   --workers "$WORKERS" --trainpref "$OUT/train.units" --validpref "$OUT/valid.units" --testpref "$OUT/test.units"
 [ "$VOCABULARY" = pieces ] || python "$HERE/corpus.py" closed "$binarised/dict.txt" "$OUT" valid test
 python "$HERE/corpus.py" counts - "$OUT" "${splits[@]}"

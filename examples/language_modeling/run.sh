@@ -10,11 +10,8 @@
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. report: all runs,
 # into FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 need_data() {
   [ -e "$DATA/dict.txt" ] && [ -e "$DATA/counts.json" ] ||
@@ -27,7 +24,7 @@ need_data() {
 training_command() {
   local ranks launch rows precision schedule norm=() task=(--task language_modeling) hparams=()
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
-  refuse_batch_flags "GPUS and UPDATE_FREQ say" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
+  refuse_batch_flags "GPUS and UPDATE_FREQ say" "${MODEL_FLAGS[@]}" "$@"
   [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
   ranks=$((GPUS > 1 ? GPUS : 1))
   [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
@@ -57,35 +54,19 @@ training_command() {
     "${task[@]}" --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode none
     --decoder-layers "$LAYERS" --decoder-attention-heads "$HEADS" --decoder-ffn-embed-dim "$FFN_DIM"
     --decoder-embed-dim "$EMBED_DIM" --decoder-input-dim "$EMBED_DIM" --decoder-output-dim "$EMBED_DIM"
-    ${norm[@]+"${norm[@]}"} "${output[@]}"
+    "${norm[@]}" "${output[@]}"
     --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" --activation-dropout "$ACTIVATION_DROPOUT"
-    ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} ${hparams[@]+"${hparams[@]}"}
-    --optimizer "$OPTIMIZER" --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler "$SCHEDULE" --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}"
+    "${MODEL_FLAGS[@]}" "${hparams[@]}"
+    "${adam[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
+    --lr-scheduler "$SCHEDULE" --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}"
     --max-update "$UPDATES" --batch-size "$rows" --update-freq "$UPDATE_FREQ" $precision
     --seed "$SEED" --num-workers "$LOADERS"
-    # the default, 8, would silently leave blocks out of every validation
-    --required-batch-size-multiple 1
-    --validate-interval-updates "$SAVE_EVERY" --save-interval-updates "$SAVE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000 --keep-interval-updates 1 --no-epoch-checkpoints
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size "$ranks"
     "$@")
   [ "$GPUS" -gt 0 ] || training+=(--cpu)
 }
 
-train() {
-  local place
-  need_data
-  training_command "$@"
-  [ -d "$run" ] || need_encoding
-  CONDITIONS=$(data_conditions; echo "batch $BATCH")
-  place_of_node
-  lock "$place"
-  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
-  keep_with_the_run
-}
+conditions() { data_conditions; echo "batch $BATCH"; }
 
 score() {
   need_data
@@ -119,8 +100,7 @@ is_made() {
 }
 
 report() {
-  report_settings VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED
-  python "$HERE/report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
+  write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED
   pack_runs "$RUNS" "$1"
 }
 

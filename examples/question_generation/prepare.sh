@@ -9,9 +9,7 @@
 # these titles, a line each, for Du et al.'s split of SQuAD. FOLDER: the data of the pretraining, with dict.txt and spm.model,
 # encoder.json and vocab.bpe, or tokenizer.json. OUT: $DATA of settings.sh.
 # Run it again at any time: finished data are kept, changed files or settings start over.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 questions() { errors_in "$OUT/prepare.log" python -m fairseq_relpos.finetuning.questions "$@"; }
 corpus() { errors_in "$OUT/prepare.log" python "$COMMON/../translation_common/corpus.py" "$@"; }
@@ -119,7 +117,7 @@ for split in "${splits[@]}"; do
   learned=()
   [ "$split" != train ] || learned=(--training)
   questions encode "$work/$split" "$work/vocabulary" --longest-source "$MAX_SOURCE" --longest-question "$MAX_TARGET" \
-    ${learned[@]+"${learned[@]}"}
+    "${learned[@]}"
   mv "$work/$split.questions" "$work/text"
   prefixes+=("--${split}pref" "$work/$split.pieces")
 done

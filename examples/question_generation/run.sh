@@ -11,13 +11,8 @@
 # START_FROM of the settings: a RoBERTa that the encoder begins as. train goes on where it was stopped: SIGTERM, SIGUSR1 and
 # Ctrl-C let it save and end with exit code 75. generate writes SCORED.questions, a question a line. report: all runs, into
 # FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
-
-need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh $DATA first, or set DATA"; }
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 # START_FROM, with the vocabulary that the data were prepared with
 need_start() {
@@ -34,45 +29,31 @@ need_start() {
 training_command() {
   local hparams=()
   [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  refuse_batch_flags "UPDATE_FREQ says" ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
+  refuse_batch_flags "UPDATE_FREQ says" "${TRAIN_FLAGS[@]}" "$@"
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
   training=(fairseq-train "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding" --position-stacks decoder ${hparams[@]+"${hparams[@]}"}
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding" --position-stacks decoder "${hparams[@]}"
     --task translation --source-lang src --target-lang tgt
     --encoder-layers "$ENCODER_LAYERS" --decoder-layers "$DECODER_LAYERS"
     --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
     --encoder-ffn-embed-dim "$FFN_DIM" --decoder-ffn-embed-dim "$FFN_DIM"
     --encoder-attention-heads "$HEADS" --decoder-attention-heads "$HEADS"
     --max-source-positions "$MAX_SOURCE" --max-target-positions "$MAX_TARGET"
-    --dropout "$DROPOUT" --attention-dropout "$DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --dropout "$DROPOUT" --attention-dropout "$DROPOUT" "${MODEL_FLAGS[@]}"
     --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
-    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    "${adam[@]}" "${linear[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
     --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
-    # the default, 8, would silently leave questions out of every validation
-    --required-batch-size-multiple 1
-    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints --keep-interval-updates 1
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
-    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+    "${TRAIN_FLAGS[@]}" "$@")
   [ -n "$START_FROM" ] || return 0
   warm_start=(python -m fairseq_relpos.finetuning.encoder_start "$START_FROM" "$run/start.pt" "${training[@]:1}")
   training+=("--finetune-from-model=$run/start.pt")
 }
 
-train() {
-  need_data
+conditions() {
   need_start
-  training_command "$@"
-  [ -d "$run" ] || need_encoding
-  CONDITIONS=$(data_conditions; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
-  lock "$run"
-  if [ ${#warm_start[@]} -gt 0 ] && [ ! -e "$run/checkpoint_last.pt" ] && ! same_run is_trained "$run" "${training[@]}"; then
-    logged "$run/start.txt" "${warm_start[@]}"
-  fi
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+  data_conditions
+  [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"
 }
 
 # What the data were made of, which the runs keep, too.
@@ -116,7 +97,7 @@ score() {
   case $LOWERCASE in yes) lower=(--lowercase) ;; no) ;; *) die "LOWERCASE=$LOWERCASE: give yes or no" ;; esac
   rm -f "$run/scored"
   errors_in "$run/score.errors" python -m fairseq_relpos score-questions "$run/$SCORED.questions" \
-    "$DATA/text/$SCORED.questions" --tokens "$TOKENS" ${lower[@]+"${lower[@]}"} --json "$run/scores.json"
+    "$DATA/text/$SCORED.questions" --tokens "$TOKENS" "${lower[@]}" --json "$run/scores.json"
   scoring >"$run/scored"
 }
 
@@ -129,9 +110,8 @@ evaluate() {
 
 report() {
   [ -e "$(sources)" ] || need_data
-  report_settings EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE
-  python "$HERE/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "SCORING=$(scoring)" \
-    "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
+  write_report "$HERE/report.py" "$1" EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE \
+    "DECODING=$(decoding)" "SCORING=$(scoring)"
   pack_runs "$RUNS" "$1"
 }
 

@@ -8,9 +8,7 @@
 # Without files, those of TEXTS in settings.sh, from the network or from FOLDER (downloads.txt).
 # OUT: $DATA of settings.sh. Run it again at any time, also after kill -9: what is done is skipped; changed text or settings
 # start over. What comes out does not depend on the number of workers (processes).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 export PYTHONPATH=$HERE:$COMMON:$PYTHONPATH
 

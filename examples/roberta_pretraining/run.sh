@@ -11,11 +11,8 @@
 # scripts/launch_torchrun.sh for several GPUs of one machine; for several machines (docs/multi_node.md), on each:
 #   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 --master_addr HOST --"
 # validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 need_data() {
   local vocabulary longest
@@ -44,11 +41,7 @@ read_machine() {
 }
 
 machine_flags() {
-  case $PRECISION in
-    fp16 | bf16) echo "--$PRECISION" ;;
-    fp32) ;;
-    *) die "PRECISION=$PRECISION in machines/$MACHINE.sh: give fp16, bf16 or fp32" ;;
-  esac
+  precision_flags
   [ "$GPUS" -gt 0 ] || echo --cpu
   # fewer than that are an error, not a smaller batch
   printf '%s\n' --distributed-world-size "$ranks"
@@ -78,53 +71,32 @@ warm_start_command() {
 
 # training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local launch flags words=() start=()
+  local ranks launch flags words=() start=()
+  machine=", on $MACHINE"
   refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
   flags=$(machine_flags)
   need_start
   if [ -n "$START_FROM" ] && ! has_checkpoints; then # fairseq refuses the flag beside --reset-dataloader
-    warm_start_command ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"} "$@"
+    warm_start_command "${MODEL_FLAGS[@]}" "$@"
     start=("--finetune-from-model=$run/start.pt")
   fi
   [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
   launcher "$ranks"
   training=("${launch[@]}" "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
-    --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" ${words[@]+"${words[@]}"}
+    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" "${MODEL_FLAGS[@]}"
+    --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" "${words[@]}"
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
     # whole lines, across documents; none is too long for a sample, which prepare.sh has seen to
     --sample-break-mode complete
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
-    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
+    "${adam[@]}" "${linear[@]}" "${checkpoints[@]}"
+    --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY" "${logs[@]}"
     --batch-size "$SAMPLES_PER_GPU" --update-freq "$UPDATE_FREQ" $flags --seed "$SEED" --num-workers "$LOADERS"
-    # the default, 8, would silently leave samples out of every validation
-    --required-batch-size-multiple 1
-    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints
-    --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY"
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    ${start[@]+"${start[@]}"} "$@")
+    "${start[@]}" "$@")
 }
 
-train() {
-  local ranks place
-  need_data
-  training_command "$@"
-  [ -d "$run" ] || need_encoding
-  if [ ${#warm_start[@]} -gt 0 ]; then
-    mkdir -p "$run"
-    logged "$run/start.txt" "${warm_start[@]}"
-  fi
-  CONDITIONS=$(data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")")
-  place_of_node
-  lock "$place"
-  train_to_the_end "$place" "$encoding, seed $SEED, on $MACHINE" "${training[@]}"
-  keep_with_the_run
-}
+conditions() { data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
 
 validate() {
   need_data
@@ -134,10 +106,7 @@ validate() {
     --json "$run/order_gap.json" "$@"
 }
 
-report() {
-  report_settings
-  python "$COMMON/masked_lm_report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
-}
+report() { write_report "$COMMON/masked_lm_report.py" "$1"; }
 
 # On one line, so that a run of days does not see the file change.
 act "train command validate" "$@"; exit

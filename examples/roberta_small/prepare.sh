@@ -7,9 +7,7 @@
 # The train files become one split, each other file one of its own: valid, valid1, ..., test, test1, ...
 # The learning rate is chosen on the valid files; the test files are for what is reported.
 # Run it again at any time: finished steps are skipped, changed text or settings start over.
-set -euo pipefail
-[ "${BASH_SOURCE[0]}" != "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd) # ../denoising/prepare.sh has its own settings
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 usage="usage: prepare.sh OUT --train FILE... --valid FILE... [--test FILE...]"

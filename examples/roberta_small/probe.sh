@@ -6,11 +6,8 @@
 #   bash examples/roberta_small/probe.sh report FOLDER   # PROBES.md of what there is
 #
 # PROBES of settings.sh names them. Run it again at any time: it goes on where it was stopped.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 PLACE=$RUNS-probes
 
 # probe ENCODING LENGTH TOKENS RATE UPDATES

@@ -11,16 +11,8 @@
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 # validate: the loss of fairseq-validate (there in bits), and that with the tokens of each block permuted; of the texts for
 # tests, too. report: all runs, into FOLDER (default: $RUNS).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
-
-need_data() {
-  [ -e "$DATA/dict.txt" ] ||
-    die "no data in $DATA: run prepare.sh $DATA --train FILE... --valid FILE... first, or set DATA"
-}
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
@@ -34,27 +26,10 @@ training_command() {
     --encoder-layers "$LAYERS" --encoder-embed-dim "$EMBED_DIM"
     --encoder-ffn-embed-dim "$FFN_DIM" --encoder-attention-heads "$HEADS"
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
-    --warmup-updates "$WARMUP_UPDATES" --total-num-update "$UPDATES" --max-update "$UPDATES"
-    --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0
-    # the default, 8, would silently leave sentences out of every validation
-    --required-batch-size-multiple 1 --valid-subset "$(splits valid)"
-    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$VALIDATE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000
-    --keep-interval-updates 1 --no-epoch-checkpoints
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
+    "${adam[@]}" "${linear[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
+    --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0 --valid-subset "$(splits valid)"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     $precision "$@")
-}
-
-train() {
-  need_data
-  training_command "$@"
-  CONDITIONS=$(data_conditions)
-  lock "$run"
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
 }
 
 validate() {
@@ -78,8 +53,7 @@ fill_mask() {
 }
 
 report() {
-  report_settings
-  python "$COMMON/masked_lm_report.py" "$1" "${values[@]}" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)"
+  write_report "$COMMON/masked_lm_report.py" "$1"
   pack_runs "$RUNS" "$1"
 }
 

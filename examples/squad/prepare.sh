@@ -6,9 +6,7 @@
 # FOLDER: the data of the pretraining, with dict.txt and spm.model (SentencePiece), or dict.txt, encoder.json and
 # vocab.bpe (GPT-2). FILE: SQuAD 1.1, SQuAD 2.0 or CMRC 2018 in the same form; plain, .xz or .gz.
 # Run it again at any time: finished data are kept, changed files start over.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 usage="usage: prepare.sh OUT --vocabulary FOLDER --train FILE --valid FILE [--test FILE]"

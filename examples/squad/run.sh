@@ -10,14 +10,9 @@
 # CHECKPOINT: none trains from scratch. finetune goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and
 # end with exit code 75. predict writes SPLIT.predictions.json, the official form, and the scores into results.json; valid
 # comes first, because the threshold for "no answer" is chosen there. report: a table of all runs, into FOLDER (default: $RUNS).
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
-end_in_order "$@"
-read_settings
+. "$(dirname "$0")/../common/recipe.sh"
+begin "$@"
 squad() { python -m fairseq_relpos.finetuning.squad "$@"; }
-
-need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh $DATA first, or set DATA"; }
 
 # need_start CHECKPOINT
 need_start() {
@@ -40,7 +35,7 @@ count_updates() {
   [ ! -f "$1" ] || start=(--start "$1")
   read -r updates warmup < <(squad updates "$DATA" --window "$WINDOW" --doc-stride "$DOC_STRIDE" \
     --max-query-length "$MAX_QUERY_LENGTH" --batch "$BATCH" --epochs "$EPOCHS" --warmup "$WARMUP" \
-    ${start[@]+"${start[@]}"} 2>"$errors") || failed "$errors"
+    "${start[@]}" 2>"$errors") || failed "$errors"
 }
 
 # training_command CHECKPOINT [flags]: the whole of it -> `training`
@@ -56,22 +51,16 @@ training_command() {
   [ "$start_from" = none ] || start=("--finetune-from-model=$start_from")
   [ "$ARCH" = roberta ] || positions=--max-source-positions
   training=(fairseq-train "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" "${MODEL_FLAGS[@]}"
     --task span_prediction --criterion span_prediction
     --window "$WINDOW" --doc-stride "$DOC_STRIDE" --max-query-length "$MAX_QUERY_LENGTH"
     "$positions" "$MAX_POSITIONS"
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --adam-eps "$ADAM_EPS"
-    --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler polynomial_decay
+    "${adam[@]}" --no-epoch-checkpoints "${logs[@]}" --lr-scheduler polynomial_decay
     --warmup-updates "$warmup" --total-num-update "$updates" --max-update "$updates"
     --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
-    # the default, 8, would silently leave windows out of every validation
-    --required-batch-size-multiple 1
-    --no-epoch-checkpoints
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
-    ${start[@]+"${start[@]}"} "${@:2}")
+    "${start[@]}" "${@:2}")
 }
 
 finetune() {

@@ -9,9 +9,7 @@
 # MNLI from FOLDER alone. FOLDER: the files of downloads.txt, or TASK/train.tsv, dev.tsv and test.tsv, for those in folds
 # TASK/all.tsv (README.md); plain, .xz or .gz. --glove: GloVe's text file with vectors of EMBED_DIM numbers.
 # --vocabulary: the folder of the pretraining's data, with dict.txt, and spm.model or GPT-2's encoder.json and vocab.bpe.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 read_settings
 
 usage="usage: prepare.sh [--offline FOLDER] [--glove FILE | --vocabulary FOLDER] TASK..."

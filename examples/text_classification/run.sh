@@ -11,9 +11,7 @@
 #
 # CHECKPOINT: a .pt file with a RoBERTa of this package or of stock fairseq; command and test also take one.
 # FOLD=0 for one fold of MR, SUBJ, CR and MPQA. train goes on where it was stopped. Many runs: scripts/sweep.py.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "$0")/../common/recipe.sh"
 end_in_order "$@"
 kind=scratch
 case "${1:-} ${3:-}" in finetune\ * | predict\ * | command\ *.pt | test\ *.pt) kind=finetune ;; esac
@@ -31,6 +29,7 @@ need_data() {
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   local hparams schedule end=() flags=()
+  shared_flags
   hparams=$(hparams_of "$encoding")
   schedule=$(schedule_of "$task")
   if [ -n "$schedule" ]; then
@@ -48,13 +47,11 @@ training_command() {
     --encoder-layers "$LAYERS" --encoder-embed-dim "$EMBED_DIM"
     --encoder-ffn-embed-dim "$FFN_DIM" --encoder-attention-heads "$HEADS"
     --max-source-positions "$MAX_LENGTH" --pooling "$(pooling_of "$task")"
-    --position-layers "$POSITION_LAYERS" ${flags[@]+"${flags[@]}"}
+    --position-layers "$POSITION_LAYERS" "${flags[@]}"
     --dropout "$DROPOUT" --input-dropout "$INPUT_DROPOUT" --attention-dropout "$ATTENTION_DROPOUT"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" "${end[@]}" --batch-size "$BATCH_SIZE"
+    "${adam[@]}" "${logs[@]}" "${end[@]}" --batch-size "$BATCH_SIZE"
     --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-epoch-checkpoints
-    --seed "$SEED" --num-workers 0 --required-batch-size-multiple 1
-    --save-dir "$run" --log-format json --log-file "$run/train.log"
+    --seed "$SEED" --num-workers 0
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     "$@")
 }

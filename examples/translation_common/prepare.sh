@@ -34,7 +34,7 @@ describe_sources() {
       done
     done <<<"${prefixes[$split]}"
   done
-  for split in ${joined[@]+"${joined[@]}"}; do
+  for split in "${joined[@]}"; do
     echo "joined $split $(basename "${prefixes[test]}")-joined${times[$split]}.$SOURCE"
   done
 }
@@ -59,10 +59,10 @@ binarise() {
     corpus dictionary "$work" "$VOCAB_THRESHOLD" "${groups[@]}"
   fi
   corpus encode "$work" train "$both" "$MAX_PIECES" "$MAX_RATIO"
-  for split in ${joined[@]+"${joined[@]}"}; do
+  for split in "${joined[@]}"; do
     corpus join "$work" test "$split" "$both" "${times[$split]}" "$MAX_POSITIONS"
   done
-  splits+=(${joined[@]+"${joined[@]}"})
+  splits+=("${joined[@]}")
   for split in "${splits[@]:1}"; do
     corpus encode "$work" "$split" "$both"
   done

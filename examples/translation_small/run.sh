@@ -14,9 +14,7 @@
 # translates every test set into $RUNS/ENCODING-seedN/. generate and translate use EVALUATED of settings.sh. report: all
 # runs, into FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
 # ../translation_wmt_en_de/run.sh is the same with the settings there.
-set -euo pipefail
-[ "${BASH_SOURCE[0]}" != "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd)
-. "$HERE/../common/recipe.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 [ "${1:-}" = translate ] || end_in_order "$@" # which reads the text that a terminal may write
 read_settings
 TOOLS=$COMMON/../translation_common
@@ -96,10 +94,10 @@ start_command() {
 training_command() {
   local flags keep schedule start launch
   [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
-    ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@"
+    "${TRAIN_FLAGS[@]}" "$@"
   make_batch
   mapfile -t flags < <(encoding_flags)
-  start_command ${flags[@]+"${flags[@]}"}
+  start_command "${flags[@]}"
   mapfile -t flags < <(encoding_flags; padding_flags)
   case $SCHEDULE in
     inverse_sqrt) schedule=(--warmup-init-lr "$WARMUP_INIT_LR") ;;
@@ -113,25 +111,25 @@ training_command() {
   esac
   launcher "$GPUS"
   training=("${launch[@]}" "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" ${flags[@]+"${flags[@]}"}
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" "${flags[@]}"
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET"
     --encoder-layers "$LAYERS" --decoder-layers "$LAYERS"
     --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
     --encoder-ffn-embed-dim "$FFN_DIM" --decoder-ffn-embed-dim "$FFN_DIM"
     --encoder-attention-heads "$HEADS" --decoder-attention-heads "$HEADS"
     --max-source-positions "$MAX_POSITIONS" --max-target-positions "$MAX_POSITIONS"
-    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" ${MODEL_FLAGS[@]+"${MODEL_FLAGS[@]}"}
+    --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" "${MODEL_FLAGS[@]}"
     --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
-    --optimizer adam --adam-betas "$ADAM_BETAS" --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM"
-    --lr "$LEARNING_RATE" --lr-scheduler "$SCHEDULE"
+    "${adam[@]}" "${checkpoints[@]}" "${keep[@]}" "${logs[@]}" --lr-scheduler "$SCHEDULE"
     --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}" --max-update "$UPDATES"
     --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
-    # the default, 8, would silently leave sentences out of every validation
-    --required-batch-size-multiple 1
-    --validate-interval-updates "$VALIDATE_EVERY" --save-interval-updates "$SAVE_EVERY"
-    --validate-interval 1000000 --save-interval 1000000 --no-epoch-checkpoints "${keep[@]}"
-    --save-dir "$run" --log-format json --log-interval "$LOG_EVERY" --log-file "$run/train.log"
-    --distributed-world-size "$GPUS" ${start[@]+"${start[@]}"} ${TRAIN_FLAGS[@]+"${TRAIN_FLAGS[@]}"} "$@")
+    --distributed-world-size "$GPUS" "${start[@]}" "${TRAIN_FLAGS[@]}" "$@")
+}
+
+conditions() {
+  echo "batch $made tokens"
+  text_digest
+  [ ${#warm_start[@]} -eq 0 ] || echo "start $(digest "$began")"
 }
 
 train() {
@@ -139,14 +137,11 @@ train() {
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
-  CONDITIONS=$(echo "batch $made tokens"; text_digest)
-  if [ ${#warm_start[@]} -gt 0 ]; then
-    [ -e "$began" ] || die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
-    CONDITIONS+=$'\n'"start $(digest "$began")"
-  fi
+  [ ${#warm_start[@]} -eq 0 ] || [ -e "$began" ] ||
+    die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
+  CONDITIONS=$(conditions)
   place_of_node
   lock "$place"
-  [ ${#warm_start[@]} -eq 0 ] || [ -e "$run/checkpoint_last.pt" ] || logged "$run/start.txt" "${warm_start[@]}"
   if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
     need_same_dictionary
   else
@@ -166,7 +161,7 @@ average() {
 
 # What translations depend on, beside the weights; kept with them in $run/decoded.
 decoding() {
-  local flags=(${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "$@")
+  local flags=("${GENERATE_FLAGS[@]}" "$@")
   echo "checkpoint $EVALUATED"
   echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:+one of }${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
   text_digest
@@ -190,11 +185,11 @@ length_penalty() {
 decode() {
   local flags out=$1
   mapfile -t flags < <(padding_flags)
-  "$3" "$DATA" --user-dir "$ROOT/fairseq_relpos" ${flags[@]+"${flags[@]}"} \
+  "$3" "$DATA" --user-dir "$ROOT/fairseq_relpos" "${flags[@]}" \
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
     --beam "$BEAM" --lenpen "$2" --batch-size "$BATCH_SENTENCES" \
     --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
-    ${GENERATE_FLAGS[@]+"${GENERATE_FLAGS[@]}"} "${@:4}" >"$out" 2>"$out.errors" </dev/null || {
+    "${GENERATE_FLAGS[@]}" "${@:4}" >"$out" 2>"$out.errors" </dev/null || {
     cat "$out" "$out.errors" >"$run/errors.txt"
     failed "$run/errors.txt"
   }
@@ -224,7 +219,7 @@ generate() {
     length=() # fairseq writes 200 tokens at most
     ! grep -q "^joined $split " "$DATA/sources.txt" || length=(--max-len-a 2)
     decode "$run/$split.generate.txt" "$penalty" fairseq-generate --gen-subset "$split" --no-progress-bar \
-      ${length[@]+"${length[@]}"} "$@"
+      "${length[@]}" "$@"
     translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
   done
   decoding "$@" >"$run/decoded"
@@ -270,8 +265,8 @@ evaluate() {
 
 report() {
   need_data
-  report_settings SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES
-  python "$TOOLS/report.py" "$1" "${values[@]}" "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
+  write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES \
+    "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
   pack_runs "$RUNS" "$1"
 }
 

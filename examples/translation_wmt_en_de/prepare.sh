@@ -23,7 +23,7 @@ while [ $# -gt 0 ]; do
       ;;
   esac
 done
-set -- ${arguments[@]+"${arguments[@]}"}
+set -- "${arguments[@]}"
 
 own_texts() {
   local folder=$1 text files=()

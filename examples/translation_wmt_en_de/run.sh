@@ -7,6 +7,4 @@
 #
 # The actions are those of ../translation_small/run.sh, whose head lists them all.
 # SETTINGS=examples/translation_wmt_en_de/at5.sh or big.sh before it: another paper's.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$HERE/../translation_small/run.sh" # with the settings that lie here
+. "$(dirname "$0")/../translation_small/run.sh" # with the settings that lie here

@@ -139,7 +139,7 @@ def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
 
 
 def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
-    assert "roberta_nonsense" in fails(workplace, "run.sh", "train", "nonsense")
+    assert "'nonsense'; known: " in fails(workplace, "run.sh", "train", "nonsense")
     assert "--no-such-flag" in fails(workplace, "run.sh", "evaluate", "t5", "--no-such-flag", RUNS="wrong")
 
 
