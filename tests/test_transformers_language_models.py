@@ -22,9 +22,9 @@ import fairseq_relpos.hf as hf  # noqa: E402
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import language_model_to_transformers as to_transformers  # noqa: E402
-from fairseq_relpos.exchange.encoder_decoder_to_transformers import translated_by_fairseq  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
 from fairseq_relpos.exchange.to_transformers import Words  # noqa: E402
+from fairseq_relpos.exchange.trained_models import translated_by_fairseq  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from fairseq.models.transformer import TransformerModel
 
 from .. import flags
 from ..atomic_files import whole_folder
-from ..checkpoints.starting_point import nameless_words
 from ..hf import (
     RelPosDecoderConfig,
     RelPosRobertaConfig,
@@ -26,8 +24,18 @@ from ..hf import (
 from ..models.bart import RelPosBart
 from ..models.transformer import RelPosTransformer
 from . import language_model_to_transformers as language_model
-from .language_model_to_transformers import END, GENERATED, PAD
+from .language_model_to_transformers import GENERATED
+from .names import ACTIVATIONS
 from .to_transformers import Exported, load, quiet
+from .trained_models import (
+    END,
+    OF_TRANSLATORS,
+    PAD,
+    built_translator,
+    refuse_without_counterpart,
+    settings,
+    translated_by_fairseq,
+)
 from .translation_words import DenoisedText, TwoVocabularies
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
@@ -36,16 +44,6 @@ NAMES = {
     r"encoder\.embed_tokens\.": "encoder.embed_tokens.",
     r"encoder\.": "encoder.encoder.",
 }
-#: settings that the models of this package and of fairseq have, but not those for transformers
-WITHOUT_COUNTERPART = (
-    *language_model.WITHOUT_COUNTERPART,
-    "merge_src_tgt_embed",
-    "no_cross_attention",
-    "cross_self_attention",
-    "copy_from_source",
-    "encoder_xformers_att_config",
-    "decoder_xformers_att_config",
-)
 #: heads of a BART for the class of a text, which stay behind
 HEADS = "classification_heads."
 #: sentences of each comparison
@@ -83,24 +81,15 @@ def words_of(task: Any, data: str | Path, model: Any, checkpoint: Path) -> TwoVo
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
     """The model in the checkpoint, as it is evaluated, and its settings."""
-    args, weights = language_model.settings(state["cfg"].model), state["model"]
+    args, weights = settings(state["cfg"].model), state["model"]
     arch = getattr(args, "arch", None) or args._name
     if ARCH_MODEL_REGISTRY.get(arch) not in (RelPosTransformer, TransformerModel, RelPosBart, BARTModel):
         raise ValueError(
             f"{path} has the architecture {arch}, which export-hf does not serve: it serves transformer_NAME, "
             "bart_NAME, the stock transformer and BART, transformer_lm_NAME and roberta_NAME"
         )
-    language_model.refuse_without_counterpart(args, path, WITHOUT_COUNTERPART)
-    # they change how a training runs, not the model
-    args.checkpoint_activations = args.offload_activations = args.torch_compile = args.unpad = False
-    # the files of their pretrained embeddings may be gone
-    args.encoder_embed_path = args.decoder_embed_path = None
-    words = {stack: nameless_words(len(weights[f"{stack}.embed_tokens.weight"])) for stack in flags.STACKS}
-    task = SimpleNamespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
-    with torch.random.fork_rng(devices=[]):
-        model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-    model.load_state_dict(weights)
-    return model.eval(), args
+    refuse_without_counterpart(args, path, OF_TRANSLATORS, ACTIVATIONS, "transformers")
+    return built_translator(args, weights), args
 
 
 def as_transformers(model: Any, args: argparse.Namespace) -> RelPosTransformerForConditionalGeneration:
@@ -192,11 +181,3 @@ def translated(loaded: Any, source_BS: torch.Tensor, **settings: Any) -> list[li
     """What ``generate`` finds for each source, without the first token and pads."""
     rows = loaded.generate(source_BS, **settings).tolist()
     return [[token for token in row[1:] if token != PAD] for row in rows]
-
-
-def translated_by_fairseq(
-    model: Any, source_BS: torch.Tensor, beam: int, max_len: int, **settings: Any
-) -> list[list[int]]:
-    """The same of fairseq's search."""
-    source = {"src_tokens": source_BS, "src_lengths": source_BS.ne(PAD).sum(1)}
-    return language_model.searched(model, source, beam, max_len, **settings)

@@ -1,6 +1,5 @@
 """``fairseq-relpos export-hf``: a checkpoint of any family as a folder for Hugging Face transformers."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
 from ..checkpoints.starting_point import same_dictionaries
 from . import encoder_decoder_to_transformers, language_model_to_transformers, to_transformers
 from .to_transformers import Exported
+from .trained_models import arch_of, check_paths
 
 
 def export(
@@ -43,19 +43,3 @@ def export(
     warm_start.refuse_other_checkpoints(checkpoint, raw)
     del raw
     return to_transformers.export(checkpoint, folder, data, head)
-
-
-def arch_of(state: dict[str, Any]) -> str:
-    """The name of the architecture in a checkpoint of any age, "" where it says none."""
-    settings = state.get("args") or (state.get("cfg") or {}).get("model") or {}
-    settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
-    return str(settings.get("arch") or settings.get("_name") or "")
-
-
-def check_paths(checkpoint: Path, folder: Path) -> None:
-    if not checkpoint.is_file():
-        raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: give DIR a new name")
-    if not folder.parent.is_dir():
-        raise ValueError(f"{folder} cannot be written, there is no folder {folder.parent}: make it first")

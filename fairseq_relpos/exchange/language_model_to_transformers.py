@@ -1,27 +1,30 @@
 """A checkpoint of a language model (transformer_lm) as a folder that transformers loads."""
 
 import argparse
-import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.sequence_generator import SequenceGenerator
-from omegaconf import OmegaConf
 
 from ..atomic_files import whole_folder
-from ..checkpoints.starting_point import nameless_words
 from ..encodings import Dims, build_layer_part, parse_hparams
 from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM, model_card
 from ..signature import text_of
 from .names import ACTIVATIONS
 from .to_transformers import Exported, Words, compare_ids, load, quiet
+from .trained_models import (
+    END,
+    OF_LANGUAGE_MODELS,
+    PAD,
+    built_language_model,
+    fairseq_texts,
+    refuse_without_counterpart,
+    settings,
+)
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
 NAMES = {
@@ -29,21 +32,8 @@ NAMES = {
     r"decoder\.(embed_tokens|project_in_dim|project_out_dim)\.": r"decoder.\1.",
     r"decoder\.": "decoder.stack.",
 }
-#: settings of fairseq's decoder that ``RelPosDecoderForCausalLM`` lacks
-WITHOUT_COUNTERPART = (
-    "adaptive_input",
-    "adaptive_softmax_cutoff",
-    "character_embeddings",
-    "base_layers",
-    "quant_noise_pq",
-    "scale_attn",
-    "scale_fc",
-    "scale_heads",
-    "scale_resids",
-)
 #: fairseq-generate's default of --max-len-b, the tokens of a text without </s>
 MAX_LEN_B = 200
-PAD, END = 1, 2
 
 
 def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
@@ -64,48 +54,10 @@ def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
 
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
-    """The model in the checkpoint, as it is evaluated, and its settings. A stock transformer_lm becomes one with the
-    encoding that it has: learned, sinusoidal, or none."""
+    """The model in the checkpoint, as it is evaluated, and its settings."""
     args, weights = settings(state["cfg"].model), state["model"]
-    refuse_without_counterpart(args, path)
-    if not hasattr(args, "position_encoding"):
-        name = "learned" if args.decoder_learned_pos else "sinusoidal"
-        args.position_encoding = "none" if args.no_token_positional_embeddings else name
-        args.no_token_positional_embeddings = False
-    args.arch = args._name = f"transformer_lm_{args.position_encoding}"
-    # they change how a training runs, not the model
-    args.checkpoint_activations = args.offload_activations = args.torch_compile = False
-    ARCH_CONFIG_REGISTRY[args.arch](args)
-    dictionary = nameless_words(len(weights["decoder.embed_tokens.weight"]))
-    with torch.random.fork_rng(devices=[]):
-        task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    model.upgrade_state_dict(weights)
-    weights.pop("decoder.embed_positions._float_tensor", None)  # fairseq's sinusoids say with it where they are
-    model.load_state_dict(weights)
-    return model.eval(), args
-
-
-def settings(model: Any) -> argparse.Namespace:
-    """The settings in the checkpoint, completed by those of its architecture."""
-    given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
-    args = argparse.Namespace(**copy.deepcopy(given))
-    arch = getattr(args, "arch", None) or getattr(args, "_name", None)
-    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(args)
-    return args
-
-
-def refuse_without_counterpart(
-    args: argparse.Namespace, path: Path, names: tuple[str, ...] = WITHOUT_COUNTERPART
-) -> None:
-    for setting in names:
-        if getattr(args, setting, None):
-            raise ValueError(
-                f"{path} was trained with --{setting.replace('_', '-')} {getattr(args, setting)}, which has no "
-                "counterpart in transformers: only models without it can be exported"
-            )
-    if args.activation_fn not in ACTIVATIONS:
-        raise ValueError(f"{path}: --activation-fn {args.activation_fn} has no counterpart in transformers")
+    refuse_without_counterpart(args, path, OF_LANGUAGE_MODELS, ACTIVATIONS, "transformers")
+    return built_language_model(args, weights), args
 
 
 def as_transformers(model: Any, args: argparse.Namespace, start: str) -> RelPosDecoderForCausalLM:
@@ -247,29 +199,3 @@ def need_same_text(found: list[int], best: list[int], beam: int) -> None:
             f"the exported model generates {found[:12]} with {beam} beams, fairseq {best[:12]}: nothing is "
             "written; please report this"
         )
-
-
-def fairseq_texts(
-    model: Any, start: int, beam: int, max_len: int, prompt_BT: torch.Tensor | None = None, **settings: Any
-) -> list[list[int]]:
-    """What fairseq's search finds best, without the first token. prompt_BT: the tokens after it."""
-    source_BT = torch.zeros(1, 0, dtype=torch.long) if prompt_BT is None else prompt_BT
-    of_prompt = {"prefix_tokens": prompt_BT, "bos_token": start}
-    return searched(model, {"src_tokens": source_BT}, beam, max_len, of_prompt, **settings)
-
-
-def searched(
-    model: Any,
-    source: dict[str, torch.Tensor],
-    beam: int,
-    max_len: int,
-    how: dict[str, Any] | None = None,
-    **settings: Any,
-) -> list[list[int]]:
-    """What fairseq's search finds best for each source, its net_input. how: arguments of ``generate``; settings: of
-    ``SequenceGenerator``."""
-    words = nameless_words(len(model.decoder.embed_tokens.weight))
-    longest = model.max_decoder_positions()
-    generator = SequenceGenerator([model], words, beam_size=beam, max_len_b=max_len, max_len=longest, **settings)
-    found = generator.generate([model], {"net_input": source}, **(how or {}))
-    return [texts[0]["tokens"].tolist() for texts in found]

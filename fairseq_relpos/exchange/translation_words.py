@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import dataset_exists
 
 from ..hf import fast_tokenizer
+from .dictionaries import two_dictionaries
 from .to_transformers import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
 
 #: the folder of the target's tokenizer, where one tokenizer cannot have both
@@ -35,13 +36,7 @@ class TwoVocabularies:
         self.languages = [*languages]
         if not all(languages):
             raise ValueError(f"{checkpoint} does not say its languages: leave out --data to export the model alone")
-        self.dictionaries = [self.dictionary(str(language)) for language in languages]
-        for name, language, dictionary, size in zip(("encoder", "decoder"), languages, self.dictionaries, sizes):
-            if len(dictionary) != size:
-                raise ValueError(
-                    f"{self.data}/dict.{language}.txt makes {len(dictionary)} words, the {name} of {checkpoint} has "
-                    f"{size}: give the folder of the data that it was trained with"
-                )
+        self.dictionaries = two_dictionaries(self.data, [*map(str, languages)], sizes, checkpoint)
         self.joined = self.dictionaries[0].symbols == self.dictionaries[1].symbols
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
@@ -60,12 +55,6 @@ class TwoVocabularies:
             self.kind = "words with blanks between"
         if not self.joined:
             self.kind += ", a vocabulary for each language"
-
-    def dictionary(self, language: str) -> Dictionary:
-        path = self.data / f"dict.{language}.txt"
-        if not path.is_file():
-            raise ValueError(f"no dict.{language}.txt in {self.data}: give the folder of the training's data")
-        return Dictionary.load(str(path))
 
     def save(self, folder: Path, longest: int) -> None:
         """Writes the tokenizers' files. longest: tokens of a source."""

@@ -1,0 +1,25 @@
+"""The dictionaries in a folder of data, for an export."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq.data import Dictionary
+
+
+def load_dictionary(data: Path, name: str) -> Dictionary:
+    """Raises ValueError, one line, if the folder has no such file."""
+    if not (data / name).is_file():
+        raise ValueError(f"no {name} in {data}: give the folder of the training's data")
+    return Dictionary.load(str(data / name))
+
+
+def two_dictionaries(data: Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path) -> list[Dictionary]:
+    """Those of source and target. sizes: the words of encoder and decoder; ValueError where a dictionary has others."""
+    dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
+    for name, language, dictionary, size in zip(("encoder", "decoder"), languages, dictionaries, sizes):
+        if len(dictionary) != size:
+            raise ValueError(
+                f"{data}/dict.{language}.txt makes {len(dictionary)} words, the {name} of {checkpoint} has "
+                f"{size}: give the folder of the data that it was trained with"
+            )
+    return dictionaries

@@ -1,0 +1,149 @@
+"""The model in a checkpoint as fairseq evaluates it, and what fairseq's search finds with it: for every export."""
+
+import argparse
+import copy
+from collections.abc import Collection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from omegaconf import OmegaConf
+
+from .. import flags
+from ..checkpoints.starting_point import nameless_words
+
+PAD, END = 1, 2
+#: settings of fairseq's decoder that no other program has a counterpart of
+OF_LANGUAGE_MODELS = (
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "character_embeddings",
+    "base_layers",
+    "quant_noise_pq",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
+)
+#: the same of an encoder-decoder model
+OF_TRANSLATORS = (
+    *OF_LANGUAGE_MODELS,
+    "merge_src_tgt_embed",
+    "no_cross_attention",
+    "cross_self_attention",
+    "copy_from_source",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+)
+
+
+def arch_of(state: dict[str, Any]) -> str:
+    """The name of the architecture in a checkpoint of any age, "" where it says none."""
+    settings = state.get("args") or (state.get("cfg") or {}).get("model") or {}
+    settings = vars(settings) if isinstance(settings, argparse.Namespace) else settings
+    return str(settings.get("arch") or settings.get("_name") or "")
+
+
+def check_paths(checkpoint: Path, folder: Path) -> None:
+    if not checkpoint.is_file():
+        raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: give DIR a new name")
+    if not folder.parent.is_dir():
+        raise ValueError(f"{folder} cannot be written, there is no folder {folder.parent}: make it first")
+
+
+def settings(model: Any) -> argparse.Namespace:
+    """The settings in the checkpoint, completed by those of its architecture."""
+    given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
+    args = argparse.Namespace(**copy.deepcopy(given))
+    arch = getattr(args, "arch", None) or getattr(args, "_name", None)
+    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(args)
+    return args
+
+
+def refuse_without_counterpart(
+    args: argparse.Namespace, path: Path, names: Collection[str], activations: Collection[str], where: str
+) -> None:
+    """Raises ValueError, one line, for a setting in ``names`` that is in use, or another activation. where: what has no
+    counterpart of them."""
+    for setting in names:
+        if getattr(args, setting, None):
+            raise ValueError(
+                f"{path} was trained with --{setting.replace('_', '-')} {getattr(args, setting)}, which has no "
+                f"counterpart in {where}: only models without it can be exported"
+            )
+    if args.activation_fn not in activations:
+        raise ValueError(f"{path}: --activation-fn {args.activation_fn} has no counterpart in {where}")
+
+
+def built_language_model(args: argparse.Namespace, weights: dict[str, torch.Tensor]) -> Any:
+    """The language model with these settings, in evaluation. A stock transformer_lm becomes one with the encoding that
+    it has: learned, sinusoidal, or none."""
+    if not hasattr(args, "position_encoding"):
+        name = "learned" if args.decoder_learned_pos else "sinusoidal"
+        args.position_encoding = "none" if args.no_token_positional_embeddings else name
+        args.no_token_positional_embeddings = False
+    args.arch = args._name = f"transformer_lm_{args.position_encoding}"
+    # they change how a training runs, not the model
+    args.checkpoint_activations = args.offload_activations = args.torch_compile = False
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    dictionary = nameless_words(len(weights["decoder.embed_tokens.weight"]))
+    with torch.random.fork_rng(devices=[]):
+        task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    model.upgrade_state_dict(weights)
+    weights.pop("decoder.embed_positions._float_tensor", None)  # fairseq's sinusoids say with it where they are
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def built_translator(args: argparse.Namespace, weights: dict[str, torch.Tensor]) -> Any:
+    """The encoder-decoder model with these settings, in evaluation."""
+    # they change how a training runs, not the model
+    args.checkpoint_activations = args.offload_activations = args.torch_compile = args.unpad = False
+    # the files of their pretrained embeddings may be gone
+    args.encoder_embed_path = args.decoder_embed_path = None
+    words = {stack: nameless_words(len(weights[f"{stack}.embed_tokens.weight"])) for stack in flags.STACKS}
+    task = SimpleNamespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
+    with torch.random.fork_rng(devices=[]):
+        model = ARCH_MODEL_REGISTRY[getattr(args, "arch", None) or args._name].build_model(args, task)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def fairseq_texts(
+    model: Any, start: int, beam: int, max_len: int, prompt_BT: torch.Tensor | None = None, **settings: Any
+) -> list[list[int]]:
+    """What fairseq's search finds best, without the first token. prompt_BT: the tokens after it."""
+    source_BT = torch.zeros(1, 0, dtype=torch.long) if prompt_BT is None else prompt_BT
+    of_prompt = {"prefix_tokens": prompt_BT, "bos_token": start}
+    return searched(model, {"src_tokens": source_BT}, beam, max_len, of_prompt, **settings)
+
+
+def searched(
+    model: Any,
+    source: dict[str, torch.Tensor],
+    beam: int,
+    max_len: int,
+    how: dict[str, Any] | None = None,
+    **settings: Any,
+) -> list[list[int]]:
+    """What fairseq's search finds best for each source, its net_input. how: arguments of ``generate``; settings: of
+    ``SequenceGenerator``."""
+    words = nameless_words(len(model.decoder.embed_tokens.weight))
+    longest = model.max_decoder_positions()
+    generator = SequenceGenerator([model], words, beam_size=beam, max_len_b=max_len, max_len=longest, **settings)
+    found = generator.generate([model], {"net_input": source}, **(how or {}))
+    return [texts[0]["tokens"].tolist() for texts in found]
+
+
+def translated_by_fairseq(
+    model: Any, source_BS: torch.Tensor, beam: int, max_len: int, **settings: Any
+) -> list[list[int]]:
+    """What fairseq's search finds best for each source, without the first token."""
+    source = {"src_tokens": source_BS, "src_lengths": source_BS.ne(PAD).sum(1)}
+    return searched(model, source, beam, max_len, **settings)
