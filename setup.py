@@ -17,7 +17,8 @@ ZST = ["zstandard>=0.20"]  # examples/roberta_pretraining reads .zst with it
 RECIPES = ["pandas>=2.0"]  # the reports of recipes and sweeps
 # accelerate: transformers' Trainer does not begin without it
 HF = ["torch>=2.6", "transformers>=5.4", "tokenizers>=0.22", "safetensors>=0.5", "accelerate>=1.1"]
-TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST, *RECIPES, *HF]
+CT2 = ["ctranslate2>=4.6"]
+TEST = ["pytest>=7.4", "pytest-xdist>=3.3", *LOG, *ZST, *RECIPES, *HF, *CT2]
 # The kernels' tests run in its interpreter. A CUDA build of torch brings its own.
 TRITON = ["triton>=3.3; platform_system == 'Linux'"]
 SITE = ["mkdocs-material>=9.5"]  # scripts/make_site.py
@@ -52,6 +53,7 @@ setup(
         "zst": ZST,
         "recipes": RECIPES,
         "hf": HF,
+        "ct2": CT2,
         "site": SITE,
         "triton": TRITON,
         "test": TEST,

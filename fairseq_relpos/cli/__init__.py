@@ -27,6 +27,7 @@ COMMANDS = {
         "the discriminator of an ELECTRA as a RoBERTa, to be fine-tuned",
     ),
     "export-hf": ("fairseq_relpos.cli.export_hf", "a trained model for Hugging Face transformers"),
+    "export-ct2": ("fairseq_relpos.cli.export_ct2", "a trained translator or language model for CTranslate2"),
     "import-hf": ("fairseq_relpos.cli.import_hf", "a RoBERTa, BERT or DeBERTa of Hugging Face transformers"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),

@@ -1,0 +1,43 @@
+"""`fairseq-relpos export-ct2 CHECKPOINT DIR --data DATA`: a translator or a language model for CTranslate2."""
+
+import argparse
+
+from ..version import install
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="checkpoint of a transformer_NAME or a transformer_lm_NAME, or of stock fairseq's",
+    )
+    parser.add_argument("folder", metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        required=True,
+        help="folder of the training's data, for the vocabularies: dict.SOURCE.txt and dict.TARGET.txt, of a language "
+        "model dict.txt; spm.model is copied, if it is there",
+    )
+
+
+def need_ctranslate2() -> None:
+    """Raises ValueError, one line, where CTranslate2 does not import."""
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"it needs ctranslate2 ({error}): {install('ct2')}") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    need_ctranslate2()
+    from ..exchange.to_ctranslate2 import export
+
+    done = export(args.checkpoint, args.folder, args.data)
+    print(f"{args.folder}: for ctranslate2.{done.kind}, {done.parameters:,} parameters")
+    print(
+        f"checked: log-probabilities of {done.sentences} random sentences differ from fairseq's by at most "
+        f"{done.difference:.2g}"
+    )
+    print(f"copied: {' '.join(done.copied)}" if done.copied else "no vocabulary of pieces in DATA: give it words")
+    return 0
