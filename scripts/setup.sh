@@ -231,7 +231,7 @@ say "3/4 fairseq (compiles for about two minutes)"
 pip_install --no-build-isolation "fairseq-fixed==0.12.3.1"
 
 say "4/4 the plugin, logging and test tools"
-pip_install --no-build-isolation --editable ".[fairseq,log,dev]"
+pip_install --no-build-isolation --editable ".[fairseq,dev]"
 
 # fairseq-fixed brings the torchaudio of PyPI, a CUDA build. transformers imports it wherever it is installed, and fails
 # where it does not fit torch.

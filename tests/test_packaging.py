@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from fairseq_relpos import version
+from fairseq_relpos.cli import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), *ROOT.glob("examples/**/*.sh"), ROOT / ".ci/run"])
@@ -25,7 +26,7 @@ SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), *ROOT.glob("examples/**/*.sh"), RO
 def arguments():
     """The keyword arguments that setup.py gives to setuptools."""
     program = (
-        "import json, runpy, setuptools; setuptools.setup = lambda **kw: print(json.dumps(kw));"
+        "import json, runpy, setuptools; setuptools.setup = lambda **kw: print(json.dumps(kw, default=repr));"
         "runpy.run_path('setup.py')"
     )
     return json.loads(subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True))
@@ -60,7 +61,35 @@ def test_the_table_of_what_ran_has_the_pythons_that_setup_promises(arguments):
 
 def test_fairseq_is_an_extra_so_that_a_users_own_fairseq_is_kept(arguments):
     assert not any("fairseq" in r for r in arguments["install_requires"])
-    assert arguments["extras_require"]["fairseq"] == ["fairseq-fixed==0.12.3.1"]
+    extras = arguments["extras_require"]
+    assert extras["fairseq"] == ["fairseq-fixed==0.12.3.1", *extras["recipes"]]
+
+
+def test_the_package_alone_needs_torch_and_numpy(arguments):
+    assert {distribution(r) for r in arguments["install_requires"]} == {"torch", "numpy"}
+
+
+def test_every_extra_that_a_message_names_exists(arguments):
+    assert set(EXTRAS.values()) <= set(arguments["extras_require"])
+
+
+RELATIVE = re.compile(r"\]\((?![a-z]+://)")
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/fairseq_relpos"])
+def test_the_page_of_the_package_has_no_relative_link(address, tmp_path):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "fairseq_relpos", tmp_path / "fairseq_relpos", ignore=shutil.ignore_patterns("__pycache__"))
+    about = tmp_path / "fairseq_relpos/version.py"
+    about.write_text(about.read_text().replace('REPOSITORY = ""', f'REPOSITORY = "{address}"'))
+    program = "from setuptools import build_meta as b; print(b.prepare_metadata_for_build_wheel('.'))"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    metadata = next(tmp_path.glob("*.dist-info/METADATA")).read_text()
+    assert "# fairseq_relpos" in metadata and not RELATIVE.search(metadata)
+    assert ("Project-URL: Source, " + address in metadata) == bool(address)
+    assert ("/blob/main/docs/installing.md#versions-that-ran" in metadata) == bool(address)
+    assert ("/raw/main/docs/images/tupe_r_bias.png" in metadata) == bool(address)
 
 
 def test_every_folder_with_code_is_a_package_that_gets_installed(arguments):
@@ -90,10 +119,21 @@ def test_script_parses_and_is_executable_unless_it_is_only_sourced(script):
     subprocess.run(["bash", "-n", script], check=True)
 
 
-def test_what_installs_an_extra_is_a_checkout_or_the_address_of_the_repository(monkeypatch):
+def test_an_extra_comes_from_the_installed_package_or_a_checkout(monkeypatch):
+    assert version.install("hf") == "pip install 'fairseq_relpos[hf]'"
+    assert "--no-build-isolation 'fairseq_relpos[fairseq]'" in version.install("fairseq")
+
+    def missing(name):
+        raise version.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(version.metadata, "distribution", missing)
     assert version.install("hf").startswith("pip install '.[hf]' in a checkout")
+
+
+def test_who_has_nothing_installs_from_the_address_of_the_repository(monkeypatch):
+    assert version.install_package("hf").startswith("pip install '.[hf]' in a checkout")
     monkeypatch.setattr(version, "REPOSITORY", "https://example.org/fairseq_relpos")
-    requirement = Requirement(shlex.split(version.install("hf"))[2])
+    requirement = Requirement(shlex.split(version.install_package("hf"))[2])
     assert (requirement.name, requirement.extras) == ("fairseq_relpos", {"hf"})
     assert requirement.url == "git+https://example.org/fairseq_relpos"
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .. import register
 from ..command_line import Parser
+from ..version import install
 from ..visible import visible
 
 #: command -> module with ``add_arguments(parser)`` and ``run(args) -> exit code``. A module is imported when its
@@ -19,6 +20,7 @@ COMMANDS = {
     "params": ("fairseq_relpos.cli.params", "parameters that each encoding adds to a model"),
     "mends": ("fairseq_relpos.cli.mends", "what the plugin changes in fairseq, and which of it is on"),
     "path": ("fairseq_relpos.cli.path", "the folder to give to --user-dir"),
+    "recipe": ("fairseq_relpos.cli.recipe", "the recipes, and one of them written into a folder, to run there"),
     "doctor": ("fairseq_relpos.cli.doctor", "what works on this machine, what does not, what to do"),
     "import-tupe": ("fairseq_relpos.cli.import_tupe", "a checkpoint of the official TUPE code, for roberta_tupe_*"),
     "warm-start": ("fairseq_relpos.cli.warm_start", "start any encoding from a trained model of its kind"),
@@ -36,7 +38,14 @@ COMMANDS = {
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import
-ALONE = ("list", "show", "params", "mends", "path", "doctor", "compare")
+ALONE = ("list", "show", "params", "mends", "path", "recipe", "doctor", "compare")
+
+#: package that a command may lack -> the extra that installs it
+EXTRAS = {
+    "fairseq": "fairseq",
+    **dict.fromkeys("sacrebleu sentencepiece sacremoses matplotlib scipy sklearn tqdm pandas".split(), "recipes"),
+    **dict.fromkeys("transformers tokenizers safetensors".split(), "hf"),
+}
 
 #: a flag of every command that reads a checkpoint: accept whatever is in the file
 TRUST_FLAG = "--trust-checkpoint"
@@ -96,8 +105,9 @@ def run(argv: Sequence[str] | None) -> int:
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "fairseq":
+        missing = (error.name or "").split(".")[0]
+        if missing not in EXTRAS:
             raise
-        message = "it needs fairseq, which is not installed: fairseq-relpos doctor names the command that installs it"
+        message = f"it needs {missing}, which is not installed: {install(EXTRAS[missing])}"
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1

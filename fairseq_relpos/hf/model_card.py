@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from typing import Any
 
-from ..version import install
+from ..version import install_package
 
 CARD = """---
 license: unknown  # FILL IN: the licence of the weights, such as mit or cc-by-4.0
@@ -113,7 +113,7 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
         longest=of_all("max_position_embeddings") if ours else args.max_positions,
         vocabulary=of_all("vocab_size"),
         tokenizer="" if words is None else f", {words.kind}",
-        imports=f"import fairseq_relpos.hf  # {install('hf')}\n" if needs_package else "",
+        imports=f"import fairseq_relpos.hf  # {install_package('hf')}\n" if needs_package else "",
         auto="AutoModelForSeq2SeqLM" if both else f"AutoModelFor{kind}",
         moses="\nThe tokenizer expects text in the tokens of Moses (`sacremoses`), as the training had it.\n"
         if words is not None and words.moses

@@ -2,7 +2,7 @@
 
 A row is a figure of a run: run, task, encoding, checkpoint, seed, fold, rate, state, split, figure, value. The split
 that was scored first is called valid, and of its figures the ``metric`` counts: each run has one row with it, NaN where
-the run has no score. Other modules import pandas from here alone, which the extra [recipes] installs.
+the run has no score. Other modules import pandas from here alone, which the extras [recipes] and [fairseq] install.
 """
 
 import json

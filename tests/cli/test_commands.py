@@ -183,3 +183,34 @@ def test_a_command_that_needs_fairseq_says_so_in_one_line(monkeypatch, capsys):
     assert main(["list"]) == 1
     error = capsys.readouterr().err
     assert "fairseq-relpos list: error: it needs fairseq" in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("module, extra", [("matplotlib.pyplot", "recipes"), ("tokenizers", "hf")])
+def test_a_command_without_its_package_names_the_extra_in_one_line(module, extra, monkeypatch, capsys):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert main(["list"]) == 1
+    error = capsys.readouterr().err
+    assert f"fairseq_relpos[{extra}]" in error and len(error.splitlines()) == 1
+
+
+def test_recipe_lists_writes_and_refuses(tmp_path, capsys):
+    assert main(["recipe"]) == 0
+    assert "roberta_small " in capsys.readouterr().out
+    folder = tmp_path / "r"
+    assert main(["recipe", "translation_small", str(folder)]) == 0
+    for name in (
+        "examples/common/recipe.sh",
+        "examples/translation_common/corpus.py",
+        "scripts/average_checkpoints.py",
+    ):
+        assert (folder / name).exists()
+    assert (folder / "fairseq_relpos/version.py").exists()
+    assert not list(folder.glob("examples/*/*.png")) and not list(folder.glob("examples/*/*.xz"))
+    capsys.readouterr()
+    for words in ([str(folder)], []):
+        assert main(["recipe", "translation_small", *words]) == 1
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert main(["recipe", "nothing", str(tmp_path / "s")]) == 1 and not (tmp_path / "s").exists()
