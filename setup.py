@@ -108,7 +108,15 @@ setup(
     cmdclass={"build_py": BuildWithRecipes},
     python_requires=">=3.10",
     install_requires=CORE,
-    extras_require={"fairseq": FAIRSEQ, "recipes": RECIPES, "hf": HF, "zero": ZERO, "site": SITE, "dev": DEV},
+    extras_require={
+        "fairseq": FAIRSEQ,
+        "recipes": RECIPES,
+        "hf": HF,
+        "ct2": CT2,
+        "zero": ZERO,
+        "site": SITE,
+        "dev": DEV,
+    },
     entry_points={"console_scripts": ["fairseq-relpos = fairseq_relpos.__main__:main"]},
     classifiers=[
         "Development Status :: 4 - Beta",

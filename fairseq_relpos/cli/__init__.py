@@ -45,6 +45,7 @@ EXTRAS = {
     "fairseq": "fairseq",
     **dict.fromkeys("sacrebleu sentencepiece sacremoses matplotlib scipy sklearn tqdm pandas".split(), "recipes"),
     **dict.fromkeys("transformers tokenizers safetensors".split(), "hf"),
+    "ctranslate2": "ct2",
 }
 
 #: a flag of every command that reads a checkpoint: accept whatever is in the file

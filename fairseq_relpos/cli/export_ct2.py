@@ -2,8 +2,6 @@
 
 import argparse
 
-from ..version import install
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -21,16 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def need_ctranslate2() -> None:
-    """Raises ValueError, one line, where CTranslate2 does not import."""
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ValueError(f"it needs ctranslate2 ({error}): {install('ct2')}") from None
-
-
 def run(args: argparse.Namespace) -> int:
-    need_ctranslate2()
     from ..exchange.to_ctranslate2 import export
 
     done = export(args.checkpoint, args.folder, args.data)
