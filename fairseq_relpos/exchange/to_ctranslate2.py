@@ -98,8 +98,8 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     sizes = [len(stack.embed_tokens.weight) for stack in stacks_of(model).values()]
     try:
         if is_translator:
-            languages = [getattr(task, name, None) for name in ("source_lang", "target_lang")]
-            if not all(languages):
+            languages = [lang for name in ("source_lang", "target_lang") if (lang := getattr(task, name, None))]
+            if len(languages) < 2:
                 raise ValueError(f"{checkpoint} does not say its languages, which name the dictionaries")
             words = two_dictionaries(data, languages, sizes, checkpoint)
             start = words[1].eos_word
@@ -184,7 +184,7 @@ def stack_spec(name: str, stack: Any, args: argparse.Namespace) -> Any:
     try:
         orders = put_positions(spec, stack, alibi)
     except CannotHoldError as error:
-        found = {encoding.name for encoding in encodings_of(stack) if not is_blind(encoding)}
+        found = {encoding.name for encoding in encodings_of(stack) if encoding is not None and not is_blind(encoding)}
         raise CannotHoldError(f"{' '.join(found)} in the {name} cannot be served by CTranslate2: {error}") from None
     for layer_spec, layer, order in zip(spec.layer, layers, orders):
         put_layer(layer_spec, layer, order)
