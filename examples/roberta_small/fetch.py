@@ -1,6 +1,6 @@
-"""The texts of RESULTS.md, from public files:
+"""The texts of RESULTS.md, and of that of language_modeling, from public files:
 
-    python fetch.py FOLDER [--offline FILES]      -> FOLDER/{wiki,books}.{train,valid}.txt
+    python fetch.py FOLDER [--offline FILES]      -> FOLDER/{wiki,books}.{train,valid}.txt, FOLDER/wiki.valid{1,2}.txt
 
 downloads.txt lists the files, texts.txt the articles and novels that are taken from them and the digests of the
 texts. Articles lose lines with leftovers of markup, and novels get one paragraph a line. FILES: a folder that has the
