@@ -40,7 +40,7 @@ class Source:
 
     @property
     def hint(self):
-        names = " and ".join([*self.provides, *([self.archive] if self.archive != "-" else [])])
+        names = " and ".join(dict.fromkeys([*self.provides, *([self.archive] if self.archive != "-" else [])]))
         return f"get {names} elsewhere and give the folder with --offline FOLDER"
 
 

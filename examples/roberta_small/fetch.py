@@ -92,9 +92,9 @@ def main(folder, offline):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--offline", default="")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--offline", default="", metavar="FILES")
     args = parser.parse_args()
     with in_one_line("fetch.py", args.folder):
         main(args.folder, args.offline)
