@@ -1,5 +1,3 @@
-from importlib import metadata
-
 __version__ = "1.0.0rc1"
 
 #: the address of the repository, such as https://example.org/fairseq_relpos; "": it has none yet
@@ -9,6 +7,8 @@ REPOSITORY = ""
 def install(extra: str) -> str:
     """How to install what an extra has, for one who has the package. No package index has it: where pip has installed
     it, pip takes the extra from there, otherwise from a checkout."""
+    from importlib import metadata  # not as soon as the package is imported
+
     try:
         metadata.distribution("fairseq_relpos")
         package, where = f"fairseq_relpos[{extra}]", ""
