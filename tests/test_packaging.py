@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,9 @@ def test_an_extra_comes_from_the_installed_package_or_a_checkout(monkeypatch):
     assert "--no-build-isolation 'fairseq_relpos[fairseq]'" in version.install("fairseq")
 
     def missing(name):
-        raise version.metadata.PackageNotFoundError(name)
+        raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(version.metadata, "distribution", missing)
+    monkeypatch.setattr(metadata, "distribution", missing)
     assert version.install("hf").startswith("pip install '.[hf]' in a checkout")
 
 

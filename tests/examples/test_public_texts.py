@@ -59,8 +59,13 @@ def test_every_text_is_made_of_files_that_are_listed():
     texts = evaluated("{name: items for name, (digest, items) in fetch.read_texts().items()}")
     files = evaluated("[source.archive for source in fetch.read_list(fetch.HERE / 'downloads.txt')]")
     assert {name: len(items) for name, items in texts.items()} == {
-        "wiki.train.txt": 5128, "books.train.txt": 33, "books.valid.txt": 2, "wiki.valid.txt": 135, "wiki.valid1.txt": 67, "wiki.valid2.txt": 68,
-    }  # fmt: skip
+        "wiki.train.txt": 5128,
+        "books.train.txt": 33,
+        "books.valid.txt": 2,
+        "wiki.valid.txt": 135,
+        "wiki.valid1.txt": 67,
+        "wiki.valid2.txt": 68,
+    }
     novels = texts["books.train.txt"] + texts["books.valid.txt"]
     assert sorted(files) == sorted([f"{name}.txt" for name in novels] + [f"wiki_{number:02}" for number in range(64)])
 
