@@ -33,24 +33,27 @@ def folder_of(path, model, task):
         (path / "data" / name).write_text(lines + "<mask> 1\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("norm", [{}, PRE_NORM])
 @pytest.mark.parametrize(
-    "name, hparams",
+    "name, hparams, settings",
     [
-        ("none", ""),
-        ("learned", ""),
-        ("sinusoidal", ""),
-        ("t5", "num_buckets=12 max_distance=20 scale=none"),
-        ("shaw", "max_distance=4"),
-        ("rope", ""),
-        ("rope", "fraction=0.5 kind=proportional"),
-        ("alibi", ""),
+        ("none", "", {}),
+        ("none", "", {"share_all_embeddings": True}),
+        ("none", "", PRE_NORM),
+        ("learned", "", {"share_all_embeddings": True, **PRE_NORM}),
+        ("sinusoidal", "", {"layernorm_embedding": True}),
+        ("t5", "num_buckets=12 max_distance=20 scale=none", PRE_NORM),
+        ("at5", "per_layer=false", {}),
+        ("shaw", "max_distance=4", PRE_NORM),
+        ("rope", "", {"activation_fn": "gelu"}),
+        ("rope", "fraction=0.5 kind=proportional", PRE_NORM),
+        ("rope", "scaling=interpolation factor=2 trained_length=30", {}),
+        ("alibi", "", PRE_NORM),
+        ("none", "", {"position_encoding": "encoder=t5,decoder=rope"}),
     ],
 )
-def test_log_probabilities_are_fairseqs(name, hparams, norm, shared, tmp_path):
-    settings = {"position_hparams": hparams, "share_all_embeddings": shared, **norm, **LENGTHS}
-    folder_of(tmp_path, transformer(f"transformer_{name}", **settings), "translation")
+def test_log_probabilities_are_fairseqs(name, hparams, settings, tmp_path):
+    model = transformer(f"transformer_{name}", position_hparams=hparams, **settings, **LENGTHS)
+    folder_of(tmp_path, model, "translation")
     done = to_ctranslate2.export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data")
     assert done.kind == "Translator" and done.difference < 1e-4
 
