@@ -24,6 +24,7 @@ from ..hf import (
 from ..models.bart import RelPosBart
 from ..models.transformer import RelPosTransformer
 from . import language_model_to_transformers as language_model
+from .dictionaries import languages_of
 from .language_model_to_transformers import GENERATED
 from .names import ACTIVATIONS
 from .to_transformers import Exported, load, quiet
@@ -75,8 +76,7 @@ def words_of(task: Any, data: str | Path, model: Any, checkpoint: Path) -> TwoVo
     sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
     if getattr(task, "_name", None) == "denoising":
         return DenoisedText(data, sizes[0], checkpoint)
-    languages = [getattr(task, name, None) for name in ("source_lang", "target_lang")]
-    return TwoVocabularies(data, languages, sizes, checkpoint)
+    return TwoVocabularies(data, languages_of(task, Path(data), checkpoint), sizes, checkpoint)
 
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:

@@ -29,7 +29,7 @@ from ..models.language_model import RelPosLanguageModel
 from ..models.transformer import RelPosTransformer
 from ..override import layers_of
 from .ctranslate2_positions import CannotHoldError, encodings_of, has_alibi, is_blind, numpy, put_positions
-from .dictionaries import load_dictionary, two_dictionaries
+from .dictionaries import languages_of, load_dictionary, two_dictionaries
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -98,10 +98,7 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     sizes = [len(stack.embed_tokens.weight) for stack in stacks_of(model).values()]
     try:
         if is_translator:
-            languages = [lang for name in ("source_lang", "target_lang") if (lang := getattr(task, name, None))]
-            if len(languages) < 2:
-                raise ValueError(f"{checkpoint} does not say its languages, which name the dictionaries")
-            words = two_dictionaries(data, languages, sizes, checkpoint)
+            words = two_dictionaries(data, languages_of(task, data, checkpoint), sizes, checkpoint)
             start = words[1].eos_word
             spec = translator_spec(model, args, words)
         else:

@@ -31,12 +31,10 @@ class TwoVocabularies:
 
     moses = None
 
-    def __init__(self, data: str | Path, languages: Sequence[str | None], sizes: Sequence[int], checkpoint: Path):
+    def __init__(self, data: str | Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path):
         self.data = Path(data)
         self.languages = [*languages]
-        if not all(languages):
-            raise ValueError(f"{checkpoint} does not say its languages: leave out --data to export the model alone")
-        self.dictionaries = two_dictionaries(self.data, [*map(str, languages)], sizes, checkpoint)
+        self.dictionaries = two_dictionaries(self.data, languages, sizes, checkpoint)
         self.joined = self.dictionaries[0].symbols == self.dictionaries[1].symbols
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
@@ -103,7 +101,7 @@ class TwoVocabularies:
 
     def splits_of_data(self, side: int) -> Iterator[list[torch.Tensor]]:
         for split in ("valid", "test", "train"):
-            path = str(self.data / f"{split}.{'-'.join(map(str, self.languages))}.{self.languages[side]}")
+            path = str(self.data / f"{split}.{'-'.join(self.languages)}.{self.languages[side]}")
             if dataset_exists(path, None):
                 dataset = data_utils.load_indexed_dataset(path, self.dictionaries[side])
                 yield [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
