@@ -173,6 +173,23 @@ def decode(settings, rows):
     return title, table
 
 
+def serving(settings, rows):
+    title = (
+        f"Translating with CTranslate2 and with fairseq's generator: the first {settings['sentences']} sentences, beam "
+        f"{settings['beam']}, batches of {settings['batch']}, {settings['threads']} thread(s), {settings['rounds']} "
+        "rounds. Same translations: the share of sentences that become the same words as with fairseq."
+    )
+    table = [
+        "| translator | tokens per second | times fairseq's speed | quartiles | same translations |",
+        "|---|---:|---:|---|---:|",
+    ]
+    for row in rows:
+        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
+        speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles}"
+        table.append(f"| {row['translator']} | {speed} | {row['same']:.1%} |")
+    return title, table
+
+
 def attention(settings, rows):
     threads = " and ".join(map(str, settings["threads"]))
     layers = settings.get("layers", 1)
@@ -440,6 +457,7 @@ SECTIONS = {
     "train_step": train_step,
     "electra_step": electra_step,
     "decode": decode,
+    "serving": serving,
     "attention": attention,
     "gpu": gpu,
     "gpu_steps": gpu_steps,
