@@ -1,12 +1,15 @@
 """Models for CTranslate2 against fairseq's: log-probabilities, and what is refused."""
 
-from pathlib import Path
+import math
+import re
+import sys
 
 import pytest
 import torch
-from small_models import language_model, save, transformer
+from fairseq_data import WORDS, fairseq_ok, translation, write_corpus
+from small_models import language_model, save, trained, transformer
 
-pytest.importorskip("ctranslate2", reason='needs ctranslate2: pip install "fairseq_relpos[ct2]"')
+ctranslate2 = pytest.importorskip("ctranslate2", reason='needs ctranslate2: pip install "fairseq_relpos[ct2]"')
 
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange import to_ctranslate2  # noqa: E402
@@ -65,6 +68,15 @@ def test_a_language_model_becomes_a_generator(name, tmp_path):
     assert done.kind == "Generator" and done.difference < 1e-4
 
 
+def refused(folder, capsys):
+    """The one line with which the command ends, after which all files are as before."""
+    before = sorted(folder.rglob("*"))
+    assert main(["export-ct2", str(folder / "a.pt"), str(folder / "out"), "--data", str(folder / "data")]) == 1
+    assert sorted(folder.rglob("*")) == before
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
 @pytest.mark.parametrize(
     "name, settings, what",
     [
@@ -72,16 +84,65 @@ def test_a_language_model_becomes_a_generator(name, tmp_path):
         ("cope", {}, "cope in the decoder"),
         ("rope", {"position_hparams": "scaling=yarn factor=2 trained_length=30"}, "scaling=yarn"),
         ("shaw", {"position_hparams": "heads=each"}, "heads=each"),
+        ("t5", {"position_hparams": "per_layer=true"}, "each layer has a bias of its own"),
         ("t5", {"copy_from_source": True}, "--copy-from-source"),
     ],
 )
 def test_what_it_cannot_hold_is_refused_by_name(name, settings, what, tmp_path, capsys):
     folder_of(tmp_path, transformer(f"transformer_{name}", **settings), "translation")
-    before = sorted(tmp_path.rglob("*"))
-    assert main(["export-ct2", *(str(tmp_path / part) for part in ("a.pt", "out")), "--data", f"{tmp_path}/data"]) == 1
-    error = capsys.readouterr().err
-    assert what in error and "CTranslate2" in error and len(error.splitlines()) == 1
-    assert sorted(Path(tmp_path).rglob("*")) == before
+    error = refused(tmp_path, capsys)
+    assert what in error and "CTranslate2" in error
+
+
+def no_dictionary(folder, monkeypatch):
+    (folder / "data/dict.de.txt").unlink()
+
+
+def another_dictionary(folder, monkeypatch):
+    (folder / "data/dict.de.txt").write_text("w0 1\n")
+
+
+def no_languages(folder, monkeypatch):
+    save(transformer("transformer_rope"), folder / "a.pt", task="translation", criterion="cross_entropy", data="x")
+
+
+def folder_exists(folder, monkeypatch):
+    (folder / "out").mkdir()
+    (folder / "out/model.bin").write_text("another model")
+
+
+def nan(folder, monkeypatch):
+    checkpoint = torch.load(folder / "a.pt", weights_only=False)
+    checkpoint["model"]["encoder.layers.1.fc1.weight"][0, 0] = float("nan")
+    torch.save(checkpoint, folder / "a.pt")
+
+
+def no_package(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, to_ctranslate2.__name__)
+
+
+def another_family(folder, monkeypatch):
+    trained("roberta_rope", folder / "a.pt")
+
+
+@pytest.mark.parametrize(
+    "change, what",
+    [
+        (no_dictionary, ["no dict.de.txt in", "give the folder of the training's data"]),
+        (another_dictionary, ["dict.de.txt makes 5 words", "the decoder of", "has 45"]),
+        (no_languages, ["does not say its languages"]),
+        (folder_exists, ["out is there already", "new name"]),
+        (nan, ["encoder.layers.1.fc1.weight", "nan or inf"]),
+        (no_package, ["needs ctranslate2, which is not installed", "fairseq_relpos[ct2]"]),
+        (another_family, ["architecture roberta_rope", "transformer_NAME"]),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_nothing_is_written(change, what, tmp_path, capsys, monkeypatch):
+    folder_of(tmp_path, transformer("transformer_rope"), "translation")
+    change(tmp_path, monkeypatch)
+    error = refused(tmp_path, capsys)
+    assert all(part in error for part in what), error
 
 
 def test_other_scores_end_in_an_error_and_nothing_is_written(tmp_path, monkeypatch):
@@ -90,3 +151,72 @@ def test_other_scores_end_in_an_error_and_nothing_is_written(tmp_path, monkeypat
     with pytest.raises(ValueError, match="differ by .* from fairseq's"):
         to_ctranslate2.export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data")
     assert not (tmp_path / "out").exists()
+
+
+#: what the toy language calls each word
+WORD_FOR_WORD = dict(zip(WORDS, WORDS[7:] + WORDS[:7]))
+
+
+def toy_translations(folder):
+    """fairseq-preprocess over sentences that are translated word for word, 200 of them in the test set."""
+    prefixes = []
+    for seed, (split, count) in enumerate({"train": 1000, "valid": 16, "test": 200}.items()):
+        write_corpus(folder / f"{split}.a", count, seed)
+        lines = (folder / f"{split}.a").read_text(encoding="utf-8").splitlines()
+        translated = "".join(" ".join(WORD_FOR_WORD[word] for word in line.split()) + "\n" for line in lines)
+        (folder / f"{split}.b").write_text(translated, encoding="utf-8")
+        prefixes += [f"--{split}pref", folder / split]
+    languages = ("--source-lang", "a", "--target-lang", "b", "--joined-dictionary")
+    fairseq_ok("preprocess", *languages, *prefixes, "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+def trained_translator(folder, data):
+    """A checkpoint that has nearly learned them. --source-lang is not given, so it does not say its languages."""
+    sizes = [
+        f"--{stack}-{what}"
+        for stack in ("encoder", "decoder")
+        for what in ("layers=1", "embed-dim=64", "ffn-embed-dim=64", "attention-heads=4", "normalize-before")
+    ]
+    training = ("--dropout", 0, "--lr", 0.003, "--batch-size", 32, "--max-update", 600, "--no-epoch-checkpoints")
+    fairseq_ok("train", *translation(data, folder, "fairseq_relpos", *sizes, *training, arch="transformer_rope"))
+    return folder / "checkpoint_last.pt"
+
+
+def generated(data, checkpoint):
+    """What fairseq-generate prints: {number: (source, translation, score)}, the score a natural logarithm."""
+    flags = ("--cpu", "--beam", 5, "--num-workers", 0, "--batch-size", 16, "--required-batch-size-multiple", 1)
+    printed = fairseq_ok("generate", data, "--user-dir", "fairseq_relpos", "--path", checkpoint, *flags)
+    pattern = r"^S-(\d+)\t(.*)\nT-.*\nH-\1\t(.*)\t(.*)$"
+    return {
+        number: (source, translated, float(score) * math.log(2))
+        for number, source, score, translated in re.findall(pattern, printed, re.M)
+    }
+
+
+@pytest.mark.slow
+def test_translations_are_fairseq_generates(tmp_path):
+    data = toy_translations(tmp_path)
+    checkpoint = trained_translator(tmp_path, data)
+    ours = generated(data, checkpoint)
+    assert len(ours) == 200
+
+    assert main(["export-ct2", str(checkpoint), str(tmp_path / "out"), "--data", str(data)]) == 0
+    translator = ctranslate2.Translator(str(tmp_path / "out"), intra_threads=1, compute_type="float32")
+    longest = 19  # --max-target-positions without </s>
+    how = {"beam_size": 5, "max_input_length": 0, "max_decoding_length": longest, "return_scores": True}
+    for shortest in (0, 1):
+        # fairseq's --min-len 1 leaves the probabilities as they are, as min_decoding_length=0 does
+        sources = [source.split() for source, _, _ in ours.values()]
+        results = translator.translate_batch(sources, min_decoding_length=shortest, **how)
+        compared, others = 0, {}
+        for (number, (_, translated, score)), result in zip(ours.items(), results, strict=True):
+            theirs = result.hypotheses[0]
+            if longest in (len(theirs), len(translated.split())):
+                continue  # fairseq forces </s> there and adds its score, CTranslate2 stops
+            compared += 1
+            gap = abs(result.scores[0] - score)
+            assert shortest or gap < 1e-4, (number, translated, theirs, gap)
+            if theirs != translated.split():
+                others[number] = (translated, theirs, gap)
+        assert compared >= 195 and len(others) <= 2, others
