@@ -45,7 +45,7 @@ from fairseq_relpos.exchange.pieces import Pieces, settings_of  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
 from fairseq_relpos.tasks import span_head  # noqa: E402
-from fairseq_relpos.version import install  # noqa: E402
+from fairseq_relpos.version import install_package  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -517,7 +517,7 @@ def test_a_model_with_an_ordinary_dictionary_is_exported_fills_masks_trains_and_
     out = tmp_path / "out"
     assert main(["export-hf", str(tmp_path / "a.pt"), str(out), "--data", str(tmp_path / "data")]) == 0
     assert re.search(r"in Python: \d+ of its \d+ pieces are not in dict.txt", capsys.readouterr().out)
-    assert f"import fairseq_relpos.hf  # {install('hf')}\n" in (out / "README.md").read_text()
+    assert f"import fairseq_relpos.hf  # {install_package('hf')}\n" in (out / "README.md").read_text()
     answers = transformers.pipeline("fill-mask", model=str(out))("The <mask> fox")
     assert len(answers) == 5 and all(answer["sequence"].endswith(" fox") for answer in answers)
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
