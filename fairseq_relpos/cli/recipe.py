@@ -71,6 +71,7 @@ def write(name: str, folder: Path) -> None:
         raise ValueError(f"no recipe {name!r}: give one of {', '.join(known)}")
     if folder.exists() or folder.is_symlink():
         raise ValueError(f"{folder} exists: give a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(folder) as part:
         for path in needed(name, root):
             (part / path).parent.mkdir(parents=True, exist_ok=True)

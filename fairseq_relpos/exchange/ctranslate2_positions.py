@@ -20,7 +20,7 @@ from ..encodings.rope import RoPE, frequencies
 from ..encodings.shaw import RelativeKeys
 from ..override import layers_of
 from ..positions import Positions
-from ..terms import Bias
+from ..terms import Bias, over_offsets
 
 #: tokens for which positions are written where an encoding has them for any length
 AT_LEAST = 2048
@@ -136,8 +136,7 @@ def bias_of_offsets(positions: StackPart, length: int) -> torch.Tensor:
         bias = positions.evaluate(Positions.of(length, length))
     if not isinstance(bias, Bias) or bias.bias is not None or bias.reset is not None or bias.bias_row is None:
         raise CannotHoldError("its bias depends on more than the distance")
-    assert bias.rows is not None, "a shared bias has rows"
-    return bias.bias_row[:, bias.rows(torch.arange(1 - length, length))]
+    return over_offsets(bias.bias_row, bias.rows, length, length)
 
 
 def distinct(side_HL: torch.Tensor) -> int:
@@ -151,7 +150,7 @@ def relative_keys(encoding: RelativeKeys, length: int) -> MultiHeadAttentionSpec
     if encoding.tables > 1:
         raise CannotHoldError("each head has a table of its own (heads=each), and CTranslate2 has one for all heads")
     length = max(length, encoding.rows.count * encoding.dims.layer)
-    table_LD = encoding.per_head()[0][encoding.rows(torch.arange(1 - length, length))].detach()
+    table_LD = over_offsets(encoding.per_head(), encoding.rows, length, length)[0].detach()
     left, right = table_LD[:length].flip(0), table_LD[length - 1 :]
     k = max(distinct(left.mT), distinct(right.mT))
     spec = MultiHeadAttentionSpec(self_attention=True, relative_position=True)
