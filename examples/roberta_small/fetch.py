@@ -26,9 +26,9 @@ MARKUP = re.compile(r"[<>{}|]|https?://|\[\[")
 EMPTY_BRACKETS = re.compile(r"\s*\(\s*\)")
 BEGINNING_OF_BRACKETS = re.compile(r"\(\s*[,;]\s*")  # what stood before was markup
 
-#: a line of this share of the longest lines' length ends no paragraph
+#: a line ends a paragraph only if it is shorter than this share of the longest lines
 SHORT = 0.8
-#: longest lines above this: a paragraph a line
+#: where the longest lines are longer than this, each line is a paragraph
 WRAPPED = 200
 HEADING = re.compile(r'[A-Z0-9 .,"-]+')
 ENDS = "-.!?:;\"')*"
