@@ -197,6 +197,10 @@ class Form:
     def parameters(self):
         return []
 
+    def positions(self, k):
+        """x, which gates read, is made of the keys."""
+        return Positions.of(k.size(2), k.size(2), x=k.transpose(1, 2).flatten(2))
+
     def products(self):
         return CONTENT
 
@@ -223,6 +227,10 @@ class Naive(Form):
 
     def parameters(self):
         return [self.table]
+
+    def positions(self, k):
+        """x, which gates read, is made of the keys."""
+        return Positions.of(k.size(2), k.size(2), x=k.transpose(1, 2).flatten(2))
 
     def products(self):
         return CONTENT + TABLE
@@ -279,7 +287,11 @@ class OneEncoding(Form):
 
     def terms(self, length):
         q = torch.zeros(1, self.dims.num_heads, length, self.dims.head_dim)
-        return self.encoding.terms(q, q, Positions.of(length, length))
+        return self.encoding.terms(q, q, self.positions(q))
+
+    def positions(self, k):
+        """x, which gates read, is made of the keys."""
+        return Positions.of(k.size(2), k.size(2), x=k.transpose(1, 2).flatten(2))
 
     def products(self):
         """A table of few different rows needs fewer of them. A gate is no matrix product."""
@@ -296,7 +308,7 @@ class OneEncoding(Form):
         return total
 
     def layers(self, q, k, v, number):
-        pos = Positions.of(q.size(2), k.size(2))
+        pos = self.positions(k)
         pos.shared = self.encoding.shared(pos)
         return [self.backend(self.encoding.terms(q, k, pos), v, Mask(), self.dropout, False)[0] for _ in range(number)]
 

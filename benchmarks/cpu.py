@@ -53,6 +53,7 @@ BENCHMARKS = {
     "train_step_cpu_2x512_128": (f"{STEP} {MANY} --length 128 --batch 16", 3),
     "train_step_cpu_2x512_512": (f"{STEP} {SOME} --length 512 --batch 4", 5),
     "train_step_cpu_2x512_2048": (f"{STEP} roberta_t5 roberta_m4 --length 2048 --batch 1", 2),
+    "train_step_cpu_amp": (f"{STEP} {SOME} --length 512 --batch 4 --amp --allocators tuned", 5),
     **{
         f"train_step_cpu_lm_{length}": (
             f"{STEP} {LANGUAGE_MODELS} --stock transformer_lm_gpt --length {length} --batch {batch} "

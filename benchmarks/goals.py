@@ -18,6 +18,16 @@ ATTENTION = [
     (("t5",), 4096, 1.2),
     (("m4",), 4096, 2.9),
 ]
+#: clipped tables -> the goals by length, on the same terms; t5, which reads no table, for comparison
+CLIPPED = {
+    "t5": {},
+    "shaw:max_distance=16": {128: 1.2, 512: 1.1, 2048: 1.08, 4096: 1.08},
+    "lfhc": {512: 1.15},
+    "m4:max_distance=32": {512: 1.45, 2048: 1.2, 4096: 1.15},
+    "m4m:max_distance=32": {512: 1.5},
+    "deberta": {2048: 1.85},
+    "deberta:buckets=256": {2048: 1.6},
+}
 #: architecture -> the goals in times of stock fairseq at T = 512, by dropout
 STEPS = {
     "roberta_t5": {0.0: 0.99, 0.1: 0.93},
@@ -25,6 +35,8 @@ STEPS = {
     "roberta_shaw": {0.0: 1.09, 0.1: 0.98},
     "roberta_m4": {0.0: 1.22, 0.1: 1.08},
 }
+#: the goal of t5, tupe_r and shaw beside stock, where both have --amp
+AMP_STEP = 1.0
 #: that of every architecture at T = 128
 SHORT_STEP = 1.10
 STEP_LENGTHS = (128, 512, 2048)
@@ -51,8 +63,10 @@ def goals_table(results):
     return "\n\n".join(
         [
             attention(results),
+            clipped(results),
             further(results),
             steps(results),
+            amp_steps(results),
             *language_models(results),
             beside_others(results),
             "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured.",
@@ -107,6 +121,47 @@ def attention(results):
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def clipped(results):
+    """Clipped tables at all lengths; on another machine than the table before, where the machine says so."""
+    files = "attention_clipped_cpu", "attention_clipped_long_cpu"
+    rows = {(row["encoding"], row["length"]): row["ratio"] for name in files for row in rows_of(results, name)}
+    lengths = sorted({length for _, length in rows})
+    batches = {x: settings(results, name)["batch"] for name in files for x in settings(results, name)["lengths"]}
+    lines = [
+        f"| clipped tables, times SDPA without positions | {' | '.join(f'{batches[x]} x {x}' for x in lengths)} |",
+        f"|---|{'---:|' * len(lengths)}",
+    ]
+    for name, goals in CLIPPED.items():
+        found = {x: rows.get((name, x)) for x in lengths}
+        cells = [number(found[x]) + (f" (goal {verdict(found[x], goals[x])})" if x in goals else "") for x in lengths]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"One thread of an {processor(results, files[0])}, dropout 0, allocator tuned."])
+
+
+def amp_steps(results):
+    """Steps with --amp, beside stock's with --amp, and what --amp gains."""
+    name = "train_step_cpu_amp"
+    rows = {(row["arch"], row["dropout"]): row["ratio"] for row in rows_of(results, name)}
+    lines = [
+        "| training step with `--amp`, 4 x 512 tokens, times stock fairseq with `--amp` | dropout 0 | dropout 0.1 |",
+        "|---|---|---|",
+    ]
+    for arch in ("roberta_t5", "roberta_tupe_r", "roberta_shaw", "roberta_m4", "roberta, float32"):
+        goal = AMP_STEP if arch in ("roberta_t5", "roberta_tupe_r", "roberta_shaw") else None
+        cells = []
+        for dropout in (0.0, 0.1):
+            ratio = rows.get((arch, dropout))
+            cells.append(number(ratio) + (f" (goal {verdict(ratio, goal)})" if goal else ""))
+        lines.append(f"| `{arch}` | {' | '.join(cells)} |")
+    return "\n".join(
+        [*lines, "", f"One thread of an {processor(results, name)}, which has units for bfloat16, allocator tuned."]
+    )
+
+
+def processor(results, name):
+    return read(results, name)["machine"]["cpu"].replace("(R)", "")
 
 
 def further(results):

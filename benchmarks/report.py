@@ -131,10 +131,11 @@ def train_step(settings, rows):
     flags = [f"--{flag}" for flag in ("torch-compile", "unpad") if settings.get(flag.replace("-", "_"))]
     with_flags = f", the others have {' and '.join(flags)}" if flags else ""
     pads = f", {settings['padding']:.0%} of them pads" if settings.get("padding") else ""
+    amp = " with --amp" if settings.get("amp") else ""
     title = (
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
         f"{settings['batch']} x {settings['length']} tokens{pads}, "
-        f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}, "
+        f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}{amp}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
         f"{with_flags} and with the same dropout. Times tuned: the step's time divided by that with the tuned "
         f"allocator. MFU: relative to {peak}."

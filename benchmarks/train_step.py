@@ -18,7 +18,7 @@ compares with the same step and the tuned allocator. A step is forward, loss (of
 of a translation whose sources are padded to the left), backward, clipping, AdamW. With --memory-length, language models
 also make steps with a full segment memory, and "times without" compares them with their own steps without one. Seconds
 are CPU time (user and system) with one thread, so that a busy machine counts for less; with --device cuda they are
-those of the clock.
+those of the clock. --amp computes the products of all of them in bfloat16, as fairseq does on a CPU with units for it.
 Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
 MFU (model FLOPs utilisation) is the floating-point operations of the stock model's matrix products,
 forward and backward, a second of the step, over the peak of the device: --peak-tflops of its data
@@ -27,6 +27,7 @@ reached in the same run. Positions count as time, not as work.
 """
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -79,6 +80,7 @@ def main():
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
+    parser.add_argument("--amp", action="store_true", help="products in bfloat16 by autocast; also stock in float32")
     parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
     add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=10)
@@ -113,7 +115,7 @@ def measure(processes, dropout, flops, args):
     for allocator, times in seconds.items():
         reached = LargeProduct.flops(args.device) / min(times[PRODUCT])
         ideal_seconds = flops / (args.peak_tflops * 1e12 if args.peak_tflops else reached)
-        for arch in (args.stock, *args.archs, *remembering(args)):
+        for arch in (args.stock, *args.archs, *remembering(args), *in_float32(args)):
             ratios = quotients(times[arch], times[args.stock])
             without = remembering(args).get(arch)
             step = statistics.median(times[arch])
@@ -149,12 +151,19 @@ def remembering(args):
     return {f"{arch}, memory {args.memory_length}": arch for arch in args.archs if args.memory_length}
 
 
+def in_float32(args):
+    """{name of stock's step without --amp: architecture}"""
+    return {f"{args.stock}, float32": args.stock} if args.amp else {}
+
+
 def steps_of(dropout, args):
     """{architecture: step}"""
     torch.set_num_threads(args.threads)
     kind = kind_of(args)
     steps = {arch: kind(arch, dropout, args) for arch in (args.stock, *args.archs)}
     steps |= {name: kind(arch, dropout, args, args.memory_length) for name, arch in remembering(args).items()}
+    without_amp = argparse.Namespace(**{**vars(args), "amp": False})
+    steps |= {name: kind(arch, dropout, without_amp) for name, arch in in_float32(args).items()}
     steps[PRODUCT] = LargeProduct(clock(args), args.device, getattr(torch, args.dtype), args.threads)
     return steps
 
@@ -198,6 +207,7 @@ class TrainingStep:
         self.model.to(args.device, getattr(torch, args.dtype))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.clock = clock(args)
+        self.autocast = functools.partial(torch.autocast, args.device, torch.bfloat16, enabled=args.amp)
         self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length), device=args.device)
         self.prepare(args)
 
@@ -211,7 +221,8 @@ class TrainingStep:
     def __call__(self):
         start = self.clock()
         self.optimizer.zero_grad()
-        self.loss().backward()
+        with self.autocast():
+            self.loss().backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         return self.clock() - start

@@ -2,7 +2,7 @@
 //
 // The [T, S] logits of a sentence and head are made in tiles of some rows and columns that stay in
 // the cache, and are made again in backward. Between the two only q, k, v, the output and one
-// number a query are kept. Matrix products are those of the BLAS that torch brings, threads are
+// number a query are kept. Matrix products are those of the BLAS or of the oneDNN that torch brings, threads are
 // those of torch's OpenMP: pointers to both come with each call, so this file needs no header and no library
 // of torch. Vectors are the compiler's own extension, as in gated.cpp.
 //
@@ -34,6 +34,12 @@ struct Tensor {
 // Its integers have 32 or 64 bits; a small I, whose first half is its value, serves as both.
 typedef void Gemm(const char*, const char*, const I*, const I*, const I*, const F*, const F*,
                   const I*, const F*, const I*, const F*, F*, const I*);
+// oneDNN's product, as torch brings it: to (+)= x y, for each set of sizes and each thread by a kernel of its own
+typedef void Brgemm(I, I, I, I, I, I, bool, const F*, const F*, F*, bool);
+// the same of bfloat16, where y has its rows in pairs: (y_0j, y_1j) side by side
+typedef uint16_t Half;
+typedef void HalfBrgemm(I, I, I, I, I, I, bool, const Half*, const Half*, F*, bool);
+typedef void Release(bool);
 typedef void Parallel(void (*)(void*), void*, unsigned, unsigned);
 typedef int Number();
 
@@ -41,9 +47,12 @@ typedef int Number();
 struct Call {
   Tensor q, k, v, A, C, A_runs, C_runs, gate, gain, bias_row, bias, reset, cls, keys, extra, out, norm;
   Tensor grad, dq, dk, dv, dA, dC, dgate, dgain, dbias_row, dbias, dreset, dextra;
-  I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads;
+  I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads, large;
   double scale, lowest;
   Gemm* gemm;
+  Brgemm* brgemm;
+  HalfBrgemm* half_brgemm;
+  Release* release;
   Parallel* parallel;
   Number *thread, *team;
 };
@@ -194,6 +203,58 @@ static inline void transpose(V* x) {
 }
 #endif
 
+// to[j][i] = factor from[i][j]
+static void turn(F* to, const F* from, I stride, I count, I width, F factor) {
+  I i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    I j = 0;
+    for (; j + LANES <= width; j += LANES) {
+      V x[LANES];
+      for (I l = 0; l < LANES; l++) x[l] = factor * load(from + (i + l) * stride + j);
+      transpose(x);
+      for (I l = 0; l < LANES; l++) store(to + (j + l) * count + i, x[l]);
+    }
+    for (; j < width; j++)
+      for (I l = 0; l < LANES; l++) to[j * count + i + l] = factor * from[(i + l) * stride + j];
+  }
+  for (; i < count; i++)
+    for (I j = 0; j < width; j++) to[j * count + i] = factor * from[i * stride + j];
+}
+
+// --- bfloat16 ---
+
+// The nearest bfloat16, in the upper half of each word
+static inline vec_u rounded(V x) {
+  const vec_u bits = (vec_u)x;
+  return bits + 0x7FFFu + (bits >> 16 & 1u);
+}
+static inline Half rounded(F x) { return (Half)(rounded(all(x))[0] >> 16); }
+typedef Half vec_h __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+// `count` rows of `width` numbers, which become rows of `to_width`, with zeros at their ends
+static void halve(Half* to, I to_width, const F* from, I stride, I count, I width) {
+  for (I r = 0; r < count; r++, to += to_width, from += stride) {
+    I j = 0;
+    for (; j + LANES <= width; j += LANES)
+      *(vec_h*)(to + j) = __builtin_convertvector(rounded(load(from + j)) >> 16, vec_h);
+    for (; j < to_width; j++) to[j] = j < width ? rounded(from[j]) : 0;
+  }
+}
+
+// Rows in pairs, times a factor; an odd last one is paired with zeros
+static void halve_pairs(Half* to, const F* from, I stride, I count, I width, F factor) {
+  for (I r = 0; r < count; r += 2, from += 2 * stride, to += 2 * width) {
+    const bool both = r + 1 < count;
+    I j = 0;
+    for (; j + LANES <= width; j += LANES) {
+      const vec_u low = rounded(factor * load(from + j)) >> 16;
+      const vec_u high = both ? rounded(factor * load(from + stride + j)) & 0xFFFF0000u : vec_u{};
+      *(vec_u*)(to + 2 * j) = low | high;
+    }
+    for (; j < width; j++) to[2 * j] = rounded(factor * from[j]), to[2 * j + 1] = both ? rounded(factor * from[stride + j]) : 0;
+  }
+}
+
 // --- offsets that share a table row ---
 
 struct Span { I first, count; };
@@ -272,7 +333,8 @@ struct Work {
   const bool backward, raw;  // raw: the content is needed by itself
   const F scale, lowest;
   const I ld;
-  F *Q, *K, *VV, *E, *A, *C, *O, *band, *by_run, *few_rows, *top, *sum;
+  F *Q, *K, *VV, *E, *A, *C, *O, *band, *by_run, *few_rows, *turned, *top, *sum;
+  Half *half_x, *half_y;
   F *G, *X, *dQ, *dK, *dV, *dO, *along_bias, *along_gain, *along_gate;
   const F* gate_t;  // the transposed gates
   const I width;
@@ -288,14 +350,21 @@ struct Work {
     // wide enough for the keys that `products` transposes, too
     I banded = BAND * (wide + BAND + LANES);
     if (banded < c.D * Shape<F>::span) banded = c.D * Shape<F>::span;
+    const I deep = c.D > c.DV ? c.D : c.DV, rows_turned = (wide + BAND) * (deep > BAND ? deep : BAND);
+    const bool turns = c.brgemm || c.half_brgemm;
+    const I operand = !turns ? 0 : tile > rows_turned ? tile : rows_turned;
+    const I halves = c.half_brgemm ? operand / 2 + 2 * wide : 0;  // an odd last row or column has a pair, too
     const I along = c.rows + ld + LANES, gates_along = c.gate ? along * c.D : 0;
-    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + 2 * along + gates_along + 23 * 16);
+    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + operand + 2 * halves + 2 * along + gates_along +
+                 26 * 16);
     Q = scratch.take(c.rows * c.D), K = scratch.take(ld * c.D);
     VV = scratch.take(ld * c.DV), O = scratch.take(c.rows * c.DV);
     E = scratch.take(tile);
     A = c.product && c.A ? scratch.take(tile) : nullptr;
     C = c.product && c.C ? scratch.take(tile) : nullptr;
     band = scratch.take(banded), by_run = scratch.take(banded), few_rows = scratch.take(BAND * c.D);
+    turned = scratch.take(operand);
+    half_x = (Half*)scratch.take(halves), half_y = (Half*)scratch.take(halves);
     top = scratch.take(c.rows), sum = scratch.take(c.rows);
     if (!backward) return;
     G = scratch.take(tile);
@@ -310,6 +379,27 @@ struct Work {
   // C[M, N] = alpha op(A) op(B) + beta C, all with rows side by side
   void gemm(char ta, char tb, I M, I N, I depth, F alpha, const F* x, I ldx, const F* y, I ldy,
             F beta, F* to, I ldto) const {
+    const bool large = M * N * depth >= c.large;
+    if (c.half_brgemm && large) {
+      if (ta == 'T') turn(turned, x, ldx, depth, M, 1), x = turned, ldx = depth;
+      else if (tb == 'T') turn(turned, y, ldy, N, depth, 1), y = turned, ldy = N;
+      const I even = at_least(depth, 2);
+      halve(half_x, even, x, ldx, M, depth);
+      halve_pairs(half_y, y, ldy, depth, N, alpha);
+      c.half_brgemm(M, N, even, even, N, ldto, beta != 0, half_x, half_y, to, true);
+      return;
+    }
+    if (c.brgemm && large) {
+      if (ta == 'T') turn(turned, x, ldx, depth, M, alpha), x = turned, ldx = depth;
+      else if (tb == 'T') turn(turned, y, ldy, N, depth, alpha), y = turned, ldy = N;
+      else if (alpha != 1) {
+        for (I r = 0; r < depth; r++)
+          for (I j = 0; j < N; j++) turned[r * N + j] = alpha * y[r * ldy + j];
+        y = turned, ldy = N;
+      }
+      c.brgemm(M, N, depth, ldx, ldy, ldto, beta != 0, x, y, to, false);
+      return;
+    }
     c.gemm(&tb, &ta, &N, &M, &depth, &alpha, y, &ldy, x, &ldx, &beta, to, &ldto);
   }
 
@@ -785,6 +875,36 @@ extern "C" {
 I lanes() { return LANES; }
 I size_of_call() { return sizeof(Call); }
 
+// 1 where oneDNN's product of bfloat16 runs on this CPU
+int multiplies_halves(HalfBrgemm* brgemm, Release* release) {
+  enum { N = 64 };
+  const std::vector<Half> x(N * N, rounded(2.f)), y(N * N, rounded(3.f));
+  std::vector<F> to(N * N, 1);
+  try {
+    brgemm(N, N, N, N, N, N, true, x.data(), y.data(), to.data(), true);
+    release(true);
+  } catch (...) {
+    return 0;
+  }
+  for (const F z : to)
+    if (z != 6 * N + 1) return 0;
+  return 1;
+}
+
+// 1 where oneDNN's product runs on this CPU; elsewhere it throws
+int multiplies(Brgemm* brgemm) {
+  enum { N = 64 };
+  std::vector<F> x(N * N, 2), y(N * N, 3), to(N * N, 1);
+  try {
+    brgemm(N, N, N, N, N, N, true, x.data(), y.data(), to.data(), false);
+  } catch (...) {
+    return 0;
+  }
+  for (const F z : to)
+    if (z != 6 * N + 1) return 0;
+  return 1;
+}
+
 void attend(const Call* call) {
   const Call& c = *call;
   const I blocks = (c.T + c.rows - 1) / c.rows, tasks = c.B * c.H * blocks;
@@ -795,6 +915,7 @@ void attend(const Call* call) {
     Work work(c, false, gates.data(), A_runs, C_runs);
     for (I task = part * tasks / parts; task < (part + 1) * tasks / parts; task++)
       work.attend(task / blocks, task % blocks * c.rows);
+    if (c.half_brgemm) c.release(true);
   });
 }
 
@@ -831,6 +952,7 @@ void differentiate(const Call* call) {
       }
       work.differentiate(item, {to[0], to[1], to[2], to[3], to[4]});
     }
+    if (c.half_brgemm) c.release(true);
   });
   for (const Copies& mine : copies) {
     const F* copy = mine.numbers.data();

@@ -21,6 +21,7 @@ from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import Backend, Mask
 from .eager import Eager
 from .lean import LEVELS
+from .processor import has_bf16_units, is_of_another_maker_than_intel
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ ROWS, COLUMNS, STEP = 128, 512, 32
 #: the same with a gate, whose keys are transposed for each tile
 GATED_ROWS, GATED_COLUMNS = 512, 256
 
+#: multiplications from which a product is worth one of oneDNN's kernels, of which each set of sizes has its own
+LARGE = 2**18
+
 
 class _Tensor(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), *((x, ctypes.c_int64) for x in ("sentence", "head", "row"))]
@@ -41,10 +45,29 @@ class _Tensor(ctypes.Structure):
 
 INPUTS = tuple("q k v A C A_runs C_runs gate gain bias_row bias reset cls keys extra out norm".split())
 GRADIENTS = ("grad", "dq", "dk", "dv", "dA", "dC", "dgate", "dgain", "dbias_row", "dbias", "dreset", "dextra")
-NUMBERS = ("B", "H", "T", "S", "D", "DV", "product", "causal", "skip", "rows", "columns", "dropped", "seed", "threads")
+NUMBERS = (
+    "B",
+    "H",
+    "T",
+    "S",
+    "D",
+    "DV",
+    "product",
+    "causal",
+    "skip",
+    "rows",
+    "columns",
+    "dropped",
+    "seed",
+    "threads",
+    "large",
+)
 PAIRS = ("bias", "extra", "dbias", "dextra")
 FUNCTIONS = {
     "gemm": "sgemm_",
+    "brgemm": "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb",
+    "half_brgemm": "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb",
+    "release": "_ZN2at6native7cpublas14brgemm_releaseEb",
     "parallel": "GOMP_parallel",
     "thread": "omp_get_thread_num",
     "team": "omp_get_num_threads",
@@ -68,6 +91,28 @@ def functions() -> dict[str, int | None]:
     torchs = ctypes.CDLL(torch._C.__file__)  # and what that is linked to
     found = {name: getattr(torchs, symbol, None) for name, symbol in FUNCTIONS.items()}
     return {name: ctypes.cast(x, ctypes.c_void_p).value if x is not None else None for name, x in found.items()}
+
+
+@functools.cache
+def faster_products() -> set[str]:
+    """Which of oneDNN's products, which torch brings, serve in place of its BLAS: of float32 on other processors than
+    Intel's, where MKL, the BLAS of torch's x86 builds, reaches less than half of their speed; of bfloat16 on those
+    that have units for it."""
+    at = {name: ctypes.c_void_p(x) for name, x in functions().items() if x is not None}
+    library, found = compiled.library(SOURCE), set()
+    if "brgemm" in at and is_of_another_maker_than_intel() and library.multiplies(at["brgemm"]):
+        found.add("brgemm")
+    if {"half_brgemm", "release"} <= {*at} and has_bf16_units():
+        if library.multiplies_halves(at["half_brgemm"], at["release"]):
+            found.add("half_brgemm")
+    return found
+
+
+def products(half: bool) -> dict[str, int | None]:
+    """The functions of fused.cpp for one call. half: products of bfloat16, where they are faster."""
+    wanted = {"brgemm", "half_brgemm"} if half else {"brgemm"}
+    used = wanted & faster_products() if torch.backends.mkldnn.enabled else set()
+    return {name: x if name in used or "brgemm" not in name else None for name, x in functions().items()}
 
 
 @functools.cache
@@ -116,6 +161,7 @@ class Fused(Backend):
         if dropped == LEVELS:
             v_BHSD, dropped = 0 * v_BHSD, 0
         dtype = v_BHSD.dtype
+        half = terms.q_BHTD.dtype == terms.k_BHSD.dtype == dtype == torch.bfloat16
         with torch.autocast("cpu", enabled=False):
             tables = by_run(terms)
             terms = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float(), A=None, C=None)
@@ -129,7 +175,7 @@ class Fused(Backend):
                 "seed": int(torch.randint(2**62, ())) if dropped else 0,
                 "scale": terms.scale,
             }
-            out_BHTD = _Attention.apply(options, tuple(tensors), *tensors.values())
+            out_BHTD = _Attention.apply(half, options, tuple(tensors), *tensors.values())
         return out_BHTD.to(dtype), None
 
 
@@ -208,7 +254,7 @@ def described(name: str, x: torch.Tensor) -> _Tensor:
     return _Tensor(x.data_ptr(), sentence, head, row or (0 if name in PAIRS else x.size(-1)))
 
 
-def run(what: str, options: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+def run(what: str, half: bool, options: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Calls fused.cpp."""
     batch, heads, tgt_len, width = tensors["q"].shape
     src_len = tensors["k"].size(2)
@@ -225,9 +271,10 @@ def run(what: str, options: dict[str, Any], tensors: dict[str, torch.Tensor]) ->
         rows=rows,
         columns=columns,
         threads=threads,
+        large=LARGE,
         lowest=torch.finfo(torch.float32).min / 2,
         **options,
-        **functions(),
+        **products(half),
         **{name: described(name, x) for name, x in tensors.items()},
     )
     getattr(compiled.library(SOURCE), what)(ctypes.byref(call))
@@ -251,14 +298,14 @@ def keep_mask(seed: int, shape: tuple[int, ...], dropout_p: float) -> torch.Tens
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, options, names, *inputs):
+    def forward(ctx, half, options, names, *inputs):
         tensors = dict(zip(names, inputs))
         q, v = tensors["q"], tensors["v"]
         # as the output projection reads it: [T, B, H, D] in memory
         out = v.new_empty(q.size(2), *q.shape[:2], v.size(3)).permute(1, 2, 0, 3)
         norm = q.new_empty(*q.shape[:3], 2)
-        run("attend", options, {**tensors, "out": out, "norm": norm})
-        ctx.options, ctx.names = options, names
+        run("attend", half, options, {**tensors, "out": out, "norm": norm})
+        ctx.half, ctx.options, ctx.names = half, options, names
         ctx.save_for_backward(out, norm, *inputs)
         return out
 
@@ -267,7 +314,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad_BHTD):
         out, norm, *inputs = ctx.saved_tensors
         tensors = dict(zip(ctx.names, inputs))
-        needed = dict(zip(ctx.names, ctx.needs_input_grad[2:]))
+        needed = dict(zip(ctx.names, ctx.needs_input_grad[3:]))
         if "gate" in tensors:
             needed["gate"] = True
         found = {}
@@ -278,7 +325,7 @@ class _Attention(torch.autograd.Function):
                 else:
                     found[name] = torch.empty_like(x) if name in "qkv" else x.new_zeros(x.shape)
         known = {**tensors, "out": out, "norm": norm, "grad": in_rows("grad", grad_BHTD)}
-        run("differentiate", ctx.options, {**known, **{f"d{name}": x for name, x in found.items()}})
+        run("differentiate", ctx.half, ctx.options, {**known, **{f"d{name}": x for name, x in found.items()}})
         if "reset" in found:
             found["reset"] = found["reset"].sum(0)
-        return None, None, *(found.get(name) for name in ctx.names)
+        return None, None, None, *(found.get(name) for name in ctx.names)

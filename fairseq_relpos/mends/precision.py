@@ -2,13 +2,12 @@
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..backends.processor import has_bf16_units
 from ..once import log_once
 from .replace import replace
 
@@ -34,15 +33,6 @@ def overflow_on_a_cpu(trainer: Any) -> Iterator[None]:
         if trainer.cuda or not isinstance(error.__context__, OverflowError):
             raise
         trainer.zero_grad()
-
-
-def has_bf16_units(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether this processor has units for products of bfloat16 (AMX, avx512_bf16, those of ARM), by Linux."""
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return False
-    return re.search(r"^(flags|Features)\s*:.*\b(amx_bf16|avx512_bf16|bf16|svebf16)\b", text, re.M) is not None
 
 
 def autocast_on_cpus() -> None:

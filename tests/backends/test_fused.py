@@ -4,10 +4,11 @@ from statistics import median
 
 import pytest
 import torch
+import torch.nn.functional as F
 from compilers import needs_compiler
 from test_terms import CASES, ROWS, B, D, H, LargestTensor
 
-from fairseq_relpos.backends import Mask, fused, select
+from fairseq_relpos.backends import Mask, fused, processor, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import ByLayer, Clipped, LogBuckets, QueryMinusKey
@@ -17,12 +18,27 @@ pytestmark = needs_compiler
 FUSED, EAGER = select("fused"), select("eager")
 
 
-@pytest.fixture(params=[(128, 512), (3, 32)], ids=["one tile", "tiles"])
+@pytest.fixture(params=["one tile", "tiles", "oneDNN", "oneDNN, tiles"])
 def room(request, monkeypatch):
-    """Few queries and keys in a tile, so that even short calls have several."""
-    for names in (("ROWS", "COLUMNS"), ("GATED_ROWS", "GATED_COLUMNS")):
-        for name, size in zip(names, request.param):
+    """Few queries and keys in a tile, so that even short calls have several; and the products of oneDNN, which serve
+    large calls on some processors."""
+    if request.param.startswith("oneDNN"):
+        use_onednn(monkeypatch, "brgemm")
+    if request.param.endswith("tiles"):
+        for name, size in {"ROWS": 3, "COLUMNS": 32, "GATED_ROWS": 3, "GATED_COLUMNS": 32}.items():
             monkeypatch.setattr(fused, name, size)
+
+
+def use_onednn(monkeypatch, *products):
+    """These of its products for every call, whatever the processor's maker."""
+    monkeypatch.setattr(fused, "is_of_another_maker_than_intel", lambda: True)
+    fused.faster_products.cache_clear()
+    found = fused.faster_products()
+    fused.faster_products.cache_clear()
+    if not {*products} <= found:
+        pytest.skip(f"torch has no {' and '.join(products)} for this processor")
+    monkeypatch.setattr(fused, "faster_products", lambda: {*products})
+    monkeypatch.setattr(fused, "LARGE", 0)
 
 
 def wide(case, tgt_len=40, src_len=70, learned=True):
@@ -395,6 +411,42 @@ def test_half_precision_under_autocast_has_the_gradients_of_float32(case, dtype,
     check([x.float() for x in found], exact(terms, v, tensors, Mask()), 2 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("maker, found", [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)])
+def test_the_processors_maker(maker, found, tmp_path):
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id\t: {maker}\n")
+    assert processor.is_of_another_maker_than_intel(tmp_path / "cpuinfo") == found
+    assert not processor.is_of_another_maker_than_intel(tmp_path / "none")
+
+
+def test_without_onednn_the_products_are_those_of_the_blas():
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not {fused.products(True)[name] for name in ("brgemm", "half_brgemm")} - {None}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_products_of_bfloat16_keep_what_bfloat16_keeps(case, monkeypatch):
+    use_onednn(monkeypatch, "half_brgemm")
+    terms, v, tensors = wide(case)
+    small = [x.detach().bfloat16().requires_grad_() for x in (terms.q_BHTD, terms.k_BHSD, v)]
+    terms.q_BHTD, terms.k_BHSD, v = small
+    tensors = [*small, *tensors[3:]]
+    found = results(FUSED(terms, v, Mask(), 0.0, False)[0], tensors)
+    # the operands of each product are rounded
+    check([x.float() for x in found], exact(terms, v, tensors, Mask()), 4 * torch.finfo(torch.bfloat16).eps)
+
+
+def test_products_of_bfloat16_are_as_exact_as_torchs_own(monkeypatch):
+    """Without positions, beside scaled_dot_product_attention."""
+    use_onednn(monkeypatch, "half_brgemm")
+    q, k, v = (torch.randn(B, H, 130, 64).bfloat16().requires_grad_() for _ in range(3))
+    expected = [x.detach() for x in exact(Terms(q, k, 0.125), v, [q, k, v], Mask())]
+    mine, torchs = (
+        [(x.detach().float() - y).norm().item() for x, y in zip(results(out, [q, k, v]), expected)]
+        for out in (FUSED(Terms(q, k, 0.125), v, Mask(), 0.0, False)[0], F.scaled_dot_product_attention(q, k, v))
+    )
+    assert all(x <= 1.2 * y for x, y in zip(mine, torchs)), (mine, torchs)
+
+
 def errors(name, seed):
     """{tensor: [squared error of fused, of plain PyTorch]} of the output and of all gradients, against float64."""
     torch.manual_seed(seed)
@@ -418,7 +470,10 @@ def errors(name, seed):
     return {name: [float((each[name] - x).square().sum()) for each in found] for name, x in expected.items()}
 
 
-@pytest.mark.parametrize("name, draws", [("at5", 15), ("fire", 15), ("t5", 3), ("tupe_r", 3), ("m4", 1), ("m3", 1)])
+FEW_NUMBERS = [pytest.param(name, 45, marks=pytest.mark.slow) for name in ("at5", "fire")]
+
+
+@pytest.mark.parametrize("name, draws", [*FEW_NUMBERS, ("t5", 3), ("tupe_r", 3), ("m4", 1), ("m3", 1)])
 def test_errors_are_at_most_twice_those_of_plain_pytorch(name, draws):
     """In the median over draws: a gradient of few numbers, such as at5's gamma (one a head), is a long sum whose parts
     cancel. In one draw the error of such a sum is a matter of luck for both, and their ratio anything from 0.03 to
