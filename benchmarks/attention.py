@@ -24,14 +24,12 @@ Shaw's term written with one [T, S, D] tensor, `flex` is torch's FlexAttention w
 """
 
 import argparse
-import json
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from machine import LargeProduct, Processes, add_allocators, clock_of, machine
+from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, save
 from torch.nn.attention.flex_attention import flex_attention
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
@@ -66,8 +64,7 @@ def main():
     add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", nargs="+", type=int, default=[1], help="several are compared with the first")
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     missing = Flex.missing()
     with Processes(args.allocators) as processes:
@@ -89,16 +86,7 @@ def main():
             f"{row['scratch_mib']:7.1f}"
         )
     print(missing)
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
-        result = {
-            "benchmark": "attention",
-            "machine": machine(),
-            "settings": settings,
-            "missing": missing,
-            "rows": rows,
-        }
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("attention", args, rows, missing=missing)
 
 
 def measure(processes, length, dropout, args):

@@ -10,18 +10,16 @@ Seconds are CPU time with one thread, so that a busy machine counts for less.
 """
 
 import argparse
-import json
 import statistics
 import time
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from machine import in_turns, machine
+from machine import add_result, in_turns, save
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 
@@ -41,8 +39,7 @@ def main():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
@@ -102,10 +99,7 @@ def report(seconds, args):
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         print(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between} |")
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
-        text = json.dumps({"benchmark": "decode", "machine": machine(), "settings": settings, "rows": rows}, indent=2)
-        args.json.write_text(text + "\n")
+    save("decode", args, rows)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ exceeded once in a hundred times.
 """
 
 import argparse
-import json
 import os
-from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -22,7 +20,7 @@ import scipy.fft
 import torch
 import triton
 import triton.language as tl
-from machine import machine
+from machine import add_result, save
 from tqdm import tqdm
 
 from fairseq_relpos.backends import triton_kernels as kernels
@@ -46,17 +44,14 @@ def main():
     parser.add_argument("--heads", type=int, default=10)
     parser.add_argument("--length", type=int, default=1024, help="of the tile of queries and keys in each head")
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.1], metavar="P")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     if not (INTERPRETED or torch.cuda.is_available()):
         parser.error("torch sees no GPU; set TRITON_INTERPRET=1 to run this on the CPU")
     rows = [row for p in args.dropout for row in measure(p, args)]
     for row in rows:
         print("p={dropout:<4} {what:45} {z:6.2f}   1 % exceed {bound:5.2f}   spread {spread:.4f}".format(**row))
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
-        result = {"benchmark": "dropout_statistics", "machine": machine(), "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("dropout_statistics", args, rows)
 
 
 def mask(seed, b, h, dropout, length):

@@ -11,17 +11,15 @@ CPU time with one thread, so that a busy machine counts for less. The figure of 
 
 import argparse
 import copy
-import json
 import statistics
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import Processes, clock_of, machine
+from machine import Processes, add_result, clock_of, save
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig
@@ -44,8 +42,7 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     with Processes(["tuned"]) as processes:
         seconds = processes.in_turns(steps_of, (args,), args.rounds, desc=args.arch)["tuned"]
@@ -56,12 +53,9 @@ def main():
         print(f"| {name} | {statistics.median(times):.4f} |")
     verdict = "reached" if ratio <= GOAL else "missed"
     print(f"times the sum of its parts: {ratio:.3f} ({quartiles[0]:.3f} to {quartiles[1]:.3f}); goal {GOAL}: {verdict}")
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
-        rows = [{"step": name, "seconds": statistics.median(times)} for name, times in seconds.items()]
-        rows[list(seconds).index(args.arch)] |= {"ratio": ratio, "quartiles": quartiles}
-        result = {"benchmark": "electra_step", "machine": machine(), "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    rows = [{"step": name, "seconds": statistics.median(times)} for name, times in seconds.items()]
+    rows[list(seconds).index(args.arch)] |= {"ratio": ratio, "quartiles": quartiles}
+    save("electra_step", args, rows)
 
 
 def steps_of(args):

@@ -12,7 +12,6 @@ alone, and is none of those in which the plugin is stricter on purpose (STRICTER
 
 import argparse
 import ast
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ import xml.etree.ElementTree as xml
 from collections import defaultdict
 from pathlib import Path
 
-from machine import machine
+from machine import add_result, save
 from tqdm import tqdm
 
 import fairseq_relpos
@@ -40,8 +39,7 @@ def main():
     parser.add_argument("--clone", type=Path, required=True, help="a clone of fairseq, outside this repository")
     parser.add_argument("--only", help="of these files or tests: a regular expression")
     parser.add_argument("--seconds", type=float, default=900, help="for one pytest")
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    add_result(parser)
     args = parser.parse_args()
     if not (args.clone / "tests").is_dir():
         sys.exit(f"fairseq_tests.py: error: {args.clone} has no folder tests: give a clone of fairseq")
@@ -59,10 +57,8 @@ def main():
         for (without, with_), tests in sorted(alike.items())
     ]
     print("\n".join(table(rows)))
-    if args.json:
-        settings = {"clone": args.clone.name, **{key: vars(args)[key] for key in ("only", "note") if vars(args)[key]}}
-        result = {"benchmark": "fairseq_tests", "machine": machine(), "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    settings = {"clone": args.clone.name, **{key: vars(args)[key] for key in ("only", "note") if vars(args)[key]}}
+    save("fairseq_tests", args, rows, settings=settings)
     return 1 if any(worse(row, test) for row in rows for test in row["tests"]) else 0
 
 

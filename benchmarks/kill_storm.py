@@ -22,11 +22,13 @@ import time
 from pathlib import Path
 
 import torch
-from machine import machine
+from machine import add_result, save
 from prepare import generate
 
 import fairseq_relpos
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+
+USER_DIR = os.path.dirname(fairseq_relpos.__file__)
 
 
 def main():
@@ -37,16 +39,12 @@ def main():
     parser.add_argument("--save-every", type=int, default=5, help="updates")
     parser.add_argument("--encoding", default="tupe_r")
     parser.add_argument("--seed", type=int, default=1, help="of the kills")
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    add_result(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         row = storm(args, Path(folder))
     print(json.dumps(row, indent=2))
-    if args.json:
-        settings = {key: value for key, value in vars(args).items() if key != "json" and value}
-        result = {"benchmark": "kill_storm", "machine": machine(), "settings": settings, "rows": [row]}
-        args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    save("kill_storm", args, [row])
     return 0 if row["bitwise_equal"] else 1
 
 
@@ -79,82 +77,31 @@ def storm(args, folder):
 def binarise(folder):
     """fairseq-preprocess over generated text."""
     text = generate(folder / "text.txt", megabytes=1)
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_cli.preprocess",
-        "--only-source",
-        "--nwordssrc",
-        "2000",
-        "--trainpref",
-        text,
-        "--destdir",
-        folder / "data",
-    ]
+    return preprocess(folder, f"--only-source --nwordssrc 2000 --trainpref {text}")
+
+
+def preprocess(folder, flags):
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", *flags.split(), "--destdir", folder / "data"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder / "data"
 
 
 def run(args, data, save_dir):
-    return Training(
-        [
-            data,
-            "--user-dir",
-            os.path.dirname(fairseq_relpos.__file__),
-            "--save-dir",
-            save_dir,
-            "--cpu",
-            "--task",
-            "masked_lm",
-            "--criterion",
-            "masked_lm",
-            "--arch",
-            f"roberta_{args.encoding}",
-            "--sample-break-mode",
-            "none",
-            "--tokens-per-sample",
-            64,
-            "--max-positions",
-            64,
-            "--encoder-layers",
-            2,
-            "--encoder-embed-dim",
-            64,
-            "--encoder-ffn-embed-dim",
-            128,
-            "--encoder-attention-heads",
-            4,
-            "--optimizer",
-            "adam",
-            "--lr",
-            0.001,
-            "--batch-size",
-            4,
-            "--num-workers",
-            0,
-            "--seed",
-            1,
-            "--disable-validation",
-            "--max-update",
-            args.updates,
-            "--save-interval-updates",
-            args.save_every,
-            "--keep-interval-updates",
-            1,
-            "--no-epoch-checkpoints",
-            "--no-progress-bar",
-            "--log-interval",
-            1000,
-        ],
-        save_dir,
-        args.save_every,
-    )
+    flags = f"""
+        {data} --user-dir {USER_DIR} --save-dir {save_dir} --cpu --seed 1
+        --task masked_lm --criterion masked_lm --sample-break-mode none --tokens-per-sample 64 --max-positions 64
+        --arch roberta_{args.encoding} --encoder-layers 2 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128
+        --encoder-attention-heads 4 --optimizer adam --lr 0.001 --batch-size 4 --num-workers 0
+        --disable-validation --max-update {args.updates} --save-interval-updates {args.save_every}
+        --keep-interval-updates 1 --no-epoch-checkpoints --no-progress-bar --log-interval 1000
+    """
+    return Training(flags.split(), save_dir, args.save_every)
 
 
 class Training:
     def __init__(self, arguments, save_dir, save_every):
         self.save_dir, self.save_every = save_dir, save_every
-        command = [sys.executable, "-m", "fairseq_cli.train", *map(str, arguments)]
+        command = [sys.executable, "-m", "fairseq_cli.train", *arguments]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         self.left_behind = self.half_written()  # by the kill before
         self.process = subprocess.Popen(command, text=True, **quiet)

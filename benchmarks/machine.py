@@ -1,5 +1,6 @@
 """What a result was measured on, how long steps take beside one another, and how much memory one needs."""
 
+import importlib.metadata
 import json
 import logging
 import os
@@ -55,6 +56,22 @@ def machine():
 
 def in_words(settings):
     return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def add_result(parser):
+    parser.add_argument("--note", default="", help="what else ran on the machine")
+    parser.add_argument("--json", type=Path, help="write the result here")
+
+
+def save(benchmark, args, rows, libraries=(), **more):
+    """Writes the file of --json, if it is given: rows, the settings of the command, machine, versions and commit.
+    libraries: more of them whose versions count. more: other entries, or settings in place of those of ``args``."""
+    if args.json is not None:
+        given = {key: value for key, value in vars(args).items() if key != "json"}
+        settings = {key: value for key, value in given.items() if value not in (None, "") and value is not False}
+        about = {**machine(), **{name: importlib.metadata.version(name) for name in libraries}}
+        result = {"benchmark": benchmark, "machine": about, "settings": settings, "rows": rows, **more}
+        args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
 
 
 def add_allocators(parser):

@@ -7,13 +7,12 @@ them, or passes without its mend.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from machine import machine
+from machine import add_result, save
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,7 +88,7 @@ def passes(test, mends):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mends alone (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    add_result(parser)
     args = parser.parse_args()
     rows = []
     for name in tqdm(args.names or TESTS, unit="mend"):
@@ -97,9 +96,7 @@ def main():
         rows.append({"mend": name, "test": TESTS[name], "passes": with_all, "passes without": without})
         if not with_all or without:
             tqdm.write(f"{name}: passes with all: {with_all}, without it: {without} ({TESTS[name]})")
-    if args.json:
-        result = {"benchmark": "mends", "machine": machine(), "settings": {}, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("mends", args, rows, settings={})
     return int(any(not row["passes"] or row["passes without"] for row in rows))
 
 

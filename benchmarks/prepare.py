@@ -155,14 +155,10 @@ def report(row, args):
         f"{row['per_minute_and_core']:.0f} MB a minute and core (CPU time), {row['per_minute']:.0f} MB a minute (clock)"
     )
     print(f"peak memory: {row['process_megabytes']:,.0f} MB in one process, {row['all_megabytes']:,.0f} MB in all")
-    if args.json:
-        from machine import machine
+    from machine import save  # here, because it imports torch
 
-        settings = {k: v for k, v in vars(args).items() if k not in ("json", "folder") and v}
-        if args.tupe_compat:
-            settings["tupe_compat"] = []  # a flag without a value
-        text = json.dumps({"benchmark": "prepare", "machine": machine(), "settings": settings, "rows": [row]}, indent=2)
-        args.json.write_text(text + "\n")
+    del args.folder
+    save("prepare", args, [row])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import machine
+from machine import add_result, save
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "training")]
@@ -26,15 +26,11 @@ from test_ending import CODES, trials  # noqa: E402
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=50, help="of each kind")
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    add_result(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = list(measure(Path(folder), args.runs))
-    if args.json:
-        settings = {key: value for key, value in vars(args).items() if key != "json" and value}
-        result = {"benchmark": "process_ends", "machine": machine(), "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("process_ends", args, rows)
     return 0 if all(row["other"] == row["with_threads"] == 0 for row in rows) else 1
 
 
@@ -63,21 +59,11 @@ def translations(folder, runs):
     train = translation(
         data, folder / "model", "fairseq_relpos", "--max-update", 1, "--disable-validation", arch="transformer_t5"
     )
-    generate = [
-        str(data),
-        "--user-dir",
-        "fairseq_relpos",
-        "--path",
-        f"{folder}/model/checkpoint_last.pt",
-        "--cpu",
-        "--batch-size",
-        "4",
-        "--required-batch-size-multiple",
-        "1",
-    ]
+    model = f"{folder}/model/checkpoint_last.pt"
+    generate = f"{data} --user-dir fairseq_relpos --path {model} --cpu --batch-size 4 --required-batch-size-multiple 1"
     return {
         "a translation model": {"command": "train", "arguments": train, "runs": 1, "ranks": 1},
-        "generation": {"command": "generate", "arguments": generate, "runs": runs, "ranks": 2},
+        "generation": {"command": "generate", "arguments": generate.split(), "runs": runs, "ranks": 2},
     }
 
 

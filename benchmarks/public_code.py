@@ -15,15 +15,12 @@ Of Hugging Face's modules, `transformers: deberta_v2` has no output projection o
 """
 
 import argparse
-import importlib.metadata
-import json
 import statistics
 import sys
-from pathlib import Path
 
 import torch
 from fairseq.modules import MultiheadAttention
-from machine import Processes, add_allocators, clock_of, machine
+from machine import Processes, add_allocators, add_result, clock_of, save
 from torch import nn
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -60,8 +57,7 @@ def main():
     add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     with Processes(args.allocators) as processes:
         rows = [
@@ -75,11 +71,7 @@ def main():
             "{allocator:8} T={length:<5} dropout {dropout:<4} {encoding:40} {ratio:6.2f} x time "
             "{memory:6.2f} x memory".format(**row)
         )
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json"}
-        versions = {name: importlib.metadata.version(name) for name in ("transformers", "x-transformers")}
-        result = {"benchmark": "public_code", "machine": {**machine(), **versions}, "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("public_code", args, rows, ("transformers", "x-transformers"))
 
 
 def measure(processes, length, dropout, args):

@@ -389,12 +389,10 @@ def wrong_calls(settings, rows):
         "cannot be detected from the file. Findings: everything else."
     )
     table = ["| kind | calls | refused | no harm | findings |", "|---|---:|---:|---:|---:|"]
-    total = {
-        "kind": "all",
-        **{key: sum(row[key] for row in rows) for key in ("calls", "refused", "no_harm", "findings")},
-    }
+    counts = ("calls", "refused", "no_harm", "findings")
+    total = {"kind": "all", **{key: sum(row[key] for row in rows) for key in counts}}
     for row in (*rows, total):
-        table.append(f"| {row['kind']} | {row['calls']} | {row['refused']} | {row['no_harm']} | {row['findings']} |")
+        table.append(f"| {row['kind']} | {' | '.join(str(row[key]) for key in counts)} |")
     return title, table
 
 

@@ -11,7 +11,6 @@ included. Seconds are CPU time with one thread, so that a busy machine counts fo
 
 import argparse
 import itertools
-import json
 import logging
 import statistics
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 import ctranslate2
 import torch
 from fairseq import checkpoint_utils
-from machine import clock_of, in_turns, machine
+from machine import add_result, clock_of, in_turns, save
 
 from fairseq_relpos import register
 from fairseq_relpos.exchange import to_ctranslate2
@@ -40,8 +39,7 @@ def main():
     parser.add_argument("--compute-types", nargs="+", default=["float32", "int8"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     logging.disable(logging.INFO)
     torch.set_num_threads(args.threads)
@@ -128,11 +126,7 @@ def report(times, translators, args):
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between}"
         print(f"| {row['translator']} | {speed} | {row['same']:.1%} |")
-    if args.json:
-        settings = {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items() if k != "json"}
-        versions = {**machine(), "ctranslate2": ctranslate2.__version__}
-        result = {"benchmark": "serving", "machine": versions, "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("serving", args, rows, ["ctranslate2"])
 
 
 if __name__ == "__main__":

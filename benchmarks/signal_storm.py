@@ -22,22 +22,20 @@ import time
 from pathlib import Path
 
 import torch
-from kill_storm import updates_in
-from machine import machine
+from kill_storm import USER_DIR, preprocess, updates_in
+from machine import add_result, save
 from prepare import generate
 
-import fairseq_relpos
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 KINDS = ("at any moment", "in a validation", "while saving")
 #: saved; interrupted with nothing to save; ended by a signal before fairseq-train listens
 EXIT_CODES = {75, 130, -signal.SIGTERM, -signal.SIGUSR1, -signal.SIGINT}
-SIZES = [
-    f"--{stack}-{what}={size}"
+SIZES = " ".join(
+    f"--{stack}-layers 2 --{stack}-embed-dim 32 --{stack}-ffn-embed-dim 64 --{stack}-attention-heads 4"
     for stack in ("encoder", "decoder")
-    for what, size in (("layers", 2), ("embed-dim", 32), ("ffn-embed-dim", 64), ("attention-heads", 4))
-]
+)
 
 
 def main():
@@ -46,17 +44,13 @@ def main():
     parser.add_argument("--generations", type=int, default=6, help="that get one, too")
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    add_result(parser)
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell, and inherited
     with tempfile.TemporaryDirectory() as folder:
         row = storm(args, Path(folder))
     print(json.dumps(row, indent=2))
-    if args.json:
-        settings = {key: value for key, value in vars(args).items() if key != "json" and value}
-        result = {"benchmark": "signal_storm", "machine": machine(), "settings": settings, "rows": [row]}
-        args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    save("signal_storm", args, [row])
     good = row["bitwise_equal"] and row["validations_equal"] and row["translations_equal"]
     return 0 if good and not row["updates_lost"] and not row["leftovers"] else 1
 
@@ -99,35 +93,25 @@ def storm(args, folder):
 
 def generations(args, folder, data, model, chance):
     """Broken off at random, and then left alone: the translations are the same."""
-    arguments = [
-        data,
-        "--user-dir",
-        os.path.dirname(fairseq_relpos.__file__),
-        "--path",
-        model,
-        "--cpu",
-        "--gen-subset",
-        "train",
-        "--batch-size",
-        16,
-        "--required-batch-size-multiple",
-        1,
-    ]
+    flags = f"""
+        {data} --user-dir {USER_DIR} --path {model} --cpu --gen-subset train --batch-size 16
+        --required-batch-size-multiple 1
+    """
 
     def translated(command):
         return sorted(line for line in command.printed().splitlines() if re.match(r"[SHDP]-\d", line))
 
-    whole = Command("generate", arguments, folder / "generate.log")
+    whole = Command("generate", flags, folder / "generate.log")
     whole.end_well()
     expected, codes = translated(whole), []
     for _ in range(args.generations):
-        command = Command("generate", arguments, folder / "generate.log")
+        command = Command("generate", flags, folder / "generate.log")
         command.wait_for_text("H-", chance.uniform(0, 1))
         codes.append(command.end_by(chance.choice(SIGNALS)))
         # a process that a signal has ended on the spot says nothing; its loaders may
         if codes[-1] > 0 and "Traceback" in command.printed():
             sys.exit(f"signal_storm: error: a translation ended with {codes[-1]}:\n{command.printed()[-3000:]}")
-    again = Command("generate", arguments, folder / "generate.log")
+    again = Command("generate", flags, folder / "generate.log")
     again.end_well()
     return {
         "translations_equal": translated(again) == expected,
@@ -146,79 +130,28 @@ def binarise(folder):
     for split, chosen in {"train": lines[100:1100], "valid": lines[:100]}.items():
         (folder / f"{split}.a").write_text("".join(f"{' '.join(words)}\n" for words in chosen), encoding="utf-8")
         (folder / f"{split}.b").write_text("".join(f"{' '.join(words[::-1])}\n" for words in chosen), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_cli.preprocess",
-        "--source-lang",
-        "a",
-        "--target-lang",
-        "b",
-        "--nwordssrc",
-        "1000",
-        "--joined-dictionary",
-        "--trainpref",
-        folder / "train",
-        "--validpref",
-        folder / "valid",
-        "--destdir",
-        folder / "data",
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return folder / "data"
+    flags = f"--source-lang a --target-lang b --nwordssrc 1000 --joined-dictionary --trainpref {folder}/train"
+    return preprocess(folder, f"{flags} --validpref {folder}/valid")
 
 
 def training(args, data, save_dir):
-    return [
-        data,
-        "--user-dir",
-        os.path.dirname(fairseq_relpos.__file__),
-        "--save-dir",
-        save_dir,
-        "--cpu",
-        "--seed",
-        1,
-        "--arch",
-        "transformer_tupe_r",
-        *SIZES,
-        "--share-all-embeddings",
-        "--criterion",
-        "cross_entropy",
-        "--optimizer",
-        "adam",
-        "--lr",
-        0.001,
-        "--max-tokens",
-        256,
-        "--required-batch-size-multiple",
-        1,
-        "--max-update",
-        args.updates,
-        "--validate-interval-updates",
-        12,
-        "--save-interval-updates",
-        12,
-        "--keep-interval-updates",
-        1,
-        "--no-epoch-checkpoints",
-        "--num-workers",
-        1,
-        "--no-progress-bar",
-        "--log-format",
-        "simple",
-        "--log-interval",
-        1000,
-    ]
+    return f"""
+        {data} --user-dir {USER_DIR} --save-dir {save_dir} --cpu --seed 1 --arch transformer_tupe_r {SIZES}
+        --share-all-embeddings --criterion cross_entropy --optimizer adam --lr 0.001 --max-tokens 256
+        --required-batch-size-multiple 1 --max-update {args.updates} --validate-interval-updates 12
+        --save-interval-updates 12 --keep-interval-updates 1 --no-epoch-checkpoints --num-workers 1
+        --no-progress-bar --log-format simple --log-interval 1000
+    """
 
 
 class Command:
     """A fairseq command in a process group of its own, as a shell starts it."""
 
-    def __init__(self, name, arguments, log):
+    def __init__(self, name, flags, log):
         self.log = log
         with open(log, "wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"fairseq_cli.{name}", *map(str, arguments)],
+                [sys.executable, "-m", f"fairseq_cli.{name}", *flags.split()],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

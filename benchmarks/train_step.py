@@ -28,18 +28,16 @@ reached in the same run. Positions count as time, not as work.
 
 import argparse
 import functools
-import json
 import statistics
 import time
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import LargeProduct, Processes, add_allocators, clock_of, machine
+from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, machine, save
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -85,8 +83,7 @@ def main():
     add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--note", default="", help="what else ran on the machine")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    add_result(parser)
     args = parser.parse_args()
     args.ffn = args.ffn or 4 * args.dim
     if args.padding and not args.stock.startswith("roberta"):
@@ -307,11 +304,8 @@ def report(rows, args):
             "| {allocator} | {dropout} | {arch} | {seconds:.3f} | {tokens_per_second:,.0f} | {mfu:.2f} | {ratio:.3f} | "
             "{between} | {times_tuned:.2f} | {memory:.2f} | {without} |".format(between=between, without=without, **row)
         )
-    if args.json:
-        settings = {k: v for k, v in vars(args).items() if k != "json" and v is not None and v is not False}
-        gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
-        result = {"benchmark": "train_step", "machine": {**machine(), **gpu}, "settings": settings, "rows": rows}
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
+    save("train_step", args, rows, machine={**machine(), **gpu})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import collections
 import contextlib
 import hashlib
 import importlib.util
-import json
 import logging
 import os
 import random
@@ -44,7 +43,7 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import numpy as np
 import torch
-from machine import machine
+from machine import add_result, save
 from wrong_call_kinds import BASES, KINDS, PREPARATION, Call
 
 from fairseq_relpos import cli, mends, register
@@ -63,7 +62,7 @@ def main():
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", metavar="N", help="these calls alone, and what they print")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    add_result(parser)
     args = parser.parse_args()
     import_all()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -89,16 +88,7 @@ def main():
         f"{len(rows)} calls, {len(findings)} findings; "
         f"again: python benchmarks/wrong_calls.py --seed {args.seed} --only N"
     )
-    if args.json:
-        settings = {"calls": len(rows), "seed": args.seed}
-        result = {
-            "benchmark": "wrong_calls",
-            "machine": machine(),
-            "settings": settings,
-            "rows": kinds,
-            "findings": findings,
-        }
-        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    save("wrong_calls", args, kinds, settings={"calls": len(rows), "seed": args.seed}, findings=findings)
     return 1 if findings else 0
 
 
@@ -124,16 +114,13 @@ def summary(rows):
     kinds = collections.defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
-    return [
-        {
-            "kind": kind,
-            "calls": len(of_kind),
-            "refused": sum(row["code"] != 0 and not row["finding"] for row in of_kind),
-            "no_harm": sum(row["code"] == 0 and not row["finding"] for row in of_kind),
-            "findings": sum(bool(row["finding"]) for row in of_kind),
-        }
-        for kind, of_kind in kinds.items()
-    ]
+    found = []
+    for kind, of_kind in kinds.items():
+        fine = [row["code"] for row in of_kind if not row["finding"]]
+        findings = len(of_kind) - len(fine)
+        counts = {"calls": len(of_kind), "refused": len(fine) - fine.count(0), "no_harm": fine.count(0)}
+        found.append({"kind": kind, **counts, "findings": findings})
+    return found
 
 
 # what is called

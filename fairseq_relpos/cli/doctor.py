@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import timeit
+import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -33,7 +34,6 @@ INSTALL_FAIRSEQ = (
     "env -u CUDA_HOME pip install --no-build-isolation fairseq-fixed==0.12.3.1"
     " (after torch, setuptools, wheel, cython and numpy)"
 )
-MEND_APEX = "pip uninstall -y apex, or build it again for this torch (fairseq itself is not the cause)"
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ def attempt_import(name: str) -> tuple[Any, Exception | None]:
         return None, error
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """Returns (2, 13) for "2.13.0+cpu"."""
-    return tuple(int(n) for n in re.findall(r"\d+", version)[:2])
-
-
 def installed_version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
@@ -87,6 +82,10 @@ def check_python() -> Check:
 
 def check_library(name: str, oldest: str, why: str = "", needed: bool = False) -> Check:
     """Checks that a library imports and is at least `oldest`; `why` says what fails without it."""
+
+    def numbers(version):
+        return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
     bad = "FAIL" if needed else "warn"
     install = f"pip install '{name}>={oldest}'" + (f" ({why})" if why else "")
     if find_spec(name) is None:
@@ -104,14 +103,9 @@ def check_torch() -> Check:
     check = check_library("torch", "2.4", needed=True)
     if check.status != "ok":
         return check
-    torch = importlib.import_module("torch")
-    if torch.version.cuda:
-        build = f"CUDA {torch.version.cuda} build"
-    elif torch.version.hip:
-        build = f"ROCm {torch.version.hip} build"
-    else:
-        build = "CPU build"
-    return Check("torch", "ok", f"{check.found} ({build})")
+    built = importlib.import_module("torch").version
+    build = f"CUDA {built.cuda}" if built.cuda else f"ROCm {built.hip}" if built.hip else "CPU"
+    return Check("torch", "ok", f"{check.found} ({build} build)")
 
 
 #: name, oldest version, what fails without it
@@ -122,13 +116,6 @@ LIBRARIES = (
     ("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it"),
     ("transformers", "5.4", "models of Hugging Face need it"),
 )
-
-
-def check_numpy() -> Check:
-    return check_library("numpy", "1.24", needed=True)
-
-
-# --- what has to fit together ---
 
 
 def check_companion(name: str, use: str) -> Check:
@@ -148,24 +135,14 @@ def check_companion(name: str, use: str) -> Check:
 # --- fairseq ---
 
 
-def fairseq_distributions() -> list[str]:
-    """Returns a list such as ["fairseq-fixed 0.12.3.1"]."""
-    versions = {name: installed_version(name) for name in ("fairseq-fixed", "fairseq")}
-    return [f"{name} {version}" for name, version in versions.items() if version]
-
-
-def raised_in(error: BaseException, package: str) -> bool:
-    """Whether the code of a package was running when the error was raised."""
-    trace, names = error.__traceback__, []
-    while trace is not None:
-        names.append(str(trace.tb_frame.f_globals.get("__name__")).split(".")[0])
-        trace = trace.tb_next
-    return package in names
+def raised_in_apex(error: BaseException) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).startswith("apex") for frame in frames)
 
 
 def fairseq_remedy(error: Exception) -> str:
-    if raised_in(error, "apex"):
-        return MEND_APEX
+    if raised_in_apex(error):
+        return "pip uninstall -y apex, or build it again for this torch (fairseq itself is not the cause)"
     missing = re.match(r"No module named '([^'.]+)", str(error))
     if missing and missing[1] not in ("fairseq", "fairseq_cli"):
         return f"pip install {missing[1]}"
@@ -181,12 +158,13 @@ def check_fairseq() -> Check:
         advice = f"run this elsewhere, or install it (pip install -e {folder})"
         return Check("fairseq", "FAIL", f"{folder} is a folder, not the package", advice)
 
-    distributions = fairseq_distributions()
+    versions = {name: installed_version(name) for name in ("fairseq-fixed", "fairseq")}
+    distributions = [f"{name} {version}" for name, version in versions.items() if version]
     found = " and ".join(distributions) or f"source folder {Path(spec.origin).parent}"
     for module in ("fairseq.models.roberta", "fairseq_cli.train"):
         _, error = attempt_import(module)
         if error:
-            cause = "does not import" + (" because apex does not" if raised_in(error, "apex") else "")
+            cause = "does not import" + (" because apex does not" if raised_in_apex(error) else "")
             return Check("fairseq", "FAIL", f"{found} {cause}: {one_line(error)}", fairseq_remedy(error))
     if len(distributions) > 1:
         advice = f"pip uninstall -y fairseq fairseq-fixed, then install one: {INSTALL_FAIRSEQ}"
@@ -201,7 +179,7 @@ def check_plugin() -> Check:
     """Checks that importing the package gives fairseq a `roberta_NAME` for every encoding."""
     encodings, error = attempt_import("fairseq_relpos.encodings")
     if error:
-        advice = "mend the FAIL above, or pip install this package again"
+        advice = "repair the FAIL above, or pip install this package again"
         return Check("plugin", "FAIL", f"does not import: {one_line(error)}", advice)
     version = importlib.import_module("fairseq_relpos").__version__
     models, error = attempt_import("fairseq.models")
@@ -210,11 +188,7 @@ def check_plugin() -> Check:
     if error:
         found = f"{version}, without fairseq: list, show and params work, training does not"
         return Check("plugin", "FAIL", found, "install fairseq (above)")
-    names = encodings.ENCODINGS
-    missing = [n for n in names if f"roberta_{n}" not in models.ARCH_MODEL_REGISTRY]
-    if missing:
-        found = f"{version}, no --arch roberta_NAME for {', '.join(missing)}"
-        return Check("plugin", "FAIL", found, "pip install this package again")
+    names = [name for name in encodings.ENCODINGS if f"roberta_{name}" in models.ARCH_MODEL_REGISTRY]
     return Check("plugin", "ok", f"{version}, {len(names)} encodings as --arch roberta_NAME")
 
 
@@ -264,11 +238,9 @@ def check_gpu() -> Check:
     if not torch.cuda.is_available():
         if shutil.which("nvidia-smi") is None:
             return Check("GPU", "ok", "none: training runs on the CPU")
-        if torch.version.cuda is None:
-            advice = "install torch from https://download.pytorch.org/whl/cu126 or newer"
-            return Check("GPU", "warn", "this torch is a CPU build and cannot see the GPU", advice)
+        build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
         advice = "nvidia-smi tells the driver's CUDA version: install a torch built for it or older"
-        return Check("GPU", "warn", f"torch (CUDA {torch.version.cuda}) sees no GPU", advice)
+        return Check("GPU", "warn", f"torch ({build} build) sees no GPU", advice)
 
     devices, not_served = [], []
     for index in range(torch.cuda.device_count()):
@@ -302,33 +274,8 @@ def check_bf16() -> Check:
     return Check("bf16 on the CPU", "ok", f"a product takes {times:.2f} times as long as in float32: --amp {helps}")
 
 
-def check_fused() -> Check:
-    """Says whose Adam and LayerNorm a training uses."""
-    torch, error = attempt_import("torch")
-    adam, no_adam = attempt_import("fairseq.optim.fused_adam")
-    norm, no_norm = attempt_import("fairseq.modules.layer_norm")
-    if error or no_adam or no_norm:
-        return Check("fused kernels", "warn", "not looked for: torch or fairseq does not import")
-    gpu = torch.cuda.is_available()
-    fused_adam = gpu and adam.get_fused_adam_class() is not None
-    fused_norm = gpu and norm.has_fused_layernorm
-    kernel = "fused" if gpu else "foreach"
-    found = (
-        f"--optimizer adam is {'apex FusedAdam' if fused_adam else 'a loop of fairseq in Python'}, "
-        f"--optimizer torch_adamw is torch's {kernel} kernel, "
-        f"LayerNorm is {'apex' if fused_norm else 'torch'}'s"
-    )
-    return Check("fused kernels", "ok", found)
-
-
-def check_triton() -> Check:
-    if find_spec("triton") is None:
-        return Check("triton", "ok", "not installed: --attention-backend triton, for GPUs from sm80 on, needs it")
-    return check_library("triton", "3.0", "install torch again, which brings the triton that it fits")
-
-
 def check_kernels() -> Check:
-    """Runs Triton's kernels in a process of their own: what reads a wrong address on a GPU cannot go on."""
+    """Runs Triton's kernels in a process of their own, because a wrong address on a GPU ends the process."""
     program = [sys.executable, "-m", "fairseq_relpos.backends.self_check"]
     path = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
@@ -343,32 +290,15 @@ def check_kernels() -> Check:
     return Check("kernels", "warn", found, "--attention-backend lean (or sdpa), and please report it with this list")
 
 
-def check_gates() -> Check:
-    """Says which form of m3's product a CPU uses. The check compiles it if that has not been done before."""
-    return check_compiled(
-        "gates",
-        "fairseq_relpos.gated.compiled",
-        "GATED",
-        "those of m3 are compiled",
-        "those of m3 are computed in Python, several times slower",
-        "mend the compiler, if you train m3 on a CPU",
-    )
+#: name, module and its source in C++, what a CPU computes with it, what takes its place
+COMPILED = (
+    ("attention", "fairseq_relpos.backends.fused", "SOURCE", "the backend fused", "the backend lean, which is slower"),
+    ("gates", "fairseq_relpos.gated.compiled", "GATED", "the product of m3", "Python, several times slower"),
+)
 
 
-def check_attention() -> Check:
-    """Says whether a CPU computes attention with positions in compiled code, which is compiled if that has not been
-    done before."""
-    return check_compiled(
-        "attention",
-        "fairseq_relpos.backends.fused",
-        "SOURCE",
-        "on a CPU the backend fused is compiled",
-        "on a CPU the backend lean takes the place of fused, which is faster",
-        "mend the compiler, if you train or evaluate on a CPU",
-    )
-
-
-def check_compiled(name: str, module: str, source: str, found: str, otherwise: str, advice: str) -> Check:
+def check_compiled(name: str, module: str, source: str, what: str, otherwise: str) -> Check:
+    """Says whether a CPU uses compiled code. The check compiles it if that has not been done before."""
     part, error = attempt_import(module)
     compiled, _ = attempt_import("fairseq_relpos.gated.compiled")
     if error:
@@ -381,9 +311,11 @@ def check_compiled(name: str, module: str, source: str, found: str, otherwise: s
         advice = f"rm -r {folder}; if that does not help, export FAIRSEQ_RELPOS_COMPILE=0"
         return Check(name, "FAIL", f"the library in {folder} kills the process that loads it", advice)
     if loads:
-        return Check(name, "ok", f"{found}: {where}")
-    switched_off = os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0"
-    return Check(name, "ok" if switched_off else "warn", f"{otherwise}: {where}", "" if switched_off else advice)
+        return Check(name, "ok", f"on a CPU {what} is compiled: {where}")
+    found = f"on a CPU {what} is replaced by {otherwise}: {where}"
+    if os.environ.get("FAIRSEQ_RELPOS_COMPILE") == "0":
+        return Check(name, "ok", found)
+    return Check(name, "warn", found, "repair the compiler, if you train or evaluate on a CPU")
 
 
 def loads_library(source: Any) -> tuple[bool, str]:
@@ -394,7 +326,7 @@ def loads_library(source: Any) -> tuple[bool, str]:
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
     check_torch,
-    check_numpy,
+    functools.partial(check_library, "numpy", "1.24", needed=True),
     check_fairseq,
     check_plugin,
     check_command,
@@ -402,12 +334,9 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     *(functools.partial(check_library, *library) for library in LIBRARIES),
     functools.partial(check_companion, "torchaudio", "fairseq reads speech with it"),
     functools.partial(check_companion, "torchvision", "nothing here needs it"),
-    check_attention,
-    check_gates,
+    *(functools.partial(check_compiled, *compiled) for compiled in COMPILED),
     check_gpu,
     check_bf16,
-    check_fused,
-    check_triton,
 )
 
 
@@ -436,7 +365,7 @@ def run(args: argparse.Namespace | None = None) -> int:
             print(result, flush=True)
     logging.disable(logging.NOTSET)
     if failures:
-        print(f"\nfairseq-train cannot run with the plugin: mend each FAIL above ({failures}).")
+        print(f"\nfairseq-train cannot run with the plugin: repair each FAIL above ({failures}).")
         return 1
     here = Path("fairseq_relpos").exists()
     print(f"\nfairseq-train --user-dir {'fairseq_relpos' if here else PACKAGE} can run here.")

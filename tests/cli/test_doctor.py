@@ -77,29 +77,22 @@ def without(monkeypatch, name):
     monkeypatch.setattr(doctor, "find_spec", lambda module: None if module == name else object())
 
 
-def test_missing_fairseq_fails_and_says_how_to_install_it(monkeypatch):
+def test_what_is_missing_fails_or_warns_and_says_how_to_install_it(monkeypatch):
     without(monkeypatch, "fairseq")
     check = doctor.check_fairseq()
     assert check.status == "FAIL" and doctor.INSTALL_FAIRSEQ in check.advice
-
-
-def test_missing_torch_fails_and_leaves_the_other_checks_standing(monkeypatch):
-    without(monkeypatch, "torch")
-    broken = (None, ImportError("No module named 'torch'"))
-    monkeypatch.setattr(doctor, "attempt_import", lambda name: broken)
-    assert doctor.check_torch().status == "FAIL"
-    assert doctor.check_gpu().status == "warn"
-
-
-def test_missing_text_library_is_a_warning_only(monkeypatch):
     without(monkeypatch, "sacrebleu")
     check = doctor.check_library("sacrebleu", "2.3", "scores")
     assert check.status == "warn" and "pip install 'sacrebleu>=2.3' (scores)" in check.advice
+    without(monkeypatch, "torch")
+    monkeypatch.setattr(doctor, "attempt_import", lambda name: (None, ImportError("No module named 'torch'")))
+    assert doctor.check_torch().status == "FAIL"
+    assert doctor.check_gpu().status == doctor.check_bf16().status == "warn"
 
 
 def test_old_library_is_refused_with_the_version_wanted(monkeypatch):
     monkeypatch.setattr(doctor, "attempt_import", lambda n: (SimpleNamespace(__version__="1.19.5"), None))
-    check = doctor.check_numpy()
+    check = doctor.check_library("numpy", "1.24", needed=True)
     assert check.status == "FAIL" and "1.19.5" in check.found and "numpy>=1.24" in check.advice
 
 
@@ -168,26 +161,20 @@ def fake_torch(capability, arch_list, cuda="12.8"):
     )
 
 
-def test_v100_under_a_build_without_sm_70_fails_and_names_the_cu126_wheels(monkeypatch):
-    torch = fake_torch((7, 0), ["sm_75", "sm_80"])
+@pytest.mark.parametrize(
+    "capability, arch_list, advice",
+    [
+        ((7, 0), ["sm_75", "sm_80"], "'torch<2.15' from https://download.pytorch.org/whl/cu126,"),  # the last with it
+        ((12, 0), ["sm_75", "sm_80"], "install torch from https://download.pytorch.org/whl/cu128 or newer"),
+        ((7, 0), ["sm_70", "sm_80"], ""),
+    ],
+)
+def test_a_gpu_without_kernels_fails_and_names_a_build_that_has_them(monkeypatch, capability, arch_list, advice):
+    torch = fake_torch(capability, arch_list)
     monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
     check = doctor.check_gpu()
-    assert check.status == "FAIL"
-    assert "2 x Tesla V100 (sm_70)" in check.found
-    assert "whl/cu126" in check.advice and "torch<2.15" in check.advice  # the last versions with these builds
-
-
-def test_a_gpu_newer_than_the_build_is_sent_to_newer_builds_of_any_version(monkeypatch):
-    torch = fake_torch((12, 0), ["sm_75", "sm_80"])
-    monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
-    advice = doctor.check_gpu().advice
-    assert "cu128 or newer" in advice and "<2.15" not in advice
-
-
-def test_served_gpus_are_listed(monkeypatch):
-    torch = fake_torch((7, 0), ["sm_70", "sm_80"])
-    monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
-    assert doctor.check_gpu() == doctor.Check("GPU", "ok", "2 x Tesla V100 (sm_70)")
+    assert f"2 x Tesla V100 (sm_{capability[0]}{capability[1]})" in check.found
+    assert check.status == ("FAIL" if advice else "ok") and advice in check.advice
 
 
 def test_bare_user_dir_is_said_to_work_only_where_it_does(tmp_path, monkeypatch):
@@ -238,13 +225,6 @@ def test_this_installation_can_train():
     assert "--arch roberta_NAME" in line(done, "plugin")
 
 
-def test_doctor_says_whose_adam_a_training_gets():
-    found = doctor.check_fused()
-    assert found.status == "ok"
-    assert "--optimizer adam is a loop of fairseq in Python" in found.found
-    assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
-
-
 @pytest.mark.parametrize("seconds, helps", [([1.0, 4.0], True), ([9.0, 4.0], False)])
 def test_doctor_says_whether_bfloat16_helps_on_the_cpu(monkeypatch, seconds, helps):
     monkeypatch.setattr(doctor.timeit, "repeat", lambda product, number, repeat: [seconds.pop(0)])
@@ -257,25 +237,23 @@ def test_doctor_says_whether_bfloat16_helps_on_the_cpu(monkeypatch, seconds, hel
 
 def test_a_library_that_kills_its_process_does_not_end_doctor(monkeypatch):
     monkeypatch.setattr(compiled, "attempt", lambda source: os.kill(os.getpid(), signal.SIGKILL))
-    check = doctor.check_attention()
+    check = doctor.check_compiled(*doctor.COMPILED[0])
     assert check.status == "FAIL" and str(compiled.cache_folder()) in check.found
     assert "FAIRSEQ_RELPOS_COMPILE=0" in check.advice
 
 
-@pytest.mark.parametrize(
-    "check_of, otherwise", [("check_gates", "computed in Python"), ("check_attention", "lean takes the place of fused")]
-)
-def test_doctor_says_what_is_compiled(check_of, otherwise, monkeypatch, tmp_path):
+@pytest.mark.parametrize("part", doctor.COMPILED)
+def test_doctor_says_what_is_compiled(part, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if doctor.shutil.which("c++"):
         monkeypatch.delenv("CXX", raising=False)
-        check = getattr(doctor, check_of)()
+        check = doctor.check_compiled(*part)
         assert check.status == "ok" and str(tmp_path) in check.found
 
     monkeypatch.setenv("CXX", "no-such-compiler")
-    check = getattr(doctor, check_of)()
+    check = doctor.check_compiled(*part)
     assert check.status == "warn" and "no C++ compiler 'no-such-compiler'" in check.found
 
     monkeypatch.setenv("FAIRSEQ_RELPOS_COMPILE", "0")
-    check = getattr(doctor, check_of)()
-    assert check.status == "ok" and otherwise in check.found and not check.advice
+    check = doctor.check_compiled(*part)
+    assert check.status == "ok" and part[-1] in check.found and not check.advice
