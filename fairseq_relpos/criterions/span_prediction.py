@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
+
+from .counted import CountingCriterion
 
 
 @dataclass
@@ -18,7 +18,7 @@ class SpanPredictionCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("span_prediction", dataclass=SpanPredictionCriterionConfig)
-class SpanPredictionCriterion(FairseqCriterion):
+class SpanPredictionCriterion(CountingCriterion):
     """The loss is the mean over the windows of the mean of both tokens' losses; as other criterions of fairseq, it is
     logged in bits. Only tokens of the text and <s> are possible. ``exact`` is the share of windows in which both tokens
     are right.
@@ -26,38 +26,11 @@ class SpanPredictionCriterion(FairseqCriterion):
     EM and F1 of questions, which may have several windows, come from ``fairseq_relpos.finetuning.squad predict``.
     """
 
-    def __init__(self, task):
-        super().__init__(task)
+    share = "exact"
+    unit = math.log(2)
 
-    def forward(
-        self, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        loss, right = loss_of(logits_of(model, sample), sample["target"])
-        count = len(sample["target"])
-        return (
-            loss,
-            count,
-            {
-                "loss": loss.detach(),
-                "right": right,
-                "ntokens": sample["ntokens"],
-                "nsentences": count,
-                "sample_size": count,
-            },
-        )
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        def total(key):
-            return utils.item(sum(log.get(key, 0) for log in logging_outputs))
-
-        count = total("sample_size")
-        metrics.log_scalar("loss", total("loss") / count / math.log(2), count, round=5)
-        metrics.log_scalar("exact", total("right") / count, count, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        return True
+    def loss_and_right(self, model: Any, sample: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        return loss_of(logits_of(model, sample), sample["target"])
 
 
 def logits_of(model: Any, sample: dict[str, Any]) -> torch.Tensor:

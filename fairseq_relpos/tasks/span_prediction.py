@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.roberta import RobertaModel
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from . import span_head, span_windows
+from .shuffled import OneDictionaryTask, ShuffledSequences
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class SpanPredictionConfig(FairseqDataclass):
 
 
 @register_task("span_prediction", dataclass=SpanPredictionConfig)
-class SpanPredictionTask(FairseqTask):
+class SpanPredictionTask(OneDictionaryTask):
     """Reads DATA/dict.txt and DATA/SPLIT.npz (``finetuning.squad_data.encode``). It trains any roberta_NAME, fairseq's
     own RoBERTa, or any sequence_encoder_NAME from scratch."""
 
@@ -76,22 +77,11 @@ class SpanPredictionTask(FairseqTask):
         seed = self.cfg.seed if is_train else None
         self.datasets[split] = SpanWindows(arrays, windows, self.dictionary, self.cfg.max_query_length, seed)
 
-    def has_sharded_data(self, split: str) -> bool:
-        return False
-
     def max_positions(self) -> int:
         return self.cfg.window
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
 
-    @property
-    def target_dictionary(self) -> None:
-        return None
-
-
-class SpanWindows(FairseqDataset):
+class SpanWindows(ShuffledSequences):
     """Batches of windows, padded to the right:
 
     src_tokens [B, T]; allowed [B, T]: the tokens of the text, and <s>, which means "no answer in this window";
@@ -101,13 +91,12 @@ class SpanWindows(FairseqDataset):
     """
 
     def __init__(self, arrays, windows, dictionary, longest_question, seed):
-        self.arrays, self.windows, self.dictionary, self.seed = arrays, windows, dictionary, seed
-        self.epoch = 1
+        self.arrays, self.windows, self.dictionary = arrays, windows, dictionary
         self.contexts = np.concatenate([[0], np.cumsum(arrays["context_lengths"])])
         self.questions = np.concatenate([[0], np.cumsum(arrays["question_lengths"])])
         self.question_sizes = np.minimum(arrays["question_lengths"], longest_question)
         sizes = [window.length + self.question_sizes[window.question] for window in windows]
-        self.lengths = np.array(sizes, np.int64) + span_windows.SPECIAL
+        super().__init__(np.array(sizes, np.int64) + span_windows.SPECIAL, seed)
 
     def offset(self, index: int) -> int:
         """Returns where the part of the text begins in a window."""
@@ -128,9 +117,6 @@ class SpanWindows(FairseqDataset):
         target = torch.tensor([0, 0] if span is None else [offset + span[0], offset + span[1]])
         return {"id": index, "tokens": tokens, "allowed": allowed, "target": target}
 
-    def __len__(self):
-        return len(self.windows)
-
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         if not samples:
             return {}
@@ -148,26 +134,3 @@ class SpanWindows(FairseqDataset):
             "allowed": allowed,
             "target": torch.stack([sample["target"] for sample in samples]),
         }
-
-    def num_tokens(self, index: int) -> int:
-        return int(self.lengths[index])
-
-    def size(self, index: int) -> int:
-        return int(self.lengths[index])
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self.lengths
-
-    def ordered_indices(self) -> np.ndarray:
-        if self.seed is None:
-            return np.argsort(self.lengths, kind="stable")
-        with data_utils.numpy_seed(self.seed, self.epoch):
-            return np.random.permutation(len(self))
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return False
