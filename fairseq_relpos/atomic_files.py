@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import gzip
+import json
 import lzma
 import os
 import re
@@ -64,6 +65,16 @@ def whole_file(path: str | Path) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(part)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a file of UTF-8, atomically."""
+    with whole_file(path) as part:
+        Path(part).write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 @contextlib.contextmanager

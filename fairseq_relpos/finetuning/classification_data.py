@@ -5,11 +5,9 @@ Of a task in folds: in OUT-fold0, OUT-fold1, ... A symbol is a word. A folder is
 --glove become embeddings.npy beside them. With --vocabulary: data for the task ``sentence_pairs``.
 """
 
-import argparse
 import hashlib
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened
+from ..command_line import Parser
 from . import glue
+from .errors import run_program
 from .prepared_folder import prepared_folder
 from .sentence_data import Split, write_data
 from .tables import Table, decoded
@@ -305,20 +305,10 @@ def arrays(examples: Sequence[Example], number: dict[str, int], longest: int) ->
     }
 
 
-def prepare(
-    task: Task,
-    texts: str | Path,
-    out: str | Path,
-    fold: int | None = None,
-    longest: int = 256,
-    least: int = 1,
-    glove: str | Path | None = None,
-    dimension: int = 0,
-) -> str:
-    """Writes OUT. Returns what is in it, a line. Raises ValueError or OSError, one line."""
-    if longest < 3:
-        raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
-    return write_arrays(task, parts_of(Path(texts), task, fold), out, fold, longest, least, glove, dimension)
+def prepare(task: Task, texts: str | Path, out: str | Path, fold: int | None = None, **settings: Any) -> str:
+    """Writes OUT. settings: those of ``write_arrays``. Returns what is in it, a line. Raises ValueError or OSError, one
+    line."""
+    return write_arrays(task, parts_of(Path(texts), task, fold), out, fold, **settings)
 
 
 def write_arrays(
@@ -332,6 +322,8 @@ def write_arrays(
     dimension: int = 0,
 ) -> str:
     """Writes OUT, complete or not at all. Returns what is in it, a line."""
+    if longest < 3:
+        raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
     words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
     every = {word for sequences in words.values() for one in sequences for word in one}
     vectors = read_glove(Path(glove), every, dimension) if glove else {}
@@ -375,7 +367,7 @@ def prepare_finetuning(
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="classification_data")
+    parser = Parser(prog="classification_data")
     parser.add_argument("task")
     parser.add_argument("texts")
     parser.add_argument("out")
@@ -401,7 +393,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

@@ -7,33 +7,24 @@ those of ``test`` as ``test``. NAME=VALUE: what else results.json says of the ru
 """
 
 import json
-import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..atomic_files import whole_file
-from ..diverged import Diverged
+from ..atomic_files import write_json, write_text
+from ..criterions.metrics import need_finite
+from .errors import run_program
+from .predict import outputs_of
 
 BATCH = 64
 
 
-@torch.no_grad()
-def outputs(model: Any, dataset: Any, device: torch.device) -> torch.Tensor:
+def outputs(model: Any, dataset: Any) -> torch.Tensor:
     """The outputs [N, classes] of the examples 0, 1, ..."""
-    from fairseq import utils
-
     order = np.argsort(dataset.sizes, kind="stable")  # batches of equal lengths have few pads
-    rows: dict[int, torch.Tensor] = {}
-    for start in range(0, len(order), BATCH):
-        sample = dataset.collater([dataset[index] for index in order[start : start + BATCH]])
-        given = utils.move_to_cuda(sample["net_input"]) if device.type == "cuda" else sample["net_input"]
-        for index, row in zip(sample["id"].tolist(), model(**given).float().cpu()):
-            rows[index] = row
-    return torch.stack([rows[index] for index in range(len(dataset))])
+    return outputs_of(model, dataset, [order[start : start + BATCH] for start in range(0, len(order), BATCH)])
 
 
 def predict(run: str, checkpoint: str, data: str, split: str, facts: dict[str, Any]) -> dict[str, float]:
@@ -49,27 +40,24 @@ def predict(run: str, checkpoint: str, data: str, split: str, facts: dict[str, A
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
     task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = outputs(models[0].to(device).eval(), task.datasets[split], device)
+    found = outputs(models[0].to(device).eval(), task.datasets[split])
+    need_finite(found)
     wanted = task.datasets[split].labels
     answers = found.argmax(-1)
     scores = {
         "accuracy": float((answers == wanted).double().mean()),
         "loss": float(torch.nn.functional.cross_entropy(found.double(), wanted)),
     }
-    if not math.isfinite(scores["loss"]):
-        raise Diverged(f"the outputs of {checkpoint} are not finite: it has diverged. Try a smaller --lr")
     labels = of_data["labels"]
-    with whole_file(Path(run, f"{split}.predictions.tsv")) as part:
-        lines = [f"{index}\t{labels[answer]}\n" for index, answer in enumerate(answers.tolist())]
-        Path(part).write_text("".join(["index\tprediction\n", *lines]), encoding="utf-8")
+    lines = [f"{index}\t{labels[answer]}\n" for index, answer in enumerate(answers.tolist())]
+    write_text(Path(run, f"{split}.predictions.tsv"), "".join(["index\tprediction\n", *lines]))
     results = Path(run, "results.json")
     known = json.loads(results.read_text(encoding="utf-8")) if split != "valid" and results.exists() else {}
     known |= {**facts, "task": of_data["task"], "fold": of_data["fold"]}
     known["metrics" if split == "valid" else split] = scores
     # what always giving the class that is most frequent in training scores
     known.setdefault("majority", {})[split] = float((wanted == majority(data)).double().mean())
-    with whole_file(results) as part:
-        Path(part).write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    write_json(results, known)
     return scores
 
 
@@ -85,7 +73,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

@@ -5,7 +5,6 @@ ROBERTA, and all else has the weights that the training with these flags would b
 positions (``--position-stacks decoder``), learned or sinusoidal, as the RoBERTa had them.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..checkpoints import warm_start
 from ..checkpoints.fitting import what_does_not_fit
 from ..checkpoints.starting_point import check_paths, save
 from ..signature import KEY
+from .errors import run_program
 
 #: settings that have to be equal, and what a RoBERTa has that does not say
 ALIKE = {
@@ -97,7 +97,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

@@ -1,7 +1,9 @@
 """Errors of one line for the programs of this package."""
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -19,3 +21,9 @@ def in_one_line() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in NO_ROOM and not isinstance(error, NoRoom):
             text = f"{error.filename or 'the disk'}: {error.strerror}: make room and run this again"
         end(error, text)
+
+
+def run_program(main: Callable[[list[str]], Any]) -> None:
+    """Runs a program with the arguments of the command line."""
+    with in_one_line():
+        main(sys.argv[1:])

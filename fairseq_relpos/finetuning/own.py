@@ -7,10 +7,10 @@ columns are not read. --test may lack the labels. --from-scratch: words instead 
 task ``sequence_labels``. OUT is complete or not there.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..command_line import Parser
 from . import classification_data
 from .glue import OPTIONAL, SENTENCES, Task
 from .prepared_folder import refuse_to_replace
@@ -56,7 +56,7 @@ def prepare_own(
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="prepare own")
+    parser = Parser(prog="prepare own")
     parser.add_argument("out", metavar="OUT", help="folder to write")
     words = parser.add_mutually_exclusive_group(required=True)
     words.add_argument("--vocabulary", metavar="FOLDER", help="the pretraining's data: dict.txt, spm.model")

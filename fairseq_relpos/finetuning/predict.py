@@ -8,10 +8,8 @@ The scores are printed as JSON, by split. FILE of --results has them, too. If ``
 split, its scores are added to those that FILE has.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, mode
 from typing import Any
@@ -19,8 +17,10 @@ from typing import Any
 import torch
 from fairseq import utils
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json, write_text
+from ..command_line import Parser
 from ..criterions.metrics import need_finite, scores
+from .errors import run_program
 from .glue import TASKS, Task
 
 #: the split that is scored once, at the end
@@ -49,20 +49,26 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
     its length. The batches are those of a validation in training, so that all numbers are the same."""
     dataset = task.load_dataset(split)
     head = task.cfg.classification_head_name
-    cuda = next(model.parameters()).is_cuda
-    rows: dict[int, torch.Tensor] = {}
     batches = dataset.batch_by_size(
         dataset.ordered_indices(),
         max_tokens=cfg.dataset.max_tokens_valid,
         max_sentences=cfg.dataset.batch_size_valid,
         required_batch_size_multiple=1,
     )
-    with torch.no_grad():
-        for batch in batches:
-            sample = dataset.collater([dataset[index] for index in batch])
-            given = utils.move_to_cuda(sample["net_input"]) if cuda else sample["net_input"]
-            output = model(**given, features_only=True, classification_head_name=head)[0]
-            rows.update(zip(sample["id"].tolist(), output.float().cpu()))
+    return outputs_of(model, dataset, batches, features_only=True, classification_head_name=head)
+
+
+@torch.no_grad()
+def outputs_of(model: Any, dataset: Any, batches: Iterable[Any], **settings: Any) -> torch.Tensor:
+    """What the model computes, with these settings of its forward pass, for the examples 0, 1, ... of the batches."""
+    cuda = next(model.parameters()).is_cuda
+    rows: dict[int, torch.Tensor] = {}
+    for batch in batches:
+        sample = dataset.collater([dataset[index] for index in batch])
+        given = utils.move_to_cuda(sample["net_input"]) if cuda else sample["net_input"]
+        output = model(**given, **settings)
+        output = output[0] if isinstance(output, tuple) else output
+        rows.update(zip(sample["id"].tolist(), output.float().cpu()))
     return torch.stack([rows[number] for number in range(len(dataset))])
 
 
@@ -76,11 +82,11 @@ def write_predictions(path: Path, task: Any, outputs: torch.Tensor, targets: lis
     def text(value):
         return repr(float(value)) if task.regression else task.labels[int(value)]
 
-    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
-        file.write("number\tprediction\tlabel\tscores\n")
-        for number, (value, row) in enumerate(zip(decided(task, outputs), outputs)):
-            label = "" if targets is None else text(targets[number])
-            file.write(f"{number}\t{text(value)}\t{label}\t{' '.join(repr(x) for x in row.tolist())}\n")
+    lines = ["number\tprediction\tlabel\tscores\n"]
+    for number, (value, row) in enumerate(zip(decided(task, outputs), outputs)):
+        label = "" if targets is None else text(targets[number])
+        lines.append(f"{number}\t{text(value)}\t{label}\t{' '.join(repr(x) for x in row.tolist())}\n")
+    write_text(path, "".join(lines))
 
 
 def decided(task: Any, outputs: torch.Tensor) -> list[Any]:
@@ -89,14 +95,14 @@ def decided(task: Any, outputs: torch.Tensor) -> list[Any]:
 
 def write_for_server(path: Path, glue: Task, task: Any, outputs: torch.Tensor) -> None:
     """A value of STS-B is from 0 to 5."""
-    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
-        file.write("index\tprediction\n")
-        for number, value in enumerate(decided(task, outputs)):
-            if task.regression:
-                answer = f"{min(max(value * glue.largest, 0.0), glue.largest):.3f}"
-            else:
-                answer = task.labels[value]
-            file.write(f"{number}\t{answer}\n")
+    lines = ["index\tprediction\n"]
+    for number, value in enumerate(decided(task, outputs)):
+        if task.regression:
+            answer = f"{min(max(value * glue.largest, 0.0), glue.largest):.3f}"
+        else:
+            answer = task.labels[value]
+        lines.append(f"{number}\t{answer}\n")
+    write_text(path, "".join(lines))
 
 
 def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> tuple[dict[str, Any], Any]:
@@ -137,7 +143,7 @@ def write_results(path: Path, found: dict[str, Any], cfg: Any, data: str, given:
     if list(found) == [TEST]:
         results = json.loads(path.read_text(encoding="utf-8")) | {TEST: found[TEST]}
         results["majority"] = {**results.get("majority", {}), **least}
-        _write(path, results)
+        write_json(path, results)
         return
     split = next(iter(found))
     results = {
@@ -152,16 +158,11 @@ def write_results(path: Path, found: dict[str, Any], cfg: Any, data: str, given:
         "majority": least,
         "one_answer": is_one_answer(path.with_name(f"predictions.{split}.tsv")),
     }
-    _write(path, results)
-
-
-def _write(path, results):
-    with whole_file(path) as part:
-        Path(part).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(path, results)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="predict")
+    parser = Parser(prog="predict")
     for name in ("checkpoint", "data", "out"):
         parser.add_argument(name)
     parser.add_argument("splits", nargs="+")
@@ -175,7 +176,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

@@ -4,11 +4,11 @@ The files of a GLUE task in the folder TSV -> OUT, which the task ``sentence_pai
 the pretraining's data. OUT is complete or not there. ``prepare own ...`` takes files of your own (``own.py``).
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import own
+from .errors import run_program
 from .glue import OPTIONAL, Task, task_of
 from .sentence_data import Split, label_numbers, write_data
 from .tables import Table
@@ -41,7 +41,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

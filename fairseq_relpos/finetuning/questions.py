@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 from fairseq.data import Dictionary
 
-from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file
+from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file, write_text
 from ..command_line import Parser
 from ..reports.translation import best_hypotheses, read_lines
 from ..tasks.span_windows import load_dictionary
@@ -220,8 +220,7 @@ def collect(args: argparse.Namespace) -> None:
 
 
 def write(path: str, lines: Any) -> None:
-    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,7 +6,6 @@ Test data have no part in it. A run without results.json is named as one that ha
 """
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -16,6 +15,7 @@ from ..reports import comparison, sweeps
 from ..reports import table as tables
 from ..reports.losses import markdown, with_deviation
 from ..reports.table import pd
+from .errors import run_program
 from .glue import CONVENTIONS, PAPERS, TASKS
 
 SPLITS = {"valid": "validation", "valid1": "validation, mismatched", "test": "test"}
@@ -129,7 +129,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

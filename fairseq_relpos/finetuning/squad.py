@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json
 from ..checkpoints import warm_start
 from ..command_line import Parser
 from ..criterions.span_prediction import logits_of, loss_of
@@ -145,11 +145,11 @@ def predict(args: argparse.Namespace) -> None:
     answers = answers_of_split(task, args.split, questions, logits, args.max_answer_length, args.n_best)
     with_null = questions.may_lack_answers
     threshold = args.null_threshold if with_null else None
-    write(f"{args.output}.nbest.json", {name: found.table(with_null) for name, found in answers.items()})
+    write_json(f"{args.output}.nbest.json", {name: found.table(with_null) for name, found in answers.items()})
     if with_null:
-        write(f"{args.output}.null_odds.json", {name: found.null_odds for name, found in answers.items()})
-    write(f"{args.output}.loss.json", {"loss": loss, "exact_windows": exact, "windows": len(logits)})
-    write(f"{args.output}.predictions.json", {name: found.text(threshold) for name, found in answers.items()})
+        write_json(f"{args.output}.null_odds.json", {name: found.null_odds for name, found in answers.items()})
+    write_json(f"{args.output}.loss.json", {"loss": loss, "exact_windows": exact, "windows": len(logits)})
+    write_json(f"{args.output}.predictions.json", {name: found.text(threshold) for name, found in answers.items()})
     print(f"{args.split}: {len(answers):,} answers, loss {loss:.5f}, exact windows {exact:.4f}")
 
 
@@ -161,12 +161,6 @@ def read(path: str) -> Any:
         raise FileNotFoundError(f"no {path}: predict first") from None
     except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}): predict again") from error
-
-
-def write(path: str, value: Any) -> None:
-    with whole_file(path) as part, open(part, "w", encoding="utf-8") as file:
-        json.dump(value, file, ensure_ascii=False, indent=1)
-        file.write("\n")
 
 
 def scores(gold: str, prefix: str, metric: str = "squad", threshold: float | None = None) -> dict[str, float]:
@@ -205,7 +199,7 @@ def evaluate(args: argparse.Namespace) -> None:
         told = {**found, **read(f"{args.prefix}.loss.json")}
         facts = dict(item.split("=", 1) for item in args.fact)
         first = {**facts, "split": "valid", "metric": "f1", "metrics": told}
-        write(args.results, first if before is None else {**before, args.split: told})
+        write_json(args.results, first if before is None else {**before, args.split: told})
     print(json.dumps(found, indent=1))
 
 

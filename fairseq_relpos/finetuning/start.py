@@ -4,10 +4,12 @@ fine-tune CHECKPOINT on DATA: those of the model, and of a schedule that is comp
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from ..command_line import Parser
+from .errors import run_program
 
 
 def schedule(batches: int, epochs: int, warmup: float, validations: int) -> list[str]:
@@ -86,7 +88,7 @@ def flags(given: argparse.Namespace) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="start")
+    parser = Parser(prog="start")
     parser.add_argument("checkpoint")
     parser.add_argument("data")
     parser.add_argument("--seed", type=int, default=1)
@@ -100,7 +102,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    from .errors import in_one_line
-
-    with in_one_line():
-        main(sys.argv[1:])
+    run_program(main)

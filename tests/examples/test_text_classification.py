@@ -358,7 +358,7 @@ def test_every_example_has_its_prediction_in_its_place_whatever_the_pooling(trec
     assert model.encoder.dropout_module.p == 0.5 and model.encoder.layers[0].dropout_module.p == 0
     monkeypatch.setattr(classify, "BATCH", 4)
     dataset = task.datasets["valid"]
-    found = classify.outputs(model, dataset, torch.device("cpu"))
+    found = classify.outputs(model, dataset)
     alone = [model(**dataset.collater([dataset[i]])["net_input"])[0] for i in range(len(dataset))]
     torch.testing.assert_close(found, torch.stack(alone), atol=1e-5, rtol=1e-5)
     words = dataset.collater([dataset[0]])["net_input"]
