@@ -8,15 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from .. import flags
-from ..signature import KEY
-from .loading import load_checkpoint, refuse_nonfinite
+from .loading import load_checkpoint, refuse_nonfinite, upgraded
 from .starting_point import check_paths, nameless_words, need_settings, save
-from .warm_start import WarmStart, defaults_of, rename, settings, shapes, tables_in_common
+from .warm_start import WarmStart, defaults_of, keep_what_fits, rename, settings, shapes, tables_in_common
 
 #: settings that say how large a model is, as fairseq names them
 SIZES = tuple(
@@ -58,8 +56,7 @@ def start_encoder_decoder(
     state = load_checkpoint(in_path)
     refuse_other_checkpoints(in_path, state)
     refuse_nonfinite(in_path, state["model"])
-    # the file is read once more, because fairseq upgrades older files only while it reads them
-    source = checkpoint_utils.load_checkpoint_to_cpu(in_path)
+    source = upgraded(state)
     weights, old = source["model"], source["cfg"].model
     args = settings_of(old, arch, positions or {})
     refuse_what_the_architecture_is_not(in_path, args)
@@ -76,24 +73,10 @@ def start_encoder_decoder(
         removed = without_mask(weights)
     model = build(args, [len(weights[key]) for key in WORDS], seed)
     rename(weights, model)
-    own = model.state_dict()
-    means_the_same = tables_of_stacks(old, model)
-    fitting = {
-        key: tensor
-        for key, tensor in weights.items()
-        if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
-    }
-    model.load_state_dict({**own, **fitting})
+    done = keep_what_fits(model, args, weights, tables_of_stacks(old, model), {})
+    done.left_out |= shapes(removed)
     save(out_path, source["cfg"], args, model)
-
-    parameters = dict(model.named_parameters())
-    return WarmStart(
-        kept=shapes({k: p for k, p in parameters.items() if k in fitting}),
-        fresh=shapes({k: p for k, p in parameters.items() if k not in fitting}),
-        left_out=shapes({**{k: t for k, t in weights.items() if k not in fitting}, **removed}),
-        extended={},
-        args=args,
-    )
+    return done
 
 
 def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:

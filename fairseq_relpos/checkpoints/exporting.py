@@ -4,11 +4,10 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf, open_dict
 
 from .discriminator import PREFIX, TABLE, need_discriminator
-from .loading import load_checkpoint, refuse_nonfinite
+from .loading import load_checkpoint, refuse_nonfinite, upgraded
 from .starting_point import build_roberta, check_paths, save
 
 
@@ -18,12 +17,10 @@ def export_discriminator(in_path: str | Path, out_path: str | Path, seed: int = 
     settings. Raises ValueError, one line, before anything is written.
     """
     check_paths(in_path, out_path)
-    raw = load_checkpoint(in_path)["model"]
-    need_discriminator(in_path, raw)
-    refuse_nonfinite(in_path, raw)
-    del raw
-    # the file is read once more, because fairseq upgrades older files only while it reads them
-    state = checkpoint_utils.load_checkpoint_to_cpu(in_path)
+    state = load_checkpoint(in_path)
+    need_discriminator(in_path, state["model"])
+    refuse_nonfinite(in_path, state["model"])
+    state = upgraded(state)
     weights = {key.removeprefix(PREFIX): x for key, x in state["model"].items() if key.startswith(PREFIX)}
     args = copy.copy(state["cfg"].model)
     ending = "_large" if args.arch.endswith("_large") else ""

@@ -111,6 +111,16 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     return state
 
 
+def upgraded(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns what fairseq would have read where ``load_checkpoint`` has read this: with settings of fairseq 0.12,
+    whatever version wrote the file."""
+    from fairseq import checkpoint_utils
+
+    if state.get("cfg") is not None:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    return checkpoint_utils._upgrade_state_dict(state)
+
+
 def refuse_nonfinite(path: str | Path, weights: Mapping[str, torch.Tensor]) -> None:
     """Raises ValueError, one line, that names the first weight with NaN or infinity, in single precision."""
     for name, tensor in weights.items():

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 
@@ -17,7 +16,7 @@ from ..signature import KEY
 from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import WAYS, extended_tables
-from .loading import load_checkpoint, refuse_nonfinite
+from .loading import load_checkpoint, refuse_nonfinite, upgraded
 from .starting_point import build_roberta, check_paths, need_settings, save
 
 #: names of the token embeddings, with "decoder" in fairseq before 0.10
@@ -102,22 +101,33 @@ def warm_start(
         olds[GENERATOR] = narrow["cfg"].model
     rename(weights, model)
 
-    own = model.state_dict()
     of_part = {part: common_tables(settings, getattr(model, "discriminator", model)) for part, settings in olds.items()}
 
     def means_the_same(key):
         return of_part[max(filter(key.startswith, of_part))](key)
 
+    extended = {} if max_positions is None else extended_tables(weights, model, way, in_path)
+    done = keep_what_fits(model, args, weights, means_the_same, extended)
+    save(out_path, source["cfg"], args, model)
+    return done
+
+
+def keep_what_fits(
+    model: Any,
+    args: Namespace,
+    weights: Mapping[str, torch.Tensor],
+    means_the_same: Callable[[str], bool],
+    extended: Mapping[str, torch.Tensor],
+) -> WarmStart:
+    """Loads those of the weights that fit the model by name, shape and meaning. extended: tables in a new length."""
+    own = model.state_dict()
     fitting = {
         key: tensor
         for key, tensor in weights.items()
         if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
     }
-    extended = {} if max_positions is None else extended_tables(weights, model, way, in_path)
     extended = {key: tensor for key, tensor in extended.items() if means_the_same(key)}
     model.load_state_dict({**own, **fitting, **extended})
-    save(out_path, source["cfg"], args, model)
-
     parameters = dict(model.named_parameters())
     return WarmStart(
         kept=shapes({k: p for k, p in parameters.items() if k in fitting}),
@@ -191,8 +201,7 @@ def read(path: str | Path, or_electra: bool = False) -> dict[str, Any]:
         refuse_electra(path, state["model"])
     refuse_other_checkpoints(path, state)
     refuse_nonfinite(path, state["model"])
-    # the file is read once more, because fairseq upgrades older files only while it reads them
-    return checkpoint_utils.load_checkpoint_to_cpu(path)
+    return upgraded(state)
 
 
 def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ def languages_of(task: Any, data: Path, checkpoint: Path) -> list[str]:
 
 
 def two_dictionaries(data: Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path) -> list[Dictionary]:
-    """Those of source and target. sizes: the words of encoder and decoder; ValueError where a dictionary has others."""
+    """Returns the dictionaries of source and target. sizes: the words of encoder and decoder. Raises ValueError if a
+    dictionary has another size."""
     dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
     for name, language, dictionary, size in zip(("encoder", "decoder"), languages, dictionaries, sizes):
         if len(dictionary) != size:

@@ -2,24 +2,22 @@
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModel
 
 from .. import flags
-from ..atomic_files import whole_folder
 from ..hf import (
     RelPosDecoderConfig,
     RelPosRobertaConfig,
     RelPosTransformerConfig,
     RelPosTransformerForConditionalGeneration,
-    model_card,
 )
 from ..models.bart import RelPosBart
 from ..models.transformer import RelPosTransformer
@@ -27,7 +25,7 @@ from . import language_model_to_transformers as language_model
 from .dictionaries import languages_of
 from .language_model_to_transformers import GENERATED
 from .names import ACTIVATIONS
-from .to_transformers import Exported, load, quiet
+from .to_transformers import Exported, load, write
 from .trained_models import (
     END,
     OF_TRANSLATORS,
@@ -51,23 +49,17 @@ HEADS = "classification_heads."
 SENTENCES = 8
 
 
-def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
+def export(state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
     """``to_transformers.export`` for an encoder-decoder model. Besides logits and ids, it compares translations."""
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     left_out = sorted(key for key in state["model"] if key.startswith(HEADS))
     for key in left_out:
         del state["model"][key]
     model, args = fairseq_model(state, checkpoint)
     words = None if data is None else words_of(state["cfg"].task, data, model, checkpoint)
     exported = as_transformers(model, args)
-    with whole_folder(folder) as part, quiet():
-        exported.save_pretrained(part)
-        if words is not None:
-            words.save(part, args.max_source_positions)
-        result = compare(part, model, words)
-        result.left_out = left_out
-        card = model_card.text(state["cfg"], args, exported, result, words)
-        (part / "README.md").write_text(card, encoding="utf-8")
+    comparison = partial(compare, model=model, words=words)
+    result = write(folder, exported, words, args.max_source_positions, comparison, state["cfg"], args)
+    result.left_out = left_out
     return result
 
 
@@ -133,21 +125,20 @@ def compare(folder: Path, model: Any, words: TwoVocabularies | DenoisedText | No
 
     loaded = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
     texts = 0 if words is None else words.compare(folder)
-    difference = largest = torch.zeros(())
-    sources = []
-    for source_BS, previous_BT in batches(model, words):
-        real = previous_BT.ne(PAD)
-        with torch.no_grad():
-            ours = model(source_BS, source_BS.ne(PAD).sum(1), previous_BT)[0][real]
+    pairs = list(batches(model, words))
+
+    @torch.no_grad()
+    def both():
+        for source_BS, previous_BT in pairs:
+            real = previous_BT.ne(PAD)
             theirs = loaded(source_BS, decoder_input_ids=previous_BT).logits[real]
-        difference = torch.maximum(difference, (theirs - ours).abs().max())
-        largest = torch.maximum(largest, ours.abs().max())
-        sources.append(source_BS)
-    result = Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, texts)
-    length = min(GENERATED, model.max_decoder_positions() - 1)
+            yield theirs, model(source_BS, source_BS.ne(PAD).sum(1), previous_BT)[0][real]
+
+    result = Exported.of(loaded, both(), words, texts)
+    source_BS, length = pairs[-1][0], min(GENERATED, model.max_decoder_positions() - 1)
     for beam in (1, 5):
-        found = translated(loaded, sources[-1], num_beams=beam, early_stopping=beam > 1, max_length=length + 2)
-        for ours, best in zip(found, translated_by_fairseq(model, sources[-1], beam, length)):
+        found = translated(loaded, source_BS, num_beams=beam, early_stopping=beam > 1, max_length=length + 2)
+        for ours, best in zip(found, translated_by_fairseq(model, source_BS, beam, length)):
             language_model.need_same_text(ours, best, beam)
     return result
 
@@ -178,6 +169,6 @@ def batches(model: Any, words: TwoVocabularies | DenoisedText | None) -> Iterato
 
 
 def translated(loaded: Any, source_BS: torch.Tensor, **settings: Any) -> list[list[int]]:
-    """What ``generate`` finds for each source, without the first token and pads."""
+    """Returns the text that ``generate`` finds for each source, without its first token and pads."""
     rows = loaded.generate(source_BS, **settings).tolist()
     return [[token for token in row[1:] if token != PAD] for row in rows]

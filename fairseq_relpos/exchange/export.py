@@ -5,7 +5,7 @@ from typing import Any
 
 from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
-from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
+from ..checkpoints.loading import load_checkpoint, refuse_nonfinite, upgraded
 from ..checkpoints.starting_point import same_dictionaries
 from . import encoder_decoder_to_transformers, language_model_to_transformers, to_transformers
 from .to_transformers import Exported
@@ -38,8 +38,7 @@ def export(
             family, what = language_model_to_transformers, "a language model"
         if head is not None:
             raise ValueError(f"{checkpoint} is {what}, which has no classification heads: leave out --head")
-        return family.export(checkpoint, folder, data)
+        return family.export(upgraded(raw), checkpoint, folder, data)
     refuse_electra(checkpoint, raw["model"])
     warm_start.refuse_other_checkpoints(checkpoint, raw)
-    del raw
-    return to_transformers.export(checkpoint, folder, data, head)
+    return to_transformers.export(upgraded(raw), checkpoint, folder, data, head)

@@ -4,10 +4,9 @@ The weights and config.json are read as they are, never through a class of trans
 what it does not know, such as relative positions of BERT since transformers 5.
 """
 
-import json
 import re
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,20 +19,16 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, nameless_words, save
-from ..encodings import Dims, build_layer_part, names_for, parse_hparams
-from ..signature import KEY
+from ..encodings import names_for
 from ..tasks import span_head
 from ..version import install
 from .names import ACTIVATIONS, LAYER, STACK
-from .pieces import Pieces
+from .pieces import Pieces, read
 
 Weights = dict[str, torch.Tensor]
 
 #: the name of the checkpoint in the folder that is written
 CHECKPOINT = "model.pt"
-
-#: numbers in a table of positions that may be larger than the model
-LARGEST_TABLE = 2**28
 
 #: the name that fairseq gives a classification head
 HEAD = "sentence_classification_head"
@@ -63,7 +58,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
         raise ValueError(f"{out} is there already: give OUT a new name")
     if not out.parent.is_dir():
         raise ValueError(f"{out} cannot be written, there is no folder {out.parent}: make it first")
-    kind = config.get("model_type", str, "")
+    kind = config.get("model_type", "")
     if kind not in READERS:
         raise ValueError(f"{folder}: model type {kind!r} is not served; served are {', '.join(READERS)}")
     config.refuse("quantization_config", "quantized weights are not served: give the folder of the model before")
@@ -76,7 +71,6 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     source = READERS[kind](config, weights)
     pieces = Pieces.of(folder, kind, source.rows(), config)
     source.put_in_order(pieces.order)
-    source.check_sizes()
     args = source.args
     model = source.build()
     fresh = source.fill(model)
@@ -97,27 +91,14 @@ class Config:
         path = folder / "config.json"
         if not path.is_file():
             raise ValueError(f"no config.json in {folder}: give a folder that save_pretrained has written")
-        self.values = read_json(path)
+        self.values = read(path)
 
-    def get(self, name: str, kind: type, default: Any = None) -> Any:
-        """The setting, if it is of this type. Raises ValueError where it is missing and has no default."""
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the setting. Raises ValueError if it is missing, or null, and has no default."""
         value = self.values.get(name)
-        if value is None:
-            if default is None:
-                raise ValueError(f"{self.folder}/config.json has no {name}")
-            return default
-        if kind is float and type(value) is int:
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ValueError(f"{self.folder}/config.json: {name} is {value!r}, which is no {kind.__name__}")
-        return value
-
-    def share(self, name: str, default: float) -> float:
-        """A setting from 0 to 1, such as a dropout."""
-        value = self.get(name, float, default)
-        if not 0 <= value <= 1:
-            raise ValueError(f"{self.folder}/config.json: {name} is {value}: a number from 0 to 1 is needed")
-        return value
+        if value is None and default is None:
+            raise ValueError(f"{self.folder}/config.json has no {name}")
+        return default if value is None else value
 
     def refuse(self, name: str, why: str, *accepted: Any) -> None:
         """Raises ValueError if the setting has a value that is not accepted; a setting that is missing is."""
@@ -126,28 +107,18 @@ class Config:
             raise ValueError(f"{self.folder}/config.json: {name} is {value!r}: {why}")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({error}): copy it again") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} has no settings, but a {type(values).__name__}")
-    return values
-
-
 def read_weights(folder: Path) -> Weights:
     """All weights of the folder: safetensors, or .bin files, of which nothing is executed."""
-    for name, read in {"model.safetensors": read_safetensors, "pytorch_model.bin": read_bin}.items():
+    for name, load_file in {"model.safetensors": read_safetensors, "pytorch_model.bin": read_bin}.items():
         if (folder / name).is_file():
-            return read(folder / name)
+            return load_file(folder / name)
         index = folder / f"{name}.index.json"
         if index.is_file():
-            places = read_json(index).get("weight_map")
+            places = read(index).get("weight_map")
             parts = sorted(set(places.values())) if isinstance(places, dict) else []
             if not parts or not all(isinstance(part, str) and Path(part).name == part for part in parts):
                 raise ValueError(f"{index} lists no files of this folder: copy it again")
-            return {key: tensor for part in parts for key, tensor in read(folder / part).items()}
+            return {key: tensor for part in parts for key, tensor in load_file(folder / part).items()}
     raise ValueError(f"no model.safetensors or pytorch_model.bin in {folder}: give a folder with weights")
 
 
@@ -212,42 +183,36 @@ class Source:
         self.config.refuse("is_decoder", "a decoder is not served", False)
         self.config.refuse("add_cross_attention", "cross-attention is not served", False)
         self.config.refuse("is_encoder_decoder", "an encoder-decoder model is not served", False)
-        activation = get("hidden_act", str, "gelu")
+        activation = get("hidden_act", "gelu")
         names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
         if activation not in names:
             raise ValueError(
                 f"{self.config.folder}/config.json: hidden_act is {activation!r}, which fairseq lacks; it has "
                 f"{', '.join(names)}"
             )
-        layers = get("num_hidden_layers", int)
-        pattern = re.compile(rf"{re.escape(self.at)}{self.layers_at}(\d+)\.")
-        found = {int(match[1]) for key in self.theirs if (match := pattern.match(key))}
-        if len(found) != layers or max(found, default=-1) != layers - 1:
-            raise ValueError(f"{self.config.folder}: config.json has {layers} layers, the weights have {len(found)}")
-        dropout = self.config.share("hidden_dropout_prob", 0.1)
-        head_dropout = self.config.share("classifier_dropout", dropout)
+        dropout = self.config.get("hidden_dropout_prob", 0.1)
+        head_dropout = self.config.get("classifier_dropout", dropout)
         args = Namespace(
             task="masked_lm",
             criterion="masked_lm",
             data="",
-            encoder_layers=layers,
-            encoder_embed_dim=get("hidden_size", int),
-            encoder_ffn_embed_dim=get("intermediate_size", int),
-            encoder_attention_heads=get("num_attention_heads", int),
+            encoder_layers=get("num_hidden_layers"),
+            encoder_embed_dim=get("hidden_size"),
+            encoder_ffn_embed_dim=get("intermediate_size"),
+            encoder_attention_heads=get("num_attention_heads"),
             activation_fn=names[activation],
             dropout=dropout,
-            attention_dropout=self.config.share("attention_probs_dropout_prob", 0.1),
+            attention_dropout=self.config.get("attention_probs_dropout_prob", 0.1),
             pooler_dropout=head_dropout,
             untie_weights_roberta=False,
         )
-        eps = get("layer_norm_eps", float, self.usual_eps)
+        eps = get("layer_norm_eps", self.usual_eps)
         if eps != 1e-5:
             args.layer_norm_eps = eps
         self.set_positions(args)
         args.tokens_per_sample = args.max_positions
         return args
 
-    layers_at = r"encoder\.layer\."
     #: the eps of LayerNorms where config.json does not say it
     usual_eps = 1e-12
 
@@ -273,24 +238,13 @@ class Source:
 
     def take_embeddings(self) -> None:
         at = f"{self.at}embeddings."
-        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{at}word_embeddings.weight")
+        self.ours[f"{STACK}embed_tokens.weight"] = self.take(f"{at}word_embeddings.weight")
         self.move_norm(f"{at}LayerNorm", f"{STACK}layernorm_embedding")
         types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
         if types is not None and (types.dim() != 2 or types.size(1) != self.args.encoder_embed_dim):
             wanted = f"[types, {self.args.encoder_embed_dim}]"
             raise ValueError(f"{self.config.folder}: token_type_embeddings.weight is {list(types.shape)}, not {wanted}")
         self.type_0 = None if types is None or not len(types) else types[0].float()
-
-    def words(self, key: str) -> torch.Tensor:
-        words = self.take(key)
-        shape = [self.config.get("vocab_size", int), self.args.encoder_embed_dim]
-        if list(words.shape) != shape:
-            raise ValueError(f"{self.config.folder}: {key} is {list(words.shape)}, config.json says {shape}")
-        return words
-
-    def check_rows(self, name: str, table: torch.Tensor, wanted: int) -> None:
-        if len(table) != wanted:
-            raise ValueError(f"{self.config.folder}: {name} has {len(table)} rows, config.json promises {wanted}")
 
     def take_layer(self, layer: int) -> None:
         for theirs, ours in LAYER.items():
@@ -313,7 +267,7 @@ class Source:
                 used = self.theirs.pop(f"{parts['decoder']}.bias", None)  # by transformers, where it has a copy
                 if used is not None:
                     self.ours["encoder.lm_head.bias"] = used.float()
-                tied = self.config.get("tie_word_embeddings", bool, True)
+                tied = self.config.get("tie_word_embeddings", True)
                 if tied and matrix is not None and not torch.equal(matrix.float(), words):
                     raise ValueError(
                         f"{self.config.folder}: config.json says that the embeddings are tied, but {parts['decoder']}"
@@ -359,34 +313,6 @@ class Source:
             if key in self.ours:
                 self.ours[key] = self.ours[key][order]
 
-    def check_sizes(self) -> None:
-        """Raises ValueError where config.json and the weights differ, before memory for a model is taken."""
-        args = self.args
-        check_shapes(
-            self.config,
-            self.ours,
-            {f"{STACK}layers.0.fc1.weight": [args.encoder_ffn_embed_dim, args.encoder_embed_dim]},
-        )
-        dims = Dims(args.encoder_embed_dim, args.encoder_attention_heads, args.max_positions, False, padding_idx=1)
-        with torch.device("meta"):
-            encoding = build_layer_part(
-                args.arch.removeprefix("roberta_"), dims, **parse_hparams(getattr(args, "position_hparams", ""))
-            )
-            stack = encoding.make_stack()
-        own = {f"{STACK}embed_positions.{name}": list(x.shape) for name, x in stack.state_dict().items()}
-        for name, x in encoding.state_dict().items():
-            ending = f".self_attn.position_encoding.{name}"
-            of_layers = [key for key in self.ours if key.endswith(ending)] or [f"{STACK}layers.0{ending}"]
-            own |= dict.fromkeys(of_layers, list(x.shape))
-        check_shapes(self.config, self.ours, {key: shape for key, shape in own.items() if not key.endswith(KEY)})
-        # fairseq makes a table of positions in any case
-        largest = max(LARGEST_TABLE, sum(tensor.numel() for tensor in self.ours.values()))
-        if args.max_positions * args.encoder_embed_dim > largest:
-            raise ValueError(
-                f"{self.config.folder}/config.json: max_position_embeddings is {args.max_positions}: a table of so "
-                "many positions would be larger than the model"
-            )
-
     def build(self) -> Any:
         return build_roberta(self.args, self.rows(), seed=1)
 
@@ -394,17 +320,12 @@ class Source:
         """Loads the weights. Returns the names of those that begin at random: a head that the folder lacks."""
         if f"{span_head.NAME}.weight" in self.ours:
             span_head.add_span_head(model, self.args.encoder_embed_dim)
-        own = model.state_dict()
-        fresh = [key for key, _ in model.named_parameters() if key not in self.ours]
-        if lacking := [key for key in fresh if not key.startswith("encoder.lm_head.")]:
-            raise ValueError(f"{self.config.folder}: there is no weight for {lacking[0]}, which config.json promises")
+        fresh = [key for key, _ in model.named_parameters() if key.startswith("encoder.lm_head.")]
+        fresh = [key for key in fresh if key not in self.ours]
         if "encoder.lm_head.weight" not in self.ours and not self.args.untie_weights_roberta:
-            own["encoder.lm_head.weight"] = self.ours[f"{STACK}embed_tokens.weight"]  # they are one
+            self.ours["encoder.lm_head.weight"] = self.ours[f"{STACK}embed_tokens.weight"]  # they are one
         model.args.load_checkpoint_heads = True
-        try:
-            model.load_state_dict({**own, **self.ours})
-        except ValueError as error:
-            raise ValueError(f"{self.config.folder} contradicts itself: {error}") from None
+        load(self.config.folder, model, self.ours, fresh)
         del model.args.load_checkpoint_heads
         return fresh
 
@@ -423,7 +344,7 @@ class Bert(Source):
     unused_rows = 0
 
     def set_positions(self, args: Namespace) -> None:
-        kind = self.config.get("position_embedding_type", str, "absolute")
+        kind = self.config.get("position_embedding_type", "absolute")
         encodings = {"absolute": "learned", "relative_key": "shaw", "relative_key_query": "m4"}
         if kind not in encodings:
             raise ValueError(
@@ -432,10 +353,8 @@ class Bert(Source):
             )
         args.arch = f"roberta_{encodings[kind]}"
         self.relative = kind != "absolute"
-        length = self.config.get("max_position_embeddings", int)
+        length = self.config.get("max_position_embeddings")
         args.max_positions = length if self.relative else length - self.unused_rows
-        if args.max_positions < 1:
-            raise ValueError(f"{self.config.folder}/config.json: max_position_embeddings is {length}, which is too few")
         if self.relative:
             args.position_hparams = f"max_distance={max(length - 1, 1)} heads=shared scale_factor=1"
 
@@ -448,7 +367,6 @@ class Bert(Source):
             raise ValueError(
                 f"{self.config.folder}: the weights have no position_embeddings, which config.json promises"
             )
-        self.check_rows("position_embeddings.weight", positions, self.args.max_positions + self.unused_rows)
         positions = positions.float()[self.unused_rows :]
         # fairseq's rows up to the pad, which no token reads
         self.ours[f"{STACK}embed_positions.weight"] = torch.cat([positions.new_zeros(2, positions.size(1)), positions])
@@ -457,7 +375,6 @@ class Bert(Source):
         super().take_layer(layer)
         if self.relative:  # theirs is in the order of i - j, ours of j - i
             table = self.take(f"{self.at}encoder.layer.{layer}.attention.self.distance_embedding.weight")
-            self.check_rows("distance_embedding.weight", table, 2 * self.args.max_positions - 1)
             self.ours[f"{STACK}layers.{layer}.self_attn.position_encoding.table"] = table.flip(0)
 
 
@@ -495,17 +412,17 @@ class Deberta(Source):
                 f"{self.config.folder}/config.json has no position_biased_input, which then is true: absolute "
                 "positions beside relative ones have no counterpart here"
             )
-        if not self.config.get("relative_attention", bool, False):
+        if not self.config.get("relative_attention", False):
             raise ValueError(f"{self.config.folder}/config.json: relative_attention is not true, which is not served")
         refuse("talking_head", "it has no counterpart here", False)
         refuse("conv_kernel_size", "the convolution has no counterpart here", 0)
-        refuse("embedding_size", "it has to be hidden_size", self.config.get("hidden_size", int))
+        refuse("embedding_size", "it has to be hidden_size", self.config.get("hidden_size"))
         refuse("attention_head_size", "heads of another size have no counterpart here", self.head_size())
         return super().settings()
 
     def head_size(self) -> int:
-        heads = self.config.get("num_attention_heads", int)
-        return self.config.get("hidden_size", int) // max(heads, 1)
+        heads = self.config.get("num_attention_heads")
+        return self.config.get("hidden_size") // max(heads, 1)
 
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
@@ -517,20 +434,19 @@ class Deberta(Source):
             raise ValueError(
                 f"{self.config.folder}/config.json: pos_att_type is {sorted(map(str, terms))}; served are c2p and p2c"
             )
-        length = get("max_position_embeddings", int)
-        reach = get("max_relative_positions", int, -1)
+        length = get("max_position_embeddings")
+        reach = get("max_relative_positions", -1)
         self.shares = self.config.values.get("share_att_key") is True
         norm = str(self.config.values.get("norm_rel_ebd") or "none").lower().strip()
         if norm not in ("none", "layer_norm"):
             raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is {norm!r}; served are none, layer_norm")
         self.has_norm = norm == "layer_norm"
-        if self.has_norm and get("layer_norm_eps", float, 1e-7) != 1e-7:
+        if self.has_norm and get("layer_norm_eps", 1e-7) != 1e-7:
             raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is served with layer_norm_eps 1e-7 alone")
         self.terms = ",".join(term for term in ("c2p", "p2c") if term in terms)
         args.arch, args.max_positions = "roberta_deberta", length
-        buckets = max(get("position_buckets", int, -1), 0)
+        buckets = max(get("position_buckets", -1), 0)
         distance = length if reach < 1 else reach
-        self.reach = buckets or distance
         args.position_hparams = (
             f"max_distance={distance} att={self.terms} buckets={buckets} "
             f"norm_table={self.has_norm} share_att_key={self.shares} p2c=i-j variant=deberta"
@@ -540,8 +456,7 @@ class Deberta(Source):
         super().take_embeddings()
         stack = f"{STACK}embed_positions."
         self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
-        table = self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
-        self.check_rows("rel_embeddings.weight", table, 2 * self.reach)
+        self.ours[f"{stack}a"] = self.take(f"{self.at}encoder.rel_embeddings.weight")
         if self.has_norm:
             self.move(f"{self.at}encoder.LayerNorm", f"{stack}layer_norm")
 
@@ -585,10 +500,9 @@ class DebertaV2(Deberta):
 
 
 class Ours(Source):
-    """What ``to_transformers`` has written."""
+    """A model that ``to_transformers`` has written."""
 
     prefix = "roberta."
-    layers_at = r"encoder\.layers\."
     usual_eps = 1e-5
     head_parts = (
         {
@@ -601,22 +515,22 @@ class Ours(Source):
 
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
-        name = get("position_encoding", str)
+        name = get("position_encoding")
         if name not in names_for(causal=False):
             raise ValueError(f"{self.config.folder}/config.json: unknown position_encoding {name!r}")
-        args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings", int)
-        args.position_hparams = get("position_hparams", str, "")
-        args.position_layers = get("position_layers", str, "all")
-        args.encoder_normalize_before = get("normalize_before", bool, False)
-        args.layernorm_embedding = get("layernorm_embedding", bool, True)
-        args.no_scale_embedding = not get("scale_embedding", bool, False)
-        args.activation_dropout = self.config.share("activation_dropout", 0.0)
+        args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings")
+        args.position_hparams = get("position_hparams", "")
+        args.position_layers = get("position_layers", "all")
+        args.encoder_normalize_before = get("normalize_before", False)
+        args.layernorm_embedding = get("layernorm_embedding", True)
+        args.no_scale_embedding = not get("scale_embedding", False)
+        args.activation_dropout = self.config.get("activation_dropout", 0.0)
         names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
-        args.pooler_activation_fn = names.get(get("classifier_activation", str, "tanh"), "tanh")
+        args.pooler_activation_fn = names.get(get("classifier_activation", "tanh"), "tanh")
 
     def take_embeddings(self) -> None:
         self.type_0 = None
-        self.ours[f"{STACK}embed_tokens.weight"] = self.words(f"{self.at}embed_tokens.weight")
+        self.ours[f"{STACK}embed_tokens.weight"] = self.take(f"{self.at}embed_tokens.weight")
         at = f"{self.at}encoder."
         for key in [key for key in self.theirs if key.startswith(at)]:
             self.ours[STACK + key.removeprefix(at)] = self.take(key)
@@ -625,15 +539,14 @@ class Ours(Source):
         pass  # all layers have been taken
 
 
-def check_shapes(config: Config, weights: Weights, shapes: dict[str, list[int]]) -> None:
-    """Raises ValueError if weights have other shapes than those that config.json promises."""
-    for key, shape in shapes.items():
-        if key not in weights:
-            raise ValueError(f"{config.folder}: there is no weight for {key}, which config.json promises")
-        if list(weights[key].shape) != shape:
-            raise ValueError(
-                f"{config.folder} contradicts itself: {key} is {list(weights[key].shape)}, config.json says {shape}"
-            )
+def load(folder: Path, model: Any, weights: Weights, fresh: Sequence[str] = ()) -> None:
+    """Loads the weights. Raises ValueError if one is missing that is not ``fresh``, too many, or of another shape."""
+    if lacking := [key for key, _ in model.named_parameters() if key not in weights and key not in fresh]:
+        raise ValueError(f"{folder}: there is no weight for {lacking[0]}, which config.json promises")
+    try:
+        model.load_state_dict({**model.state_dict(), **weights})
+    except ValueError as error:
+        raise ValueError(f"{folder} contradicts itself: {error}") from None
 
 
 class Bart:
@@ -642,35 +555,34 @@ class Bart:
     def __init__(self, config: Config, weights: Weights):
         self.config, self.theirs = config, dict(weights)
         get = config.get
-        config.refuse("scale_embedding", "it has to be a boolean", True, False)
         config.refuse("normalize_before", "layers with LayerNorm first are not those of BART", False)
         config.refuse("tie_word_embeddings", "BART's embeddings are one matrix", True)
-        activation = get("activation_function", str, "gelu")
+        activation = get("activation_function", "gelu")
         if activation not in ("gelu", "relu"):
             raise ValueError(f"{config.folder}/config.json: activation_function is {activation!r}; served: gelu, relu")
-        length = get("max_position_embeddings", int)
+        length = get("max_position_embeddings")
         self.args = Namespace(
             arch="transformer_learned",
             task="translation",
             criterion="label_smoothed_cross_entropy",
             data="",
-            encoder_embed_dim=get("d_model", int),
-            decoder_embed_dim=get("d_model", int),
+            encoder_embed_dim=get("d_model"),
+            decoder_embed_dim=get("d_model"),
             max_source_positions=length,
             max_target_positions=length,
             activation_fn=activation,
-            dropout=config.share("dropout", 0.1),
-            attention_dropout=config.share("attention_dropout", 0.0),
-            activation_dropout=config.share("activation_dropout", 0.0),
+            dropout=config.get("dropout", 0.1),
+            attention_dropout=config.get("attention_dropout", 0.0),
+            activation_dropout=config.get("activation_dropout", 0.0),
             share_all_embeddings=True,
             layernorm_embedding=True,
-            no_scale_embedding=not get("scale_embedding", bool, False),
+            no_scale_embedding=not get("scale_embedding", False),
             position_hparams="",
         )
         for stack in ("encoder", "decoder"):
             for theirs, ours in {"layers": "layers", "ffn_dim": "ffn_embed_dim"}.items():
-                setattr(self.args, f"{stack}_{ours}", get(f"{stack}_{theirs}", int))
-            setattr(self.args, f"{stack}_attention_heads", get(f"{stack}_attention_heads", int))
+                setattr(self.args, f"{stack}_{ours}", get(f"{stack}_{theirs}"))
+            setattr(self.args, f"{stack}_attention_heads", get(f"{stack}_attention_heads"))
         bias = self.theirs.pop("final_logits_bias", None)
         if bias is not None and bias.any():
             raise ValueError(f"{config.folder}: final_logits_bias is not 0, which has no counterpart in fairseq")
@@ -693,24 +605,6 @@ class Bart:
         for key in [key for key in self.ours if key.endswith(("embed_tokens.weight", "output_projection.weight"))]:
             self.ours[key] = self.ours[key][order]
 
-    def check_sizes(self) -> None:
-        args = self.args
-        for stack in ("encoder", "decoder"):
-            layers = getattr(args, f"{stack}_layers")
-            pattern = re.compile(rf"{stack}\.layers\.(\d+)\.")
-            found = {int(match[1]) for key in self.ours if (match := pattern.match(key))}
-            if len(found) != layers or max(found, default=-1) != layers - 1:
-                raise ValueError(
-                    f"{self.config.folder}: config.json has {layers} {stack}_layers, the weights have {len(found)}"
-                )
-            width = args.encoder_embed_dim
-            shapes = {
-                "embed_tokens.weight": [self.rows(), width],
-                "embed_positions.weight": [args.max_source_positions + 2, width],
-                "layers.0.fc1.weight": [getattr(args, f"{stack}_ffn_embed_dim"), width],
-            }
-            check_shapes(self.config, self.ours, {f"{stack}.{name}": shape for name, shape in shapes.items()})
-
     def build(self) -> Any:
         from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
@@ -721,13 +615,7 @@ class Bart:
             return ARCH_MODEL_REGISTRY[self.args.arch].build_model(self.args, task)
 
     def fill(self, model: Any) -> list[str]:
-        own = model.state_dict()
-        if lacking := [key for key, _ in model.named_parameters() if key not in self.ours]:
-            raise ValueError(f"{self.config.folder}: there is no weight for {lacking[0]}, which config.json promises")
-        try:
-            model.load_state_dict({**own, **self.ours})
-        except ValueError as error:
-            raise ValueError(f"{self.config.folder} contradicts itself: {error}") from None
+        load(self.config.folder, model, self.ours)
         return []
 
 

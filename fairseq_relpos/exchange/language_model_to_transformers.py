@@ -3,19 +3,18 @@
 import argparse
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 
-from ..atomic_files import whole_folder
 from ..encodings import Dims, build_layer_part, parse_hparams
-from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM, model_card
+from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM
 from ..signature import text_of
 from .names import ACTIVATIONS
-from .to_transformers import Exported, Words, compare_ids, load, quiet
+from .to_transformers import Exported, Words, compare_ids, load, random_rows, real_rows, write
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -36,21 +35,14 @@ NAMES = {
 MAX_LEN_B = 200
 
 
-def export(checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
+def export(state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Path | None) -> Exported:
     """``to_transformers.export`` for a language model. Besides logits and ids, it compares what both generate."""
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     model, args = fairseq_model(state, checkpoint)
     start = "<s>" if getattr(state["cfg"].task, "add_bos_token", False) else "</s>"
     words = None if data is None else Words(data, len(model.decoder.embed_tokens.weight), checkpoint, start)
     exported = as_transformers(model, args, start)
-    with whole_folder(folder) as part, quiet():
-        exported.save_pretrained(part)
-        if words is not None:
-            words.save(part, args.max_target_positions)
-        result = compare(part, model, words)
-        card = model_card.text(state["cfg"], args, exported, result, words)
-        (part / "README.md").write_text(card, encoding="utf-8")
-    return result
+    comparison = partial(compare, model=model, words=words)
+    return write(folder, exported, words, args.max_target_positions, comparison, state["cfg"], args)
 
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
@@ -84,7 +76,7 @@ def decoder_settings(decoder: Any, args: argparse.Namespace, **positions: str) -
 def stack_settings(
     stack: Any, name: str, args: argparse.Namespace, encoding: str, hparams: str, layers: str
 ) -> dict[str, Any]:
-    """What encoder and decoder have. encoding, hparams, layers: of the positions."""
+    """Returns the settings that encoder and decoder share. encoding, hparams, layers: of the positions."""
     sizes = ("embed_dim", "attention_heads", "ffn_embed_dim", "normalize_before")
     embed_dim, heads, ffn_dim, normalize_before = (getattr(args, f"{name}_{size}") for size in sizes)
     longest = args.max_source_positions if name == "encoder" else args.max_target_positions
@@ -149,34 +141,29 @@ def compare(folder: Path, model: Any, words: Words | None) -> Exported:
     if words is not None:
         texts = words.texts()
         compare_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), words, texts)
-    difference = largest = torch.zeros(())
-    for tokens_BT in batches(model, loaded.config.bos_token_id, words, texts):
-        real = tokens_BT.ne(PAD)
-        with torch.no_grad():
-            ours = model(tokens_BT)[0][real]
+
+    @torch.no_grad()
+    def both():
+        for tokens_BT in batches(model, loaded.config.bos_token_id, words, texts):
+            real = tokens_BT.ne(PAD)
             theirs = loaded(input_ids=tokens_BT, attention_mask=real.long()).logits[real]
-        difference = torch.maximum(difference, (theirs - ours).abs().max())
-        largest = torch.maximum(largest, ours.abs().max())
-    result = Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, len(texts))
+            yield theirs, model(tokens_BT)[0][real]
+
+    result = Exported.of(loaded, both(), words, len(texts))
     compare_texts(loaded, model)
     return result
 
 
 def batches(model: Any, start: int, words: Words | None, texts: list[str]) -> Iterator[torch.Tensor]:
     """Token ids: random ones padded to the right, to the left and not at all, and real texts."""
-    size, longest = len(model.decoder.embed_tokens.weight), min(model.max_positions(), 48)
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(4, max(size, 5), (length,), generator=generator) for length in (longest, longest // 2, 3)]
+    rows = random_rows(len(model.decoder.embed_tokens.weight), model.max_positions())
     for row in rows:
         row[0] = start
     yield rows[0][None]
     yield data_utils.collate_tokens(rows, PAD)
     yield data_utils.collate_tokens(rows, PAD, left_pad=True)
-    if words is not None:
-        real = [torch.tensor(words.ids(text)) for text in texts[-256:]]
-        real = [row for row in real if 2 < len(row) <= model.max_positions()][-8:]
-        if real:
-            yield data_utils.collate_tokens(real, PAD, left_pad=True)
+    if real := [] if words is None else real_rows(words, texts, model.max_positions()):
+        yield data_utils.collate_tokens(real, PAD, left_pad=True)
 
 
 #: tokens of the texts that both generate for the comparison

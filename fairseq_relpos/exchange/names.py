@@ -1,4 +1,4 @@
-"""What weights and settings are called in fairseq and in transformers."""
+"""The names of weights and settings in fairseq and in transformers."""
 
 #: fairseq's encoder of a RoBERTa
 STACK = "encoder.sentence_encoder."

@@ -66,7 +66,7 @@ class Pieces:
 
 
 def symbol_of(piece: str | None, number: int, numbered: bool) -> str:
-    """What dict.txt calls a piece. A piece without a name, or with fairseq's own, is never found in text."""
+    """Returns the name of a piece in dict.txt. One without a name, or with fairseq's own, is never found in text."""
     if piece is None or piece in TAGS.values() or piece != piece.strip() or "\n" in piece or "\r" in piece:
         return f"madeupword{number:04d}"
     return str(number) if numbered else piece
@@ -82,6 +82,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Any:
+    """Returns what is in a JSON file. Raises ValueError, one line, if it is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -14,7 +14,6 @@ import torch
 from ctranslate2.specs import transformer_spec
 from ctranslate2.specs.common_spec import Activation
 from ctranslate2.specs.model_spec import ModelSpec
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerModel
@@ -23,7 +22,7 @@ from fairseq.modules import MultiheadAttention
 
 from .. import vocabulary_files
 from ..atomic_files import whole_folder
-from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
+from ..checkpoints.loading import load_checkpoint, refuse_nonfinite, upgraded
 from ..checkpoints.starting_point import same_dictionaries
 from ..models.language_model import RelPosLanguageModel
 from ..models.transformer import RelPosTransformer
@@ -82,9 +81,7 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     refuse_nonfinite(checkpoint, raw["model"])
     same_dictionaries(checkpoint, raw.get("cfg"), data, "give the folder of the data that it was trained with")
     is_translator = kind_of(checkpoint, arch_of(raw))
-    del raw
-    # read once more, because fairseq upgrades older files only while it reads them
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    state = upgraded(raw)
     task = state["cfg"].task
     if getattr(task, "_name", None) not in TASKS:
         raise ValueError(
@@ -310,7 +307,7 @@ def fairseq_scores(model: Any, source: list[int], target: list[int], start: int)
 def translator_scores(
     folder: Path, words: Sequence[Dictionary], sentences: Sequence[tuple[list[int], list[int]]]
 ) -> list[list[float]]:
-    """What CTranslate2 gives the tokens of each target."""
+    """Returns the log-probabilities that CTranslate2 gives the tokens of each target."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32")
     texts = [[[words[side][i] for i in sentence[side]] for sentence in sentences] for side in (0, 1)]
     return [result.log_probs for result in translator.score_batch(*texts, max_input_length=0)]

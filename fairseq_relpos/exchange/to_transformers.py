@@ -5,15 +5,15 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
-from torch import nn
+from torch import Tensor, nn
 
 from .. import vocabulary_files
 from ..atomic_files import whole_folder
@@ -83,8 +83,11 @@ class Exported:
     left_out: list[str]
 
     @classmethod
-    def of(cls, loaded: nn.Module, difference: float, largest: float, tokenizer: str | None, texts: int) -> "Exported":
-        """Raises ValueError if the difference is more than rounding, or a logit is not finite."""
+    def of(cls, loaded: nn.Module, logits: Iterable[tuple[Tensor, Tensor]], words: Any, texts: int) -> "Exported":
+        """Compares logits of ``loaded`` with those of fairseq's model. Raises ValueError if a difference is more than
+        rounding, or a logit is not finite."""
+        sizes = [(float((theirs - ours).abs().max()), float(ours.abs().max())) for theirs, ours in logits]
+        difference, largest = torch.tensor(sizes).max(0).values.tolist()  # which is NaN if one of them is
         if not math.isfinite(difference):
             weight, name = max((weight.abs().max().item(), name) for name, weight in loaded.named_parameters())
             raise ValueError(
@@ -97,25 +100,42 @@ class Exported:
                 f"{largest:.2g}: nothing is written; please report this"
             )
         parameters = sum(parameter.numel() for parameter in loaded.parameters())
+        tokenizer = None if words is None else words.kind
         return cls(type(loaded).__name__, parameters, difference, largest, tokenizer, texts, [])
 
 
-def export(checkpoint: Path, folder: Path, data: str | Path | None, head: str | None) -> Exported:
+def export(
+    state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Path | None, head: str | None
+) -> Exported:
     """Writes ``folder`` for a RoBERTa or another encoder; see ``export.export``."""
-    # read once more, because fairseq upgrades older files only while it reads them
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
     model, args = fairseq_model(state, checkpoint)
     kind, left_out = kind_of(model, checkpoint, head)
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)
     labels = labels_of(state, data, kind.labels)
     exported = as_transformers(model, args, kind, labels)
+    comparison = partial(compare, model=model, kind=kind, words=words)
+    result = write(folder, exported, words, args.max_positions, comparison, state["cfg"], args)
+    result.left_out = left_out
+    return result
+
+
+def write(
+    folder: Path,
+    exported: Any,
+    words: Any,
+    longest: int,
+    compare: Callable[[Path], Exported],
+    cfg: Any,
+    args: argparse.Namespace,
+) -> Exported:
+    """Writes the folder with a model of transformers, its tokenizer and its card, if ``compare`` raises no error.
+    longest: tokens of an input."""
     with whole_folder(folder) as part, quiet():
         exported.save_pretrained(part)
         if words is not None:
-            words.save(part, args.max_positions)
-        result = compare(part, model, kind, words)
-        result.left_out = left_out
-        card = model_card.text(state["cfg"], args, exported, result, words)
+            words.save(part, longest)
+        result = compare(part)
+        card = model_card.text(cfg, args, exported, result, words)
         (part / "README.md").write_text(card, encoding="utf-8")
     return result
 
@@ -154,7 +174,7 @@ def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Name
 
 @dataclass
 class Kind:
-    """What a model is for. auto: the Auto class. head: the name of its classification head."""
+    """The purpose of a model. auto: the Auto class. head: the name of its classification head."""
 
     auto: str
     head: str | None = None
@@ -162,7 +182,7 @@ class Kind:
 
 
 def kind_of(model: Any, path: Path, head: str | None) -> tuple[Kind, list[str]]:
-    """What the checkpoint was trained for, and which heads in it do not come along."""
+    """Returns the purpose of the model in the checkpoint, and the heads that are left out."""
     heads = list(model.classification_heads)
     words_head = ["encoder.lm_head"]
     if hasattr(model, span_head.NAME) and head is None:
@@ -425,15 +445,14 @@ def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Export
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         texts = words.texts()
         compare_ids(tokenizer, words, texts)
-    difference = largest = torch.zeros(())
-    for tokens_BT in batches(model, kind, words, texts):
-        theirs, ours = logits_of(loaded, tokens_BT), fairseq_logits(model, tokens_BT, kind)
-        real = tokens_BT.ne(1)
-        if ours.dim() == 3:
-            theirs, ours = theirs[real], ours[real]
-        difference = torch.maximum(difference, (theirs - ours).abs().max())
-        largest = torch.maximum(largest, ours.abs().max())
-    return Exported.of(loaded, difference.item(), largest.item(), None if words is None else words.kind, len(texts))
+
+    def both():
+        for tokens_BT in batches(model, kind, words, texts):
+            theirs, ours = logits_of(loaded, tokens_BT), fairseq_logits(model, tokens_BT, kind)
+            of_tokens = tokens_BT.ne(1) if ours.dim() == 3 else ...
+            yield theirs[of_tokens], ours[of_tokens]
+
+    return Exported.of(loaded, both(), words, len(texts))
 
 
 def compare_ids(tokenizer: Any, words: Words, texts: list[str]) -> None:
@@ -458,20 +477,27 @@ def are_equally_good(words: Words, theirs: list[int], ours: list[int]) -> bool:
 
 def batches(model: Any, kind: Kind, words: Words | None, texts: list[str]) -> Iterator[torch.Tensor]:
     """Token ids: random ones padded to the right, to the left and not at all, and real texts."""
-    size, longest = len(model.encoder.sentence_encoder.embed_tokens.weight), min(model.max_positions(), 48)
-    generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(4, max(size - 1, 5), (length,), generator=generator) for length in (longest, longest // 2, 3)]
+    rows = random_rows(len(model.encoder.sentence_encoder.embed_tokens.weight) - 1, model.max_positions())
     for row in rows:
         row[0], row[-1] = 0, 2
     yield rows[0][None]
     yield data_utils.collate_tokens(rows, 1)
     if kind.head is None:  # it reads the first slot
         yield data_utils.collate_tokens(rows, 1, left_pad=True)
-    if words is not None:
-        real = [torch.tensor(words.ids(text)) for text in texts[-256:]]
-        real = [row for row in real if 2 < len(row) <= model.max_positions()][-8:]
-        if real:
-            yield data_utils.collate_tokens(real, 1)
+    if real := [] if words is None else real_rows(words, texts, model.max_positions()):
+        yield data_utils.collate_tokens(real, 1)
+
+
+def random_rows(words: int, longest: int) -> list[Tensor]:
+    """Three sentences of random ids below ``words``."""
+    generator, longest = torch.Generator().manual_seed(1), min(longest, 48)
+    return [torch.randint(4, max(words, 5), (length,), generator=generator) for length in (longest, longest // 2, 3)]
+
+
+def real_rows(words: Words, texts: list[str], longest: int) -> list[Tensor]:
+    """The ids of the last of these texts that are not too long."""
+    rows = [torch.tensor(words.ids(text)) for text in texts[-256:]]
+    return [row for row in rows if 2 < len(row) <= longest][-8:]
 
 
 @torch.no_grad()

@@ -118,7 +118,7 @@ def built_translator(args: argparse.Namespace, weights: dict[str, torch.Tensor])
 def fairseq_texts(
     model: Any, start: int, beam: int, max_len: int, prompt_BT: torch.Tensor | None = None, **settings: Any
 ) -> list[list[int]]:
-    """What fairseq's search finds best, without the first token. prompt_BT: the tokens after it."""
+    """Returns the best text of fairseq's search, without its first token. prompt_BT: the tokens after it."""
     source_BT = torch.zeros(1, 0, dtype=torch.long) if prompt_BT is None else prompt_BT
     of_prompt = {"prefix_tokens": prompt_BT, "bos_token": start}
     return searched(model, {"src_tokens": source_BT}, beam, max_len, of_prompt, **settings)
@@ -132,8 +132,8 @@ def searched(
     how: dict[str, Any] | None = None,
     **settings: Any,
 ) -> list[list[int]]:
-    """What fairseq's search finds best for each source, its net_input. how: arguments of ``generate``; settings: of
-    ``SequenceGenerator``."""
+    """Returns the best text of fairseq's search for each source, its net_input. how: arguments of ``generate``;
+    settings: of ``SequenceGenerator``."""
     words = nameless_words(len(model.decoder.embed_tokens.weight))
     longest = model.max_decoder_positions()
     generator = SequenceGenerator([model], words, beam_size=beam, max_len_b=max_len, max_len=longest, **settings)
@@ -144,6 +144,6 @@ def searched(
 def translated_by_fairseq(
     model: Any, source_BS: torch.Tensor, beam: int, max_len: int, **settings: Any
 ) -> list[list[int]]:
-    """What fairseq's search finds best for each source, without the first token."""
+    """Returns the best text of fairseq's search for each source, without its first token."""
     source = {"src_tokens": source_BS, "src_lengths": source_BS.ne(PAD).sum(1)}
     return searched(model, source, beam, max_len, **settings)

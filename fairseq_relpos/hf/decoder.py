@@ -69,12 +69,6 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.embed_tokens = value
-
     @can_return_tuple
     def forward(
         self,
@@ -167,12 +161,6 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, Generating, Generat
         self.decoder = RelPosDecoderModel(config)
         self.lm_head = nn.Linear(config.output_size or config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        self.lm_head = value  # type: ignore[assignment]
 
     @can_return_tuple
     def forward(

@@ -34,7 +34,7 @@ class RelPosPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As transformers does it; an encoding begins with its own weights."""
+        """Initialises a module as transformers does; an encoding begins with its own weights."""
         if isinstance(module, PositionEncoding):
             fresh: nn.Module = build_layer_part(module.name, module.dims, **module.hparams)
         elif isinstance(module, StackPart):
@@ -128,12 +128,6 @@ class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
         #: transformers switches it on and off
         self.gradient_checkpointing = False
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.embed_tokens = value
 
     @can_return_tuple
     def forward(
