@@ -80,7 +80,7 @@ def measure(p, args):
 
 
 class Sums:
-    """What is summed over tiles [M, M]; distances go around the edge of a tile."""
+    """Sums over tiles [M, M]; distances go around the edge of a tile."""
 
     def __init__(self, p, M):
         self.p, self.M = p, M

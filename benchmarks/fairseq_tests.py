@@ -85,7 +85,7 @@ def compare(folder, args):
 
 
 def pieces_of(folder):
-    """What one pytest runs, as lists of its arguments: the files of a folder, or some tests of a long file."""
+    """The arguments of each pytest: the files of a folder, or some tests of a long file."""
     pieces = defaultdict(list)
     for path in sorted(folder.glob("tests/**/test_*.py")):
         file = str(path.relative_to(folder))

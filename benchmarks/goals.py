@@ -1,4 +1,4 @@
-"""What positions cost beside the goals: the tables of docs/performance.md and README.md, which report.py writes."""
+"""The cost of positions beside the goals: the tables of docs/performance.md and README.md, which report.py writes."""
 
 import json
 
@@ -268,7 +268,7 @@ def ratios(results, names, length, dropout, allocator):
 
 
 def values(results, names, length, dropout, allocator, key):
-    """Of these encodings, as far as they were measured."""
+    """The rows of these encodings, as far as they were measured."""
     rows = rows_of(results, file_of(length))
     wanted = {"length": length, "dropout": dropout, "allocator": allocator, "backend": "auto", "threads": 1}
     found = (only(rows, key, encoding=name, **wanted) for name in names)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that is measured on a GPU, the most important first, within some minutes; the next call goes on where this stopped.
+# All that is measured on a GPU, the most important first, within some minutes; the next call continues where this stopped.
 #
 #     bash benchmarks/gpu_day.sh 10                   # into benchmarks/results/gpu_*.json
 #     bash benchmarks/gpu_day.sh 10 FOLDER            # into another folder
@@ -61,7 +61,7 @@ part tiles gpu.py --encodings t5 shaw m4 --dropout 0.1 --tiles 64,64,4,2 64,64,4
 part attention gpu.py --backends auto triton sdpa lean eager --no-tests
 part all_steps gpu_steps.py
 
-for name in ${left+"${left[@]}"}; do echo "gpu_day.sh: $name is not complete: the same command goes on with it"; done
+for name in ${left+"${left[@]}"}; do echo "gpu_day.sh: $name is not complete: the same command resumes it"; done
 for name in ${failed+"${failed[@]}"}; do echo "gpu_day.sh: error: $name failed, see above" >&2; done
 ((${#failed[@]})) && exit 1
 ((${#left[@]})) && exit 75

@@ -141,7 +141,7 @@ class Step:
 
 
 def measured(step, stock, args):
-    """What a row says of the step."""
+    """The entries of a row about the step."""
     steps, seconds = {"mine": step, STOCK: stock}, {"mine": [], STOCK: []}
     for each in steps.values():
         queued_seconds(each, 3, step.device)  # what is compiled, and what the optimizer keeps

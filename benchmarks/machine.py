@@ -1,4 +1,4 @@
-"""What a result was measured on, how long steps take beside one another, and how much memory one needs."""
+"""The machine of a result, the time of steps beside one another, and the memory of one."""
 
 import importlib.metadata
 import json

@@ -1,4 +1,4 @@
-"""How often a command ends with an abort where a thread is late, of many runs of each kind.
+"""Counts commands that end with an abort because a thread is late, in many runs of each kind.
 
     python benchmarks/process_ends.py --runs 50 --json benchmarks/results/process_ends.json
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md

@@ -3,7 +3,7 @@
     python benchmarks/signal_storm.py --signals 20 --json benchmarks/results/signal_storm.json
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-A small translation model is trained, gets a signal again and again, and each time goes on by the same command. Nothing
+A small translation model is trained, gets a signal again and again, and each time the same command resumes it. Nothing
 may be lost: every exit code is one that the documentation names, a signal that fairseq-train has noted loses no update,
 no half-written file stays, and at the end weights and validation losses are those of a run that was left alone, to the
 last bit. Then translations are broken off and made again. If one of this does not hold, the exit code is 1.

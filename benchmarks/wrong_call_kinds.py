@@ -1,4 +1,4 @@
-"""What benchmarks/wrong_calls.py calls: every command as it works, and what can be wrong with a call."""
+"""The calls of benchmarks/wrong_calls.py: every command as it works, and what can be wrong with a call."""
 
 import dataclasses
 import io

@@ -127,7 +127,7 @@ def summary(rows):
 
 
 def import_all():
-    """What the calls would import one by one."""
+    """Imports what the calls would import one by one."""
     logging.root.handlers[:] = [logging.NullHandler()]  # fairseq has set it to DEBUG
     import matplotlib
     import tensorboard  # noqa: F401
@@ -259,7 +259,7 @@ def child(call, folder, output):
 
 
 def limit_the_files(room):
-    """What the process prints has no limit on a full disk either: it goes through a pipe."""
+    """Limits the size of files, but not of the output, which a full disk does not limit: it goes through a pipe."""
     for number in (1, 2):
         read, write = os.pipe()
         target = os.dup(number)
@@ -275,7 +275,7 @@ def limit_the_files(room):
 
 
 class Done:
-    """What has become of a call."""
+    """The end of a call: exit code, output and files."""
 
     def __init__(self, call, folder, output, before, code):
         self.call, self.folder, self.code = call, folder, code
@@ -334,7 +334,7 @@ HALF = re.compile(r"\.tmp|\.part|crash\.pt|\.whole$|\.lock$")
 
 
 def judge(call, done, expected):
-    """What is wrong about how the call ended; "" if nothing."""
+    """Says what is wrong about the end of the call; "" if nothing."""
     problems = []
     if done.canary:
         problems.append("RAN CODE OF A FILE")

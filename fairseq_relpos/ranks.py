@@ -1,4 +1,4 @@
-"""What one rank of a training tells the others."""
+"""Messages between the ranks of a training."""
 
 import socket
 from collections.abc import Callable

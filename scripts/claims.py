@@ -93,7 +93,7 @@ class Test:
 
 
 def no_runs(recipe, *encodings):
-    """Where there are runs of older settings, says so: they are in RESULTS.md, but not in results.json."""
+    """Says whether there are runs of older settings: they are in RESULTS.md, but not in results.json."""
     path = ROOT / "examples" / recipe / "RESULTS.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if all(f"\n| {name} |" in text for name in encodings):

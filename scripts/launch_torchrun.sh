@@ -80,7 +80,7 @@ while :; do
 done
 # torchrun may have started the ranks again after they had stopped: what they said last counts
 if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
-  echo "launch_torchrun: stopped by a signal and saved; the same command goes on from the last checkpoint" >&2
+  echo "launch_torchrun: stopped by a signal and saved; the same command resumes from the last checkpoint" >&2
   exit 75
 elif [ $code != 0 ]; then
   # of the last start, which stands before each: the first error, or the one that names where NaN began

@@ -185,7 +185,7 @@ def results():
 
 
 def reach():
-    """What longer blocks and a memory change for language models, each run compared with itself."""
+    """The effect of longer blocks and of a memory on language models, each run compared with itself."""
     _, figures = comparison.read(ROOT / "examples/language_modeling/results.json")
     blocks = {length: figures[f"bits per byte, blocks of {length}"] for length in (128, 256, 512, 2048)}
     alone, remembering = (
@@ -223,7 +223,7 @@ def mends():
 
 
 def abbreviations():
-    """What the short names in the sources stand for, as one sentence."""
+    """The meaning of the short names in the sources, as one sentence."""
     used = {key for cls in ENCODINGS.values() for key in cls.papers}
     names = [
         f"{name}: {meaning}"

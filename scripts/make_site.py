@@ -152,7 +152,7 @@ def draw_curve(name, path):
 
 
 def pictures_of(name):
-    """Those of docs/images whose caption names the encoding."""
+    """Yields the pictures of docs/images whose caption names the encoding."""
     for file, caption in make_docs.FIGURES:
         if f"`{name}`" in caption:
             yield f"![{caption.replace('`', '')}](../images/{file})\n\n{caption}"
@@ -205,7 +205,7 @@ def bibtex(key):
 
 
 def list_of_encodings():
-    """What docs/encodings.md is on the site: the legend, the list, and the pictures."""
+    """The text of docs/encodings.md on the site: the legend, the list, and the pictures."""
     legend, figures = make_docs.LEGEND, make_docs.figures()
     table = make_docs.table().replace("](#", "](encodings.md#")
     return "\n".join([legend, f"{make_docs.abbreviations()}\n", table, "", figures])

@@ -58,7 +58,7 @@ Prepare these once, if an entry names them.
 
 
 class Wrong(Exception):
-    """What is wrong with papers.ini or with a file that it names, in one line."""
+    """An error in papers.ini or in a file that it names, in one line."""
 
 
 @dataclass

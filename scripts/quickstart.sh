@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From nothing to two small RoBERTas, side by side: Shaw's positions and TUPE's. Under ten
-# minutes on two cores, no network but pip. Run it again at any time: it goes on where it stopped.
+# minutes on two cores, no network but pip. Run it again at any time: it continues where it stopped.
 # SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 #
 #   bash scripts/quickstart.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make .venv and install fairseq, the plugin (editable) and the test tools into it, at the
-# versions in constraints.txt. Run it again at any time: it goes on where it stopped, and
+# versions in constraints.txt. Run it again at any time: it continues where it stopped, and
 # returns at once when there is nothing to do.
 #
 #   PYTHON=python3.12 bash scripts/setup.sh            # choose the interpreter
@@ -173,10 +173,10 @@ pip_install() {
 
 explain_failure() {
   if grep -q 'No space left on device' "$LOG"; then
-    die "the disk is full: make room ($needed_gb GB) and run this again, it goes on where it stopped"
+    die "the disk is full: make room ($needed_gb GB) and run this again: it continues where it stopped"
   fi
   tail -n 15 "$LOG" >&2
-  die "the last command failed (above; all of it in $LOG): mend that and run this again, it goes on where it stopped"
+  die "the last command failed (above; all of it in $LOG): correct that and run this again: it continues where it stopped"
 }
 
 # Two scripts started at once must not install into one .venv at the same time.

@@ -71,15 +71,8 @@ def texts(folder):
 def data(texts, dictionary):
     done = preprocess(
         texts / "log",
-        "--only-source",
-        "--trainpref",
-        texts / "train.a",
-        "--validpref",
-        texts / "valid.a",
-        "--srcdict",
-        dictionary,
-        "--destdir",
-        texts / "data",
+        *f"--only-source --trainpref {texts}/train.a --validpref {texts}/valid.a".split(),
+        *f"--srcdict {dictionary} --destdir {texts}/data".split(),
     )
     assert done[0] == 0, done
     return texts / "data"
@@ -89,21 +82,9 @@ def data(texts, dictionary):
 def pairs(texts, dictionary):
     done = preprocess(
         texts / "log",
-        "--source-lang",
-        "a",
-        "--target-lang",
-        "b",
-        "--trainpref",
-        texts / "train",
-        "--validpref",
-        texts / "valid",
-        "--testpref",
-        texts / "valid",
-        "--srcdict",
-        dictionary,
-        "--joined-dictionary",
-        "--destdir",
-        texts / "pairs",
+        *f"--source-lang a --target-lang b --trainpref {texts}/train".split(),
+        *f"--validpref {texts}/valid --testpref {texts}/valid --srcdict {dictionary}".split(),
+        *f"--joined-dictionary --destdir {texts}/pairs".split(),
     )
     assert done[0] == 0, done
     return texts / "pairs"
@@ -234,7 +215,7 @@ def test_a_run_that_has_a_last_checkpoint_does_not_need_the_one_it_began_with(da
     assert train(tmp_path, data, "--finetune-from-model", "gone.pt")[0] == 0
     last = tmp_path / "run" / "checkpoint_last.pt"
     before = last.read_bytes()
-    assert_one_line(train(tmp_path, data, "--restore-file", "gone.pt"), f"without the flag goes on from {last}")
+    assert_one_line(train(tmp_path, data, "--restore-file", "gone.pt"), f"without the flag resumes from {last}")
     assert last.read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""What criterions share that count how many answers are right."""
+"""A criterion that counts right answers: the base of sequence_labels and span_prediction."""
 
 from typing import Any
 

@@ -25,8 +25,9 @@ class SentenceScoresConfig(FairseqDataclass):
 
 @register_criterion("sentence_scores", dataclass=SentenceScoresConfig)
 class SentenceScores(FairseqCriterion):
-    """As fairseq's ``sentence_prediction``. Validation keeps the predictions of all samples, of all ranks, and scores
-    them at its end, in full precision: the metrics do not depend on batches and ranks. The loss is in nats."""
+    """fairseq's ``sentence_prediction`` with other scores. Validation keeps the predictions of all samples, of all
+    ranks, and scores them at its end, in full precision: the metrics do not depend on batches and ranks. The loss is in
+    nats."""
 
     def __init__(self, cfg, task):
         super().__init__(task)
@@ -72,7 +73,7 @@ class SentenceScores(FairseqCriterion):
             metrics.log_derived(name, lambda meters, name=name: _score(name, *(meters[key].tensor for key in KEPT)))
 
     def logging_outputs_can_be_summed(self) -> bool:
-        """Those of a validation have predictions, which ranks send one another instead."""
+        """The logs of a validation have predictions, which ranks send one another instead."""
         return self.training
 
 

@@ -67,7 +67,7 @@ def _sst(name: str, kind: str, labels: int) -> Task:
 
 
 def _labels(name: str) -> tuple[str, ...]:
-    """Those of a task of GLUE: a label has one number in both recipes."""
+    """Returns the labels of a task of GLUE: a label has one number in both recipes."""
     return glue.task_of(name).labels or ()
 
 
@@ -242,7 +242,7 @@ def checked(task: Task, parts: dict[str, list[Example]]) -> dict[str, list[Examp
 
 
 def cut(texts: Sequence[list[str]], room: int) -> list[list[str]]:
-    """So many words of all texts: the longest gives up its end first."""
+    """Cuts the texts to ``room`` words in total: the longest gives up its end first."""
     lengths = [len(text) for text in texts]
     while sum(lengths) > room:
         lengths[lengths.index(max(lengths))] -= 1

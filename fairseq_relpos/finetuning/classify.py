@@ -55,7 +55,7 @@ def predict(run: str, checkpoint: str, data: str, split: str, facts: dict[str, A
     known = json.loads(results.read_text(encoding="utf-8")) if split != "valid" and results.exists() else {}
     known |= {**facts, "task": of_data["task"], "fold": of_data["fold"]}
     known["metrics" if split == "valid" else split] = scores
-    # what always giving the class that is most frequent in training scores
+    # the accuracy of always giving the class that is most frequent in training
     known.setdefault("majority", {})[split] = float((wanted == majority(data)).double().mean())
     write_json(results, known)
     return scores

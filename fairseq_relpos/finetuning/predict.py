@@ -45,7 +45,7 @@ def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
 
 
 def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
-    """What the model computes for each example, [examples, classes], in their order. Every one has its row, whatever
+    """Returns the outputs of the model, [examples, classes], in the order of the data. Each example has a row, whatever
     its length. The batches are those of a validation in training, so that all numbers are the same."""
     dataset = task.load_dataset(split)
     head = task.cfg.classification_head_name
@@ -60,7 +60,7 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
 
 @torch.no_grad()
 def outputs_of(model: Any, dataset: Any, batches: Iterable[Any], **settings: Any) -> torch.Tensor:
-    """What the model computes, with these settings of its forward pass, for the examples 0, 1, ... of the batches."""
+    """Returns the outputs of the model for the examples 0, 1, ... of the batches. settings: of its forward pass."""
     cuda = next(model.parameters()).is_cuda
     rows: dict[int, torch.Tensor] = {}
     for batch in batches:

@@ -55,7 +55,7 @@ def read(args: argparse.Namespace) -> None:
     else:
         examples, told = from_lines(args.source), ""
     write(f"{args.target}.jsonl", (json.dumps(asdict(example), ensure_ascii=False) for example in examples))
-    # what the vocabulary is learned from: each text once
+    # the text for the vocabulary: each text once
     write(f"{args.target}.src", dict.fromkeys(" ".join(example.text.split()) for example in examples))
     write(f"{args.target}.tgt", (example.question for example in examples))
     print(f"{name}: {len(examples):,} questions{told}")

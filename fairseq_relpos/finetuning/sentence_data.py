@@ -83,7 +83,7 @@ def write_sentences(prefix: Path, sentences: Iterator[Any], dictionary: Any) -> 
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Of all that was written: a training on other data is another run."""
+    """Returns a digest of all that was written: a training on other data is another run."""
     whole = hashlib.sha256()
     for path in sorted(paths):
         whole.update(path.read_bytes())

@@ -28,7 +28,7 @@ class Answers:
 
     @property
     def null_odds(self) -> float:
-        """How far "no answer" lies above the best answer."""
+        """The score of "no answer" less that of the best answer."""
         return self.null - self.best[0].score if self.best else float("inf")
 
     def text(self, threshold: float | None) -> str:

@@ -21,7 +21,7 @@ if sys.modules.get("torchaudio") is None and importlib.util.find_spec("torchaudi
         import torchaudio  # noqa: F401
     except Exception as error:  # for example the CUDA build beside a CPU build of torch
         logging.getLogger(__name__).warning(
-            "torchaudio does not fit this torch (%s), so transformers goes on without it. Where transformers is "
+            "torchaudio does not fit this torch (%s), so transformers is imported without it. Where transformers is "
             "imported alone it fails: pip uninstall torchaudio, or install the build for your torch",
             str(error).split("\n", 1)[0],
         )

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 
 @strict
 class RelPosConfig(PreTrainedConfig):
-    """What all models have: transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
+    """The settings of all models: transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
 
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
     position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.

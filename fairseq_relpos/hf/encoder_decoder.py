@@ -41,7 +41,7 @@ class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generatin
         self.encoder.set_input_embeddings(value)
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Of both stacks, with the arguments of transformers; not where each has a vocabulary of its own."""
+        """Resizes both stacks, with the arguments of transformers. Raises ValueError if each has its own vocabulary."""
         parts = self.encoder, self.decoder
         sizes = [part.get_input_embeddings().num_embeddings for part in parts]
         if new_num_tokens is not None and sizes[0] != sizes[1]:
@@ -136,7 +136,7 @@ class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generatin
     def _prepare_text_encoder_decoder_kwargs_for_generation(
         self, inputs_tensor: Tensor, model_kwargs: dict[str, Any], model_input_name: str | None, generation_config: Any
     ) -> dict[str, Any]:
-        """As transformers has it, and the mask of the pads where none is given: the decoder needs it, too."""
+        """Does what transformers does, and adds the mask of the pads if none is given: the decoder needs it, too."""
         if model_kwargs.get("attention_mask") is None and model_input_name == "input_ids":
             model_kwargs["attention_mask"] = self.tokens_of(inputs_tensor)
         return super()._prepare_text_encoder_decoder_kwargs_for_generation(  # type: ignore[misc]

@@ -51,7 +51,7 @@ def refuse_ranks_that_disagree() -> None:
     @replace(utils, "distributed_main", "agreement")
     def tell_the_others(stock, i, main, cfg, kwargs):
         @functools.wraps(main)
-        def told(cfg, **kwargs):
+        def main_that_tells(cfg, **kwargs):
             _waiting[:] = [command_of(main) == "train.py"]
             try:
                 return main(cfg, **kwargs)
@@ -61,7 +61,7 @@ def refuse_ranks_that_disagree() -> None:
                         together(functools.partial(_raise, error))
                 raise
 
-        return stock(i, told, cfg, kwargs)
+        return stock(i, main_that_tells, cfg, kwargs)
 
 
 #: [whether the other ranks wait for this one in ``compare_settings``]
@@ -100,7 +100,7 @@ def in_turn(step: Callable[[], Any]) -> Any:
     return together(step)
 
 
-def hear_of_the_reading() -> None:
+def learn_whether_rank_0_could_read() -> None:
     """Makes the ranks that receive a checkpoint learn first whether rank 0 could read it."""
     from fairseq.distributed import utils
 
@@ -195,4 +195,4 @@ def digest_of_package(package: Path = Path(__file__).parents[1]) -> str:
     return digest(*(file.read_bytes() for file in files))
 
 
-INSTALLERS = (refuse_ranks_that_disagree, hear_of_the_reading)
+INSTALLERS = (refuse_ranks_that_disagree, learn_whether_rank_0_could_read)

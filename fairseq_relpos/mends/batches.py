@@ -30,7 +30,7 @@ def new_loaders_for_each_epoch(batches: Any) -> None:
 
 def end_the_reading_of_a_validation() -> None:
     """Ends the thread that reads ahead for a validation together with the validation. After --max-valid-steps it would
-    go on, and share the data loaders with the thread of the next validation."""
+    continue, and share the data loaders with the thread of the next validation."""
 
     def until_its_end(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         before = readers()
@@ -117,7 +117,7 @@ def say_which_samples_are_too_long() -> None:
     """Reports samples that are longer than the model's positions.
 
     An evaluation ends in one line. So does a data set of which no sample fits or, for fairseq-eval-lm, not every
-    sample. Training goes on without the samples that are too long.
+    sample. Training continues without the samples that are too long.
     """
     from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask

@@ -1,4 +1,4 @@
-"""How fairseq finds, reads and saves the checkpoints of a run, with the mends in the order in which they act.
+"""Finding, reading and saving the checkpoints of a run, with the mends in the order in which they act.
 
 A start of fairseq-train calls ``load_checkpoint``, which finds the file; the Trainer reads it by
 ``load_checkpoint_to_cpu`` and gives the optimizer its state by ``load_optimizer``. ``save_checkpoint`` runs after each

@@ -1,4 +1,4 @@
-"""How a fairseq command starts, with the mends in the order in which they act.
+"""The start of a fairseq command, with the mends in the order in which they act.
 
 A command first parses its arguments (``parse_and_check``; fairseq-preprocess parses by itself). Then fairseq-train,
 -validate, -eval-lm and -interactive start through call_main (``check_and_call``); fairseq-generate and

@@ -1,4 +1,4 @@
-"""What fairseq prints: errors in one line, and no meaningless warnings."""
+"""Messages of fairseq: errors in one line, and no meaningless warnings."""
 
 import contextlib
 import importlib

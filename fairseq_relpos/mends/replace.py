@@ -1,4 +1,4 @@
-"""How a function of the plugin replaces one of fairseq's, if the mend that it belongs to is on."""
+"""Replaces functions of fairseq by those of the plugin, if the mend that they belong to is on."""
 
 import functools
 import inspect

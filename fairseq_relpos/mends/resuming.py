@@ -165,7 +165,7 @@ def load_and_keep_the_given(
         for key, value in wanted.items():
             if key in (optimizer_overrides or {}) or _equal(group.get(key), value):
                 continue
-            logger.info(f"going on with {key} {value}, not with the checkpoint's {group.get(key)}")
+            logger.info(f"{key} is {value}, not the checkpoint's {group.get(key)}")
             group[key] = value
 
 
@@ -304,7 +304,7 @@ def data_order(cfg: Any) -> dict[str, Any]:
 
 #: what to do where a resume in the middle of an epoch would get other batches
 GO_ON = (
-    "go on with the same, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and "
+    "give the same to resume, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and "
     "begins with the first epoch of the data"
 )
 

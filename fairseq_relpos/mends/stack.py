@@ -57,7 +57,7 @@ def whole_word_masks() -> None:
 
 
 def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> Namespace:
-    """What fairseq's build_bpe takes. flag: what needs it."""
+    """Returns the vocabulary for fairseq's build_bpe. flag: the one that needs it, for the error."""
     from fairseq import utils
     from fairseq.data.encoders.sentencepiece_bpe import SentencepieceConfig
 

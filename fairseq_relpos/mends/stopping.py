@@ -57,7 +57,7 @@ class Request:
         tell_the_launcher(BEGUN)
 
     def stop_listening(self) -> None:
-        """Restores the handlers from before, for a Python program that goes on after its training."""
+        """Restores the handlers from before, for a Python program that continues after its training."""
         if self.process == os.getpid() and threading.current_thread() is threading.main_thread():
             for number, handler in self.handlers.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
@@ -230,7 +230,7 @@ def save_and_end(trainer: Any, received: int) -> NoReturn:
     kept = trainer.cfg.checkpoint
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
-        saved = "checkpoint_last.pt is saved and the same command goes on from it"
+        saved = "checkpoint_last.pt is saved; the same command resumes from it"
         tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,} updates")
     logger.warning(f"{name} after {updates:,} updates: {saved}; exit code {EXIT_CODE}")
     raise SystemExit(EXIT_CODE)

@@ -59,7 +59,7 @@ def compare(path: str, extra_state: dict[str, Any], task: str | None = None) -> 
     if differing:
         raise ValueError(
             f"{path} was made with other {catalogue.FLAG}, which change numbers: {differing}; give "
-            "the same, or --reset-optimizer to go on from its weights with these"
+            "the same, or --reset-optimizer to start from its weights with these"
         )
 
 

@@ -96,7 +96,7 @@ class MendedTrainer(_Trainer):
         return result
 
     def _whole_update(self, samples):
-        """What the criterion wants to know of all batches of an update on all ranks, before it sees the first one."""
+        """Context in which the criterion knows all batches of an update, on all ranks, before it sees the first one."""
         from fairseq.distributed import utils
 
         def add_ranks(counts):

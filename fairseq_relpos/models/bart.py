@@ -22,7 +22,7 @@ class RelPosBart(EncoderDecoder, BARTModel):
     always_learned = True
 
     def set_beam_size(self, beam: int) -> None:
-        """As in stock BART, the beams of a sentence share the keys of its source. Words that are copied need a source
+        """The beams of a sentence share, as in stock BART, the keys of its source. Words that are copied need a source
         for each beam, which then keeps its own keys, too."""
         if not copy_head.copies(self):
             super().set_beam_size(beam)

@@ -23,7 +23,7 @@ from .roberta import RelPosRoberta, set_layer_norm_eps
 
 
 class Replaced(NamedTuple):
-    """What one pass of ELECTRA computes. M: the masked tokens of the batch, V: the dictionary."""
+    """The result of one pass of ELECTRA. M: the masked tokens of the batch, V: the dictionary."""
 
     #: the generator's logits
     generator_MV: torch.Tensor

@@ -1,4 +1,4 @@
-"""What from_pretrained of a RoBERTa returns."""
+"""The interface that from_pretrained of a RoBERTa returns."""
 
 import torch
 from fairseq import utils

@@ -8,8 +8,8 @@ from fairseq.data import FairseqDataset
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens stay of two sentences that have ``room`` together. The longer one loses its last token until
-    they fit; of equal ones the second does."""
+    """Token counts of two sentences after truncation to ``room`` tokens in total. The longer one loses its last
+    token until they fit; of equal ones the second does."""
     if first + second <= room:
         return first, second
     small = min(first, second)

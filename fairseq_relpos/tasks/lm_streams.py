@@ -1,4 +1,4 @@
-"""--task lm_streams: language modelling whose batches go on where the last ones ended, for a segment memory."""
+"""--task lm_streams: language modelling whose batches continue the text of the last ones, for a segment memory."""
 
 import copy
 import functools

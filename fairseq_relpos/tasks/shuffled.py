@@ -1,4 +1,4 @@
-"""What tasks on sequences of their own share: a task with one dictionary, and a data set in random order."""
+"""A task with one dictionary, and a data set in random order: the base of sequence_labels and span_prediction."""
 
 from typing import Any
 

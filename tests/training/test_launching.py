@@ -399,7 +399,7 @@ def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp
     code, printed = end_of(process)
     assert code == 75, printed
     assert "SIGTERM after 5 updates: checkpoint_last.pt is saved" in printed
-    assert "stopped by a signal and saved; the same command goes on" in printed.splitlines()[-1]
+    assert "stopped by a signal and saved; the same command resumes" in printed.splitlines()[-1]
     assert "@ 5 updates" in train(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "log")
 
 
@@ -424,19 +424,9 @@ def test_launch_torchrun_says_what_is_missing(given, said):
 
 def test_nodes_that_do_not_come_are_named():
     code, printed = launch(
-        "--nnodes",
-        3,
-        "--node_rank",
-        0,
-        "--master_addr",
-        "127.0.0.1",
-        "--master_port",
+        *"--nnodes 3 --node_rank 0 --master_addr 127.0.0.1 --master_port".split(),
         free_port(),
-        "--nproc_per_node",
-        1,
-        "--",
-        "DATA",
-        "--cpu",
+        *"--nproc_per_node 1 -- DATA --cpu".split(),
         RELPOS_JOIN_TIMEOUT="1",
     )
     assert code == 1 and len(printed.splitlines()) == 1

@@ -120,9 +120,9 @@ def check_restore_file(path: str, last: str, exists: Callable[[str], bool]) -> N
         raise ValueError(f"--restore-file {path} is a folder: give a .pt file in it")
     if exists(path) or os.path.realpath(path) == os.path.realpath(last):
         return
-    without = f"goes on from {last}" if exists(last) else "trains from scratch"
+    without = f"resumes from {last}" if exists(last) else "trains from scratch"
     raise ValueError(
-        f"--restore-file {path} does not exist: give the checkpoint to go on from, a .pt file; the same command "
+        f"--restore-file {path} does not exist: give the checkpoint to start from, a .pt file; the same command "
         f"without the flag {without}"
     )
 
