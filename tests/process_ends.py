@@ -39,15 +39,7 @@ def preload(folder):
     subprocess.run(
         [
             os.environ.get("CC", "cc"),
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-o",
-            library,
-            source,
-            "-Wl,--no-as-needed",
-            "-lstdc++",
-            "-ldl",
+            *f"-shared -fPIC -O1 -o {library} {source} -Wl,--no-as-needed -lstdc++ -ldl".split(),
         ],
         check=True,
     )

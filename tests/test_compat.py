@@ -304,16 +304,8 @@ def short_positions(data, save_dir, mode, *more):
         data,
         save_dir,
         USER_DIR,
-        "--sample-break-mode",
-        mode,
-        "--tokens-per-sample",
-        10,
-        "--max-positions",
-        10,
-        "--required-batch-size-multiple",
-        1,
-        "--max-update",
-        2,
+        *f"--sample-break-mode {mode} --tokens-per-sample 10".split(),
+        *"--max-positions 10 --required-batch-size-multiple 1 --max-update 2".split(),
         *more,
     )
 

@@ -48,11 +48,7 @@ def trained(data, tmp_path_factory):
             data,
             folder / name,
             f"roberta_{name}",
-            "--max-update",
-            8,
-            "--save-interval-updates",
-            4,
-            "--disable-validation",
+            *"--max-update 8 --save-interval-updates 4 --disable-validation".split(),
         )
     return folder
 
@@ -68,23 +64,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(data, trained, tmp_path, name
 
 def validation_loss(data, checkpoint):
     log = fairseq_ok(
-        "validate",
-        data,
-        "--user-dir",
-        USER_DIR,
-        "--task",
-        "masked_lm",
-        "--path",
-        checkpoint,
-        "--cpu",
-        "--batch-size",
-        4,
-        "--required-batch-size-multiple",
-        1,
-        "--log-format",
-        "json",
-        "--num-workers",
-        0,
+        *f"validate {data} --user-dir {USER_DIR} --task masked_lm --path {checkpoint} --cpu".split(),
+        *"--batch-size 4 --required-batch-size-multiple 1 --log-format json --num-workers 0".split(),
     )
     return [json.loads(line[line.index("{") :])["valid_loss"] for line in log.splitlines() if '"valid_loss"' in line][
         -1

@@ -168,12 +168,7 @@ def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
     for rank, mends in enumerate(["all", second]):
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
         more = [
-            "--distributed-world-size",
-            2,
-            "--max-update",
-            2,
-            "--distributed-backend",
-            "gloo",
+            *"--distributed-world-size 2 --max-update 2 --distributed-backend gloo".split(),
             "--distributed-no-spawn",
         ]
         more += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-rank", rank]

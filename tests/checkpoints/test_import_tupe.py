@@ -205,21 +205,10 @@ def test_fairseq_validates_and_fine_tunes_on_officially_binarised_data(tmp_path)
     printed = fairseq_ok(
         "train",
         *where,
-        "--arch",
-        "roberta_tupe_r",
+        *"--arch roberta_tupe_r".split(),
         *sizes.split(),
-        "--tokens-per-sample",
-        40,
-        "--restore-file",
-        data / "tupe.pt",
-        "--optimizer",
-        "adam",
-        "--lr",
-        "1e-4",
-        "--max-update",
-        2,
-        "--save-dir",
-        tmp_path / "run",
+        *f"--tokens-per-sample 40 --restore-file {data}/tupe.pt --optimizer adam --lr 1e-4".split(),
+        *f"--max-update 2 --save-dir {tmp_path}/run".split(),
     )
     assert "tupe.pt (epoch 1 @ 0 updates)" in printed
     assert (tmp_path / "run" / "checkpoint_last.pt").exists()
@@ -247,33 +236,11 @@ def test_officially_binarised_data_are_read_as_they_are(tmp_path):
         shutil.copy(data / f"valid.{kind}", data / f"train.{kind}")
     sizes = "--encoder-layers 3 --encoder-embed-dim 48 --encoder-ffn-embed-dim 96 --encoder-attention-heads 4"
     printed = fairseq_ok(
-        "train",
-        data,
-        "--user-dir",
-        USER_DIR,
-        "--cpu",
-        "--task",
-        "tupe_masked_lm",
-        "--criterion",
-        "masked_lm",
-        "--arch",
-        "roberta_tupe_r",
+        *f"train {data} --user-dir {USER_DIR} --cpu --task tupe_masked_lm --criterion masked_lm".split(),
+        *"--arch roberta_tupe_r".split(),
         *sizes.split(),
-        "--tokens-per-sample",
-        40,
-        "--batch-size",
-        8,
-        "--num-workers",
-        0,
-        "--restore-file",
-        tmp_path / "tupe.pt",
-        "--optimizer",
-        "adam",
-        "--lr",
-        "1e-4",
-        "--max-update",
-        1,
-        "--no-save",
+        *f"--tokens-per-sample 40 --batch-size 8 --num-workers 0 --restore-file {tmp_path}/tupe.pt".split(),
+        *"--optimizer adam --lr 1e-4 --max-update 1 --no-save".split(),
     )
     assert "tupe.pt (epoch 1 @ 0 updates)" in printed and "valid on 'valid' subset | loss" in printed
     # the dictionary that import-tupe has written is the same to them

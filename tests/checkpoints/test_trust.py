@@ -58,30 +58,9 @@ FAIRSEQ = {
     "generate": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
     "interactive": ["--task", "translation", "--path", "hostile.pt", "-s", "a", "-t", "b"],
     "train": [
-        "--restore-file",
-        "hostile.pt",
-        "--task",
-        "masked_lm",
-        "--arch",
-        "roberta_t5",
-        "--criterion",
-        "masked_lm",
-        "--encoder-layers",
-        "1",
-        "--encoder-embed-dim",
-        "8",
-        "--encoder-ffn-embed-dim",
-        "8",
-        "--encoder-attention-heads",
-        "2",
-        "--optimizer",
-        "adam",
-        "--lr",
-        "1",
-        "--batch-size",
-        "2",
-        "--save-dir",
-        "save",
+        *"--restore-file hostile.pt --task masked_lm --arch roberta_t5 --criterion masked_lm".split(),
+        *"--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8".split(),
+        *"--encoder-attention-heads 2 --optimizer adam --lr 1 --batch-size 2 --save-dir save".split(),
     ],
 }
 
@@ -192,55 +171,16 @@ HOSTILE = [
     "x${task.seed}",
 ]
 #: settings that fairseq evaluates, or passes on to what does
-EVALUATED = [
-    "adam_betas",
-    "adamax_betas",
-    "adafactor_eps",
-    "lamb_betas",
-    "adaptive_softmax_cutoff",
-    "adaptive_input_cutoff",
-    "character_filters",
-    "conv_feature_layers",
-    "conv_aggregator_layers",
-    "encoder_layers",
-    "decoder_layers",
-    "encoder_attention",
-    "decoder_attention",
-    "self_attention",
-    "project_input",
-    "gated_attention",
-    "downsample",
-    "pretrained",
-    "wer_args",
-    "feature_encoder_spec",
-    "vggblock_enc_config",
-    "transformer_enc_config",
-    "transformer_dec_config",
-    "conv_dec_config",
-    "conv_enc_config",
-    "transformer_context",
-    "transformer_sampling",
-    "encoder_xformers_att_config",
-    "decoder_xformers_att_config",
-    "pipeline_balance",
-    "pipeline_devices",
-    "pipeline_encoder_balance",
-    "pipeline_encoder_devices",
-    "pipeline_decoder_balance",
-    "pipeline_decoder_devices",
-    "encoder_kernel_size_list",
-    "decoder_kernel_size_list",
-    "model_overrides",
-    "optimizer_overrides",
-    "lr",
-    "update_freq",
-    "sampling_weights",
-    "manual_lr",
-    "latent_temp",
-    "input_layers",
-    "conv_layers",
-    "eval_bleu_args",
-]
+EVALUATED = """
+    adam_betas adamax_betas adafactor_eps lamb_betas adaptive_softmax_cutoff adaptive_input_cutoff character_filters
+    conv_feature_layers conv_aggregator_layers encoder_layers decoder_layers encoder_attention decoder_attention
+    self_attention project_input gated_attention downsample pretrained wer_args feature_encoder_spec
+    vggblock_enc_config transformer_enc_config transformer_dec_config conv_dec_config conv_enc_config
+    transformer_context transformer_sampling encoder_xformers_att_config decoder_xformers_att_config
+    pipeline_balance pipeline_devices pipeline_encoder_balance pipeline_encoder_devices pipeline_decoder_balance
+    pipeline_decoder_devices encoder_kernel_size_list decoder_kernel_size_list model_overrides optimizer_overrides
+    lr update_freq sampling_weights manual_lr latent_temp input_layers conv_layers eval_bleu_args
+""".split()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -337,20 +277,7 @@ def test_no_evaluation_in_the_installed_fairseq_is_forgotten():
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "validate",
-        "generate",
-        "train",
-        "hub",
-        "finetune",
-        "warm-start",
-        "import-tupe",
-        "order-gap",
-        "plot",
-        "average",
-        "ema",
-    ],
+    "command", "validate generate train hub finetune warm-start import-tupe order-gap plot average ema".split()
 )
 def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_path, monkeypatch, capsys):
     import importlib

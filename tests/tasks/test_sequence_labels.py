@@ -184,33 +184,10 @@ def test_another_split_must_fit_to_train(tmp_path):
 
 def train(folder, *more):
     return fairseq(
-        "train",
-        folder,
-        "--user-dir",
-        "fairseq_relpos",
-        "--task",
-        "sequence_labels",
-        "--criterion",
-        "sequence_labels",
-        "--arch",
-        "sequence_encoder_learned",
-        "--encoder-embed-dim",
-        16,
-        "--encoder-attention-heads",
-        2,
-        "--optimizer",
-        "adam",
-        "--lr",
-        0.01,
-        "--batch-size",
-        4,
-        "--max-epoch",
-        1,
-        "--num-workers",
-        0,
-        "--cpu",
-        "--save-dir",
-        folder / "save",
+        *f"train {folder} --user-dir fairseq_relpos --task sequence_labels --criterion sequence_labels".split(),
+        *"--arch sequence_encoder_learned --encoder-embed-dim 16 --encoder-attention-heads 2".split(),
+        *"--optimizer adam --lr 0.01 --batch-size 4 --max-epoch 1 --num-workers 0 --cpu".split(),
+        *f"--save-dir {folder}/save".split(),
         *more,
     )
 
@@ -240,16 +217,11 @@ def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path, capsys
     )
     assert done.returncode == 0, done.stdout
     command = [
-        sys.executable,
-        "-m",
-        "fairseq_relpos",
-        "plot",
-        "attention",
+        *f"{sys.executable} -m fairseq_relpos plot attention".split(),
         tmp_path / "save" / "checkpoint_last.pt",
         "--text",
         "a b d",
-        "--output",
-        tmp_path / "a.png",
+        *f"--output {tmp_path}/a.png".split(),
     ]
     shown = subprocess.run(command, capture_output=True, text=True, env=preloaded.environment())
     assert shown.returncode == 0, shown.stderr

@@ -17,17 +17,8 @@ TESTS = Path(__file__).parents[1]
 def trials(data, folder, runs=1):
     """Name -> what process_ends.py does."""
     model = [
-        "--user-dir",
-        "fairseq_relpos",
-        "--path",
-        f"{folder}/one/checkpoint_last.pt",
-        "--task",
-        "masked_lm",
-        "--cpu",
-        "--batch-size",
-        "4",
-        "--required-batch-size-multiple",
-        "1",
+        *f"--user-dir fairseq_relpos --path {folder}/one/checkpoint_last.pt --task masked_lm".split(),
+        *"--cpu --batch-size 4 --required-batch-size-multiple 1".split(),
     ]
 
     def train(save_dir, *more, **trial):
@@ -35,10 +26,7 @@ def trials(data, folder, runs=1):
             data,
             f"{folder}/{save_dir}",
             "fairseq_relpos",
-            "--arch",
-            "roberta_t5",
-            "--max-update",
-            3,
+            *"--arch roberta_t5 --max-update 3".split(),
             "--disable-validation",
             *more,
         )

@@ -26,13 +26,8 @@ def arguments(data, save_dir, *more):
         data,
         save_dir,
         USER_DIR,
-        "--arch",
-        "roberta_tupe_r",
-        "--dropout",
-        0.1,
-        "--required-batch-size-multiple",
-        1,
-        "--disable-validation",
+        *"--arch roberta_tupe_r --dropout 0.1".split(),
+        *"--required-batch-size-multiple 1 --disable-validation".split(),
         *more,
     )
 
@@ -73,14 +68,8 @@ def test_patience_goes_on(data, tmp_path):
         data,
         tmp_path / "run",
         USER_DIR,
-        "--arch",
-        "roberta_t5",
-        "--lr",
-        0,
-        "--patience",
-        3,
-        "--validate-interval-updates",
-        1,
+        *"--arch roberta_t5 --lr 0 --patience 3".split(),
+        *"--validate-interval-updates 1".split(),
     )
     train([*command, "--max-update", "2"], tmp_path / "log")
     printed = train([*command, "--max-update", "9"], tmp_path / "log")
@@ -113,10 +102,7 @@ def test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batch
             data,
             tmp_path / folder,
             USER_DIR,
-            "--max-update",
-            end,
-            "--disable-validation",
-            "--no-epoch-checkpoints",
+            *f"--max-update {end} --disable-validation --no-epoch-checkpoints".split(),
             arch="transformer_t5",
         )
         return train(command, tmp_path / "log")
@@ -318,13 +304,8 @@ def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(da
     command = arguments(
         data,
         tmp_path / "run",
-        "--max-update",
-        20,
-        "--save-interval-updates",
-        3,
-        "--keep-interval-updates",
-        1,
-        "--no-epoch-checkpoints",
+        *"--max-update 20 --save-interval-updates 3".split(),
+        *"--keep-interval-updates 1 --no-epoch-checkpoints".split(),
     )
 
     def die_in_write(number):

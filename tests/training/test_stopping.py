@@ -23,12 +23,8 @@ def arguments(data, save_dir, *more):
         data,
         save_dir,
         USER_DIR,
-        "--arch",
-        "roberta_tupe_r",
-        "--dropout",
-        0.1,
-        "--required-batch-size-multiple",
-        1,
+        *"--arch roberta_tupe_r --dropout 0.1".split(),
+        *"--required-batch-size-multiple 1".split(),
         *more,
     )
 
@@ -213,15 +209,8 @@ def test_a_validation_that_is_broken_off_leaves_nothing_behind(data, tmp_path):
     command = arguments(
         data,
         tmp_path / "run",
-        "--max-update",
-        8,
-        "--no-save",
-        "--num-workers",
-        1,
-        "--validate-interval-updates",
-        1,
-        "--max-valid-steps",
-        1,
+        *"--max-update 8 --no-save --num-workers 1".split(),
+        *"--validate-interval-updates 1 --max-valid-steps 1".split(),
     )
     printed = train(command, tmp_path / "log", before=arm)
     counts = [tuple(map(int, found)) for found in re.findall(r"(\d+) loaders, (\d+) threads", printed)]
@@ -276,14 +265,8 @@ def test_a_collapsing_loss_scale_is_named(data, tmp_path):
     command = arguments(
         data,
         tmp_path / "run",
-        "--max-update",
-        9,
-        "--disable-validation",
-        "--fp16",
-        "--fp16-init-scale",
-        4,
-        "--min-loss-scale",
-        0.5,
+        *"--max-update 9 --disable-validation --fp16".split(),
+        *"--fp16-init-scale 4 --min-loss-scale 0.5".split(),
     )
     run = Run(command, tmp_path / "log", before=poison(1))
     said = last_line(run)
@@ -295,14 +278,8 @@ def test_a_loss_scale_that_stays_at_its_threshold_has_collapsed(data, tmp_path):
     command = arguments(
         data,
         tmp_path / "run",
-        "--max-update",
-        9,
-        "--disable-validation",
-        "--fp16",
-        "--fp16-init-scale",
-        4,
-        "--threshold-loss-scale",
-        1,
+        *"--max-update 9 --disable-validation --fp16".split(),
+        *"--fp16-init-scale 4 --threshold-loss-scale 1".split(),
     )
     said = last_line(Run(command, tmp_path / "log", before=poison(1)))
     assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said

@@ -75,15 +75,9 @@ def arguments(data, save_dir, *more):
         data,
         save_dir,
         USER_DIR,
-        "--arch",
-        "roberta_t5",
-        "--disable-validation",
-        "--adam-betas",
+        *"--arch roberta_t5 --disable-validation --adam-betas".split(),
         "(0.9, 0.98)",
-        "--weight-decay",
-        0.01,
-        "--adam-eps",
-        1e-6,
+        *"--weight-decay 0.01 --adam-eps 1e-6".split(),
         *more,
     )
 

@@ -54,17 +54,8 @@ def hosts():
 @pytest.mark.slow
 def test_two_hosts_equal_one_rank_with_twice_the_batch(data, tmp_path, hosts):
     common = (
-        "--arch",
-        "roberta_tupe_r",
-        "--disable-validation",
-        "--required-batch-size-multiple",
-        1,
-        "--max-update",
-        20,
-        "--curriculum",
-        99,
-        "--adam-eps",
-        1e-6,
+        *"--arch roberta_tupe_r --disable-validation --required-batch-size-multiple 1".split(),
+        *"--max-update 20 --curriculum 99 --adam-eps 1e-6".split(),
     )
     command = masked_lm(data, tmp_path / "two", "fairseq_relpos", *common)
     started = []
@@ -73,21 +64,10 @@ def test_two_hosts_equal_one_rank_with_twice_the_batch(data, tmp_path, hosts):
             started.append(
                 subprocess.Popen(
                     [
-                        "ip",
-                        "netns",
-                        "exec",
-                        name,
-                        "bash",
-                        ROOT / "scripts/launch_torchrun.sh",
-                        "--nnodes",
-                        "2",
-                        "--node_rank",
+                        *f"ip netns exec {name} bash {ROOT}/scripts/launch_torchrun.sh".split(),
+                        *"--nnodes 2 --node_rank".split(),
                         str(node),
-                        "--master_addr",
-                        "10.77.0.1",
-                        "--nproc_per_node",
-                        "1",
-                        "--",
+                        *"--master_addr 10.77.0.1 --nproc_per_node 1 --".split(),
                         *command,
                     ],
                     cwd=ROOT,
