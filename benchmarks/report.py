@@ -30,18 +30,18 @@ def section(path):
     machine = result["machine"]
     note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
-    title, table = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
+    title, lines = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     if path.stem == PICTURE:
-        table += ["", f"![time and memory against T]({path.stem}.png)"]
+        lines += ["", f"![time and memory against T]({path.stem}.png)"]
     if result.get("missing"):
-        table += ["", result["missing"]]
+        lines += ["", result["missing"]]
     return "\n".join(
         [
             f"## {path.stem}",
             "",
             title,
             "",
-            *table,
+            *lines,
             "",
             f"`{command(path, result)}`",
             "",
@@ -125,6 +125,18 @@ def name_at_the_end(panel, ends):
         panel.plot([0.98, 1.07], [end, height], transform=panel.transAxes, color=colour, linewidth=0.8, clip_on=False)
 
 
+def table(heads, rows):
+    """The lines of a table. heads: a column with ">" before its name is aligned to the right."""
+    rule = "".join("---:|" if head.startswith(">") else "---|" for head in heads)
+    lines = [[head.removeprefix(">") for head in heads], *rows]
+    head, *body = (f"| {' | '.join(map(str, line))} |" for line in lines)
+    return [head, f"|{rule}", *body]
+
+
+def quartiles_of(row, digits=2):
+    return " to ".join(f"{quartile:.{digits}f}" for quartile in row.get("quartiles", []))
+
+
 def train_step(settings, rows):
     given = settings.get("peak_tflops")
     peak = f"the data sheet's {given:g} TFLOPS" if given else "the speed of one large matrix product in the same run"
@@ -143,21 +155,17 @@ def train_step(settings, rows):
     remembered = settings.get("memory_length")
     if remembered:
         title += f" Memory {remembered}: a segment memory of {remembered} tokens, and the same step without it."
-    table = [
-        "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles of the ratio "
-        f"| times tuned | memory, times stock |{' times without segment memory |' if remembered else ''}",
-        f"|---|---:|---|---:|---:|---:|---:|---|---:|---:|{'---:|' if remembered else ''}",
-    ]
+    heads = ["allocator", ">dropout", "architecture", ">step (s)", ">tokens/s", ">MFU", ">times stock"]
+    heads += ["quartiles of the ratio", ">times tuned", ">memory, times stock"]
+    heads += [">times without segment memory"] if remembered else []
     tokens = settings["batch"] * settings["length"]
+    lines = []
     for row in rows:
-        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        without = f" {number(row['times_without'])} |" if remembered else ""
-        table.append(
-            f"| {row['allocator']} | {row['dropout']} | {row['arch']} | {row['seconds']:.3f} "
-            f"| {tokens / row['seconds']:,.0f} | {row['mfu']:.2f} | {row['ratio']:.3f} | {quartiles} "
-            f"| {number(row.get('times_tuned'))} | {number(row.get('memory'))} |{without}"
-        )
-    return title, table
+        line = [row["allocator"], row["dropout"], row["arch"], f"{row['seconds']:.3f}"]
+        line += [f"{tokens / row['seconds']:,.0f}", f"{row['mfu']:.2f}", f"{row['ratio']:.3f}", quartiles_of(row)]
+        line += [number(row.get("times_tuned")), number(row.get("memory"))]
+        lines.append([*line, *([number(row["times_without"])] if remembered else [])])
+    return title, table(heads, lines)
 
 
 def decode(settings, rows):
@@ -167,11 +175,9 @@ def decode(settings, rows):
         f"{settings['length']}, attention backend {settings['backend']}, {settings['threads']} "
         f"thread(s), {settings['rounds']} rounds, CPU time. `{rows[0]['arch']}` is stock fairseq."
     )
-    table = ["| architecture | tokens per second | times stock's speed | quartiles |", "|---|---:|---:|---|"]
-    for row in rows:
-        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        table.append(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles} |")
-    return title, table
+    heads = ["architecture", ">tokens per second", ">times stock's speed", "quartiles"]
+    lines = [[row["arch"], f"{row['tokens_per_second']:.0f}", f"{row['ratio']:.3f}", quartiles_of(row)] for row in rows]
+    return title, table(heads, lines)
 
 
 def serving(settings, rows):
@@ -180,15 +186,12 @@ def serving(settings, rows):
         f"{settings['beam']}, batches of {settings['batch']}, {settings['threads']} thread(s), {settings['rounds']} "
         "rounds. Same translations: the share of sentences that become the same words as with fairseq."
     )
-    table = [
-        "| translator | tokens per second | times fairseq's speed | quartiles | same translations |",
-        "|---|---:|---:|---|---:|",
-    ]
+    heads = ["translator", ">tokens per second", ">times fairseq's speed", "quartiles", ">same translations"]
+    lines = []
     for row in rows:
-        quartiles = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {quartiles}"
-        table.append(f"| {row['translator']} | {speed} | {row['same']:.1%} |")
-    return title, table
+        speed = [f"{row['tokens_per_second']:.0f}", f"{row['ratio']:.3f}", quartiles_of(row)]
+        lines.append([row["translator"], *speed, f"{row['same']:.1%}"])
+    return title, table(heads, lines)
 
 
 def attention(settings, rows):
@@ -325,13 +328,12 @@ def dropout_statistics(settings, rows):
         f"x {settings['heads']} heads, {settings['length']} x {settings['length']} queries and keys each, as "
         "z-scores: for independent draws the largest exceeds the bound once in a hundred times, and the spread is 1."
     )
-    table = ["| p | what | scores | largest | bound | spread |", "|---:|---|---:|---:|---:|---:|"]
-    for row in rows:
-        table.append(
-            f"| {row['dropout']} | {row['what']} | {row['scores']:,} | {row['z']:.2f} | {row['bound']:.2f} | "
-            f"{row['spread']:.3f} |"
-        )
-    return title, table
+    lines = [
+        [row["dropout"], row["what"], f"{row['scores']:,}", f"{row['z']:.2f}", f"{row['bound']:.2f}"]
+        + [f"{row['spread']:.3f}"]
+        for row in rows
+    ]
+    return title, table([">p", "what", ">scores", ">largest", ">bound", ">spread"], lines)
 
 
 def prepare(settings, rows):
@@ -340,17 +342,14 @@ def prepare(settings, rows):
         f"From text to binarised data with examples/roberta_pretraining/prepare.sh, all steps: {text}, "
         f"{settings['workers']} worker(s){', --tupe-compat' if 'tupe_compat' in settings else ''}."
     )
-    table = [
-        "| raw text (MB) | MB per minute and core (CPU time) | MB per minute (clock) | "
-        "peak memory of a process (MB) | of all (MB) |",
-        "|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        table.append(
-            f"| {row['megabytes']:,.0f} | {row['per_minute_and_core']:.0f} | {row['per_minute']:.0f} | "
-            f"{row['process_megabytes']:,.0f} | {row['all_megabytes']:,.0f} |"
-        )
-    return title, table
+    columns = {
+        ">raw text (MB)": "megabytes",
+        ">MB per minute and core (CPU time)": "per_minute_and_core",
+        ">MB per minute (clock)": "per_minute",
+        ">peak memory of a process (MB)": "process_megabytes",
+        ">of all (MB)": "all_megabytes",
+    }
+    return title, table(columns, [[f"{row[key]:,.0f}" for key in columns.values()] for row in rows])
 
 
 def kill_storm(settings, rows):
@@ -360,13 +359,15 @@ def kill_storm(settings, rows):
         f"float32), saved every {settings['save_every']} updates, killed {settings['kills']} times with "
         "SIGKILL and resumed, compared with the same training without interruptions."
     )
-    table = [
-        "| kills | of these within a save | weights afterwards | largest difference |",
-        "|---:|---:|---|---:|",
-        f"| {len(row['each'])} | {row['with_a_half_written_file']} | "
-        f"{'equal to the last bit' if row['bitwise_equal'] else 'DIFFERENT'} | {row['largest_difference']:g} |",
-    ]
-    return title, table
+    heads = [">kills", ">of these within a save", "weights afterwards", ">largest difference"]
+    equal = equal_or_not(row["bitwise_equal"])
+    return title, table(
+        heads, [[len(row["each"]), row["with_a_half_written_file"], equal, f"{row['largest_difference']:g}"]]
+    )
+
+
+def equal_or_not(is_equal):
+    return "equal to the last bit" if is_equal else "DIFFERENT"
 
 
 def fairseq_tests(settings, rows):
@@ -377,8 +378,8 @@ def fairseq_tests(settings, rows):
 def mends(settings, rows):
     failed = sum(row["passes"] and not row["passes without"] for row in rows)
     title = f"The mends of fairseq: {failed} of {len(rows)} tests pass with all mends and fail without theirs."
-    lines = [f"| `{row['mend']}` | `{row['test']}` | {'no' if row['passes without'] else 'yes'} |" for row in rows]
-    return title, ["| mend | test | fails without it |", "|---|---|---|", *lines]
+    lines = [[f"`{row['mend']}`", f"`{row['test']}`", "no" if row["passes without"] else "yes"] for row in rows]
+    return title, table(["mend", "test", "fails without it"], lines)
 
 
 def wrong_calls(settings, rows):
@@ -388,12 +389,10 @@ def wrong_calls(settings, rows):
         "with no files left and no code of a file run. No harm: the result of the undamaged file, or damage that "
         "cannot be detected from the file. Findings: everything else."
     )
-    table = ["| kind | calls | refused | no harm | findings |", "|---|---:|---:|---:|---:|"]
     counts = ("calls", "refused", "no_harm", "findings")
     total = {"kind": "all", **{key: sum(row[key] for row in rows) for key in counts}}
-    for row in (*rows, total):
-        table.append(f"| {row['kind']} | {' | '.join(str(row[key]) for key in counts)} |")
-    return title, table
+    lines = [[row["kind"], *(row[key] for key in counts)] for row in (*rows, total)]
+    return title, table(["kind", ">calls", ">refused", ">no harm", ">findings"], lines)
 
 
 def process_ends(settings, rows):
@@ -403,16 +402,9 @@ def process_ends(settings, rows):
         "ms. A single rank ends while a batch that takes 0.7 s is read ahead. No process may end with another exit "
         "code (75: stopped by a signal and saved), or with a thread of a process group."
     )
-    table = [
-        "| kind | ranks | processes | exit code | another exit code | with a group's thread |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        table.append(
-            f"| {row['kind']} | {row['ranks']} | {row['processes']} | {row['expected']} | "
-            f"{row['other']} | {row['with_threads']} |"
-        )
-    return title, table
+    heads = ["kind", ">ranks", ">processes", ">exit code", ">another exit code", ">with a group's thread"]
+    keys = ("kind", "ranks", "processes", "expected", "other", "with_threads")
+    return title, table(heads, [[row[key] for key in keys] for row in rows])
 
 
 def signal_storm(settings, rows):
@@ -424,17 +416,10 @@ def signal_storm(settings, rows):
         f"{settings['generations']} translations interrupted and repeated."
     )
     codes = sorted({kill["exit_code"] for kill in row["each"]})
-    table = [
-        "| signals | exit codes | updates lost | files left | weights | validation losses | translations |",
-        "|---:|---|---:|---:|---|---|---|",
-        f"| {len(row['each'])} | {', '.join(map(str, codes))} | {row['updates_lost']} | {row['leftovers']} | "
-        + " | ".join(
-            "equal to the last bit" if row[key] else "DIFFERENT"
-            for key in ("bitwise_equal", "validations_equal", "translations_equal")
-        )
-        + " |",
-    ]
-    return title, table
+    heads = [">signals", "exit codes", ">updates lost", ">files left", "weights", "validation losses", "translations"]
+    line = [len(row["each"]), ", ".join(map(str, codes)), row["updates_lost"], row["leftovers"]]
+    line += [equal_or_not(row[key]) for key in ("bitwise_equal", "validations_equal", "translations_equal")]
+    return title, table(heads, [line])
 
 
 def electra_step(settings, rows):
@@ -445,11 +430,9 @@ def electra_step(settings, rows):
         f"{settings['rounds']} rounds."
     )
     lines = [
-        f"| {row['step']} | {row['seconds']:.3f} | {number(row.get('ratio'), 3)} "
-        f"| {' to '.join(f'{q:.3f}' for q in row.get('quartiles', []))} |"
-        for row in rows
+        [row["step"], f"{row['seconds']:.3f}", number(row.get("ratio"), 3), quartiles_of(row, digits=3)] for row in rows
     ]
-    return title, ["| step | seconds | times the sum of the others | quartiles |", "|---|---:|---:|---|", *lines]
+    return title, table(["step", ">seconds", ">times the sum of the others", "quartiles"], lines)
 
 
 SECTIONS = {
