@@ -113,6 +113,7 @@ FAMILIES = {
         "m4_reset": "`m4` with the untied [CLS] of `tupe_a`",
         "bert_ad": "query and key each get a projected position vector, separate from the word's",
         "cope": "query times a vector of a position that is a sum of gates; decoders only",
+        "dape": "a penalty of the distance, adapted to the logits of all heads by a small network",
         "fox": "a penalty that grows with every token that a gate forgets; decoders only",
         "path": "reflections that depend on the tokens between key and query; decoders only",
     },
