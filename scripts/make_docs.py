@@ -104,7 +104,7 @@ FAMILIES = {
         "tupe_r_tie_cls": "`tupe_r` with [CLS] as an ordinary token",
     },
     "Content and position together": {
-        "shaw": "query times a learned vector of the distance; without the paper's value embeddings",
+        "shaw": "query times a learned vector of the distance; with `values=true` the paper's value embeddings, too",
         "lfhc": "`shaw`, with fine distances in low layers and coarse ones in high layers",
         "transformer_xl": "query, plus a learned vector, times a projected sinusoid of the distance",
         "gcdf": "`transformer_xl` with Gaussian distribution functions instead of sinusoids",
