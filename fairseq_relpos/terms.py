@@ -278,6 +278,7 @@ def logits(t: Terms) -> torch.Tensor:
 def weighted_values(t: Terms, weights_BHTS: torch.Tensor) -> torch.Tensor:
     """sum_j w_ij values_row(j-i), [B, H, T, D] in float32 at least: the part of the output that comes from positions.
     No tensor [T, S, D] is made."""
+    assert t.values is not None, "terms without values"
     weights_BHTS, values_HRD = full_precision(weights_BHTS, t.values)
     with torch.autocast(weights_BHTS.device.type, enabled=False):
         if t.value_rows_BTS is not None:
