@@ -62,6 +62,10 @@ BENCHMARKS = {
         )
         for length, batch in ((128, 16), (512, 4))
     },
+    "train_step_cpu_lm_gates": (
+        f"{STEP} transformer_lm_t5_gpt transformer_lm_fox_gpt --stock transformer_lm_gpt --length 512 --batch 4",
+        5,
+    ),
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
     "electra_step_cpu": ("electra_step.py", 20),
     "public_code_cpu": ("public_code.py --lengths 512", 2),

@@ -3,7 +3,8 @@
 With r = row(j - i) a table row (C_r may have row numbers of its own),
 
     e_ij = s [ ((q_i * gate_r) . k_j) gain_r  (+ or x)  q_i . A_r  (+ or x)  k_j . C_r ]
-           + bias_row_r + bias_ij,                       then, where asked, reset at [CLS].
+           + bias_row_r + bias_ij,                       then, where asked, reset at [CLS];
+    o_i  = sum_j softmax_j(e_ij) (v_j + values_r).
 
 An encoding declares these terms; a backend computes softmax(e) V from them and knows
 no encoding's name. Shapes: see positions.py.
@@ -38,6 +39,7 @@ AXES = {
     "gain": (None, 0),
     "A": (None, 0),
     "C": (None, 0),
+    "values": (None, 0),
     "bias_row": (None, 0),
     "reset": (None, 1),
     "cls_BS": (0, None),
@@ -96,7 +98,8 @@ class Terms:
     q_BHTD, k_BHSD: the final operands, unscaled (their D may exceed that of the values).
     rows, C_rows: offset -> row; C_rows defaults to rows. Without rows, tables are in the
     order of the offsets -(S-1) .. T-1 (R = L). gate [1|H, R, D], gain [1|H, R],
-    A, C [1|H, R, D]; product: the three dot products are multiplied, not added.
+    A, C [1|H, R, D]; product: the three dot products are multiplied, not added. values [1|H, R, D]: added to the
+    values, by ``rows``, or by the row of each pair in value_rows_BTS; see ``weighted_values``.
     bias_row, bias, reset, cls_BS: as in Bias, except that reset replaces everything but
     s q.k, content-dependent terms too. first: the slot of the first query, where the queries are not the
     last T of the S keys. ends: table -> how many of its rows, in the order of the offsets, are equal to the first
@@ -113,6 +116,8 @@ class Terms:
     A: torch.Tensor | None = None
     C: torch.Tensor | None = None
     product: bool = False
+    values: torch.Tensor | None = None
+    value_rows_BTS: torch.Tensor | None = None
     bias_row: torch.Tensor | None = None
     bias: torch.Tensor | None = None
     reset: torch.Tensor | None = None
@@ -155,8 +160,14 @@ class Terms:
         return part.dense(tgt_len, src_len, self.first).bias
 
     def at_offsets(self, offset_BTS: torch.Tensor) -> "Terms":
-        """The same logits with every table read at these offsets instead of j - i. Positions then are a bias
-        [B, H, T, S] that is computed from the content."""
+        """The same terms with every table read at these offsets instead of j - i. Positions in the logits then are a
+        bias [B, H, T, S] that is computed from the content."""
+        moved = self._logits_at(offset_BTS)
+        if self.values is None:
+            return moved
+        return replace(moved, values=self.values, value_rows_BTS=rows_at(self.rows, offset_BTS))
+
+    def _logits_at(self, offset_BTS):
         tables = {name: x for name in ("gate", "gain", "A", "C", "bias_row") if (x := getattr(self, name)) is not None}
         if not tables:
             return self
@@ -202,7 +213,8 @@ def by_offset(t: Terms, offsets: range | None = None) -> Terms:
     numbers. q and k do not change."""
     offsets = offsets or range(1 - t.k_BHSD.size(2), t.q_BHTD.size(2))
     lengths = offsets.stop, 1 - offsets.start
-    rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows, "bias_row": t.rows}
+    rows = {"gate": t.rows, "gain": t.rows, "A": t.rows, "C": t.C_rows or t.rows}
+    rows.update(values=t.rows, bias_row=t.rows)
     tables: dict[str, Any] = {
         name: over_offsets(full_precision(x), rows.get(name), *lengths)
         for name, x in t.tensors().items()
@@ -261,6 +273,22 @@ def logits(t: Terms) -> torch.Tensor:
         if first_slot(t.first, tgt_len, src_len) == 0:
             out[:, :, :1] = dot(scaled_q[:, :, :1], k, half) + from_cls_H[:, None, None]
     return out
+
+
+def weighted_values(t: Terms, weights_BHTS: torch.Tensor) -> torch.Tensor:
+    """sum_j w_ij values_row(j-i), [B, H, T, D] in float32 at least: the part of the output that comes from positions.
+    No tensor [T, S, D] is made."""
+    assert t.values is not None, "terms without values"
+    weights_BHTS, values_HRD = full_precision(weights_BHTS, t.values)
+    with torch.autocast(weights_BHTS.device.type, enabled=False):
+        if t.value_rows_BTS is not None:
+            rows_BHTS = t.value_rows_BTS[:, None].expand_as(weights_BHTS)
+            by_row = weights_BHTS.new_zeros(*weights_BHTS.shape[:3], values_HRD.size(1))
+            return by_table(by_row.scatter_add(-1, rows_BHTS, weights_BHTS), values_HRD)
+        values_HLD = over_offsets(values_HRD, t.rows, *weights_BHTS.shape[2:])
+        if weights_BHTS.size(2) == 1:  # a decoding step: offsets and keys are in the same order
+            return by_table(weights_BHTS, values_HLD)
+        return _RelativeSum.apply(weights_BHTS, values_HLD)
 
 
 def part(name: str, x: torch.Tensor, sentences: slice = EVERY, heads: slice = EVERY) -> torch.Tensor:
@@ -600,14 +628,18 @@ class _RelativeProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x_BHTD, table_HLD, half, ends):
-        tgt_len = x_BHTD.size(2)
-        src_len = table_HLD.size(1) - tgt_len + 1
-        out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len)
-        product = torch.matmul
+        product, dtype = torch.matmul, x_BHTD.dtype
         if half is not None:
             x_BHTD, table_HLD, product = x_BHTD.to(half.dtype), table_HLD.to(half.dtype), half.product
         ctx.save_for_backward(x_BHTD, table_HLD)
         ctx.half, ctx.ends = half, ends
+        return _RelativeProduct.product(x_BHTD, table_HLD, ends, product, dtype)
+
+    @staticmethod
+    def product(x_BHTD, table_HLD, ends=(0, 0), product=torch.matmul, dtype=None):
+        tgt_len = x_BHTD.size(2)
+        src_len = table_HLD.size(1) - tgt_len + 1
+        out = x_BHTD.new_empty(*x_BHTD.shape[:3], src_len, dtype=dtype)
         if any(ends):
             far_BHT2 = by_table(x_BHTD, table_HLD[:, END_ROWS].mT, product)
         for rows, columns in row_blocks(tgt_len, src_len):
@@ -657,6 +689,37 @@ class _RelativeProduct(torch.autograd.Function):
             grad_x += by_table(far_BHT2, table, product)
             grad_table[:, END_ROWS] += product(stacked(far_BHT2, table.size(0)).mT, stacked(x_BHTD, table.size(0)))
         return grad_x, grad_table, None, None
+
+
+class _RelativeSum(torch.autograd.Function):
+    """out[.., t, :] = sum_s w[.., t, s] table[.., s - t + T - 1, :], block by block as in ``_RelativeProduct``, whose
+    gradient of x this is."""
+
+    @staticmethod
+    def forward(ctx, w_BHTS, table_HLD):
+        ctx.save_for_backward(w_BHTS, table_HLD)
+        out_BHTD = w_BHTS.new_empty(*w_BHTS.shape[:3], table_HLD.size(2))
+        for rows, columns, wide in _RelativeSum.blocks(w_BHTS):
+            out_BHTD[:, :, rows] = by_table(wide, table_HLD[:, columns])
+        return out_BHTD
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_BHTD):
+        w_BHTS, table_HLD = ctx.saved_tensors
+        grad_table = torch.zeros_like(table_HLD)
+        for rows, columns, wide in _RelativeSum.blocks(w_BHTS):
+            by_columns = stacked(wide, table_HLD.size(0)).mT
+            grad_table[:, columns].baddbmm_(by_columns, stacked(grad_BHTD[:, :, rows], table_HLD.size(0)))
+        return _RelativeProduct.product(grad_BHTD, table_HLD), grad_table
+
+    @staticmethod
+    def blocks(w_BHTS):
+        """Blocks of queries with the table's rows that they read, and their weights of these rows."""
+        for rows, columns in row_blocks(*w_BHTS.shape[2:]):
+            wide = w_BHTS.new_zeros(*w_BHTS.shape[:2], rows.stop - rows.start, columns.stop - columns.start)
+            skewed(wide, w_BHTS.size(3)).copy_(w_BHTS[:, :, rows])
+            yield rows, columns, wide
 
 
 END_ROWS = [0, -1]

@@ -104,7 +104,7 @@ FAMILIES = {
         "tupe_r_tie_cls": "`tupe_r` with [CLS] as an ordinary token",
     },
     "Content and position together": {
-        "shaw": "query times a learned vector of the distance; without the paper's value embeddings",
+        "shaw": "query times a learned vector of the distance; with `values=true` the paper's value embeddings, too",
         "lfhc": "`shaw`, with fine distances in low layers and coarse ones in high layers",
         "transformer_xl": "query, plus a learned vector, times a projected sinusoid of the distance",
         "gcdf": "`transformer_xl` with Gaussian distribution functions instead of sinusoids",
@@ -113,6 +113,7 @@ FAMILIES = {
         "m4_reset": "`m4` with the untied [CLS] of `tupe_a`",
         "bert_ad": "query and key each get a projected position vector, separate from the word's",
         "cope": "query times a vector of a position that is a sum of gates; decoders only",
+        "dape": "a penalty of the distance, adapted to the logits of all heads by a small network",
         "fox": "a penalty that grows with every token that a gate forgets; decoders only",
         "path": "reflections that depend on the tokens between key and query; decoders only",
     },

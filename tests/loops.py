@@ -48,8 +48,8 @@ def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, ato
     oracle(q_i, k_j, head, i, j, sentence) -> e_ij, a torch scalar through which autograd goes,
     with i and j token positions. whole=True, for logits that depend on more than one pair:
     oracle(q, k, head, i, j, sentence), all real tokens of that sentence and head in rows, so that
-    q[i] and k[j] are the pair's. Pads and the future of a causal stack are hidden by masks, and
-    not compared.
+    q[i] and k[j] are the pair's; whole="heads", for logits that mix the heads: those of all heads, q[:, i].
+    Pads and the future of a causal stack are hidden by masks, and not compared.
     """
     encoding = scale_up(encoding.double())
     q, k = (x.requires_grad_() for x in random_qk(encoding.dims, tgt_len, src_len))
@@ -62,7 +62,8 @@ def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, ato
     found, expected = [], []
     for b in range(q.size(0)):
         for h in range(q.size(1)):
-            rows = q_of_keys[b, h, real_BS[b]], k[b, h, real_BS[b]]
+            rows = (q_of_keys[b], k[b]) if whole == "heads" else (q_of_keys[b, h], k[b, h])
+            rows = [x[..., real_BS[b], :] for x in rows]
             for t in range(tgt_len):
                 for s in range(src_len):
                     slot = src_len - tgt_len + t

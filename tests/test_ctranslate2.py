@@ -47,6 +47,7 @@ def folder_of(path, model, task):
         ("t5", "num_buckets=12 max_distance=20 scale=none", PRE_NORM),
         ("at5", "per_layer=false", {}),
         ("shaw", "max_distance=4", PRE_NORM),
+        ("shaw", "max_distance=4 values=true", PRE_NORM),
         ("rope", "", {"activation_fn": "gelu"}),
         ("rope", "fraction=0.5 kind=proportional", PRE_NORM),
         ("rope", "scaling=interpolation factor=2 trained_length=30", {}),

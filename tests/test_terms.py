@@ -16,6 +16,7 @@ from fairseq_relpos.terms import (
     over_offsets,
     reset_at_cls,
     toeplitz,
+    weighted_values,
 )
 
 B, H, D = 2, 3, 4
@@ -149,6 +150,16 @@ def test_no_tensor_has_time_twice_and_the_head_dimension(case):
         evaluate(Terms(q, q, 0.3, rows=ROWS, **wide)).sum().backward()
     assert largest.elements <= B * H * length * max(2 * length, width)
     assert largest.elements < length * length * width
+
+
+@pytest.mark.parametrize("heads", [1, H])
+def test_values_need_no_such_tensor_either(heads):
+    length, width = 150, 64
+    q, values = torch.randn(B, H, length, width), torch.randn(heads, ROWS.count, width, requires_grad=True)
+    weights = torch.rand(B, H, length, length, requires_grad=True)
+    with LargestTensor() as largest:
+        weighted_values(Terms(q, q, 0.3, rows=ROWS, values=values), weights).sum().backward()
+    assert largest.elements <= 2 * B * H * length * length
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

@@ -95,8 +95,8 @@ def test_versions_that_do_not_fit_are_one_line(monkeypatch, name, value, message
 
 
 def test_logits_of_every_encoding_have_fairseqs_bits_with_pads_on_both_sides():
-    for name in names_for(False):
-        model = moved(roberta(f"roberta_{name}"))
+    for name, hparams in [*((name, "") for name in names_for(False)), ("shaw", "values=true max_distance=4")]:
+        model = moved(roberta(f"roberta_{name}", position_hparams=hparams))
         ours = to_transformers.as_transformers(model, model.args, MASKED_LM, None)
         for tokens in both_sides():
             real = tokens.ne(1)

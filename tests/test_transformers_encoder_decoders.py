@@ -136,6 +136,7 @@ def test_the_loss_of_a_training_step_is_fairseqs():
         {"decoder_embed_dim": 36, "decoder_ffn_embed_dim": 40, "decoder_layers": 3, "target_words": 30},
         {"share_decoder_input_output_embed": True, "target_words": 30, "activation_fn": "gelu"},
         {"position_encoding": "encoder=t5,decoder=alibi", "position_hparams": "encoder.num_buckets=8", **SHARED},
+        {"position_encoding": "shaw", "position_hparams": "values=true max_distance=4", **SHARED},
         {"position_stacks": "encoder", "position_layers": "2", "decoder_output_dim": 16, "decoder_learned_pos": True},
         {"position_stacks": "decoder", "no_token_positional_embeddings": True, "no_scale_embedding": True},
     ],

@@ -55,7 +55,8 @@ class Auto(Backend):
     On a CPU torch's fused attention takes neither dropout nor a mask with a gradient: it falls
     back to code that is slower than eager. ``fused`` serves all that has positions, from T about 64 on, and computes
     in float32. Where it is not compiled, lean is as fast as eager or faster from T about 256, and needs a
-    third of its memory. On a GPU triton serves what is learned, where its kernels run, and a
+    third of its memory. eager alone serves positions that are added to the values. On a GPU triton serves what is
+    learned, where its kernels run, and a
     fixed bias of a padded batch in training; any other fixed bias is torch's own
     (benchmarks/RESULTS.md). Before triton
     serves a kind of call for the first time, its result is compared with that of lean.
@@ -123,6 +124,8 @@ class Auto(Backend):
         against: the reason why this call cannot have triton."""
         if need_weights:
             return Eager(), "attention weights are asked for"
+        if terms.values is not None:
+            return Eager(), "positions are added to the values"
         tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
         biases = [x for x in (terms.bias, terms.bias_row, terms.reset) if x is not None]
         if not terms.is_additive_bias:

@@ -58,6 +58,10 @@ class Mask:
             yield ones.triu(src_len - tgt_len + 1)
 
 
+#: why a backend refuses terms with values
+NO_VALUES = "positions are added to the values, which only eager computes"
+
+
 class Backend:
     """Computes softmax(e + mask) V from Terms. It knows no encoding's name."""
 

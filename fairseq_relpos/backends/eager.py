@@ -2,7 +2,7 @@
 
 import torch.nn.functional as F
 
-from ..terms import Half, dot, evaluate
+from ..terms import Half, dot, evaluate, weighted_values
 from .base import Backend, normal
 
 
@@ -21,4 +21,6 @@ class Eager(Backend):
             out_BHTD = kept.to(v_BHSD.dtype) @ v_BHSD
         else:
             out_BHTD = dot(kept, v_BHSD.mT, half).to(v_BHSD.dtype)
+        if terms.values is not None:
+            out_BHTD = out_BHTD + weighted_values(terms, kept).to(v_BHSD.dtype)
         return out_BHTD, weights if need_weights else None

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from ..gated import compiled
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset, full_precision, runs
-from .base import Backend, Mask
+from .base import NO_VALUES, Backend, Mask
 from .eager import Eager
 from .lean import LEVELS
 from .processor import has_bf16_units, is_of_another_maker_than_intel
@@ -141,6 +141,8 @@ class Fused(Backend):
     name = "fused"
 
     def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
+        if terms.values is not None:
+            return NO_VALUES
         where = (device or terms.q_BHTD.device).type
         if where != "cpu":
             return f"it serves CPUs, and this call is on {where}"

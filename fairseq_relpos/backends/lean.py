@@ -17,7 +17,7 @@ import torch
 
 from ..positions import Positions
 from ..terms import EVERY, Bias, Ends, Half, Terms, by_offset, by_pair, ends_of_runs, logits, of_queries, part
-from .base import Backend, without_denormals
+from .base import NO_VALUES, Backend, without_denormals
 from .eager import Eager
 
 #: logits of one slice: on a CPU what its caches hold, elsewhere enough to fill the device
@@ -30,6 +30,9 @@ LEVELS = 2**16
 
 class Lean(Backend):
     name = "lean"
+
+    def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
+        return None if terms.values is None else NO_VALUES
 
     def prepare_bias(self, bias: Bias, pos: Positions) -> Bias:
         """Keeps one value per offset as it is, because its gradient is then as small."""

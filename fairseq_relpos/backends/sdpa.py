@@ -4,13 +4,15 @@ import torch
 import torch.nn.functional as F
 
 from ..terms import Terms
-from .base import Backend
+from .base import NO_VALUES, Backend
 
 
 class SDPA(Backend):
     name = "sdpa"
 
     def refuses(self, terms: Terms, need_weights: bool, device: torch.device | None = None) -> str | None:
+        if terms.values is not None:
+            return NO_VALUES
         if not terms.is_additive_bias:
             return "positions depend on the content, which scaled_dot_product_attention cannot add"
         if need_weights:

@@ -12,7 +12,7 @@ import torch
 
 from ..positions import Positions
 from ..terms import Bias, Terms, by_offset, ends_of_runs
-from .base import Backend, Mask
+from .base import NO_VALUES, Backend, Mask
 from .lean import Lean, groups
 
 #: entries of a head that a program can hold
@@ -105,6 +105,8 @@ def triton_version() -> tuple[int, int] | None:
 
 def why_not_these(terms: Terms) -> str | None:
     """Why the kernels do not compute these terms; None if they do."""
+    if terms.values is not None:
+        return NO_VALUES
     if terms.gate is not None and terms.reset is not None:
         return "a gate on q.k and a reset at [CLS], which needs q.k without the gate as well"
     if terms.reset is not None and terms.q_BHTD.size(2) > terms.k_BHSD.size(2):

@@ -31,6 +31,8 @@ COMMANDS = {
     "export-hf": ("fairseq_relpos.cli.export_hf", "a trained model for Hugging Face transformers"),
     "export-ct2": ("fairseq_relpos.cli.export_ct2", "a trained translator or language model for CTranslate2"),
     "import-hf": ("fairseq_relpos.cli.import_hf", "a RoBERTa, BERT or DeBERTa of Hugging Face transformers"),
+    "vectors": ("fairseq_relpos.cli.vectors", "test vectors of every encoding, for other implementations"),
+    "conform": ("fairseq_relpos.cli.conform", "another implementation of an encoding against the test vectors"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),
     "compare": ("fairseq_relpos.reports.compare", "one report over runs of any recipe, or of none"),
@@ -38,7 +40,7 @@ COMMANDS = {
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import
-ALONE = ("list", "show", "params", "mends", "path", "recipe", "doctor", "compare")
+ALONE = ("list", "show", "params", "mends", "path", "recipe", "doctor", "vectors", "conform", "compare")
 
 #: package that a command may lack -> the extra that installs it
 EXTRAS = {

@@ -35,11 +35,12 @@ class LayerTable(PositionEncoding):
         width = self.tables * (dims.head_dim if self.row_kind == "vector" else 1)
         self.table = normal_table(rows.count, width)
 
-    def per_head(self) -> torch.Tensor:
-        """The table split by heads: [1|H, R, D] or [1|H, R]."""
+    def per_head(self, table: torch.Tensor | None = None) -> torch.Tensor:
+        """The table, or another one like it, split by heads: [1|H, R, D] or [1|H, R]."""
+        table = self.table if table is None else table
         if self.row_kind == "scalar":
-            return self.table.mT
-        return self.table.unflatten(1, (self.tables, self.dims.head_dim)).transpose(0, 1)
+            return table.mT
+        return table.unflatten(1, (self.tables, self.dims.head_dim)).transpose(0, 1)
 
 
 def unclipped(dims: Dims, max_distance: int | None) -> int:

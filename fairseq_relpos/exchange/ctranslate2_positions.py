@@ -146,16 +146,21 @@ def distinct(side_HL: torch.Tensor) -> int:
 
 
 def relative_keys(encoding: RelativeKeys, length: int) -> MultiHeadAttentionSpec:
-    """Shaw's vectors, which are added to the keys: one table for all heads."""
+    """Shaw's vectors, which are added to the keys, and to the values: one table of each for all heads."""
     if encoding.tables > 1:
         raise CannotHoldError("each head has a table of its own (heads=each), and CTranslate2 has one for all heads")
     length = max(length, encoding.rows.count * encoding.dims.layer)
-    table_LD = over_offsets(encoding.per_head(), encoding.rows, length, length)[0].detach()
-    left, right = table_LD[:length].flip(0), table_LD[length - 1 :]
-    k = max(distinct(left.mT), distinct(right.mT))
+    terms = encoding.terms(torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 1, 1), Positions.of(1, 1))
+    tables = [
+        None if table is None else over_offsets(table, encoding.rows, length, length)[0].detach()
+        for table in (terms.A, terms.values)
+    ]
+    sides = [side for x in tables if x is not None for side in (x[:length].flip(0), x[length - 1 :])]
+    k = max(distinct(side_LD.mT) for side_LD in sides)
     spec = MultiHeadAttentionSpec(self_attention=True, relative_position=True)
-    spec.relative_position_keys = numpy(table_LD[length - 1 - k : length + k])
-    spec.relative_position_values = OPTIONAL
+    spec.relative_position_keys, spec.relative_position_values = (
+        OPTIONAL if x is None else numpy(x[length - 1 - k : length + k]) for x in tables
+    )
     return spec
 
 

@@ -61,6 +61,7 @@ COLOURS = {
     "m4_reset": "#e7ba52",
     "bert_ad": "#5254a3",
     "cope": "#393b79",
+    "dape": "#ffb3c6",
     "fox": "#00c8a0",
     "path": "#004d40",
     "m1": "#a55194",

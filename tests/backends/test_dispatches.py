@@ -25,8 +25,8 @@ FREE = set(
 )
 #: times stock
 BIAS, TABLE = 1.5, 2.0
-#: biases for which each layer computes a formula over the offsets, most of these kernels
-FORMULAS = {"kerple_log": 1.8, "kerple_power": 2.1, "tisa": 2.25}
+#: biases for which each layer computes a formula, over the offsets or all pairs, most of these kernels
+FORMULAS = {"kerple_log": 1.8, "kerple_power": 2.1, "tisa": 2.25, "dape": 3.9}
 #: without positions in the logits: ``auto`` leaves them to torch's own attention
 NO_POSITIONS = {"learned", "none", "pope", "rope", "shape", "sinusoidal"}
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import ByLayer, QueryMinusKey
@@ -62,10 +63,13 @@ def test_hugging_faces_relative_keys(name, source):
 def test_tensor2tensors_shaw():
     g = case("shaw_t2t")
     heads, d = g["q"].size(1), g["q"].size(-1)
-    encoding = build("shaw", Dims(heads * d, heads, 64), max_distance=len(g["table"]) // 2)
+    encoding = build("shaw", Dims(heads * d, heads, 64), max_distance=len(g["table"]) // 2, values=True)
     fill(encoding.table, g["table"])
-    found = weights(encoding, g["q"], g["k"], g["padding"])
+    fill(encoding.value_table, g["values"])
+    terms = encoding.terms(g["q"], g["k"], Positions.of(9, 9))
+    out, found = select("auto")(terms, g["v"], Mask(g["padding"].bool()), 0.0, True)
     torch.testing.assert_close(found, g["probs"], atol=TOLERANCE, rtol=0)
+    torch.testing.assert_close(out, g["out"], atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("memory", ["nomem", "mem"])
