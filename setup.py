@@ -43,10 +43,11 @@ HF = [
     "sentencepiece>=0.1.99",
 ]
 CT2 = ["ctranslate2>=4.8"]
-SITE = ["mkdocs-material>=9.5", "matplotlib>=3.7"]  # scripts/make_site.py
+SITE = ["mkdocs-material>=9.5", "mkdocstrings[python]>=1.0", "matplotlib>=3.7"]  # scripts/make_site.py
 # triton: the kernels' tests run in its interpreter. A CUDA build of torch brings its own.
 TOOLS = ["pytest>=7.4", "pytest-xdist>=3.3", "ruff>=0.5", "mypy>=1.10", "triton>=3.3; platform_system == 'Linux'"]
-DEV = list(dict.fromkeys(TOOLS + RECIPES + HF + CT2 + SITE))
+NOTEBOOK = ["nbclient>=0.10", "ipykernel>=6.29"]  # examples/notebook
+DEV = list(dict.fromkeys(TOOLS + NOTEBOOK + RECIPES + HF + CT2 + SITE))
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:)([^)\s]*)\)")
 

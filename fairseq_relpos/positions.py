@@ -32,6 +32,11 @@ class Positions:
     sequence and each begins at 0 again. Then the relative position of a pair is the difference of
     its ids. ``document_ids`` keep attention within a document; without ids of their own, positions
     then count the real tokens of each document.
+
+    Examples:
+        >>> Positions.of(tgt_len=2, src_len=5).offset_TS()
+        tensor([[-3, -2, -1,  0,  1],
+                [-4, -3, -2, -1,  0]])
     """
 
     def __init__(
@@ -335,3 +340,6 @@ class CurrentPass:
 
     def __getstate__(self):
         return {"positions": None, "given": {}, "place": None}
+
+
+__all__ = ["Positions"]

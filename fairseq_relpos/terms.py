@@ -54,6 +54,12 @@ class Bias:
     bias [1|B, H, T, S]. reset [2, H]: where the key is [CLS] the bias is reset[1], where
     the query is [CLS] it is reset[0] (queries win the corner). cls_BS marks [CLS] where
     it is not slot 0 of every sentence.
+
+    Examples:
+        >>> Bias(bias_row=torch.arange(5)[None]).dense(tgt_len=3, src_len=3).bias[0, 0]
+        tensor([[2, 3, 4],
+                [1, 2, 3],
+                [0, 1, 2]])
     """
 
     rows: Rows | None = None
@@ -104,6 +110,12 @@ class Terms:
     s q.k, content-dependent terms too. first: the slot of the first query, where the queries are not the
     last T of the S keys. ends: table -> how many of its rows, in the order of the offsets, are equal to the first
     one, and how many to the last one; a hint that saves products, set after ``by_offset``.
+
+    Examples:
+        >>> q_BHTD, k_BHSD = torch.randn(2, 1, 4, 9, 16)
+        >>> terms = Terms(q_BHTD, k_BHSD, scale=0.25, bias_row=torch.randn(4, 17))
+        >>> terms.is_additive_bias, terms.dense_bias().shape
+        (True, torch.Size([1, 4, 9, 9]))
     """
 
     q_BHTD: torch.Tensor
@@ -203,7 +215,14 @@ class Terms:
 
 
 def evaluate(terms: Terms) -> torch.Tensor:
-    """The reference: logits e_BHTS before masking, in float32 at least, also under autocast."""
+    """The reference: logits e_BHTS before masking, in float32 at least, also under autocast.
+
+    Examples:
+        >>> q_BHTD, k_BHSD = torch.randn(2, 1, 4, 9, 16)
+        >>> logits_BHTS = evaluate(Terms(q_BHTD, k_BHSD, scale=0.25))
+        >>> torch.allclose(logits_BHTS, 0.25 * q_BHTD @ k_BHSD.mT, atol=1e-5)
+        True
+    """
     with torch.autocast(terms.q_BHTD.device.type, enabled=False):
         return logits(by_pair(by_offset(terms)))
 
@@ -732,3 +751,6 @@ def near_keys(rows: slice, columns: slice, src_len: int, ends: Ends, offsets: in
     first = min(max(0, ends[0] - columns.start - block + 1), src_len)
     last = max(first, min(src_len, offsets - ends[1] - columns.start))
     return slice(first, last), slice(columns.start + first, columns.start + last + block - 1)
+
+
+__all__ = ["Bias", "Terms", "evaluate"]

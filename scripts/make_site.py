@@ -5,7 +5,8 @@
 
 Its pages are those of the repository: README.md, docs, the recipes' and the benchmarks'. In place of a section of
 docs/encodings.md each encoding has a page of its own, made of the same docstring and measurements, with its equation,
-its curve as it starts, the papers' and our results, and how to cite it. Needs no network.
+its curve as it starts, the papers' and our results, and how to cite it. The reference is made of the docstrings. Needs
+no network.
 """
 
 import argparse
@@ -36,6 +37,16 @@ CODE = re.compile(r"(```.*?```)", re.DOTALL)
 WORKER, FROM_NETWORK = "offline_worker.js", "https://unpkg.com/iframe-worker/shim"
 #: the parts of the menu: title -> pages, in this order; every other page of docs is a guide
 RECIPES = sorted(path.parent.name for path in ROOT.glob("examples/*/README.md"))
+#: modules with a page of the reference each, for every name of their __all__
+REFERENCE = (
+    "fairseq_relpos",
+    "fairseq_relpos.nn",
+    "fairseq_relpos.hf",
+    "fairseq_relpos.encodings",
+    "fairseq_relpos.positions",
+    "fairseq_relpos.terms",
+    "fairseq_relpos.backends",
+)
 CONFIG = """\
 site_name: fairseq_relpos
 docs_dir: pages
@@ -44,7 +55,36 @@ theme:
   name: material
   font: false
   features: [navigation.tabs, navigation.top, search.highlight, content.code.copy]
-plugins: [search, offline]
+  palette:
+    - {{media: "(prefers-color-scheme: light)", scheme: default, toggle: {{icon: material/weather-night, name: Dark}}}}
+    - {{media: "(prefers-color-scheme: dark)", scheme: slate, toggle: {{icon: material/weather-sunny, name: Light}}}}
+extra_css: [site.css]
+plugins:
+  - search
+  - offline
+  - mkdocstrings:
+      enable_inventory: false
+      handlers:
+        python:
+          paths: ["{root}"]
+          options:
+            docstring_style: google
+            docstring_options: {{warn_missing_types: false, warnings: false}}
+            heading_level: 2
+            inherited_members: false
+            line_length: 80
+            members_order: source
+            merge_init_into_class: true
+            separate_signature: true
+            show_attribute_values: false
+            show_bases: false
+            show_if_no_docstring: false
+            show_labels: false
+            show_root_full_path: false
+            show_root_heading: true
+            show_root_toc_entry: true
+            show_signature_annotations: true
+            show_source: false
 markdown_extensions:
   - attr_list
   - tables
@@ -57,6 +97,16 @@ markdown_extensions:
 validation: {{omitted_files: ignore, absolute_links: warn, unrecognized_links: warn, anchors: warn}}
 nav:
 {nav}
+"""
+#: names stay whole, tables fit a phone, and equations, black on white, are light in the dark
+CSS = """\
+.md-typeset table code { word-break: normal; }
+.md-typeset table:not([class]) :is(th, td):not([class]) { min-width: 0; padding: 0.5em 0.6em; }
+@media (max-width: 30em) {
+  .doc-heading { font-size: 0.75rem; }
+  .md-typeset table:not([class]) :is(th, td):not([class]) { padding: 0.3em; }
+}
+[data-md-color-scheme="slate"] img[src$=".svg"] { filter: invert(1); mix-blend-mode: screen; }
 """
 
 
@@ -249,6 +299,9 @@ def collect(folder):
         draw_equation(name, images / f"{name}.svg")
         curve = draw_curve(name, images / f"{name}_curve.png")
         write(folder / f"docs/encodings/{name}.md", encoding_page(name, measured[name], found, curve))
+    for module in REFERENCE:
+        write(folder / f"docs/reference/{module}.md", reference_page(module))
+    write(folder / "site.css", CSS)
     for page in folder.rglob("*.md"):
         for name in TARGET.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
             target = Path(os.path.normpath(page.relative_to(folder).parent / name))
@@ -257,12 +310,30 @@ def collect(folder):
                 shutil.copyfile(ROOT / target, folder / target)
 
 
+def reference_page(module):
+    """The page of a module: its docstring, and each name of its __all__."""
+    import griffe
+
+    read = griffe.load(module, search_paths=[ROOT], resolve_aliases=True)  # without what it imports, as transformers
+    hidden = "{members: false, show_root_heading: false, show_root_toc_entry: false}"
+    parts = [f"# `{module}`", f"::: {module}\n    options: {hidden}"]
+    parts.append(f"Examples begin with `import torch` and `from {module} import *`.")
+    for name in read.exports:
+        parts.append(f"::: {module}.{name}")
+        if name.endswith("Config"):  # fields have no docstrings of their own
+            fields = [x for x in read[name].members.values() if x.is_attribute and x.annotation is not None]
+            lines = "\n".join(f"{field.name}: {field.annotation} = {field.value}" for field in fields)
+            parts.append(f"```python\n{lines}\n```")
+    return "\n\n".join(parts)
+
+
 def nav():
     documents = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Documents")[2]
     guides = {path.name for path in ROOT.glob("docs/*.md")} - {"papers.md", "encodings.md", "recipes.md"}
     guides = sorted(sorted(guides), key=lambda name: len(documents.partition(f"](docs/{name})")[0]))  # README's order
     lines = ["  - Start: README.md", "  - Papers: docs/papers.md", "  - Encodings:", "    - All: docs/encodings.md"]
     lines += [f"    - {name}: docs/encodings/{name}.md" for name in sorted(ENCODINGS)]
+    lines += ["  - Reference:", *(f"    - {module}: docs/reference/{module}.md" for module in REFERENCE)]
     lines += ["  - Recipes:", "    - How they work: docs/recipes.md"]
     for recipe in RECIPES:
         lines.append(f"    - {recipe}:")
@@ -290,14 +361,14 @@ def use_own_worker(site):
 
 
 def make(out):
-    if not all(map(importlib.util.find_spec, ("mkdocs", "material"))):
-        raise Wrong('mkdocs-material is not installed: pip install -e ".[site]"')
+    if not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings_handlers"))):
+        raise Wrong('mkdocs-material or mkdocstrings is not installed: pip install -e ".[site]"')
     if out.exists() and not (out / "search").is_dir() and any(out.iterdir()):
         raise Wrong(f"{out} has other files than those of a site: give an empty or a new folder")
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         collect(folder / "pages")
-        write(folder / "mkdocs.yml", CONFIG.format(nav=nav()))
+        write(folder / "mkdocs.yml", CONFIG.format(nav=nav(), root=ROOT))
         command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", "mkdocs.yml"]
         environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
         done = subprocess.run(

@@ -25,6 +25,8 @@ KINDS = [
     "docs/encodings/tupe_r.html",
     "docs/encodings/t5.html",
     "docs/performance.html",
+    "docs/reference/fairseq_relpos.nn.html",
+    "docs/reference/fairseq_relpos.hf.html",
     "examples/glue/index.html",
     "examples/translation_small/RESULTS.html",
     "benchmarks/RESULTS.html",
@@ -42,7 +44,8 @@ def make_site():
 
 @pytest.fixture(scope="module")
 def site(make_site, tmp_path_factory):
-    pytest.importorskip("material", reason='mkdocs-material is not installed: pip install "fairseq_relpos[site]"')
+    for name in ("material", "mkdocstrings_handlers"):
+        pytest.importorskip(name, reason=f'{name} is not installed: pip install "fairseq_relpos[site]"')
     out = tmp_path_factory.mktemp("built") / "site"
     make_site.make(out)
     return out
@@ -106,6 +109,16 @@ def test_every_encoding_has_a_page_with_what_its_docstring_says_and_no_page_has_
     assert "<em>Measured</em>: time" not in (site / "docs/encodings.html").read_text(encoding="utf-8")
 
 
+def test_the_reference_has_every_public_name_with_its_example(make_site, pages, site):
+    for module in make_site.REFERENCE:
+        path = site / f"docs/reference/{module}.html"
+        text = path.read_text(encoding="utf-8")
+        public = importlib.import_module(module).__all__
+        assert not {f"{module}.{name}" for name in public} - pages[path].names
+        assert text.count("Examples:</span>") >= len(public) - 1, module  # that of data is the module's
+    assert "docs/reference/fairseq_relpos.nn.html" in (site / "index.html").read_text(encoding="utf-8")
+
+
 def test_the_search_knows_the_pages(site):
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     found = {
@@ -153,6 +166,6 @@ def test_a_folder_with_other_files_and_a_missing_mkdocs_are_one_line(make_site, 
     with pytest.raises(SystemExit, match=r"\Amake_site.py: error: .* has other files than those of a site: give .*\Z"):
         make_site.main()
     monkeypatch.setattr(make_site.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"\Amake_site.py: error: mkdocs-material is not installed: pip install .*\Z"):
+    with pytest.raises(SystemExit, match=r"\Amake_site.py: error: mkdocs-material or .* not installed: pip .*\Z"):
         make_site.main()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

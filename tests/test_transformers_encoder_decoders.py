@@ -289,6 +289,22 @@ def test_words_of_two_dictionaries_become_two_tokenizers(joined, tmp_path):
         assert target("d3 e4")["input_ids"] == [7, 3, 2] and target.decode([7, 2], skip_special_tokens=True) == "d3"
 
 
+def test_a_training_that_was_not_told_its_languages_has_those_of_its_data(tmp_path):
+    data, checkpoint = tmp_path / "data", tmp_path / "a.pt"
+    data.mkdir()
+    for language in ("en", "de"):
+        (data / f"dict.{language}.txt").write_text("".join(f"{language}{i} 1\n" for i in range(41)))
+    told = {"source_lang": None, "target_lang": None}  # as fairseq saves it
+    save(moved(transformer("transformer_tupe_r", words=40)), checkpoint, task="translation", data="elsewhere", **told)
+    with pytest.raises(ValueError, match="does not say its languages"):
+        export(checkpoint, tmp_path / "out", data)
+    assert not (tmp_path / "out").exists()
+    (data / "train.en-de.en.idx").touch()
+    export(checkpoint, tmp_path / "out", data)
+    for place, text in {"out": "en3 en4", "out/target": "de3 de4"}.items():
+        assert transformers.AutoTokenizer.from_pretrained(tmp_path / place)(text)["input_ids"] == [7, 8, 2]
+
+
 def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     saved(transformer("transformer_t5"), "a.pt")

@@ -1,4 +1,9 @@
-"""The backends, which compute softmax(logits) V. They know Terms, never an encoding's name."""
+"""The backends, which compute softmax(logits) V. They know Terms, never an encoding's name.
+
+Examples:
+    >>> list(BACKENDS)
+    ['eager', 'lean', 'fused', 'sdpa', 'triton']
+"""
 
 import logging
 
@@ -174,7 +179,12 @@ def learned(*tensors: torch.Tensor | None) -> bool:
 
 
 def select(name: str) -> Backend:
-    """The backend of this name; ``auto`` picks one for each call."""
+    """The backend of this name; ``auto`` picks one for each call.
+
+    Examples:
+        >>> select("lean").name
+        'lean'
+    """
     if name == "auto":
         return Auto()
     if name not in BACKENDS:
@@ -183,6 +193,13 @@ def select(name: str) -> Backend:
 
 
 def names() -> list[str]:
+    """The names that ``select`` takes.
+
+    Examples:
+        >>> names()
+        ['auto', 'eager', 'lean', 'fused', 'sdpa', 'triton']
+    """
+
     return ["auto", *BACKENDS]
 
 

@@ -12,7 +12,16 @@ from ..terms import Bias, Terms
 class Mask:
     """The keys that queries may not see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
-    [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden."""
+    [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden.
+
+    Examples:
+        >>> from fairseq_relpos.terms import Terms
+        >>> terms = Terms(*torch.randn(2, 1, 1, 3, 8), scale=1.0)
+        >>> Mask(causal=True).additive(terms, torch.float32) < 0
+        tensor([[False,  True,  True],
+                [False, False,  True],
+                [False, False, False]])
+    """
 
     padding_BS: torch.Tensor | None = None
     causal: bool = False
@@ -63,7 +72,15 @@ NO_VALUES = "positions are added to the values, which only eager computes"
 
 
 class Backend:
-    """Computes softmax(e + mask) V from Terms. It knows no encoding's name."""
+    """Computes softmax(e + mask) V from Terms. It knows no encoding's name.
+
+    Examples:
+        >>> from fairseq_relpos.terms import Terms
+        >>> q_BHTD, k_BHSD, v_BHSD = torch.randn(3, 1, 4, 9, 16)
+        >>> terms, backend = Terms(q_BHTD, k_BHSD, scale=0.25), select("auto")
+        >>> backend(terms, v_BHSD, Mask(), dropout_p=0.0, need_weights=False)[0].shape
+        torch.Size([1, 4, 9, 16])
+    """
 
     name: str
 

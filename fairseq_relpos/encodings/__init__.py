@@ -1,4 +1,9 @@
-"""The position encodings. Importing this package fills ENCODINGS."""
+"""The position encodings. Importing this package fills ENCODINGS.
+
+Examples:
+    >>> sorted(ENCODINGS)[:3]
+    ['abs_m4m', 'alibi', 'at5']
+"""
 
 import importlib
 import pkgutil

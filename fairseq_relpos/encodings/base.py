@@ -31,6 +31,12 @@ class Dims:
     max_len: the longest sequence in tokens (n). layer counts from 1. has_cls: whether the
     first token is a [CLS] (default: if the stack is not causal). padding_idx: fairseq's
     pad, whose row a learned table skips.
+
+    Examples:
+        >>> Dims(64, 4, max_len=128).head_dim
+        16
+        >>> Dims(64, 4, max_len=128).has_cls, Dims(64, 4, max_len=128, causal=True).has_cls
+        (True, False)
     """
 
     embed_dim: int
@@ -63,6 +69,11 @@ class StackPart(nn.Module):
 
     A fairseq stack calls it once per forward pass with the token ids, instead of its
     position embedding, and adds its result to the token embeddings.
+
+    Examples:
+        >>> encoding = build("sinusoidal", Dims(64, 4, max_len=128))
+        >>> encoding.stack.embed(torch.tensor([[5, 6, 7]])).shape
+        torch.Size([1, 3, 64])
     """
 
     #: longest sequence that has an absolute position of its own; None: any length
@@ -219,6 +230,13 @@ class PositionEncoding(nn.Module):
     Some methods add positions to the input (learned, sinusoidal, shape, bert_r, abs_m4m).
     ``logits`` does not include that part: add ``embed(tokens)`` to the token embeddings, from
     which q and k are projected. ``logits`` without it warns once.
+
+    Examples:
+        >>> from fairseq_relpos.positions import Positions
+        >>> encoding = build("t5", Dims(64, 4, max_len=128))
+        >>> q_BHTD, k_BHSD = torch.randn(2, 1, 4, 9, 16)
+        >>> encoding.logits(q_BHTD, k_BHSD, Positions.of(9, 9)).shape
+        torch.Size([1, 4, 9, 9])
     """
 
     name: str
@@ -327,7 +345,15 @@ class PositionEncoding(nn.Module):
 
 def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], type["PositionEncoding"]]:
     """Class decorator: registers an encoding under this name. papers: keys in references.bib. The paper that
-    proposes the method comes first, then the others that the docstring cites."""
+    proposes the method comes first, then the others that the docstring cites.
+
+    Examples:
+        >>> @register("content")
+        ... class Content(PositionEncoding):
+        ...     '''Attention without positions.'''
+        >>> build("content", Dims(64, 4, max_len=128)).signature
+        'pe:content'
+    """
 
     def add(cls):
         if name in ENCODINGS:
@@ -340,14 +366,24 @@ def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], ty
 
 
 def build(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
-    """Builds a self-contained encoding: layer part and stack part in one module."""
+    """Builds a self-contained encoding: layer part and stack part in one module.
+
+    Examples:
+        >>> build("t5", Dims(64, 4, max_len=128), num_buckets=16).signature
+        'pe:t5|...num_buckets:16...'
+    """
     encoding = build_layer_part(name, dims, **hparams)
     encoding.stack = encoding.make_stack()
     return encoding
 
 
 def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
-    """Builds only the layer part. Hyperparameters may be values or their text forms."""
+    """Builds only the layer part. Hyperparameters may be values or their text forms.
+
+    Examples:
+        >>> build_layer_part("t5", Dims(64, 4, max_len=128)).stack is None
+        True
+    """
     cls = find(name)
     check_serves(name, dims.causal)
     accepted = hyperparameters(cls)
@@ -369,19 +405,35 @@ def build_layer_part(name: str, dims: Dims, **hparams: Any) -> PositionEncoding:
 
 
 def find(name: str) -> type[PositionEncoding]:
-    """The class of the encoding of this name; ValueError lists the known names."""
+    """The class of the encoding of this name; ValueError lists the known names.
+
+    Examples:
+        >>> find("rope").papers[0]
+        'su2021roformer'
+    """
     if name not in ENCODINGS:
         raise ValueError(f"unknown position encoding {name!r}; known: {' '.join(sorted(ENCODINGS))}")
     return ENCODINGS[name]
 
 
 def names_for(causal: bool) -> list[str]:
-    """The sorted names of the encodings that support such a stack."""
+    """The sorted names of the encodings that support such a stack.
+
+    Examples:
+        >>> sorted(set(names_for(causal=True)) - set(names_for(causal=False)))
+        ['cope', 'fox', 'path']
+    """
     return sorted(name for name, cls in ENCODINGS.items() if causal or cls.causal_only is None)
 
 
 def check_serves(name: str, causal: bool) -> None:
-    """Raises ValueError if the encoding does not support a stack of this kind."""
+    """Raises ValueError if the encoding does not support a stack of this kind.
+
+    Examples:
+        >>> check_serves("cope", causal=False)
+        Traceback (most recent call last):
+        ValueError: cope serves causal stacks alone, such as a decoder: ...
+    """
     why = find(name).causal_only
     if why and not causal:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")

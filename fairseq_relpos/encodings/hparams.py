@@ -8,7 +8,12 @@ from typing import Any, Literal, get_args, get_origin
 
 def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
     """The hyperparameters that the constructor declares: name -> parameter with type and default. A trailing
-    underscore, which avoids Python's own words, is not part of the name."""
+    underscore, which avoids Python's own words, is not part of the name.
+
+    Examples:
+        >>> hyperparameters(find("t5"))["max_distance"].default
+        128
+    """
     parameters = list(inspect.signature(cls).parameters.values())[1:]
     return {p.name.rstrip("_"): p for p in parameters}
 
@@ -19,7 +24,12 @@ def python_name(cls: type, key: str) -> str:
 
 
 def parse_hparams(text: str) -> dict[str, str]:
-    """Parses "a=1 b=2" into {"a": "1", "b": "2"}."""
+    """Parses "a=1 b=2" into {"a": "1", "b": "2"}.
+
+    Examples:
+        >>> parse_hparams("max_distance=64 num_buckets=16")
+        {'max_distance': '64', 'num_buckets': '16'}
+    """
     pairs = {}
     for item in (text or "").split():
         key, sign, value = item.partition("=")
@@ -34,7 +44,12 @@ def parse_hparams(text: str) -> dict[str, str]:
 
 
 def to_text(value: Any) -> str:
-    """The text form of a hyperparameter, which ``build`` reads back."""
+    """The text form of a hyperparameter, which ``build`` reads back.
+
+    Examples:
+        >>> to_text(2.0), to_text((32, 4))
+        ('2', '32,4')
+    """
     if isinstance(value, (tuple, list)):
         return ",".join(map(to_text, value))
     if isinstance(value, float) and value.is_integer():
@@ -56,7 +71,12 @@ def convert(name: str, key: str, value: Any, kind: Any) -> Any:
 
 
 def accepted_values(kind: Any) -> str:
-    """The accepted values of a hyperparameter of this type, in words."""
+    """The accepted values of a hyperparameter of this type, in words.
+
+    Examples:
+        >>> accepted_values(int)
+        'an integer'
+    """
     return " or ".join(get_args(kind)) if get_origin(kind) is Literal else _READERS[kind][0]
 
 

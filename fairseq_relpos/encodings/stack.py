@@ -9,7 +9,14 @@ def build_stack(
     encoding: PositionEncoding, hparams: dict[str, Any], count: int, chosen: list[int]
 ) -> tuple[StackPart, list[PositionEncoding]]:
     """The stack part of the encoding, and ``count`` layer parts with these hyperparameters. ``chosen``: the numbers of
-    the layers that see positions; the others see content only."""
+    the layers that see positions; the others see content only.
+
+    Examples:
+        >>> first = build_layer_part("tupe_r", Dims(64, 4, max_len=128))
+        >>> stack_part, layer_parts = build_stack(first, {}, count=3, chosen=[1, 2])
+        >>> [part.name for part in layer_parts]
+        ['tupe_r', 'tupe_r', 'none']
+    """
     stack_part = build_layer_part("none", encoding.dims).make_stack() if encoding.per_layer else encoding.make_stack()
     return stack_part, [_layer_part(encoding, hparams, n, n in chosen) for n in range(1, count + 1)]
 
@@ -25,7 +32,12 @@ def _layer_part(encoding, hparams, number, is_chosen):
 
 
 def parse_layers(text: str, count: int, option: str = "--position-layers") -> list[int]:
-    """Parses "all", "first" or "1,2,5" into layer numbers, which count from 1. option: what the user gave it by."""
+    """Parses "all", "first" or "1,2,5" into layer numbers, which count from 1. option: what the user gave it by.
+
+    Examples:
+        >>> parse_layers("1,3", count=4), parse_layers("all", count=2)
+        ([1, 3], [1, 2])
+    """
     if text == "all":
         return list(range(1, count + 1))
     if text == "first":

@@ -48,7 +48,7 @@ if not transformers.utils.is_torch_available():
         "is off"
     )
 
-from .configuration import RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
+from .configuration import RelPosConfig, RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
 from .decoder import GenerationCache, RelPosDecoderForCausalLM, RelPosDecoderModel  # noqa: E402
 from .encoder_decoder import RelPosTransformerForConditionalGeneration  # noqa: E402
 from .modeling import (  # noqa: E402
@@ -89,6 +89,7 @@ for _config, _tokenizer in _tokenizers.items():
 
 __all__ = [
     "GenerationCache",
+    "RelPosConfig",
     "RelPosDecoderConfig",
     "RelPosDecoderForCausalLM",
     "RelPosDecoderModel",

@@ -13,7 +13,13 @@ class RelPosConfig(PreTrainedConfig):
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
     position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
     position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
-    has_cls: whether a text begins with <s>, which some encodings treat apart; None: where attention is not causal.
+    has_cls: whether a text begins with ``<s>``, which some encodings treat apart; None: where attention is not
+    causal.
+
+    Examples:
+        >>> config = RelPosConfig(position_encoding="shaw", position_hparams="max_distance=8")
+        >>> config.position_layers, config.attention_backend
+        ('all', 'auto')
     """
 
     #: whether no token sees a later one
@@ -48,11 +54,16 @@ class RelPosConfig(PreTrainedConfig):
 
 @strict
 class RelPosRobertaConfig(RelPosConfig):
-    """A RoBERTa.
+    """A RoBERTa: the settings of ``RelPosConfig``, and these.
 
     unpad: layers compute nothing for pads. sparse_prediction: where labels are given, the masked language model
     computes logits for labelled tokens alone, [N, vocab_size], as fairseq does in training. classifier_activation,
     classifier_dropout: of the head for sentences.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(position_encoding="t5", hidden_size=256)
+        >>> config.max_position_embeddings
+        512
     """
 
     model_type = "relpos_roberta"
@@ -65,12 +76,16 @@ class RelPosRobertaConfig(RelPosConfig):
 
 @strict
 class RelPosDecoderConfig(RelPosConfig):
-    """A language model, which predicts the next token.
+    """A language model, which predicts the next token: the settings of ``RelPosConfig``, and these.
 
-    bos_token_id: the token that a text begins with, which is </s> for most of fairseq's language models.
+    bos_token_id: the token that a text begins with, which is ``</s>`` for most of fairseq's language models.
     embedding_size, output_size: dimensions of the embeddings of input and output where they are not hidden_size.
     final_norm: whether a pre-norm model (normalize_before) has a LayerNorm after its last layer.
     memory_size: dimension of the encoder's output that the layers attend to; None: there is no encoder.
+
+    Examples:
+        >>> RelPosDecoderConfig(position_encoding="alibi").bos_token_id
+        2
     """
 
     model_type = "relpos_decoder"
@@ -93,7 +108,13 @@ class RelPosTransformerConfig(PreTrainedConfig):
 
     encoder, decoder: the settings of both stacks, each of which has its own encoding; decoder.tie_word_embeddings says
     whether the decoder's input and output have one matrix. tie_word_embeddings: whether the encoder has it, too.
-    decoder_start_token_id: the token that a translation begins with, </s> as in fairseq.
+    decoder_start_token_id: the token that a translation begins with, ``</s>`` as in fairseq.
+
+    Examples:
+        >>> encoder, decoder = {"position_encoding": "t5"}, {"position_encoding": "alibi"}
+        >>> config = RelPosTransformerConfig(encoder=encoder, decoder=decoder)
+        >>> config.decoder.position_encoding
+        'alibi'
     """
 
     model_type = "relpos_transformer"

@@ -21,7 +21,14 @@ from .modeling import RelPosPreTrainedModel, encoder_of, refuse_unknown
 
 class GenerationCache(Cache):
     """``nn.Cache`` with the methods that ``generate`` calls. What an encoding remembers from step to step lies in it
-    beside keys and values, and is reordered with them, so none of transformers' own caches can take its place."""
+    beside keys and values, and is reordered with them, so none of transformers' own caches can take its place.
+
+    Examples:
+        >>> config = RelPosDecoderConfig(hidden_size=24, position_encoding="alibi")
+        >>> out = RelPosDecoderModel(config)(torch.tensor([[2, 5, 6]]), use_cache=True)
+        >>> out.past_key_values.get_seq_length()
+        3
+    """
 
     is_compileable = False
     is_croppable = False
@@ -52,7 +59,13 @@ class RelPosDecoderPreTrainedModel(RelPosPreTrainedModel):
 
 
 class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
-    """The stack of layers with its token embeddings."""
+    """The stack of layers with its token embeddings.
+
+    Examples:
+        >>> config = RelPosDecoderConfig(hidden_size=24, position_encoding="alibi")
+        >>> RelPosDecoderModel(config)(torch.tensor([[2, 5, 6]])).last_hidden_state.shape
+        torch.Size([1, 3, 24])
+    """
 
     def __init__(self, config: RelPosDecoderConfig):
         super().__init__(config)
@@ -154,6 +167,15 @@ class Generating:
 
 
 class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, Generating, GenerationMixin):
+    """A language model, with ``generate``.
+
+    Examples:
+        >>> config = RelPosDecoderConfig(hidden_size=24, position_encoding="alibi")
+        >>> model = RelPosDecoderForCausalLM(config).eval()
+        >>> model.generate(torch.tensor([[2, 5, 6]]), min_length=7, max_length=7).shape
+        torch.Size([1, 7])
+    """
+
     _tied_weights_keys = {"lm_head.weight": "decoder.embed_tokens.weight"}
 
     def __init__(self, config: RelPosDecoderConfig):

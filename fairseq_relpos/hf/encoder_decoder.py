@@ -19,6 +19,16 @@ from .modeling import RelPosPreTrainedModel, RelPosRobertaModel, refuse_unknown
 
 
 class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generating, GenerationMixin):
+    """An encoder-decoder model, which translates, with ``generate``.
+
+    Examples:
+        >>> stack = dict(hidden_size=24, vocab_size=40, position_encoding="t5")
+        >>> config = RelPosTransformerConfig(encoder=stack, decoder=stack)
+        >>> model = RelPosTransformerForConditionalGeneration(config)
+        >>> model(torch.tensor([[5, 6, 2]]), labels=torch.tensor([[7, 8, 2]])).loss > 0
+        tensor(True)
+    """
+
     config_class = RelPosTransformerConfig
     config: RelPosTransformerConfig  # type: ignore[assignment]  # of two stacks
     base_model_prefix = ""
@@ -80,9 +90,9 @@ class RelPosTransformerForConditionalGeneration(RelPosPreTrainedModel, Generatin
     ) -> Seq2SeqLMOutput:
         """attention_mask [B, S]: 1 at tokens of the source, 0 at pads; by default what is no pad in input_ids, and
         where these are left out, too, all are tokens. Pads may stand on either side. decoder_input_ids [B, T]: the
-        translation so far, </s> first; by default the labels, moved. labels [B, T]: the translation with </s> at its
-        end; -100 where there is none. num_items_in_batch: as in ``RelPosRobertaForMaskedLM``. The other arguments are
-        those of ``RelPosRobertaModel`` and ``RelPosDecoderModel``."""
+        translation so far, ``</s>`` first; by default the labels, moved. labels [B, T]: the translation with ``</s>``
+        at its end; -100 where there is none. num_items_in_batch: as in ``RelPosRobertaForMaskedLM``. The other
+        arguments are those of ``RelPosRobertaModel`` and ``RelPosDecoderModel``."""
         refuse_unknown(unknown)
         wanted = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         if attention_mask is None and input_ids is not None:

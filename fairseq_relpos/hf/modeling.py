@@ -118,7 +118,14 @@ class RelPosRobertaPreTrainedModel(RelPosPreTrainedModel):
 
 
 class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
-    """The encoder with its token embeddings. There is no pooler."""
+    """The encoder with its token embeddings. There is no pooler.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(hidden_size=24, position_encoding="tupe_r")
+        >>> model = RelPosRobertaModel(config)
+        >>> model(torch.tensor([[0, 5, 6, 2]])).last_hidden_state.shape
+        torch.Size([1, 4, 24])
+    """
 
     def __init__(self, config: RelPosRobertaConfig, add_pooling_layer: bool = False):
         super().__init__(config)
@@ -216,6 +223,14 @@ class WithEncoder(RelPosRobertaPreTrainedModel):
 
 
 class RelPosRobertaForMaskedLM(WithEncoder):
+    """The masked language model: the encoder with fairseq's head.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(hidden_size=24, position_encoding="tupe_r")
+        >>> RelPosRobertaForMaskedLM(config)(torch.tensor([[0, 5, 6, 2]])).logits.shape
+        torch.Size([1, 4, 50265])
+    """
+
     _tied_weights_keys = {"lm_head.decoder.weight": "roberta.embed_tokens.weight"}
 
     def add_head(self, config: RelPosRobertaConfig) -> None:
@@ -252,6 +267,15 @@ class RelPosRobertaForMaskedLM(WithEncoder):
 
 class RelPosRobertaForSequenceClassification(WithEncoder):
     #: tells the Trainer that the loss is a mean, which it divides where gradients are accumulated
+    """Classes of texts, or numbers (``problem_type="regression"``), from fairseq's head on the first token.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(hidden_size=24, position_encoding="t5", num_labels=3)
+        >>> model = RelPosRobertaForSequenceClassification(config)
+        >>> model(torch.tensor([[0, 5, 6, 2]]), labels=torch.tensor([2])).logits.shape
+        torch.Size([1, 3])
+    """
+
     accepts_loss_kwargs = False
 
     def add_head(self, config: RelPosRobertaConfig) -> None:
@@ -275,6 +299,15 @@ class RelPosRobertaForSequenceClassification(WithEncoder):
 
 
 class RelPosRobertaForTokenClassification(WithEncoder):
+    """A class for each token.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(hidden_size=24, position_encoding="t5", num_labels=3)
+        >>> model = RelPosRobertaForTokenClassification(config)
+        >>> model(torch.tensor([[0, 5, 6, 2]])).logits.shape
+        torch.Size([1, 4, 3])
+    """
+
     def add_head(self, config: RelPosRobertaConfig) -> None:
         self.dropout = nn.Dropout(head_dropout(config))
         self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 2))
@@ -299,6 +332,15 @@ class RelPosRobertaForTokenClassification(WithEncoder):
 
 
 class RelPosRobertaForQuestionAnswering(WithEncoder):
+    """The first and the last token of an answer in the text.
+
+    Examples:
+        >>> config = RelPosRobertaConfig(hidden_size=24, position_encoding="tupe_r")
+        >>> model = RelPosRobertaForQuestionAnswering(config)
+        >>> model(torch.tensor([[0, 5, 6, 2]])).start_logits.shape
+        torch.Size([1, 4])
+    """
+
     accepts_loss_kwargs = False
 
     def add_head(self, config: RelPosRobertaConfig) -> None:

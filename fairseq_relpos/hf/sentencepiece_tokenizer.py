@@ -13,11 +13,16 @@ from .fast_tokenizer import BLANK
 
 class RelPosSentencePieceTokenizer(PreTrainedTokenizer):
     """SentencePiece cuts a text into pieces, and the dictionary gives them their ids, as in fairseq: a piece that the
-    dictionary lacks is <unk>, and so is a run of characters that SentencePiece does not know.
+    dictionary lacks is ``<unk>``, and so is a run of characters that SentencePiece does not know.
 
     vocab_file: the ids of the symbols. lowercase: text is put in lower case first. prompts: a text begins with the
     first symbol and stays open at its end, for language models. Otherwise it becomes ``<s> A </s>``, and a pair
     ``<s> A </s></s> B </s>``. As in every tokenizer in Python, there are no offsets.
+
+    Examples:
+        >>> tokenizer = RelPosSentencePieceTokenizer.from_pretrained("model")
+        >>> tokenizer.decode(tokenizer("why it does so").input_ids)
+        '<s> why it does so</s>'
     """
 
     vocab_files_names = {"spm_file": "spm.model", "vocab_file": "vocab.json"}

@@ -10,8 +10,13 @@ class RelPosTranslationTokenizer(MarianTokenizer):
     for which ``>>xx<<`` at the beginning of a text is text.
 
     splits, target_splits: for text that is cut as in the translation recipes. They are what stands for pieces of
-    SentencePiece that a vocabulary lacks, and each unknown character is one <unk>. By default such a piece is <unk>,
-    and so is a run of unknown characters, as fairseq reads SentencePiece's pieces.
+    SentencePiece that a vocabulary lacks, and each unknown character is one ``<unk>``. By default such a piece is
+    ``<unk>``, and so is a run of unknown characters, as fairseq reads SentencePiece's pieces.
+
+    Examples:
+        >>> tokenizer = RelPosTranslationTokenizer.from_pretrained("translator")
+        >>> tokenizer.decode(tokenizer("why it does so").input_ids)
+        'why it does so</s>'
     """
 
     def __init__(

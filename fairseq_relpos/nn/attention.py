@@ -94,6 +94,12 @@ class RelPosSelfAttention(LayerAttention):
 
     An encoding that adds positions to the input of a whole stack (learned, sinusoidal, ...) belongs into a
     ``RelPosEncoder``; here it would leave the order of the tokens invisible, of which a warning tells.
+
+    Examples:
+        >>> attention = RelPosSelfAttention(64, 8, "tupe_r", max_len=128)
+        >>> out, weights = attention(torch.randn(2, 9, 64))
+        >>> out.shape, weights
+        (torch.Size([2, 9, 64]), None)
     """
 
     # attributes of nn.MultiheadAttention that nn.TransformerEncoder asks for

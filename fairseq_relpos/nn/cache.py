@@ -14,6 +14,13 @@ class Cache:
     """What one generation keeps from step to step. One cache serves a whole model: each module finds its own part.
 
     Give a new one to the first step of a generation, and the same one to each later step, with the new tokens alone.
+
+    Examples:
+        >>> decoder = RelPosEncoder(16, 2, 3, "alibi", causal=True).eval()
+        >>> x, cache = torch.randn(1, 4, 16), Cache()
+        >>> steps = [decoder(part, cache=cache) for part in x.split(1, dim=1)]
+        >>> torch.allclose(torch.cat(steps, 1), decoder(x), atol=1e-5)
+        True
     """
 
     def __init__(self) -> None:

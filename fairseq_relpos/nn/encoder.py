@@ -25,7 +25,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class EncoderStates(NamedTuple):
     """The output [B, T, E]; the inputs of the layers and the output of the last one, [B, T, E] each; the attention
-    weights of each layer, [B, H, T, S], or None, and those of its attention to an encoder's output."""
+    weights of each layer, [B, H, T, S], or None, and those of its attention to an encoder's output.
+
+    Examples:
+        >>> encoder = RelPosEncoder(16, 2, 3, "t5")
+        >>> states = encoder.states(torch.randn(1, 5, 16), need_weights=True)
+        >>> states.output.shape, len(states.hidden), states.weights[0].shape
+        (torch.Size([1, 5, 16]), 4, torch.Size([1, 2, 5, 5]))
+    """
 
     output: Tensor
     hidden: list[Tensor]
@@ -36,7 +43,13 @@ class EncoderStates(NamedTuple):
 class RelPosEncoderLayer(nn.Module):
     """One layer: self-attention and feed-forward, each with a residual connection and a LayerNorm after it, or before
     it (norm_first). With memory_dim, attention to an encoder's output of this dimension stands between the two. The
-    names of its parameters are fairseq's. Inside a stack x is [T, B, E]."""
+    names of its parameters are fairseq's. Inside a stack x is [T, B, E].
+
+    Examples:
+        >>> encoder = RelPosEncoder(16, 2, 3, "t5", position_layers="first")
+        >>> [layer.self_attn.position_encoding.name for layer in encoder.layers]
+        ['t5', 'none', 'none']
+    """
 
     def __init__(
         self,
@@ -116,6 +129,12 @@ class RelPosEncoder(nn.Module):
 
     The names of its parameters are those of fairseq's encoders and decoders with the same encoding, without
     ``embed_tokens``.
+
+    Examples:
+        >>> encoder = RelPosEncoder(16, 2, 3, "tupe_r", max_len=32)
+        >>> pads = torch.tensor([[False, False, True]])
+        >>> encoder(torch.randn(1, 3, 16), pads).shape
+        torch.Size([1, 3, 16])
     """
 
     def __init__(
