@@ -241,6 +241,7 @@ UNSUPPORTED = {
     "no_share_discriminator": "adds a second set of layers, which positions do not reach",
     "no_share_maskpredictor": "adds a second set of layers, which positions do not reach",
     "export": "is for TorchScript and ONNX, which are not supported with position encodings",
+    "pipeline_model_parallel": "is for fairseq's pipeline_parallel_transformer",
 }
 
 
@@ -256,6 +257,11 @@ def refuse_unsupported(args: argparse.Namespace) -> None:
         raise ValueError(
             "--ddp-backend fully_sharded shards layers while fairseq builds them, before "
             "positions can be put in; use --ddp-backend pytorch_ddp"
+        )
+    if (getattr(args, "model_parallel_size", None) or 1) > 1:
+        raise ValueError(
+            f"--model-parallel-size {args.model_parallel_size} is for fairseq's model_parallel_... models, which need "
+            "Megatron; leave it out"
         )
     for name, why in UNSUPPORTED.items():
         if getattr(args, name, None):
