@@ -7,7 +7,7 @@ their way to the layers.
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -17,9 +17,8 @@ from .encodings import ENCODINGS, Dims, check_serves, find, names_for, parse_hpa
 #: updates between two pictures of the position bias
 BIAS_INTERVAL = 1000
 
-#: the stacks of a model that has two, in the order in which flags and files name them
-STACKS = ("encoder", "decoder")
-CAUSAL = {"encoder": False, "decoder": True}
+#: the stacks of a model that has two, in the order in which flags and files name them, and whether each is causal
+STACKS = {"encoder": False, "decoder": True}
 
 
 @contextlib.contextmanager
@@ -52,7 +51,7 @@ def check_sizes(embed_dim: int, num_heads: int, stack: str = "encoder") -> None:
         Dims(embed_dim, num_heads, max_len=1)
 
 
-def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> None:
+def add_flags(parser: argparse.ArgumentParser, stacks: Iterable[str] = ()) -> None:
     """Adds the plugin's flags. stacks: the names of the model's stacks, where it has more than one."""
     of_each = ", or one for each stack: encoder=NAME,decoder=NAME" if stacks else ""
     parser.add_argument(
@@ -105,10 +104,12 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Sequence[str] = ()) -> No
         )
 
 
-def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] = (), causal: bool = False) -> None:
+def set_defaults(
+    args: argparse.Namespace, encoding: str, stacks: Mapping[str, bool] | None = None, causal: bool = False
+) -> None:
     """Sets the defaults of an architecture; safe to call more than once. This is the first function of the
-    plugin that sees the arguments, so it also refuses impossible ones. causal: what the stack of a model is that has
-    only one."""
+    plugin that sees the arguments, so it also refuses impossible ones. stacks: as STACKS, of a model that has two.
+    causal: what the stack of a model is that has only one."""
     refuse_unsupported(args)
     for name in ("position_encoding", "position_layers", "attention_backend", "position_stacks"):
         if getattr(args, name, None) == "":
@@ -128,13 +129,14 @@ def set_defaults(args: argparse.Namespace, encoding: str, stacks: Sequence[str] 
     names = encodings_of(args.position_encoding, chosen_stacks(asked or ",".join(stacks), stacks), encoding)
     if not asked:
         # what serves decoders alone leaves the encoder as stock fairseq has it
-        names = {
+        served = {
             stack: name
             for stack, name in names.items()
-            if _serves(name, stack) or f"{stack}=" in args.position_encoding
+            if name in names_for(stacks[stack]) or f"{stack}=" in args.position_encoding
         }
+        names = served or names
     for stack, name in names.items():
-        _check_serves(name, CAUSAL[stack], f"--position-stacks {asked}, {source}" if asked else source)
+        _check_serves(name, stacks[stack], f"--position-stacks {asked}, {source}" if asked else source)
     args.position_stacks = ",".join(names)
     args.position_encoding = _encodings_text(names)
 
@@ -158,10 +160,6 @@ def _check_serves(name, causal, source):
         ) from None
 
 
-def _serves(name, stack):
-    return name in names_for(CAUSAL[stack])
-
-
 def set_bias_interval(args: argparse.Namespace) -> None:
     """Sets the default of --log-position-bias-interval, and refuses a negative number."""
     given = getattr(args, "log_position_bias_interval", None)
@@ -170,7 +168,7 @@ def set_bias_interval(args: argparse.Namespace) -> None:
         raise ValueError(f"--log-position-bias-interval {given}: a number of updates, 0 for never")
 
 
-def chosen_stacks(text: str, stacks: Sequence[str] = STACKS) -> tuple[str, ...]:
+def chosen_stacks(text: str, stacks: Iterable[str] = STACKS) -> tuple[str, ...]:
     """Parses --position-stacks into names, in the order of ``stacks``."""
     chosen = text.split(",")
     if not set(chosen) <= set(stacks) or len(set(chosen)) < len(chosen):
@@ -240,7 +238,10 @@ UNSUPPORTED = {
     "encoder_xformers_att_config": "replaces the attention itself",
     "decoder_xformers_att_config": "replaces the attention itself",
     "base_layers": "adds layers without attention",
+    "no_share_discriminator": "adds a second set of layers, which positions do not reach",
+    "no_share_maskpredictor": "adds a second set of layers, which positions do not reach",
     "export": "is for TorchScript and ONNX, which are not supported with position encodings",
+    "pipeline_model_parallel": "is for fairseq's pipeline_parallel_transformer",
 }
 
 
@@ -256,6 +257,11 @@ def refuse_unsupported(args: argparse.Namespace) -> None:
         raise ValueError(
             "--ddp-backend fully_sharded shards layers while fairseq builds them, before "
             "positions can be put in; use --ddp-backend pytorch_ddp"
+        )
+    if (getattr(args, "model_parallel_size", None) or 1) > 1:
+        raise ValueError(
+            f"--model-parallel-size {args.model_parallel_size} is for fairseq's model_parallel_... models, which need "
+            "Megatron; leave it out"
         )
     for name, why in UNSUPPORTED.items():
         if getattr(args, name, None):

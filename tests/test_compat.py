@@ -266,6 +266,23 @@ def test_reason_is_found_behind_fairseqs_own_error(data, tmp_path):
         distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
 
 
+def test_a_package_that_fairseq_lacks_is_named_in_one_line(data, tmp_path, monkeypatch):
+    from fairseq.optim import shard
+
+    monkeypatch.setattr(shard, "_has_fairscale", False)
+    cfg = configuration(*masked_lm(data, tmp_path, USER_DIR))
+    with pytest.raises(SystemExit, match="^fairseq_relpos: error: Please install the fairscale package: pip install"):
+        distributed_utils.call_main(cfg, lambda cfg: shard.shard_(None, None))
+
+
+def test_a_gpu_that_torch_does_not_serve_is_one_line(data, tmp_path):
+    def main(cfg):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
+
+    with pytest.raises(SystemExit, match="no kernels for this GPU: `fairseq-relpos doctor`"):
+        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
+
+
 def test_errors_of_other_packages_keep_their_traceback(data, tmp_path):
     def main(cfg):
         torch.zeros(2).reshape(3)
@@ -404,9 +421,12 @@ def test_huffman_coded_sentences_are_read():
 # Several processes
 
 
-def test_two_ranks_equal_one_rank_with_two_batches_an_update(folder, data, one_rank):
-    save_dir = folder / "two"
-    arguments = masked_lm(data, save_dir, USER_DIR)
+@pytest.mark.parametrize("sharding", ["none", "os"])
+def test_two_ranks_equal_one_rank_with_two_batches_an_update(sharding, folder, data, one_rank):
+    if sharding == "os":
+        pytest.importorskip("fairscale")
+    save_dir = folder / f"two-{sharding}"
+    arguments = masked_lm(data, save_dir, USER_DIR, "--zero-sharding", sharding)
     fairseq_ok("train", *arguments, "--max-update", 4, launcher=torchrun(2))
     torch.testing.assert_close(weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_4), rtol=0, atol=1e-6)
     resumed = fairseq_ok("train", *arguments, "--max-update", 6, launcher=torchrun(2))
@@ -481,6 +501,14 @@ def test_commands_that_do_not_combine_their_ranks_are_left_alone(as_launched):
 def test_ranks_on_cpus_without_a_launcher_are_refused(how, as_launched):
     with pytest.raises(SystemExit, match="error: --distributed-world-size 2: .* use `torchrun"):
         as_launched("--distributed-world-size", 2, *how)
+
+
+@pytest.mark.parametrize("backend", ["slowmo", "fully_sharded"])
+def test_engines_that_need_gpus_are_refused_on_cpus(backend, as_launched):
+    settings = {"WORLD_SIZE": 2, "RANK": 1, "LOCAL_RANK": 1, **TORCHRUN}
+    with pytest.raises(SystemExit, match=f"--ddp-backend {backend} needs GPUs"):
+        as_launched("--ddp-backend", backend, "--arch", "roberta", **settings)
+    assert as_launched("--ddp-backend", backend, "--arch", "roberta", gpus=2, **settings).ddp_backend == backend
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])

@@ -15,6 +15,11 @@ class Size:
     heads: int
     #: those of the generator of an ELECTRA
     generator_heads: int = 0
+    #: where the decoder has another number of layers than the encoder
+    decoder_layers: int = 0
+
+    def layers_of(self, stack: "Stack") -> int:
+        return self.decoder_layers if stack.causal and self.decoder_layers else self.layers
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ ENCODER_TWICE = [Stack(causal=False), Stack(causal=False, is_generator=True)]
 SEQUENCE_ENCODER = [Stack(causal=False, has_cls=False)]
 DECODER_ALONE = [Stack(causal=True, has_cls=False)]
 ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cls=False)]
+BOTH_WAYS = [Stack(causal=False, has_cls=False), Stack(causal=False, has_cls=False)]
+BASE, BIG = Size(6, 512, 8), Size(6, 1024, 16)
 
 #: name of the family -> its stacks, and its sizes by the ending of the architecture's name
 FAMILIES = {
@@ -42,11 +49,26 @@ FAMILIES = {
     ),
     "transformer": (
         ENCODER_DECODER,
+        {"": BASE, "_iwslt_de_en": Size(6, 512, 4), "_wmt_en_de": BASE, "_wmt_en_de_big": BIG},
+    ),
+    "transformer_align": (ENCODER_DECODER, {"": BASE, "_wmt_en_de_big": BIG}),
+    "nonautoregressive_transformer": (BOTH_WAYS, {"": BASE, "_wmt_en_de": BASE}),
+    "cmlm_transformer": (BOTH_WAYS, {"": BASE, "_wmt_en_de": BASE}),
+    "levenshtein_transformer": (
+        BOTH_WAYS,
+        {"": BASE, "_wmt_en_de": BASE, "_vaswani_wmt_en_de_big": BIG, "_wmt_en_de_big": BIG},
+    ),
+    "s2t_transformer": (
+        ENCODER_DECODER,
         {
-            "": Size(6, 512, 8),
-            "_iwslt_de_en": Size(6, 512, 4),
-            "_wmt_en_de": Size(6, 512, 8),
-            "_wmt_en_de_big": Size(6, 1024, 16),
+            "": Size(12, 512, 8, decoder_layers=6),
+            "_xs": Size(6, 256, 4, decoder_layers=3),
+            "_s": Size(12, 256, 4, decoder_layers=6),
+            "_sp": Size(16, 256, 4, decoder_layers=6),
+            "_m": Size(12, 512, 8, decoder_layers=6),
+            "_mp": Size(16, 512, 8, decoder_layers=6),
+            "_l": Size(12, 1024, 16, decoder_layers=6),
+            "_lp": Size(16, 1024, 16, decoder_layers=6),
         },
     ),
     "bart": (ENCODER_DECODER, {"": Size(6, 768, 12), "_base": Size(6, 768, 12), "_large": Size(12, 1024, 16)}),

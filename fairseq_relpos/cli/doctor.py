@@ -274,6 +274,25 @@ def check_bf16() -> Check:
     return Check("bf16 on the CPU", "ok", f"a product takes {times:.2f} times as long as in float32: --amp {helps}")
 
 
+def check_fused() -> Check:
+    """Says whose Adam and LayerNorm a training uses."""
+    torch, error = attempt_import("torch")
+    adam, no_adam = attempt_import("fairseq.optim.fused_adam")
+    norm, no_norm = attempt_import("fairseq.modules.layer_norm")
+    if error or no_adam or no_norm:
+        return Check("fused kernels", "warn", "not looked for: torch or fairseq does not import")
+    gpu = torch.cuda.is_available()
+    fused_adam = gpu and adam.get_fused_adam_class() is not None
+    fused_norm = gpu and norm.has_fused_layernorm
+    kernel = "fused" if gpu else "foreach"
+    found = (
+        f"--optimizer adam is {'apex FusedAdam' if fused_adam else 'a loop of fairseq in Python'}, "
+        f"--optimizer torch_adamw is torch's {kernel} kernel, "
+        f"LayerNorm is {'apex' if fused_norm else 'torch'}'s"
+    )
+    return Check("fused kernels", "ok", found)
+
+
 def check_kernels() -> Check:
     """Runs Triton's kernels in a process of their own, because a wrong address on a GPU ends the process."""
     program = [sys.executable, "-m", "fairseq_relpos.backends.self_check"]
@@ -337,6 +356,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     *(functools.partial(check_compiled, *compiled) for compiled in COMPILED),
     check_gpu,
     check_bf16,
+    check_fused,
 )
 
 

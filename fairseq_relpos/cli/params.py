@@ -89,7 +89,7 @@ def count_at_bert_base(name: str, max_positions: int = 512, **hparams: Any) -> d
 
 
 def count_in(name: str, stacks: Sequence[Stack], size: Size, max_positions: int, **hparams: Any) -> dict[str, int]:
-    counts = {"stack": 0, "layer": 0}
+    counts = {"stack": 0, "layer": 0, "model": 0}
     for one in stacks:
         encoding = build(name, dims_of(one, size, max_positions), **hparams)
         of_stack = sum(p.numel() for p in encoding.stack.parameters()) if encoding.stack is not None else 0
@@ -98,4 +98,5 @@ def count_in(name: str, stacks: Sequence[Stack], size: Size, max_positions: int,
             of_stack, of_layer = 0, of_stack + of_layer
         counts["stack"] += of_stack
         counts["layer"] += of_layer
-    return {**counts, "model": counts["stack"] + size.layers * counts["layer"]}
+        counts["model"] += of_stack + size.layers_of(one) * of_layer
+    return counts

@@ -81,6 +81,8 @@ def _refuse_to_start_nothing(distributed):
 
 
 def _communicate_between_cpus(distributed):
+    if distributed.ddp_backend in ("slowmo", "fully_sharded"):
+        raise ValueError(f"--ddp-backend {distributed.ddp_backend} needs GPUs: leave it out, and CPUs get legacy_ddp")
     for_cpus = {"nccl": "gloo", "c10d": "legacy_ddp", "pytorch_ddp": "legacy_ddp"}
     for setting in ("distributed_backend", "ddp_backend"):
         given = distributed[setting]

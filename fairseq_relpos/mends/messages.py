@@ -158,6 +158,13 @@ def _message_for_the_user(error):
                 return f"{error} exists already" if is_bare else str(error)
         if raised_in in _FAIRSEQ and str(error).startswith(_SAY_WHAT_TO_DO):
             return str(error)
+        if raised_in in _FAIRSEQ and isinstance(error, ImportError) and "Please install" in str(error):
+            return str(error)
+        if isinstance(error, RuntimeError) and "no kernel image is available" in str(error):
+            return (
+                "this build of torch has no kernels for this GPU: `fairseq-relpos doctor` names one that has; or train "
+                "with --cpu"
+            )
         if isinstance(error, MissingMandatoryValue):
             return f"--{error.key.replace('_', '-')} is not given: something else that is given needs it"
         if isinstance(error, RuntimeError) and str(error).startswith(_TORCH_REFUSES_WEIGHTS):

@@ -11,4 +11,4 @@ from ..optim import torch_adamw
 from ..tasks import lm_streams, sentence_pairs, tupe_data
 from ..tasks import sequence_labels as sequences
 from ..tasks import span_prediction as spans
-from . import bart, electra, language_model, roberta, sequence_encoder, transformer
+from . import bart, electra, language_model, roberta, sequence_encoder, speech, transformer, variants

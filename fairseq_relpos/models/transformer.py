@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
@@ -30,6 +31,12 @@ class EncoderDecoder(FittingModel):
     #: encodings have in common are drawn alike
     always_learned = False
 
+    #: the stacks, and whether each is causal
+    stacks: Mapping[str, bool] = flags.STACKS
+
+    #: whether the model has --copy-from-source
+    may_copy = True
+
     @classmethod
     def hub_models(cls) -> dict[str, Any]:
         return {}
@@ -37,16 +44,22 @@ class EncoderDecoder(FittingModel):
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         super().add_args(parser)
-        flags.add_flags(parser, flags.STACKS)
-        parser.add_argument(
-            copy_head.FLAG,
-            action="store_true",
-            help="the decoder may copy words of the source (pointer-generator); needs one dictionary for both sides",
-        )
+        flags.add_flags(parser, cls.stacks)
+        if cls.may_copy:
+            parser.add_argument(
+                copy_head.FLAG,
+                action="store_true",
+                help="the decoder may copy words of the source (pointer-generator); needs one dictionary for both",
+            )
+
+    @staticmethod
+    def longest_input(stack: Any) -> int:
+        """The number of vectors that the layers of the stack see at most."""
+        return stack.max_positions()
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
-        flags.need_layers(args, *flags.STACKS)
+        flags.need_layers(args, *cls.stacks)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
@@ -59,15 +72,15 @@ class EncoderDecoder(FittingModel):
         offload = getattr(args, "offload_activations", False)
         recompute = offload or getattr(args, "checkpoint_activations", False)
         resolved = {}
-        for name in flags.STACKS:
+        for name, causal in cls.stacks.items():
             stack = getattr(model, name)
             if name in chosen:
                 encoding = override_self_attention(
                     stack,
                     names[name],
                     hparams[name],
-                    causal=flags.CAUSAL[name],
-                    max_len=stack.max_positions(),
+                    causal=causal,
+                    max_len=cls.longest_input(stack),
                     layers=args.position_layers,
                     backend=args.attention_backend,
                     randomized=flags.randomized_positions(args),
@@ -104,7 +117,7 @@ def stock_settings(args: argparse.Namespace, names: dict[str, str], always_learn
         embed_dim, num_heads = (getattr(args, f"{stack}_{name}") for name in ("embed_dim", "attention_heads"))
         flags.check_sizes(embed_dim, num_heads, stack)
         learned = find(name).stock_positions == "learned"
-        if getattr(args, f"{stack}_learned_pos") and not (learned or always_learned):
+        if getattr(args, f"{stack}_learned_pos", False) and not (learned or always_learned):
             raise ValueError(
                 f"--{stack}-learned-pos and the position encoding {name} contradict each other: "
                 f"leave out the first, or use --position-encoding {stack}=learned"
@@ -118,15 +131,21 @@ def stock_settings(args: argparse.Namespace, names: dict[str, str], always_learn
     return args
 
 
-def _register(name, ending):
-    stock = ARCH_CONFIG_REGISTRY[f"transformer{ending}"]
+def register_sizes(
+    model: str, family: str, sizes: Mapping[str, str], stacks: Mapping[str, bool] = flags.STACKS
+) -> None:
+    """Registers the architecture FAMILY_NAME of a model for every encoding, with each ending. sizes: ending -> stock
+    fairseq's architecture of this size."""
+    for name in ENCODINGS:
+        for ending, stock in sizes.items():
+            _register(model, f"{family}_{name}{ending}", name, ARCH_CONFIG_REGISTRY[stock], stacks)
 
-    @register_model_architecture("transformer_relpos", f"transformer_{name}{ending}")
+
+def _register(model, arch, name, stock, stacks):
+    @register_model_architecture(model, arch)
     def architecture(args):
-        flags.set_defaults(args, name, flags.STACKS)
+        flags.set_defaults(args, name, stacks)
         stock(args)
 
 
-for _name in ENCODINGS:
-    for _ending in ENDINGS:
-        _register(_name, _ending)
+register_sizes("transformer_relpos", "transformer", {ending: f"transformer{ending}" for ending in ENDINGS})

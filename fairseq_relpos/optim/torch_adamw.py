@@ -57,14 +57,16 @@ class TorchAdamW(FairseqOptimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        # --zero-sharding hides the optimizer of this rank's parameters in another one
+        mine: Any = getattr(self._optimizer, "optim", self._optimizer)
         # how it is computed belongs to the machine, not to the checkpoint
-        here = {key: self._optimizer.defaults[key] for key in ("fused", "foreach")}
+        here = {key: mine.param_groups[0][key] for key in ("fused", "foreach")}
         super().load_state_dict(steps_of_parameters(state_dict), {**here, **(optimizer_overrides or {})})
-        for parameter, state in self._optimizer.state.items():
+        for parameter, state in mine.state.items():
             # where the fused and the foreach kernel look for it
             device = parameter.device if here["fused"] else "cpu"
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
-        self._optimizer.updates = max((int(state["step"]) for state in self._optimizer.state.values()), default=0)
+        mine.updates = max((int(state["step"]) for state in mine.state.values()), default=0)
 
 
 def steps_of_parameters(state_dict: dict[str, Any]) -> dict[str, Any]:

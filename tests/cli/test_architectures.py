@@ -10,6 +10,7 @@ import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.cli.architectures import FAMILIES, architectures_of, find_architecture
 from fairseq_relpos.cli.params import count
 from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.models.variants import NONAUTOREGRESSIVE
 
 
 def test_every_registered_architecture_is_listed_and_the_other_way_round():
@@ -24,6 +25,7 @@ def test_every_registered_architecture_is_listed_and_the_other_way_round():
             "roberta": ("", "_large"),
             "electra": ("", "_small", "_large"),
             "sequence_encoder": ("",),
+            **NONAUTOREGRESSIVE,
         }.items()
         for ending in endings
     }
@@ -49,7 +51,7 @@ def test_sizes_are_those_of_the_architecture_function(arch):
     ARCH_CONFIG_REGISTRY[arch](args)
     for stack in stacks:
         side = "decoder" if stack.causal else "encoder"
-        assert size.layers == getattr(args, f"{side}_layers")
+        assert size.layers_of(stack) == getattr(args, f"{side}_layers")
         assert size.embed_dim == getattr(args, f"{side}_embed_dim", getattr(args, "encoder_embed_dim", None))
         assert size.heads == getattr(args, f"{side}_attention_heads")
 

@@ -225,6 +225,30 @@ def test_this_installation_can_train():
     assert "--arch roberta_NAME" in line(done, "plugin")
 
 
+def test_doctor_says_whose_adam_a_training_gets():
+    found = doctor.check_fused()
+    assert found.status == "ok"
+    assert "--optimizer adam is a loop of fairseq in Python" in found.found
+    assert "--optimizer torch_adamw is torch's foreach kernel, LayerNorm is torch's" in found.found
+
+
+@pytest.mark.slow
+def test_doctor_finds_an_apex_that_works(tmp_path):
+    apex = package(tmp_path, "apex")
+    package(apex, "normalization", "import torch\nFusedLayerNorm = torch.nn.LayerNorm")
+    package(apex, "optimizers", "import torch\nFusedAdam = torch.optim.Adam")
+    package(apex, "multi_tensor_apply", "class multi_tensor_applier:\n    available = True")
+    program = "import torch; torch.cuda.is_available = lambda: True; from fairseq_relpos.cli import doctor; "
+    paths = f"{tmp_path}:{DOCTOR.parents[2]}"
+    done = subprocess.run(
+        [sys.executable, "-c", program + "print(doctor.check_fused())"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert "adam is apex FusedAdam" in done.stdout and "LayerNorm is apex's" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("seconds, helps", [([1.0, 4.0], True), ([9.0, 4.0], False)])
 def test_doctor_says_whether_bfloat16_helps_on_the_cpu(monkeypatch, seconds, helps):
     monkeypatch.setattr(doctor.timeit, "repeat", lambda product, number, repeat: [seconds.pop(0)])

@@ -165,6 +165,8 @@ def test_a_stack_that_is_left_out_is_stock_fairseq():
         ({"export": True}, "--export is for TorchScript"),
         ({"ddp_backend": "fully_sharded"}, "--ddp-backend fully_sharded"),
         ({"base_layers": 1}, "--base-layers adds layers"),
+        ({"model_parallel_size": 2}, "--model-parallel-size 2 is for"),
+        ({"pipeline_model_parallel": True}, "--pipeline-model-parallel is for"),
         ({"encoder_attention_heads": 5}, "cannot be divided into 5"),
     ],
 )

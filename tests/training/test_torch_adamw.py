@@ -159,6 +159,33 @@ def test_the_scaler_of_amp_goes_on_where_it_was():
     assert again.scaler.get_scale() == 4096 and again.scaler.get_growth_interval() == 128
 
 
+def test_a_share_of_the_parameters_goes_on_too(tmp_path):
+    """--zero-sharding os: fairscale keeps the optimizer of a rank's own parameters inside another one."""
+    pytest.importorskip("fairscale")
+    from fairseq.optim.shard import shard_
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    try:
+        whole, half, resumed = (TorchAdamW(TorchAdamWConfig(**SETTINGS), parameters()) for _ in range(3))
+        for optimizer in (half, resumed):
+            shard_(optimizer, None)
+        steps(whole, list(whole.params), 9, seed=1)
+        steps(half, list(half.params), 5, seed=1)
+        half.optimizer.consolidate_state_dict()
+        resumed.load_state_dict(copy.deepcopy(half.state_dict()))
+        for mine, theirs in zip(resumed.params, half.params):
+            mine.data.copy_(theirs)
+        generator = torch.Generator().manual_seed(1)
+        for number in range(9):
+            for p in resumed.params:
+                p.grad = torch.randn(p.shape, generator=generator)
+            if number >= 5:
+                resumed.step()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert list(map(torch.equal, resumed.params, whole.params)) == [True, True]
+
+
 def test_the_state_of_apex_serves():
     """apex's Adam counts its steps for a group, and has settings that torch's has not."""
     parameter = torch.nn.Parameter(torch.ones(2))

@@ -1,0 +1,181 @@
+"""transformer_align_NAME, the non-autoregressive models and s2t_transformer_NAME beside stock fairseq."""
+
+import re
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.criterions.nat_loss import LabelSmoothedDualImitationCriterion
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from loops import scale_up
+from small_models import TRANSFORMER_SIZES, dictionary, save, transformer, translation_batch
+
+from fairseq_relpos.attention import RelPosMultiheadAttention
+from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.signature import SignatureMismatch
+
+NONAUTOREGRESSIVE = ["nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer"]
+FAMILIES = ["transformer_align", *NONAUTOREGRESSIVE, "s2t_transformer"]
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+
+
+def model_of(arch, seed=1, **settings):
+    if not arch.startswith("s2t"):
+        return transformer(arch, seed, alignment_layer=1, label_smoothing=0.1, **settings)
+    sizes = {"input_feat_per_channel": 6, "conv_channels": 8, **TRANSFORMER_SIZES}
+    args = Namespace(**{**sizes, "arch": arch, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    torch.manual_seed(seed)
+    task = SimpleNamespace(source_dictionary=None, target_dictionary=dictionary())
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.args = args
+    return model
+
+
+def sample_of(arch):
+    """A batch as fairseq's criterions get it."""
+    source, lengths, previous = translation_batch()
+    target = previous.roll(-1, 1)
+    if arch.startswith("s2t"):
+        source, lengths = torch.randn(3, 29, 6, generator=torch.Generator().manual_seed(2)), torch.tensor([29, 20, 9])
+    if arch.startswith(tuple(NONAUTOREGRESSIVE)):
+        target = previous.clone()
+        target[:, 0] = 0
+        previous = target.masked_fill(target.gt(3) & (target % 2).eq(0), 3)
+        if arch.startswith("levenshtein"):
+            previous = torch.tensor([[0, target[0, 2], target[0, 4], 2], [0, target[1, 1], 2, 1], [0, 2, 1, 1]])
+            target[:, -1], target[2, 4:] = 2, torch.tensor([2, 1, 1])
+    inputs = {"src_tokens": source, "src_lengths": lengths}
+    return {"net_input": inputs, "previous": previous, "prev_target": previous, "target": target}
+
+
+def loss_of(model, sample, seed=3):
+    torch.manual_seed(seed)
+    if isinstance(model, tuple(ARCH_MODEL_REGISTRY[family] for family in NONAUTOREGRESSIVE)):
+        criterion = LabelSmoothedDualImitationCriterion(None, 0.1)
+        return criterion(model, {**sample, "nsentences": 3, "ntokens": 1})[0]
+    logits, extra = model(**sample["net_input"], prev_output_tokens=sample["previous"])
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sample["target"].flatten())
+    attention = extra.get("attn", [None])[0]
+    return loss if attention is None else loss + attention[:, :, 0].square().mean()
+
+
+def stock_and_ours(family):
+    for name, positions in {"learned": LEARNED, "sinusoidal": {}}.items():
+        if family == "s2t_transformer" and name == "learned":
+            # stock has sinusoids in its encoder in any case
+            ours = {"position_stacks": "decoder", "decoder_learned_pos": True}
+            yield "learned", {"decoder_learned_pos": True}, ours
+        else:
+            yield name, positions, {}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(family):
+    settings = {"dropout": 0.1, "attention_dropout": 0.1}
+    if family in NONAUTOREGRESSIVE:
+        settings["apply_bert_init"] = True
+    if family == "transformer_align":
+        settings["full_context_alignment"] = True
+    sample = sample_of(family)
+    for name, positions, more in stock_and_ours(family):
+        models = model_of(family, **positions, **settings), model_of(f"{family}_{name}", **more, **settings)
+        stock, ours = (model.state_dict() for model in models)
+        assert set(ours) == {key for key in stock if not key.endswith("_float_tensor")}
+        losses = []
+        for model in models:
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            for step in range(3):
+                optimizer.zero_grad()
+                loss = loss_of(model, sample, seed=step)
+                loss.backward()
+                optimizer.step()
+            losses.append(loss)
+        assert torch.equal(*losses)
+        for key, value in ours.items():
+            assert torch.equal(value, stock[key]), (name, key)
+        models[1].load_state_dict({key: value.clone() for key, value in stock.items()})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_encoding_trains_all_its_parameters_and_only_in_self_attention(family):
+    sample = sample_of(family)
+    causal = family not in NONAUTOREGRESSIVE
+    stock = model_of(family).state_dict()
+    for name in sorted(ENCODINGS) if causal else names_for(causal=False):
+        model = model_of(f"{family}_{name}", early_exit="2,2,2")
+        for key, value in model.state_dict().items():
+            if "position" not in key and name != "learned":  # whose table stock draws, too
+                assert torch.equal(value, stock[key]), (name, key)
+        loss_of(model, sample).backward()
+        without = [key for key, p in model.named_parameters() if p.grad is None and "ctc" not in key]
+        assert without == [], name
+        for layer in model.decoder.layers:
+            assert layer.self_attn.causal is causal
+            assert layer.self_attn.position_encoding.dims.causal is causal
+            assert not isinstance(layer.encoder_attn, RelPosMultiheadAttention)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", NONAUTOREGRESSIVE)
+def test_a_decoder_that_sees_everything_knows_the_order_of_later_words(family):
+    """In a causal stack, all later words have the distance 0 for t5."""
+    model = model_of(f"{family}_t5").eval()
+    scale_up(model.decoder.embed_positions)
+    encoded = model.encoder(*translation_batch()[:2])
+    words = torch.tensor([[0, 7, 8, 9, 10, 2]] * 3)
+    before, after = (
+        model.decoder.extract_features(tokens, encoded, early_exit=1)[0][:, 1]
+        for tokens in (words, words[:, [0, 1, 2, 4, 3, 5]])
+    )
+    assert (before - after).abs().max() > 1e-4
+
+
+def test_recomputed_layers_give_the_same_gradients():
+    for family in FAMILIES[:-1]:  # s2t_transformer has no such flag
+        sample, found = sample_of(family), []
+        for how in ({}, {"checkpoint_activations": True}):
+            model = model_of(f"{family}_tupe_r", early_exit="2,2,2", dropout=0.1, **how).train()
+            loss_of(model, sample).backward()
+            found.append([p.grad for p in model.parameters()])
+        for one, other in zip(*found):
+            torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arch, settings, what",
+    [
+        ("cmlm_transformer_cope", {}, "--arch cmlm_transformer_cope: cope serves causal stacks alone"),
+        ("levenshtein_transformer_t5", {"no_share_discriminator": True}, "--no-share-discriminator adds"),
+        ("levenshtein_transformer_t5", {"no_share_maskpredictor": True}, "--no-share-maskpredictor adds"),
+        ("nonautoregressive_transformer_t5", LEARNED, "--encoder-learned-pos and the position encoding t5"),
+        ("transformer_align_fox", {"full_context_alignment": True}, "--full-context-alignment"),
+        ("s2t_transformer_t5_s", {"encoder_attention_heads": 5}, "cannot be divided into 5"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arch, settings, what):
+    with pytest.raises(ValueError, match=re.escape(what)) as error:
+        model_of(arch, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_an_encoder_of_speech_counts_what_comes_out_of_its_convolutions():
+    for version in ("s2t_transformer", "convtransformer"):
+        model = model_of("s2t_transformer_learned_s", conv_version=version, max_source_positions=29)
+        assert model.encoder.embed_positions.dims.max_len == 8
+        assert loss_of(model, sample_of("s2t_transformer")).isfinite()
+
+
+def test_a_pretrained_encoder_of_speech_is_read_with_its_positions(tmp_path):
+    trained = model_of("s2t_transformer_shaw", seed=1, task="speech_to_text", criterion="cross_entropy")
+    save(trained, tmp_path / "asr.pt")
+    given = {"load_pretrained_encoder_from": str(tmp_path / "asr.pt")}
+    model = model_of("s2t_transformer_shaw", seed=2, **given)
+    assert model.args.load_pretrained_encoder_from is None
+    for key, value in model.encoder.state_dict().items():
+        assert torch.equal(value, trained.encoder.state_dict()[key]), key
+    with pytest.raises(SignatureMismatch, match="was trained with .pe:shaw"):
+        model_of("s2t_transformer_m4", **given)
+    with pytest.raises(ValueError, match="--load-pretrained-encoder-from .*fc1.weight is"):
+        model_of("s2t_transformer_shaw", encoder_ffn_embed_dim=20, **given)
