@@ -191,8 +191,14 @@ def read(path: str | Path, or_electra: bool = False) -> dict[str, Any]:
         refuse_electra(path, state["model"])
     refuse_other_checkpoints(path, state)
     refuse_nonfinite(path, state["model"])
-    # the file is read once more, because fairseq upgrades older files only while it reads them
-    return checkpoint_utils.load_checkpoint_to_cpu(path)
+    return upgraded(state)
+
+
+def upgraded(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns what fairseq's load_checkpoint_to_cpu makes of a file: the settings of older versions in today's form."""
+    if state.get("cfg") is not None:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    return checkpoint_utils._upgrade_state_dict(state)
 
 
 def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
