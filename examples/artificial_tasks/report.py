@@ -216,44 +216,7 @@ def plot(results, path):
     figures.save(figure, path)
 
 
-RESULTS = """# Results of examples/artificial_tasks
-
-Written by `run.sh report` ({today}). Accuracy on 5,000 test sequences, mean ± standard deviation
-(seeds). A seed draws new data, new weights and a new order.
-
-## Table 1 of the AT5 paper
-{paper}
-
-### Which differ from {baseline}
-{differences}
-
-{legend} A higher accuracy is better.
-
-No classifier of Process-50 can be right more often than the ratio of the two chains'
-likelihoods: {best_possible} on these test sequences.
-
-![accuracy]({plot})
-
-## The other encodings
-{others}
-
-## What is missing
-{missing}
-## How
-```
-bash examples/artificial_tasks/compare.sh
-```
-with the learning rates {rates}. {alike} One of them was
-```
-{command}
-```
-The learning rate that did best on held-out data, and the epoch whose weights were tested / epochs that ran, by seed:
-
-{runs}
-
-Commits: {commits}. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -193,65 +193,7 @@ PRETRAINING = """bash examples/roberta_pretraining/prepare.sh FILE...
 bash examples/roberta_pretraining/run.sh train ENCODING
 bash examples/roberta_pretraining/run.sh validate ENCODING"""
 
-RESULTS = """# Results of examples/{RECIPE}
-
-Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
-logs bits), of the weights after the last update, on the same masked text for every run.
-
-{warning}## How good: the loss after {updates} updates
-{good}
-
-{legend} A lower loss is better.
-
-![validation loss on {chosen_on}, with a band from the lowest to the highest seed]({plot})
-
-## Is the order of the tokens used?
-The gap is what the loss rises by when the tokens of each block are permuted (`<s>` kept first) and the
-targets moved along. A gap of 0 is a model of bags of words, whose position encoding does not matter.
-
-{used}
-
-{bags_of_words}
-
-{lost_heads}
-
-## How soon: updates until positions are used
-A figure for each seed, in the order of the seeds: the first validation (of {chosen_on}) whose gap is above
-{used_from} and {well_used} nats, and whose loss is as low as that of {BASELINE} with the same seed at its end.
-"-": it did not get there.
-
-{soon}
-
-## The learning rates
-The last validation loss on {chosen_on} (nats) of one seed with each rate. The best one, in bold, serves the
-other seeds.
-
-{rates}
-
-## What is missing
-{missing}
-## How
-```
-{commands}
-```
-Text (SHA-256, split, file), encoded with one vocabulary:
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-Inputs and targets of the validation have the same digest for every run ({digests}).
-fairseq draws the masks of a block from seed, epoch and its number, and counts every validation as
-epoch 1, so those during a training with the same seed use these masks, too.
-
-{runs}
-
-Minutes include validation, of one core where nothing else is said, and other processes may have shared it:
-compare losses, not minutes. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
