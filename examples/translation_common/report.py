@@ -126,68 +126,7 @@ def evaluated(run, compared, tests, settings):
     return found
 
 
-RESULTS = """# Results of examples/{RECIPE}
-
-Written by `run.sh report` ({today}) from logs and translations.
-
-{warning}## How good
-{good}
-
-{legend} A higher score and a lower loss are better. The loss is the negative log-likelihood of a target token,
-without label smoothing.
-
-## The learning rates and the length penalties
-The last validation loss (nats) of one seed with each rate. The best one, in bold, serves the other seeds.
-
-{rates}
-
-Where there is a choice, the length penalty of a run is that with the best BLEU on the validation text.
-
-{penalties}
-
-## What is missing
-{missing}
-## All scores
-{scores}
-
-"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed, mean ± standard deviation. bootstrap:
-the p value of sacreBLEU's paired bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the
-chance in the choice of sentences, not that in the training, which the tables above know.
-
-{signatures}
-
-Scores of different names do not compare with one another.
-
-## Training
-{training}
-
-Tokens/s
-(median) and minutes (validation included) are of cores that other processes may have shared.
-
-![validation loss]({losses})
-
-## By length of the source
-BLEU, and the length of the translations divided by that of the references.
-
-{lengths}
-
-![BLEU by length]({lengths_plot})
-
-## How
-```
-{ENVIRONMENT}bash examples/{RECIPE}/compare.sh {COMPARED}
-```
-Evaluated: {EVALUATED}, beam {BEAM}. Text (SHA-256, split, file):
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-Code: {commits}. The runs' machines:
-{machines}
-""".replace("{losses}", LOSSES).replace("{lengths_plot}", LENGTHS)
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

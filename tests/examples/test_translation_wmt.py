@@ -5,7 +5,6 @@ import hashlib
 import os
 import random
 import subprocess
-import sys
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import preloaded
 import pytest
+from recipes import fetch
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "translation_wmt_en_de"
@@ -51,17 +51,6 @@ def succeeds(*arguments, **environment):
     return done.stdout
 
 
-def fetch(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, RECIPE / "fetch.py", *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SACREBLEU": str(folder / "none")},
-        timeout=600,
-    )
-
-
 def refused(done):
     assert done.returncode != 0 and "Traceback" not in done.stderr
     return done.stderr.strip().splitlines()[-1]
@@ -90,7 +79,8 @@ def stand_ins(tmp_path):
 def test_wmt14_from_a_folder_to_scores_of_the_averaged_checkpoint(tmp_path, stand_ins):
     (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 TRAIN_FLAGS=() BEAM=2 GENERATE_FLAGS=(--max-len-b 20)\n")
     printed = succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)
-    assert "train: 180 pairs" in printed and "ready: data-bin/translation_wmt14_en_de" in printed
+    assert "train: 105 pairs" in printed and "left out: 75 with lengths beyond 1.5 : 1" in printed
+    assert "ready: data-bin/translation_wmt14_en_de" in printed
     printed = succeeds(tmp_path, "run.sh", "evaluate", "t5")
     assert "average of checkpoint_" in printed and "BLEU|nrefs:1" in printed
     assert "newstest2014 (6 sentences)" in succeeds(tmp_path, "run.sh", "report")
@@ -129,7 +119,7 @@ def test_a_text_that_is_not_in_the_folder_is_named(tmp_path, stand_ins):
     assert not (tmp_path / "data-bin" / "translation_wmt14_en_de" / "dict.de.txt").exists()
 
 
-# --- fetch.py ---
+# --- fetching.py ---
 
 DEAD = "http://127.0.0.1:9/a.tgz"
 
