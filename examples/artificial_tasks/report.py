@@ -1,6 +1,7 @@
-"""The tables and the plot of every run: report.py RUNS DATA BASELINE FOLDER.
+"""The tables and the plot of every run: report.py FOLDER NAME=VALUE...
 
-Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out.
+Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out. The values are settings of the
+recipe.
 """
 
 import json
@@ -13,6 +14,7 @@ from result import read
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, figures, losses
+from fairseq_relpos.reports.compared_runs import settings_of
 from fairseq_relpos.reports.table import pd
 from fairseq_relpos.reports.training_log import flags_of, how_alike, other_flags
 
@@ -30,7 +32,9 @@ PAPER = {
 }
 
 
-def main(runs_folder, data, baseline, folder):
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    runs_folder, data, baseline = settings["RUNS"], settings["DATA"], settings["BASELINE"]
     results = collect(Path(runs_folder))
     if not len(results):
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")

@@ -242,10 +242,9 @@ def join(work, split, out, languages, times, max_positions):
     print(f"{out}: {kept:,} pairs, joined from {split}, with sources of more than {wanted:,} pieces")
 
 
-def encode_counted(folder, split, processor):
-    """Encodes the text of a language model, in words if there is no processor, and returns its counts.
-
-    The text is its words with one blank between them, and a line end after each line:
+def encode(folder, split, processor, counted):
+    """Encodes text, in words if there is no processor. Returns what is counted for a language model, whose text is its
+    words with one blank between them, and a line end after each line:
 
         lines, tokens    a token is a unit or a line end, which a model is scored on
         words            a line end counts as a word, as in the papers
@@ -256,13 +255,13 @@ def encode_counted(folder, split, processor):
         for line in lines_of(Path(folder, f"{split}.txt")):
             words = units = line.split()
             if processor:
-                units = processor.encode(" ".join(words), out_type=str)
-                counts["bytes"] += len(processor.decode(units).encode()) + 1
+                units = processor.encode(" ".join(words) if counted else line.strip(), out_type=str)
+                counts["bytes"] += len(processor.decode(units).encode()) + 1 if counted else 0
             counts["lines"] += 1
             counts["words"] += len(words) + 1
             counts["tokens"] += len(units) + 1
             file.write(" ".join(units) + "\n")
-    print(f"{split}: {', '.join(f'{count:,} {name}' for name, count in counts.items() if count is not None)}")
+    print(f"{split}: {', '.join(f'{count:,} {name}' for name, count in counts.items() if count)}")
     return counts
 
 

@@ -87,15 +87,18 @@ def gap_of(run, gaps):
 
 
 def order_table(compared, gaps, splits, names):
-    head = ["encoding", *(f"gap on {names[split]} (nats)" for split in splits), "smallest gap of a run (nats)"]
-    rows = []
-    for encoding in compared.encodings:
-        row = [encoding]
-        for split in splits:
-            found = [gaps[run.name][split] for run in compared.of(encoding)]
-            row.append(losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+"))
-        rows.append([*row, signed(min(gap_of(run, gaps) for run in compared.of(encoding)))])
-    return losses.markdown(head, rows)
+    def on(split):
+        def cell(runs):
+            found = [gaps[run.name][split] for run in runs]
+            return losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+")
+
+        return cell
+
+    def smallest(runs):
+        return signed(min(gap_of(run, gaps) for run in runs))
+
+    columns = {f"gap on {names[split]} (nats)": on(split) for split in splits}
+    return losses.by_encoding(compared.runs, {**columns, "smallest gap of a run (nats)": smallest})
 
 
 def bags_of_words(runs, gaps):
@@ -164,15 +167,15 @@ def soon_figures(compared):
 
 
 def soon_table(compared, soon):
-    rows = []
-    for encoding in compared.encodings:
-        seeds = [run.seed for run in compared.of(encoding)]
-        each = [
-            " ".join(f"{found[encoding][seed]:,}" if found[encoding][seed] else "-" for seed in seeds)
-            for found in soon.values()
-        ]
-        rows.append([encoding, " ".join(map(str, seeds)), *each])
-    return losses.markdown(["encoding", "seeds", *soon], rows)
+    def reached(found):
+        def cell(runs):
+            updates = [found[run.encoding][run.seed] for run in runs]
+            return " ".join(f"{update:,}" if update else "-" for update in updates)
+
+        return cell
+
+    columns = {"seeds": lambda runs: " ".join(str(run.seed) for run in runs)}
+    return losses.by_encoding(compared.runs, columns | {what: reached(found) for what, found in soon.items()})
 
 
 def commands_of(settings, compared):

@@ -28,7 +28,10 @@ HERE = Path(os.environ["HERE"])  # the folder of the recipe
 VOCABULARY_FILES = ("spm.model", "encoder.json", "vocab.bpe", "tokenizer.json", "manifest.json")
 SPLITS = ("train", "valid", "test")
 #: what is removed when data are made again: first the dictionary, which says that the rest is there, and comes last
-MADE = ("dict*.txt", *(f"{split}*.{end}" for split in SPLITS for end in ("bin", "idx", "npz", "json")), "counts.json")
+MADE = (
+    *("dict*.txt", "counts.json"),
+    *(f"{split}{end}" for split in SPLITS for end in ("*.bin", "*.idx", ".npz", ".json")),
+)
 
 
 def setting(name, *accepted):
@@ -96,7 +99,8 @@ def make(out, sources, build):
             made = sorted((work / "made").iterdir(), key=lambda path: path.name.startswith("dict"))
             for path in itertools.chain.from_iterable(out.glob(name) for name in (*MADE, *VOCABULARY_FILES)):
                 path.unlink()
-            shutil.rmtree(out / "text", ignore_errors=True)
+            if (work / "made" / "text").exists():
+                shutil.rmtree(out / "text", ignore_errors=True)
             (work / "sources.txt").write_text(text, encoding="utf-8")
             for path in [work / "sources.txt", *made]:
                 os.replace(path, out / path.name)
@@ -133,49 +137,24 @@ def binarise(work, *flags):
 # --- the kinds ---
 
 
+def add_text(parser):
+    """The flags of a recipe that takes any number of files for each split."""
+    for kind in SPLITS:
+        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="FILE", type=readable)
+
+
 def text(arguments):
     """Text of masked language models and of denoising: each validation and test file is a split of its own."""
     parser = Parser(prog="prepare.sh")
     parser.add_argument("out", metavar="OUT", type=Path)
-    for kind in SPLITS:
-        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="FILE", type=readable)
+    add_text(parser)
     given = parser.parse_args(arguments)
     if not given.train or not given.valid:
         fail("no text for training or validation; usage: prepare.sh OUT --train FILE... --valid FILE...")
     files = {"train": given.train}
     for kind in ("valid", "test"):
         files |= {f"{kind}{place or ''}": [file] for place, file in enumerate(vars(given)[kind])}
-    size, normalization = number("VOCAB_SIZE"), setting("NORMALIZATION")
-    sources = [f"vocabulary {size} {normalization}"]
-    sources += [described(split, file) for split, of_split in files.items() for file in of_split]
-
-    def build(work):
-        import corpus
-
-        for split, of_split in files.items():
-            with corpus.writing(work / f"{split}.txt") as (file,):
-                corpus.copy(of_split, file)
-        say(f"vocabulary of {size} pieces, learned from the training text (a minute for 50 MB)")
-        corpus.learn(work / "made" / "spm.model", corpus.lines_of(work / "train.txt"), size, normalization)
-        corpus.write_vocabulary(work / "made", work / "dict.txt")
-        processor = corpus.processor_of(work / "made")
-        for split in files:
-            lines = tokens = 0
-            with corpus.writing(work / f"{split}.pieces") as (file,):
-                for line in corpus.lines_of(work / f"{split}.txt"):
-                    pieces = processor.encode(line.strip(), out_type=str)
-                    lines, tokens = lines + 1, tokens + len(pieces) + 1
-                    file.write(" ".join(pieces) + "\n")
-            print(f"{split}: {lines:,} lines, {tokens:,} tokens (a </s> after each line included)")
-        prefixes = [
-            word
-            for kind in SPLITS
-            if (found := [str(work / f"{split}.pieces") for split in files if split.startswith(kind)])
-            for word in (f"--{kind}pref", ",".join(found))
-        ]
-        binarise(work, "--only-source", "--srcdict", work / "dict.txt", "--workers", 1, *prefixes)
-
-    make(given.out, sources, build)
+    make_text(given.out, f"vocabulary {setting('VOCAB_SIZE')} {setting('NORMALIZATION')}", files)
 
 
 def language_model(arguments):
@@ -183,11 +162,9 @@ def language_model(arguments):
     parser = Parser(prog="prepare.sh")
     parser.add_argument("--out", metavar="OUT", type=Path, default=Path(setting("DATA")))
     parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
-    for kind in SPLITS:
-        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="FILE", type=readable)
+    add_text(parser)
     given = parser.parse_args(arguments)
     kind = setting("VOCABULARY", "pieces", "words")
-    size, normalization = setting("VOCAB_SIZE"), setting("NORMALIZATION")
     files = {split: vars(given)[split] for split in SPLITS}
     if any(files.values()):
         if given.offline:
@@ -197,8 +174,14 @@ def language_model(arguments):
     for split, of_split in files.items():
         if not of_split:
             fail(f"no text for --{split}; usage: prepare.sh --train FILE... --valid FILE... --test FILE...")
-    sources = [f"vocabulary {kind}" + (f" {size} {normalization}" if kind == "pieces" else "")]
-    sources += [described(split, file) for split, of_split in files.items() for file in of_split]
+    learned = f" {setting('VOCAB_SIZE')} {setting('NORMALIZATION')}" if kind == "pieces" else ""
+    make_text(given.out, f"vocabulary {kind}{learned}", files, kind, counted=True)
+
+
+def make_text(out, vocabulary, files, kind="pieces", counted=False):
+    """Makes data of text: split -> its files. ``kind``: pieces, or the words of the training text. ``counted``: with
+    counts.json, and with pieces that spell every character."""
+    sources = [vocabulary, *(described(split, file) for split, of_split in files.items() for file in of_split)]
 
     def build(work):
         import corpus
@@ -206,21 +189,25 @@ def language_model(arguments):
         for split, of_split in files.items():
             with corpus.writing(work / f"{split}.txt") as (file,):
                 corpus.copy(of_split, file)
-        processor, dictionary = None, []
+        processor, flags = None, []
         if kind == "pieces":
-            say(f"vocabulary of {size} pieces, learned from the training text (a minute for 25 MB)")
+            size = number("VOCAB_SIZE")
+            say(f"vocabulary of {size} pieces, learned from the training text (a minute for 50 MB)")
             lines = corpus.lines_of(work / "train.txt")
-            corpus.learn(work / "made" / "spm.model", lines, int(size), normalization, byte_fallback=True)
+            corpus.learn(work / "made" / "spm.model", lines, size, setting("NORMALIZATION"), byte_fallback=counted)
             corpus.write_vocabulary(work / "made", work / "dict.txt")
-            processor, dictionary = corpus.processor_of(work / "made"), ["--srcdict", work / "dict.txt"]
-        counts = {split: corpus.encode_counted(work, split, processor) for split in files}
-        corpus.write_json(work / "made" / "counts.json", counts)
-        prefixes = [word for split in files for word in (f"--{split}pref", work / f"{split}.pieces")]
-        binarise(work, "--only-source", *dictionary, "--workers", setting("WORKERS"), *prefixes)
+            processor, flags = corpus.processor_of(work / "made"), ["--srcdict", work / "dict.txt"]
+        counts = {split: corpus.encode(work, split, processor, counted) for split in files}
+        if counted:
+            corpus.write_json(work / "made" / "counts.json", counts)
+        for prefix in SPLITS:
+            of_kind = [str(work / f"{split}.pieces") for split in files if split.startswith(prefix)]
+            flags += [f"--{prefix}pref", ",".join(of_kind)] if of_kind else []
+        binarise(work, "--only-source", *flags, "--workers", setting("WORKERS") or 1)
         if kind == "words":
             corpus.refuse_unknown_words(work / "made" / "dict.txt", work, ("valid", "test"))
 
-    make(given.out, sources, build)
+    make(out, sources, build)
 
 
 def downloaded_texts(name, folder, offline):

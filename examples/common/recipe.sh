@@ -97,8 +97,8 @@ begin() {
   read_settings
 }
 
-# need_start CHECKPOINT FILE: refuses a checkpoint whose run had another dictionary than the data have, as FILE names it
-need_start() {
+# refuse_other_dictionary CHECKPOINT TEXT: refuses a checkpoint whose run had a dictionary with a digest that is not in TEXT
+refuse_other_dictionary() {
   local kept
   kept=$(sed -n 's/^dictionary //p' "$(dirname "$1")/conditions" 2>/dev/null || true)
   [ -z "$kept" ] || grep -qF "$kept" <<<"$2" ||
@@ -111,14 +111,15 @@ hparams() {
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
 }
 
-# write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE. NAME may be
-# a NAME=VALUE, too.
+# write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE; NAME may be
+# a NAME=VALUE, too. Then the runs are packed beside the report.
 write_report() {
   local name values=("RECIPE=$(basename "$HERE")" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)")
   for name in RUNS DATA BASELINE SEEDS LEARNING_RATES COMPARED ENVIRONMENT "${@:3}"; do
     case $name in *=*) values+=("$name") ;; *) values+=("$name=${!name:-}") ;; esac
   done
   python "$1" "$2" "${values[@]}"
+  pack_runs "$RUNS" "$2"
 }
 
 # Inputs of a run that are not in its command line, one per line. Set by the recipes.

@@ -82,17 +82,14 @@ def in_words(column):
 
 
 def memory_table(compared, values, digits):
-    rows = [
-        [
-            encoding,
-            *(
-                losses.with_deviation([*of_column[encoding].values()], digits) if encoding in of_column else "-"
-                for of_column in values.values()
-            ),
-        ]
-        for encoding in compared.encodings
-    ]
-    return losses.markdown(["encoding", *map(in_words, values)], rows)
+    def of(of_column):
+        def cell(runs):
+            scored = of_column.get(runs[0].encoding)
+            return losses.with_deviation([*scored.values()], digits) if scored else "-"
+
+        return cell
+
+    return losses.by_encoding(compared.runs, {in_words(name): of(of_column) for name, of_column in values.items()})
 
 
 def refusals(compared, scores, columns):

@@ -91,10 +91,7 @@ is_made() {
   echo "$2" >"$run/$1.how"
 }
 
-report() {
-  write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED; }
 
 # On one line, so that a run of hours does not see the file change.
 act "train command score extrapolate evaluate" "$@"; exit

@@ -31,7 +31,7 @@ def main(folder, *arguments):
         figures,
         good=good,
         meanings="\n".join(f"- {name}: {first[name]['signature'] or first[name]['meaning']}" for name in names),
-        training=tables.training_table([tables.Evaluated(run) for run in compared.runs]),
+        training=tables.training_table(compared.runs),
     )
     print(f"{good}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
 

@@ -42,7 +42,7 @@ conditions() {
   data_conditions
   [ -n "$START_FROM" ] || return 0
   [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
-  need_start "$START_FROM" "$(cat "$DATA/sources.txt")" # which has the digest of the pretraining's dictionary
+  refuse_other_dictionary "$START_FROM" "$(cat "$DATA/sources.txt")" # which has the digest of the pretraining's dictionary
   echo "start $(digest "$START_FROM")"
 }
 
@@ -102,7 +102,6 @@ report() {
   [ -e "$(sources)" ] || need_data
   write_report "$HERE/report.py" "$1" EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE \
     "DECODING=$(decoding)" "SCORING=$(scoring)"
-  pack_runs "$RUNS" "$1"
 }
 
 # On one line, so that a long run does not see the file change.

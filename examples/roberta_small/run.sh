@@ -52,9 +52,6 @@ fill_mask() {
   errors_in "$run/fill_mask.log" python "$HERE/fill_mask.py" "$checkpoint" "$DATA" "$@"
 }
 
-report() {
-  write_report "$COMMON/masked_lm_report.py" "$1"
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$COMMON/masked_lm_report.py" "$1"; }
 
 act "train command validate evaluate fill-mask" "$@"; exit

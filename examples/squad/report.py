@@ -1,4 +1,4 @@
-"""A table of all runs: report.py RUNS FOLDER NAME=VALUE...    -> FOLDER/RESULTS.md, FOLDER/results.json
+"""A table of all runs: report.py FOLDER NAME=VALUE...    -> FOLDER/RESULTS.md, FOLDER/results.json
 
 RUNS has a folder for each run, or folders of runs (learning rates), each with results.json.
 """
@@ -14,6 +14,7 @@ from stopping import in_one_line  # noqa: E402
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
+from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.table import pd  # noqa: E402
 from fairseq_relpos.reports.training_log import flags_of  # noqa: E402
@@ -77,8 +78,9 @@ on the same data; `tuned_...` with the one that was best on valid.
 """
 
 
-def main(runs, folder, *settings):
-    settings = dict(setting.split("=", 1) for setting in settings)
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    runs = settings["RUNS"]
     records = list(records_of(runs))
     if not records:
         sys.exit(f"report.py: error: no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
@@ -101,5 +103,5 @@ def main(runs, folder, *settings):
 
 
 if __name__ == "__main__":
-    with in_one_line(sys.argv[2]):
+    with in_one_line(sys.argv[1]):
         main(*sys.argv[1:])

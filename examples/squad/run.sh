@@ -21,7 +21,7 @@ need_pretraining() {
   [ "$start_from" != none ] || return 0
   [ "$ARCH" = roberta ] || die "$start_from: ARCH=$ARCH trains from scratch; give none as the checkpoint"
   [ -f "$start_from" ] || die "no checkpoint $start_from: give a .pt file of a pretraining, or none"
-  need_start "$start_from" "$(data_conditions)"
+  refuse_other_dictionary "$start_from" "$(data_conditions)"
 }
 
 # count_updates CHECKPOINT -> $updates, $warmup. Without data there is nothing to count.
@@ -94,9 +94,6 @@ evaluate() {
   [ "$run/results.json" -nt "$checkpoint" ] || predict valid
 }
 
-report() {
-  python "$HERE/report.py" "$RUNS" "$1" "BASELINE=$BASELINE" "METRIC=$METRIC" "ENVIRONMENT=$ENVIRONMENT"
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$HERE/report.py" "$1" METRIC; }
 
 act "finetune command predict evaluate" "$@"; exit

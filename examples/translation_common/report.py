@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, translation
+from fairseq_relpos.reports import learning_rates, losses, translation
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
@@ -38,7 +38,7 @@ def main(folder, *arguments):
         f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, compared.baseline)
         for test in tests.values()
     )
-    training = tables.training_table(runs)
+    training = tables.training_table(compared.runs)
     compared.write(
         folder,
         RESULTS,
@@ -102,11 +102,11 @@ def penalties(compared, settings):
     """The length penalty that each run was translated with, in the order of the seeds."""
     if not settings["LENGTH_PENALTIES"]:
         return f"All runs have the length penalty {settings['LENGTH_PENALTY']}."
-    rows = [
-        [encoding, " ".join(compared.kept(run, "length_penalty").split()[0] for run in compared.of(encoding))]
-        for encoding in compared.encodings
-    ]
-    return tables.markdown(["encoding", f"length penalty, of {settings['LENGTH_PENALTIES']}"], rows)
+
+    def chosen(runs):
+        return " ".join(compared.kept(run, "length_penalty").split()[0] for run in runs)
+
+    return losses.by_encoding(compared.runs, {f"length penalty, of {settings['LENGTH_PENALTIES']}": chosen})
 
 
 def evaluated(run, compared, tests, settings):

@@ -198,7 +198,6 @@ report() {
   need_data
   write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES \
     "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
-  pack_runs "$RUNS" "$1"
 }
 
 # On one line, so that a run of hours does not see the file change.

@@ -1,7 +1,7 @@
 """``fairseq-relpos plot loss``: the validation losses of several runs as a picture."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -38,6 +38,16 @@ def with_deviation(values: Sequence[float], digits: int = 3, sign: str = "") -> 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def by_encoding(runs: Iterable[Run], columns: Mapping[str, Callable[[list[Run]], str]]) -> str:
+    """Returns a Markdown table with a row for each encoding, in the order of the runs. ``columns``: what makes a cell
+    from the runs of an encoding."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.encoding, []).append(run)
+    rows = [[name, *(cell(of_one) for cell in columns.values())] for name, of_one in groups.items()]
+    return markdown(["encoding", *columns], rows)
 
 
 def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None) -> Path:

@@ -104,7 +104,7 @@ def test_words_and_line_ends_are_counted_as_the_papers_do(programs, tmp_path, ca
     (tmp_path / "test.txt").write_text(TEXT)
     import corpus
 
-    counts = corpus.encode_counted(tmp_path, "test", None)
+    counts = corpus.encode(tmp_path, "test", None, counted=True)
     assert counts == {"lines": 3, "tokens": 10, "words": 10, "bytes": None}
     assert (tmp_path / "test.pieces").read_text() == "= Title =\n\nthe cat sat ,\n"
     figures = programs("figures")
@@ -120,7 +120,7 @@ def test_bits_per_byte_are_of_the_text_whatever_the_pieces(programs, tmp_path, m
     (tmp_path / "test.txt").write_text(f"{TEXT}snow: 雪\n")
     lines = corpus.lines_of(tmp_path / "train.txt")
     corpus.learn(tmp_path / "spm.model", lines, 285, "identity", byte_fallback=True)
-    counts = corpus.encode_counted(tmp_path, "test", corpus.processor_of(tmp_path))
+    counts = corpus.encode(tmp_path, "test", corpus.processor_of(tmp_path), counted=True)
     units = (tmp_path / "test.pieces").read_text().splitlines()
     assert units[-1].endswith("<0xE9> <0x9B> <0xAA>")  # a character that the training text lacks
     assert counts["bytes"] == (9 + 1) + (0 + 1) + (13 + 1) + (6 + 3 + 1)

@@ -16,10 +16,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import preloaded
 import pytest
 from forked import free_port
-from recipes import fetch
+from recipes import Recipe, fetch, refused
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "roberta_pretraining"
@@ -62,39 +61,8 @@ def environment(**more):
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "PATH": programs, **more}
 
 
-def recipe(folder, script, *arguments, **more):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env=preloaded.environment(
-            **environment(
-                **{
-                    "SETTINGS": "tiny.sh",
-                    "DATA": "data",
-                    "RUNS": "runs",
-                    "WORKERS": "1",
-                    "CUDA_VISIBLE_DEVICES": "",
-                    **more,
-                }
-            )
-        ),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
-def succeeds(*arguments, **more):
-    done = recipe(*arguments, **more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def refused(done):
-    """The one line that says why."""
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    return line
+recipe = Recipe("roberta_pretraining", WORKERS="1", CUDA_VISIBLE_DEVICES="")
+succeeds = recipe.succeeds
 
 
 @pytest.fixture
@@ -627,7 +595,8 @@ HERE=$PWD; MACHINE=odd; read_machine"""
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         env=environment(SETTINGS="tiny.sh", LAUNCH="fairseq-train"),
     )

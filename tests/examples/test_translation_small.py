@@ -13,7 +13,7 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
-from recipes import COMMON
+from recipes import COMMON, Recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "translation_small"
@@ -35,30 +35,8 @@ SENTENCES = [
 ]
 
 
-def recipe(folder, script, *arguments, stdin=None, **environment):
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=folder,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
-def succeeds(*arguments, **environment):
-    done = recipe(*arguments, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def fails(*arguments, **environment):
-    """The one line of an error, on stderr."""
-    done = recipe(*arguments, **environment)
-    assert done.returncode != 0, done.stdout
-    (line,) = done.stderr.strip().splitlines()
-    return line
+recipe = Recipe("translation_small")
+succeeds, fails = recipe.succeeds, recipe.fails
 
 
 def written(folder):
