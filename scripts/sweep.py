@@ -3,6 +3,7 @@
     sweep.py run FOLDER MANIFEST [--jobs N]                    runs what is not done yet, N at a time
     sweep.py run FOLDER MANIFEST [--jobs N] --slurm [flags of sbatch]    the same as one job array
     sweep.py report FOLDER [--rule median|best]                FOLDER/RESULTS.md of what is there
+    sweep.py product COLUMN="VALUE..." ...                     prints a manifest of all combinations
     sweep.py each N <MANIFEST                                  runs all lines, N at a time; keeps nothing
     sweep.py compare RECIPE DATA RUNS JOBS SEEDS RATES ENCODING...       compare.sh
 
@@ -13,6 +14,7 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -28,8 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 
-from full_disk import in_one_line  # noqa: E402
-from stopping import DIVERGED, STOPPED, fail, in_parallel, script, supervise  # noqa: E402
+from stopping import DIVERGED, STOPPED, fail, in_one_line, in_parallel, script, supervise  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
@@ -91,6 +92,19 @@ class Line:
                 value = f"{end}_{hashlib.sha256(value.encode()).hexdigest()[:8]}"
             parts.append(f"{SHORT.get(column, column)}{value}" if column.isupper() else value)
         return "-".join(parts)
+
+
+#: columns whose value is one, even with spaces
+WHOLE = ("SETTINGS", "DATA", "flags")
+
+
+def product(*columns):
+    """Prints a manifest with a line for each combination of the values of ``columns``, COLUMN="VALUE..."."""
+    pairs = [column.split("=", 1) for column in columns]
+    values = [[value] if name in WHOLE else value.split() for name, value in pairs]
+    print("\t".join(name for name, _ in pairs))
+    for cells in itertools.product(*values):
+        print("\t".join(cell or "-" for cell in cells))
 
 
 def lines_of(text, where):
@@ -444,11 +458,14 @@ def main(arguments):
     one.add_argument("folder")
     one.add_argument("number")
     commands.add_parser("each").add_argument("jobs")
+    commands.add_parser("product").add_argument("columns", nargs="+")
     compare = commands.add_parser("compare")
     for name in ("recipe", "data", "runs", "jobs", "seeds", "rates"):
         compare.add_argument(name)
     compare.add_argument("encodings", nargs="+")
     args = parser.parse_args(arguments)
+    if args.command == "product":
+        return product(*args.columns)
     if args.command == "each":
         return each(args.jobs, lines_of(sys.stdin.read(), "standard input"))
     if args.command == "compare":
@@ -459,7 +476,7 @@ def main(arguments):
     if args.command == "report":
         return sweep.report(args.rule)
     try:
-        with in_one_line(script(), sweep.folder):
+        with in_one_line(sweep.folder):
             if args.command == "one":
                 return sweep.one(args.number)
             if args.slurm is not None:

@@ -115,8 +115,7 @@ def test_first_steps_lead_from_own_text_to_a_filled_mask_and_a_comparison(pretra
     filled = pasted([sys.executable, "-c", FILLING], folder).splitlines()
     assert filled and all(re.fullmatch(r"[01]\.\d\d This is one.+ the first things to know\.", line) for line in filled)
     printed = pasted(["bash", "-e", "-c", COMPARISON], folder, preloaded.environment())
-    loss = re.search(r"^\| tupe_r \| 1 \| 8 \| (\S+) \|$", printed, re.M)[1]
-    assert f"| tupe_r | 1 | {loss} |" in printed  # plot loss and compare
+    assert re.search(r"^\| tupe_r \| 1 \| \S+ \|$", printed, re.M)
     assert (folder / "losses.png").exists() and "tupe_r" in (folder / "report.html").read_text()
 
 

@@ -2,17 +2,22 @@
 
     python generate.py reber|process50|adding100 OUT --seed N
 
-OUT gets train.npz, valid.npz and test.npz for the task sequence_labels, and facts.json. The
-same seed gives the same files; no sequence is in two of them.
+OUT gets train.npz, valid.npz and test.npz for the task sequence_labels, and facts.json, unless they are there. Prints
+the lengths of the longest sequence and of the longest in training. The same seed gives the same files; no sequence is
+in two of them.
 """
 
 import argparse
 import json
 import os
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from stopping import locked  # noqa: E402
 
 TRAIN = {"reber": 1000, "process50": 5000, "adding100": 1000}
 VALID, TEST = 500, 5000
@@ -124,30 +129,36 @@ def chain_likelihood_accuracy(samples):
     return float(np.mean(right))
 
 
+def make(task, out, seed):
+    rng = random.Random(f"{task} {seed}")
+    count = TRAIN[task]
+    samples = different(GENERATORS[task], rng, count + VALID + TEST)
+    splits = {"train": samples[:count], "valid": samples[count : count + VALID], "test": samples[count + VALID :]}
+    for split, part in splits.items():
+        write(out / f"{split}.npz", part, SYMBOLS.get(task, ""))
+    facts = {
+        "longest_train": max(len(sequence) for sequence, _ in splits["train"]),
+        "longest": max(len(sequence) for sequence, _ in samples),
+    }
+    if task == "process50":
+        facts["best_possible"] = chain_likelihood_accuracy(splits["test"])
+    # last: it says that the rest is there
+    temporary = out / "facts.json.tmp"
+    temporary.write_text(json.dumps(facts) + "\n")
+    os.replace(temporary, out / "facts.json")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=sorted(GENERATORS))
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--seed", type=int, required=True)
     args = parser.parse_args()
-
-    rng = random.Random(f"{args.task} {args.seed}")
-    count = TRAIN[args.task]
-    samples = different(GENERATORS[args.task], rng, count + VALID + TEST)
-    splits = {"train": samples[:count], "valid": samples[count : count + VALID], "test": samples[count + VALID :]}
-    args.out.mkdir(parents=True, exist_ok=True)
-    for split, part in splits.items():
-        write(args.out / f"{split}.npz", part, SYMBOLS.get(args.task, ""))
-    facts = {
-        "longest_train": max(len(sequence) for sequence, _ in splits["train"]),
-        "longest": max(len(sequence) for sequence, _ in samples),
-    }
-    if args.task == "process50":
-        facts["best_possible"] = chain_likelihood_accuracy(splits["test"])
-    # last: it says that the rest is there
-    temporary = args.out / "facts.json.tmp"
-    temporary.write_text(json.dumps(facts) + "\n")
-    os.replace(temporary, args.out / "facts.json")
+    with locked(args.out):  # other encodings may want the same data at the same time
+        if not (args.out / "facts.json").exists():
+            make(args.task, args.out, args.seed)
+    facts = json.loads((args.out / "facts.json").read_text())
+    print(facts["longest"], facts["longest_train"])
 
 
 if __name__ == "__main__":

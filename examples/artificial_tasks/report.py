@@ -1,6 +1,7 @@
-"""The tables and the plot of every run: report.py RUNS DATA BASELINE FOLDER.
+"""The tables and the plot of every run: report.py FOLDER NAME=VALUE...
 
-Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out.
+Writes RESULTS.md and accuracy.png into FOLDER; runs that are not finished are left out. The values are settings of the
+recipe.
 """
 
 import json
@@ -13,6 +14,7 @@ from result import read
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import comparison, figures, losses
+from fairseq_relpos.reports.compared_runs import settings_of
 from fairseq_relpos.reports.table import pd
 from fairseq_relpos.reports.training_log import flags_of, how_alike, other_flags
 
@@ -30,7 +32,9 @@ PAPER = {
 }
 
 
-def main(runs_folder, data, baseline, folder):
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    runs_folder, data, baseline = settings["RUNS"], settings["DATA"], settings["BASELINE"]
     results = collect(Path(runs_folder))
     if not len(results):
         sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
@@ -216,44 +220,7 @@ def plot(results, path):
     figures.save(figure, path)
 
 
-RESULTS = """# Results of examples/artificial_tasks
-
-Written by `run.sh report` ({today}). Accuracy on 5,000 test sequences, mean ± standard deviation
-(seeds). A seed draws new data, new weights and a new order.
-
-## Table 1 of the AT5 paper
-{paper}
-
-### Which differ from {baseline}
-{differences}
-
-{legend} A higher accuracy is better.
-
-No classifier of Process-50 can be right more often than the ratio of the two chains'
-likelihoods: {best_possible} on these test sequences.
-
-![accuracy]({plot})
-
-## The other encodings
-{others}
-
-## What is missing
-{missing}
-## How
-```
-bash examples/artificial_tasks/compare.sh
-```
-with the learning rates {rates}. {alike} One of them was
-```
-{command}
-```
-The learning rate that did best on held-out data, and the epoch whose weights were tested / epochs that ran, by seed:
-
-{runs}
-
-Commits: {commits}. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -15,18 +15,11 @@ begin "$@"
 usage="usage: run.sh train|command reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
 FIRST_SEED=${PAPER_SEEDS%% *}
 
-# generate SEED [FOLDER]: the data of this task -> $data, and their lengths. Other encodings may want the same data at the
-# same time.
+# generate SEED [FOLDER]: the data of this task, unless they are there -> $data, and their lengths
 generate() {
   data=$DATA/$task-seed$1
-  local made=${2:-$data}
-  (
-    lock "$made"
-    [ -e "$made/facts.json" ] || python "$HERE/generate.py" "$task" "$made" --seed "$1"
-  )
-  longest=$(fact longest "$made") longest_train=$(fact longest_train "$made")
+  read -r longest longest_train < <(python "$HERE/generate.py" "$task" "${2:-$data}" --seed "$1")
 }
-fact() { python -c 'import json, sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2/facts.json"; }
 
 # training_command SEED LEARNING_RATE [flags]: the whole of it -> `training`, and its folder -> `run`
 training_command() {
@@ -107,8 +100,7 @@ case $action in
     ;;
   report)
     [ $# -le 2 ] || die "$usage"
-    python "$HERE/report.py" "$RUNS" "$DATA" "$BASELINE" "${2:-$RUNS}"
-    pack_runs "$RUNS" "${2:-$RUNS}"
+    write_report "$HERE/report.py" "${2:-$RUNS}"
     ;;
   *) die "$usage" ;;
 esac

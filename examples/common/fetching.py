@@ -1,12 +1,10 @@
-"""Files from the network or from a folder, for the fetch.py of a recipe:
+"""Fetches files from the network or from a folder.
 
-    fetch(LIST, FOLDER, OFFLINE, [FILE...], schemes)      -> FOLDER/FILE, for every FILE
+    fetch(LIST, FOLDER, OFFLINE, [FILE...])      -> FOLDER/FILE, for every FILE
 
-LIST: downloads.txt of the recipe. OFFLINE: a folder that holds the files or the archives that they are in,
-plain, .xz or .gz; empty: the network. All addresses are asked before the first byte of text is
-downloaded, so that a dead link is known within seconds. Lines of LIST with the same files are the same text in
-several archives: the first that answers is taken. schemes: what an address that is none begins
-with, and a function (rest of it, names, folder, source) that makes these files.
+LIST: downloads.txt of a recipe. OFFLINE: a folder that has the files or their archives, plain, .xz or .gz; empty: the
+network. All addresses are tried before the first text is downloaded, so that a dead link is known within seconds. Lines
+of LIST with the same files are mirrors: the first that answers is used.
 """
 
 import contextlib
@@ -21,7 +19,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from full_disk import fail
+from stopping import fail
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
 from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402
@@ -53,7 +51,9 @@ def read_list(path):
     return sources
 
 
-def fetch(list_path, folder, offline, names, schemes=None):
+def fetch(list_path, folder, offline, names, schemes=None, sha1=None):
+    """``schemes``: prefix of a pseudo-URL -> a function (rest of it, names, folder, source) that makes the files.
+    ``sha1``: the digests that the files themselves must have."""
     schemes = schemes or {}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +82,27 @@ def fetch(list_path, folder, offline, names, schemes=None):
         check_digest(place, source)
         for name in missing:
             extract(place, name, folder / name)
+    for name in wanted if sha1 else []:
+        found = digest_of(folder / name, "sha1")
+        if found != sha1[name]:
+            (folder / name).unlink()
+            where = f"--offline {offline}" if offline else "the archive"
+            fail(f"{name} of {where} has sha1 {found}, not {sha1[name]}: it is another text; get it elsewhere")
+
+
+def sacrebleu_set(name, files, folder, source):
+    """Makes the files of a test set that sacreBLEU downloads."""
+    from sacrebleu.dataset import DATASETS
+
+    try:
+        paths = DATASETS[name].get_source_file("en-de"), DATASETS[name].get_reference_files("en-de")[0]
+    except (Exception, SystemExit) as error:  # sacreBLEU ends the program where a download fails
+        fail(f"sacreBLEU cannot download {name} ({error}); {source.hint}")
+    for language, path in zip(("en", "de"), paths):
+        for file in files:
+            if file.endswith(f".{language}"):
+                with open(path, "rb") as text:
+                    write(text, folder / file)
 
 
 def scheme_of(address, schemes):

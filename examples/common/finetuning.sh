@@ -43,22 +43,13 @@ need_data() {
 }
 
 finetune() {
-  local flags
   need_data
   start_command
-  lock "$run"
-  flags=$(errors_in "$run/start.log" "${start[@]}")
-  training_command "${flags//$'\n'/ }" "$@"
+  training_command '$flags' "$@"
   CONDITIONS=$(echo "data $(digest "$data/sources.txt")"; echo "start $(digest "$checkpoint")")
-  train_to_the_end "$run" "$task, seed $SEED" "${training[@]}"
-  [ "$run/results.json" -nt "$run/checkpoint_best.pt" ] || write_results
-}
-
-# The best checkpoint on the validation data -> results.json
-write_results() {
-  errors_in "$run/predict.log" python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" \
-    "$run" "${splits[@]}" --results "$run/results.json" "recipe=$(basename "$HERE")" "task=$task" \
-    "checkpoint=$checkpoint" "${facts[@]}"
+  same_run finetune "$task, seed $SEED" "$run" "${start[@]}" -- "${training[@]}" -- \
+    python -m fairseq_relpos.finetuning.predict "$run/checkpoint_best.pt" "$data" "$run" "${splits[@]}" \
+    --results "$run/results.json" "recipe=$(basename "$HERE")" "task=$task" "checkpoint=$checkpoint" "${facts[@]}"
 }
 
 predict() {

@@ -87,15 +87,18 @@ def gap_of(run, gaps):
 
 
 def order_table(compared, gaps, splits, names):
-    head = ["encoding", *(f"gap on {names[split]} (nats)" for split in splits), "smallest gap of a run (nats)"]
-    rows = []
-    for encoding in compared.encodings:
-        row = [encoding]
-        for split in splits:
-            found = [gaps[run.name][split] for run in compared.of(encoding)]
-            row.append(losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+"))
-        rows.append([*row, signed(min(gap_of(run, gaps) for run in compared.of(encoding)))])
-    return losses.markdown(head, rows)
+    def on(split):
+        def cell(runs):
+            found = [gaps[run.name][split] for run in runs]
+            return losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+")
+
+        return cell
+
+    def smallest(runs):
+        return signed(min(gap_of(run, gaps) for run in runs))
+
+    columns = {f"gap on {names[split]} (nats)": on(split) for split in splits}
+    return losses.by_encoding(compared.runs, {**columns, "smallest gap of a run (nats)": smallest})
 
 
 def bags_of_words(runs, gaps):
@@ -164,15 +167,15 @@ def soon_figures(compared):
 
 
 def soon_table(compared, soon):
-    rows = []
-    for encoding in compared.encodings:
-        seeds = [run.seed for run in compared.of(encoding)]
-        each = [
-            " ".join(f"{found[encoding][seed]:,}" if found[encoding][seed] else "-" for seed in seeds)
-            for found in soon.values()
-        ]
-        rows.append([encoding, " ".join(map(str, seeds)), *each])
-    return losses.markdown(["encoding", "seeds", *soon], rows)
+    def reached(found):
+        def cell(runs):
+            updates = [found[run.encoding][run.seed] for run in runs]
+            return " ".join(f"{update:,}" if update else "-" for update in updates)
+
+        return cell
+
+    columns = {"seeds": lambda runs: " ".join(str(run.seed) for run in runs)}
+    return losses.by_encoding(compared.runs, columns | {what: reached(found) for what, found in soon.items()})
 
 
 def commands_of(settings, compared):
@@ -193,65 +196,7 @@ PRETRAINING = """bash examples/roberta_pretraining/prepare.sh FILE...
 bash examples/roberta_pretraining/run.sh train ENCODING
 bash examples/roberta_pretraining/run.sh validate ENCODING"""
 
-RESULTS = """# Results of examples/{RECIPE}
-
-Written by `run.sh report` ({today}) from the logs. Losses are in nats a masked token (fairseq
-logs bits), of the weights after the last update, on the same masked text for every run.
-
-{warning}## How good: the loss after {updates} updates
-{good}
-
-{legend} A lower loss is better.
-
-![validation loss on {chosen_on}, with a band from the lowest to the highest seed]({plot})
-
-## Is the order of the tokens used?
-The gap is what the loss rises by when the tokens of each block are permuted (`<s>` kept first) and the
-targets moved along. A gap of 0 is a model of bags of words, whose position encoding does not matter.
-
-{used}
-
-{bags_of_words}
-
-{lost_heads}
-
-## How soon: updates until positions are used
-A figure for each seed, in the order of the seeds: the first validation (of {chosen_on}) whose gap is above
-{used_from} and {well_used} nats, and whose loss is as low as that of {BASELINE} with the same seed at its end.
-"-": it did not get there.
-
-{soon}
-
-## The learning rates
-The last validation loss on {chosen_on} (nats) of one seed with each rate. The best one, in bold, serves the
-other seeds.
-
-{rates}
-
-## What is missing
-{missing}
-## How
-```
-{commands}
-```
-Text (SHA-256, split, file), encoded with one vocabulary:
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-Inputs and targets of the validation have the same digest for every run ({digests}).
-fairseq draws the masks of a block from seed, epoch and its number, and counts every validation as
-epoch 1, so those during a training with the same seed use these masks, too.
-
-{runs}
-
-Minutes include validation, of one core where nothing else is said, and other processes may have shared it:
-compare losses, not minutes. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

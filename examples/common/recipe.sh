@@ -13,10 +13,6 @@ export SCRIPT PYTHONPATH=$ROOT${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=${OMP_
 say() { echo "$SCRIPT: $*"; }
 die() { echo "$SCRIPT: error: $*" >&2; exit 1; }
 
-[ -n "${SUPERVISED:-}" ] || # already checked by the parent
-  python -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' 2>/dev/null ||
-  die "this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment"
-
 # These variables override the settings files; other variables are ignored.
 FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOLD JOBS WORKERS GPUS TOKENS_PER_UPDATE
   UPDATE_FREQ MACHINE START_FROM LAUNCH ALLOCATOR PRECISION"
@@ -30,15 +26,6 @@ name_what_has_no_effect() {
     [[ NAME\ $FROM_ENVIRONMENT\  =~ (^|[[:space:]])$name[[:space:]] ]] || # some systems set NAME
       echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
   done
-}
-
-# precision_flags: the flag for PRECISION
-precision_flags() {
-  case $PRECISION in
-    fp16 | bf16 | amp) echo "--$PRECISION" ;;
-    fp32) ;;
-    *) die "PRECISION=$PRECISION: give fp32, fp16, bf16 or amp" ;;
-  esac
 }
 
 # read_settings [FILE]: reads settings.sh or FILE, then the files in SETTINGS. A name that the first file does not have is an
@@ -74,9 +61,18 @@ read_settings() {
   [ "${LEARNING_RATES:-}" != none ] || LEARNING_RATES= # an empty variable in the environment has no effect
 }
 
+# prepare KIND ARGUMENTS...: `prepare.sh`, with the settings in the environment (prepare.py)
+prepare() {
+  local names
+  read_settings
+  mapfile -t names < <(grep -ohE '^[A-Z_]+=' "$HERE/settings.sh" | tr -d =)
+  export HERE SETTINGS="${SETTINGS:-}" "${names[@]}"
+  python "$COMMON/prepare.py" "$@"
+}
+
 # end_in_order ARGUMENTS...: restarts this script with its arguments under a program that forwards signals to all children.
 end_in_order() {
-  [ -n "${SUPERVISED:-}" ] || SUPERVISED=yes exec python "$COMMON/stopping.py" supervise bash "$0" "$@"
+  [ -n "${SUPERVISED:-}" ] || SUPERVISED=yes exec python "$COMMON/stopping.py" recipe bash "$0" "$@"
   trap 'exit 75' TERM INT HUP USR1
 }
 
@@ -88,8 +84,9 @@ side_by_side() {
   return $code
 }
 
-# compare [ENCODING...]: all runs of a comparison, then their report (scripts/sweep.py)
+# compare [ENCODING...]: `compare.sh`: all runs of a comparison, then their report (scripts/sweep.py)
 compare() {
+  begin "$@"
   [ $# -gt 0 ] || set -- $COMPARED
   python "$ROOT/scripts/sweep.py" compare "$HERE" "$DATA" "$RUNS" "$JOBS" "$SEEDS" "$LEARNING_RATES" "$@"
 }
@@ -100,14 +97,29 @@ begin() {
   read_settings
 }
 
-# write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE. NAME may be
-# a NAME=VALUE, too.
+# refuse_other_dictionary CHECKPOINT TEXT: refuses a checkpoint whose run had a dictionary with a digest that is not in TEXT
+refuse_other_dictionary() {
+  local kept
+  kept=$(sed -n 's/^dictionary //p' "$(dirname "$1")/conditions" 2>/dev/null || true)
+  [ -z "$kept" ] || grep -qF "$kept" <<<"$2" ||
+    die "the dictionary in $DATA is not the one that $1 was trained with: run prepare.sh with --vocabulary of its data"
+}
+
+# hparams: the flag for HPARAMS of the encoding -> `hparams`
+hparams() {
+  hparams=()
+  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
+}
+
+# write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE; NAME may be
+# a NAME=VALUE, too. Then the runs are packed beside the report.
 write_report() {
   local name values=("RECIPE=$(basename "$HERE")" "CONDITIONS=$([ ! -e "$DATA/dict.txt" ] || data_conditions)")
   for name in RUNS DATA BASELINE SEEDS LEARNING_RATES COMPARED ENVIRONMENT "${@:3}"; do
     case $name in *=*) values+=("$name") ;; *) values+=("$name=${!name:-}") ;; esac
   done
   python "$1" "$2" "${values[@]}"
+  pack_runs "$RUNS" "$2"
 }
 
 # Inputs of a run that are not in its command line, one per line. Set by the recipes.
@@ -121,25 +133,28 @@ launcher() {
   [ "$1" -eq 1 ] || launch=(bash "$ROOT/scripts/launch_torchrun.sh" --nproc_per_node "$1" --)
   [ -z "${LAUNCH:-}" ] || launch=($LAUNCH)
 }
-# place_of_node: the folder of this machine's lock and files about the run -> `place`. With a common one, other nodes would
-# wait for the lock of the first and overwrite its files.
-place_of_node() {
-  place=$run
-  if [[ ${LAUNCH:-} =~ --node[-_]rank[=\ ]+0*([1-9][0-9]*) ]]; then
-    place=$run/node${BASH_REMATCH[1]}
-  elif [[ ${LAUNCH:-} =~ --rdzv ]]; then
-    place=$run/$(hostname) # torchrun counts the nodes itself
-  fi
+
+# precision_flags -> `precision`
+precision_flags() {
+  case ${PRECISION:-fp32} in
+    fp16 | bf16 | amp) precision=("--$PRECISION") ;;
+    fp32) precision=() ;;
+    *) die "PRECISION=$PRECISION: give fp32, fp16, bf16 or amp" ;;
+  esac
 }
-# keep_with_the_run: copies the files for the report to the run, if no node is the first: all have the same.
-keep_with_the_run() {
-  local file
-  [[ ${LAUNCH:-} =~ --rdzv ]] || return 0
-  for file in command conditions commit.txt machine.txt trained diverged; do
-    [ -e "$place/$file" ] || continue # older runs have no machine.txt
-    cp "$place/$file" "$run/$file.$(hostname)"
-    mv "$run/$file.$(hostname)" "$run/$file"
-  done
+
+# divide_batch [flags]: BATCH over GPUS and UPDATE_FREQ -> $ranks, $rows, `launch`, `precision`, `device`
+divide_batch() {
+  local gpus=${GPUS:-1}
+  refuse_batch_flags "GPUS and UPDATE_FREQ say" "$@"
+  [[ $gpus =~ ^[0-9]+$ ]] || die "GPUS=$gpus: give a number"
+  ranks=$((gpus > 1 ? gpus : 1))
+  [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
+    die "BATCH=$BATCH is no multiple of $ranks processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
+  rows=$((BATCH / ranks / UPDATE_FREQ)) device=()
+  [ "$gpus" -gt 0 ] || device=(--cpu)
+  precision_flags
+  launcher "$ranks"
 }
 
 # shared_flags: flags of fairseq-train that stand in several recipes, with the values of the settings
@@ -157,31 +172,20 @@ shared_flags() {
     --save-dir "$run" --log-format json ${LOG_EVERY:+--log-interval "$LOG_EVERY"} --log-file "$run/train.log")
 }
 
-# train_to_the_end PLACE WHAT COMMAND...: trains, unless the run is finished. `warm_start` makes the checkpoint from which a
-# training begins.
-train_to_the_end() {
-  if same_run is_trained "$1" "${@:3}"; then
-    say "$run is trained"
-    return
-  fi
-  [ ${#warm_start[@]} -eq 0 ] || [ -e "$run/checkpoint_last.pt" ] || logged "$run/start.txt" "${warm_start[@]}"
-  say "training $2: $run/train.log"
-  same_run train "$1" "${@:3}"
-}
+# train_run WHAT: runs `training`, unless this run is finished, after `warm_start`, which makes the checkpoint it begins with
+train_run() { same_run run "$1" "$run" ${#warm_start[@]} "${warm_start[@]}" "${training[@]}"; }
 
 # train [flags]: `run.sh train`. training_command and conditions are functions of the recipe.
 train() {
-  local place
   need_data
   training_command "$@"
   [ -d "$run" ] || need_encoding
   CONDITIONS=$(conditions)
-  place_of_node
-  lock "$place"
-  train_to_the_end "$place" "$encoding, seed $SEED$machine" "${training[@]}"
-  keep_with_the_run
+  before_training
+  train_run "$encoding, seed $SEED$machine"
 }
 conditions() { data_conditions; }
+before_training() { :; }
 need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh first, or set DATA"; }
 
 # Checks the name before a folder is made; fairseq would list its hundreds of architectures.

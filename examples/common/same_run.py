@@ -1,12 +1,16 @@
 """Whether a training is the same run as before and may go on, and the training itself.
 
-    same_run.py show COMMAND...                   prints it for a shell
-    same_run.py is_trained PLACE COMMAND...       exit code 0: this command has come to its end there
-    same_run.py train PLACE COMMAND...            trains, or goes on; another run than before is refused
-    same_run.py train_afresh PLACE COMMAND...     the same for runs of minutes: one that was stopped begins again
+    same_run.py show COMMAND...                prints it for a shell
+    same_run.py run WHAT RUN N START... COMMAND...    trains, unless the run is finished; first come the N words of
+                                               START, which make the checkpoint that a new training begins with
+    same_run.py finetune WHAT RUN START... -- COMMAND... -- PREDICT...    the same for a fine-tuning: what START prints
+                                               replaces $flags of COMMAND; PREDICT writes RUN/results.json
+    same_run.py is_trained PLACE COMMAND...    exit code 0: this command has come to its end there
+    same_run.py train PLACE COMMAND...         trains, or resumes; another run than before is refused
+    same_run.py train_afresh PLACE COMMAND...  the same for runs of minutes: one that was stopped starts over
 
-COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or for other nodes than the first one in it,
-and keeps of a training:
+COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or on other nodes than the first a folder in
+it, because they would wait for the lock of the first and overwrite its files. It stores of a training:
 
     command, trained       the last that was begun and the last that has ended, their words in single quotes
     diverged               the same, if the last has ended with numbers that are not finite (exit code 76)
@@ -16,18 +20,21 @@ and keeps of a training:
                            machine that has trained it
 """
 
+import contextlib
 import difflib
+import io
 import os
 import platform
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
-from full_disk import in_one_line
-from stopping import DIVERGED, STOPPED, fail, script, stoppable
+from stopping import DIVERGED, STOPPED, fail, in_one_line, locked, on_a_signal, say, script, stoppable
 
 from fairseq_relpos.atomic_files import whole_file
 from fairseq_relpos.reports import machine
@@ -80,6 +87,15 @@ def environment():
         return None
     lines = Path(__file__).with_name("allocator.env").read_text(encoding="utf-8").splitlines()
     return {**dict(line.split("=") for line in lines if not line.startswith("#")), **os.environ}
+
+
+def place_of_node(run):
+    launch = os.environ.get("LAUNCH", "")
+    if number := re.search(r"--node[-_]rank[= ]+0*([1-9][0-9]*)", launch):
+        return Path(run, f"node{number[1]}")
+    if "--rdzv" in launch:  # torchrun counts the nodes itself
+        return Path(run, platform.node())
+    return Path(run)
 
 
 def read(*paths):
@@ -155,10 +171,88 @@ class SameRun:
         if code != 0:
             fail(message)
         self.keep("trained", self.words)  # only now: it says that all updates are done
+        if "--rdzv" in os.environ.get("LAUNCH", ""):  # no node is the first, so each keeps the files with the run
+            for name in ("command", "conditions", "commit.txt", "machine.txt", "trained"):
+                if (text := read(self.place / name)) is not None:
+                    with whole_file(self.run / name) as part:
+                        Path(part).write_text(f"{text}\n", encoding="utf-8")
 
     def keep(self, name, text):
         with whole_file(self.place / name) as part:
             Path(part).write_text(f"{text}\n", encoding="utf-8")
+
+
+def run(what, folder, count, *words):
+    """Trains, unless the run is finished."""
+    warm_start, command = list(words[: int(count)]), list(words[int(count) :])
+    place = place_of_node(folder)
+    with locked(place):
+        training = SameRun(place, command)
+        if training.is_trained():
+            return say(f"{folder} is trained")
+        if warm_start and not Path(folder, "checkpoint_last.pt").exists():
+            logged(Path(folder, "start.txt"), warm_start)
+        say(f"training {what}: {folder}/train.log")
+        training.train()
+
+
+def logged(log, command):
+    """Runs a command. Its output goes to the log, whose last line has the error."""
+    with open(log, "w") as file:
+        code = subprocess.call(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+    end_with(code, log)
+
+
+def end_with(code, log):
+    """Ends the program with the last line of the log, unless the code is 0."""
+    if code:
+        lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+        print(f"{script()}: error: {lines[-1] if lines else code} (all of it in {log})", file=sys.stderr)
+        sys.exit(DIVERGED if code == DIVERGED else 1)
+
+
+def finetune(what, run, *words):
+    """Fine-tunes and scores. START and PREDICT run in this process, which saves two starts of torch and fairseq."""
+    text = "\0".join(words).split("\0--\0")
+    start, command, predict = (part.split("\0") for part in text)
+    run = Path(run)
+    run.mkdir(parents=True, exist_ok=True)
+    at = command.index("$flags")
+    command[at : at + 1] = run_module(start, run / "start.log").split()
+    with locked(run):
+        training = SameRun(run, command)
+        if training.is_trained():
+            say(f"{run} is trained")
+        else:
+            say(f"training {what}: {run}/train.log")
+            training.train()
+            on_a_signal(lambda: os._exit(STOPPED))  # there is no training to pass it on to
+    results, best = run / "results.json", run / "checkpoint_best.pt"
+    if not results.exists() or best.exists() and results.stat().st_mtime <= best.stat().st_mtime:
+        run_module(predict, run / "predict.log")
+
+
+def run_module(words, log):
+    """Runs `python -m MODULE ARGUMENTS` in this process. Returns what it prints; its errors go to the log."""
+    printed, error, code = io.StringIO(), os.dup(2), 0
+    with open(log, "w") as file, contextlib.redirect_stdout(printed):
+        os.dup2(file.fileno(), 2)
+        sys.argv = words[2:]
+        try:
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        finally:
+            sys.stderr.flush()
+            os.dup2(error, 2)
+            os.close(error)
+    end_with(code, log)
+    return printed.getvalue()
 
 
 def show(command):
@@ -180,8 +274,11 @@ if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
     if action == "show":
         show(arguments)
+    elif action in ("finetune", "run"):
+        with in_one_line(arguments[1]):
+            {"finetune": finetune, "run": run}[action](*arguments)
     elif action == "is_trained":
         sys.exit(not SameRun(arguments[0], arguments[1:]).is_trained())
     else:
-        with in_one_line(script(), arguments[0]):
+        with in_one_line(arguments[0]):
             SameRun(arguments[0], arguments[1:]).train(afresh=action == "train_afresh")

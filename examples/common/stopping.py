@@ -2,17 +2,22 @@
 code is 75, as that of fairseq-train is. By itself bash passes no signal on, and heeds none while a command runs.
 
     stopping.py supervise COMMAND...                   COMMAND, a script; a signal is SIGTERM to all that it has started
+    stopping.py recipe COMMAND...                      the same for a script that needs torch and fairseq
     stopping.py side_by_side JOBS COMMAND... <LINES    COMMAND with the words of a line for each line, so many at a time
 
 It needs the standard library alone: scripts/quickstart.sh begins before there is a .venv.
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
 
 STOPPED = 75  # sysexits' "temporary failure"
 DIVERGED = 76  # NaN or infinity: the same command would fail again
@@ -22,11 +27,45 @@ ENDED_BY_A_SIGNAL = (0, *(128 + number for number in (signal.SIGHUP, signal.SIGI
 
 
 def script():
-    return os.environ.get("SCRIPT", "run.sh")
+    return os.environ.get("SCRIPT") or os.path.basename(sys.argv[0])
 
 
 def fail(message):
     sys.exit(f"{script()}: error: {message}")
+
+
+def say(message):
+    print(f"{script()}: {message}", flush=True)
+
+
+@contextlib.contextmanager
+def in_one_line(folder="."):
+    """Ends the program with one line for an error that a user can correct, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        fail(f"no room to write in {folder} ({error.strerror or error}): make room and run this again")
+    except ValueError as error:
+        fail(" ".join(str(error).split()))
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Waits until no other process works in the folder. Programs that are started inside keep the lock as well, also
+    where this process is killed."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with open(Path(folder, "lock"), "a") as file:
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{folder} is in use by another process: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            say(f"{folder} is on a file system without locks: make sure that nothing else works there")
+        yield
 
 
 def on_a_signal(act):
@@ -65,6 +104,16 @@ def supervise(*command):
     return code
 
 
+def need_fairseq():
+    if not (find_spec("torch") and find_spec("fairseq")):
+        fail("this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment")
+
+
+def recipe(*command):
+    need_fairseq()
+    return supervise(*command)
+
+
 def in_parallel(jobs, run, items):
     """Calls ``run`` with each of the items, so many at a time; it returns an exit code. Exit code 1 if one fails. When
     one was stopped no more are begun, and when all have ended it is STOPPED. A signal needs no passing on: supervise
@@ -90,4 +139,4 @@ def side_by_side(jobs, *command):
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    sys.exit({"supervise": supervise, "side_by_side": side_by_side}[action](*arguments))
+    sys.exit({"supervise": supervise, "recipe": recipe, "side_by_side": side_by_side}[action](*arguments))

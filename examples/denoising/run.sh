@@ -7,8 +7,8 @@
 #   bash examples/denoising/run.sh report [FOLDER]
 #
 # train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
-# validate: the loss of what fairseq-validate restores, in bits. report: the losses of all runs as a table and a
-# picture, into FOLDER (default: $RUNS). ../translation_small goes on from here with SETTINGS=translation.sh.
+# validate: the loss of what fairseq-validate restores, in bits. report: all runs compared, and a picture of
+# their losses, into FOLDER (default: $RUNS). ../translation_small goes on from here with SETTINGS=translation.sh.
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
@@ -53,7 +53,8 @@ report() {
   [ -d "${runs[0]}" ] || die "no run in $RUNS: run.sh train ENCODING first"
   ! compgen -G "$RUNS/$BASELINE-seed*" >/dev/null || baseline=(--baseline "$BASELINE")
   mkdir -p "$1"
-  python -m fairseq_relpos plot loss "${runs[@]}" "${baseline[@]}" --output "$1/losses.png"
+  python -m fairseq_relpos compare "${runs[@]}" "${baseline[@]}" | tee "$1/RESULTS.md"
+  python -m fairseq_relpos plot loss "${runs[@]}" --output "$1/losses.png"
 }
 
 act "train command validate" "$@"; exit

@@ -1,6 +1,5 @@
-# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
-# changes. The environment overrides some values (docs/recipes.md).
-# translation.sh has the same model for ../translation_small.
+# All values of the recipe. SETTINGS=FILE and the environment change them (docs/recipes.md). translation.sh has the same model
+# for ../translation_small.
 
 # --- names and folders ---
 NAME=denoising

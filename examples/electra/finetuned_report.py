@@ -131,17 +131,7 @@ def main(runs, folder):
     print(Path(folder, "FINETUNED.md"))
 
 
-RESULTS = """# ELECTRA beside masked language models, fine-tuned
-
-Written by `compare_finetuned.sh`. The machine of this report: {machine}. {counts} {missing}
-
-{rule} It is chosen on the validation data. A pretraining has one number, the mean over the seeds of its fine-tuning.
-Mean ± standard deviation over the seeds of the pretraining. "ELECTRA - masked LM": mean difference of the pretrainings
-of one encoding and one seed ± half the width of its 95 % interval (Student's t; two seeds have none). p: of that
-difference over all encodings and seeds, with Holm's correction over the tasks. The verdict is "not distinguishable"
-unless p < 0.05.
-
-{tables}"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     with in_one_line():

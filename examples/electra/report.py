@@ -64,39 +64,7 @@ def figures_table(compared, found, split):
     return markdown([f"encoding, {split}", "seed", *metrics], rows)
 
 
-RESULTS = """# Results of examples/electra
-
-Written by `run.sh report` ({today}) from the logs. Losses are in nats (fairseq logs bits), after {updates} updates.
-
-{warning}## The discriminator: the loss of each token
-{losses}
-
-{legend} A lower loss is better, but only of generators that are as good: a better generator makes the task harder.
-What the discriminators are worth is said by fine-tuning.
-
-## All figures of the last validation
-{figures}
-
-base_loss and base_accuracy are those of a discriminator that knows nothing but the share of replaced tokens. One
-whose loss is not clearly below base_loss has not learned anything. order_gap: what the loss of the discriminator
-rises by when the tokens of each block are permuted.
-
-## What is missing
-{missing}
-## How
-```
-{ENVIRONMENT}bash examples/electra/compare.sh {COMPARED}
-```
-{alike} The first was
-```
-{command}
-```
-
-{runs}
-
-Minutes include validation, and other processes may have shared the machine. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -14,15 +14,9 @@ begin "$@"
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks launch precision order_gap=()
-  refuse_batch_flags "GPUS and UPDATE_FREQ say" "${MODEL_FLAGS[@]}" "$@"
-  [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
-  ranks=$((GPUS > 1 ? GPUS : 1))
-  [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
-    die "BATCH=$BATCH is no multiple of $ranks processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  precision=$(precision_flags)
+  local ranks rows launch precision device order_gap=()
+  divide_batch "${MODEL_FLAGS[@]}" "$@"
   [ "$ORDER_GAP" = no ] || order_gap=(--order-gap)
-  launcher "$ranks"
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "electra_$encoding$SIZE" --generator-size "$GENERATOR_SIZE"
     "${MODEL_FLAGS[@]}"
@@ -34,11 +28,10 @@ training_command() {
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
     "${adam[@]}" "${linear[@]}" "${checkpoints[@]}"
     --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY" "${logs[@]}"
-    --batch-size $((BATCH / ranks / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" $precision
+    --batch-size "$rows" --update-freq "$UPDATE_FREQ" "${precision[@]}"
     --seed "$SEED" --num-workers "$LOADERS" --valid-subset "$(splits valid)"
     --distributed-world-size "$ranks" # fairseq would take all GPUs, and multiply the batch
-    "$@")
-  [ "$GPUS" -gt 0 ] || training+=(--cpu)
+    "$@" "${device[@]}")
 }
 
 conditions() { data_conditions; echo "batch $BATCH"; }
@@ -56,10 +49,7 @@ evaluate() {
   [ "$run/discriminator.pt" -nt "$checkpoint" ] || export_discriminator
 }
 
-report() {
-  write_report "$HERE/report.py" "$1"
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$HERE/report.py" "$1"; }
 
 # On one line, so that a run of days does not see the file change.
 act "train command export-discriminator evaluate" "$@"; exit

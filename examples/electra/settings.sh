@@ -1,6 +1,5 @@
 # All values of the recipe: ELECTRA base as pretrained by TUPE (Ke et al. 2021, Appendix C), with the values of
-# google-research/electra that TUPE does not give. SETTINGS="FILE..." reads other files after this one, with only the values
-# that they change: small.sh (a laptop), or your own. The environment overrides some values (docs/recipes.md).
+# google-research/electra that TUPE does not give. small.sh is for a laptop. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=electra_tupe

@@ -27,41 +27,21 @@ test_part() {
 
 # sweep "TASK..." CHECKPOINT...: what the manifest does not name, its runs take from the settings
 sweep() {
-  local rate seed manifest=$RUNS/sweep.tsv
   [ -n "${1:-}" ] && [ $# -ge 2 ] || die "which tasks and checkpoints? $usage"
   for task in $1; do
-    need_task
     data=$DATA/$task
     for checkpoint in "${@:2}"; do need_data; done
   done
   mkdir -p "$RUNS" || die "$RUNS cannot be made: set RUNS"
-  {
-    printf 'recipe\taction\ttask\tcheckpoint\tLEARNING_RATE\tSEED\tSETTINGS\tDATA\n'
-    for task in $1; do
-      for checkpoint in "${@:2}"; do
-        for rate in $LEARNING_RATES; do
-          for seed in $SEEDS; do
-            printf '%s\t' glue finetune "$task" "$checkpoint" "$rate" "$seed" "${SETTINGS:-}"
-            echo "$DATA"
-          done
-        done
-      done
-    done
-  } >"$manifest.part" && mv "$manifest.part" "$manifest" || die "no room to write in $RUNS: make room and run this again"
-  python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$manifest" --jobs "$JOBS"
+  python "$ROOT/scripts/sweep.py" product recipe=glue action=finetune "task=$1" "checkpoint=${*:2}" \
+    "LEARNING_RATE=$LEARNING_RATES" "SEED=$SEEDS" "SETTINGS=${SETTINGS:-}" "DATA=$DATA" >"$RUNS/sweep.tsv"
+  python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$RUNS/sweep.tsv" --jobs "$JOBS"
 }
 
 # report FOLDER
 report() {
   mkdir -p "$1"
   errors_in "$1/report.log" python -m fairseq_relpos.finetuning.report "$RUNS" "$1" "$CONVENTION" "$BASELINE"
-}
-
-need_task() {
-  case $task in
-    CoLA | SST-2 | MRPC | STS-B | QQP | MNLI | QNLI | RTE | WNLI) ;;
-    *) die "no task ${task:-given}: give CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI; $usage" ;;
-  esac
 }
 
 main() {
@@ -82,10 +62,9 @@ main() {
     *) die "$usage" ;;
   esac
   task=${2:-} checkpoint=${3:-}
-  need_task
+  metric=$(python "$ROOT/fairseq_relpos/finetuning/glue.py" "$task" "$CONVENTION") # refuses an unknown task
   [ -n "$checkpoint" ] || die "which checkpoint? $usage"
   data=$DATA/$task run=$RUNS/$(basename "$(dirname "$checkpoint")")/$task-seed$SEED
-  metric=$(python "$ROOT/fairseq_relpos/finetuning/glue.py" "$task" "$CONVENTION")
   splits=(valid) facts=("convention=$CONVENTION")
   [ "$task" != MNLI ] || splits=(valid valid1)
   case $action in command) action=print_command ;; test) action=test_part ;; esac

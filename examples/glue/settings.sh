@@ -1,6 +1,5 @@
-# All values of the recipe: GLUE as fine-tuned by TUPE (README.md has the source of each value). SETTINGS="FILE..." reads
-# other files after this one, with only the values that they change: huang.sh, m4m.sh, or your own. The environment overrides
-# some values (docs/recipes.md).
+# All values of the recipe: GLUE as fine-tuned by TUPE (README.md has the source of each value). huang.sh and m4m.sh are other
+# papers. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=glue

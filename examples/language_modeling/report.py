@@ -82,17 +82,14 @@ def in_words(column):
 
 
 def memory_table(compared, values, digits):
-    rows = [
-        [
-            encoding,
-            *(
-                losses.with_deviation([*of_column[encoding].values()], digits) if encoding in of_column else "-"
-                for of_column in values.values()
-            ),
-        ]
-        for encoding in compared.encodings
-    ]
-    return losses.markdown(["encoding", *map(in_words, values)], rows)
+    def of(of_column):
+        def cell(runs):
+            scored = of_column.get(runs[0].encoding)
+            return losses.with_deviation([*scored.values()], digits) if scored else "-"
+
+        return cell
+
+    return losses.by_encoding(compared.runs, {in_words(name): of(of_column) for name, of_column in values.items()})
 
 
 def refusals(compared, scores, columns):
@@ -219,50 +216,7 @@ The last {number} tokens of each block alone, which have most context (nats a to
 ![loss of the last {number} tokens against the length of the blocks, a line for each encoding]({picture})
 
 The dotted line is the length of the training; the band is the range of the seeds."""
-RESULTS = """# Results of examples/language_modeling
-
-Written by `run.sh report` ({today}). Every token of the test text is scored once, with the weights after {updates}
-updates. {convention}
-
-{warning}## With and without a memory: {what}
-Mean ± standard deviation over the seeds. A lower figure is better. A memory has so many tokens before the segment.
-
-{memory}
-
-{refused}
-## Which differ
-{good}
-
-{legend}
-{per_word}
-## On longer blocks
-{reach}
-
-## The learning rates
-The last validation loss (nats a token) of one seed with each rate. The best one, in bold, serves the other seeds.
-
-{rates}
-
-## What is missing
-{missing}
-## How
-```
-{ENVIRONMENT}bash examples/language_modeling/compare.sh {COMPARED}
-```
-Text (SHA-256, split, file):
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-
-{runs}
-
-Minutes include validation, and other processes may have shared the machine: compare figures, not minutes. Machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -22,13 +22,10 @@ need_data() {
 
 # training_command [flags]: the whole of it -> `training`
 training_command() {
-  local ranks launch rows precision schedule norm=() task=(--task language_modeling) hparams=()
+  local ranks rows launch precision device hparams schedule norm=() task=(--task language_modeling)
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
-  refuse_batch_flags "GPUS and UPDATE_FREQ say" "${MODEL_FLAGS[@]}" "$@"
-  [[ $GPUS =~ ^[0-9]+$ ]] || die "GPUS=$GPUS: give a number"
-  ranks=$((GPUS > 1 ? GPUS : 1))
-  [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
-    die "BATCH=$BATCH is no multiple of $ranks processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
+  divide_batch "${MODEL_FLAGS[@]}" "$@"
+  hparams
   case $SCHEDULE in
     polynomial_decay) schedule=(--total-num-update "$UPDATES") ;;
     cosine) schedule=(--lr-period-updates $((UPDATES - WARMUP_UPDATES))) ;;
@@ -44,11 +41,7 @@ training_command() {
     --adaptive-input --adaptive-input-cutoff "$BANDS" --adaptive-input-factor 1
     --adaptive-softmax-cutoff "$BANDS" --adaptive-softmax-factor 1 --tie-adaptive-weights --tie-adaptive-proj)
   # without a memory blocks are shuffled, and --batch-size is that of a pass; lm_streams divides its streams itself
-  rows=$((BATCH / ranks / UPDATE_FREQ))
   [ "$MEMORY" -eq 0 ] || { task=(--task lm_streams --memory-length "$MEMORY"); rows=$((BATCH / ranks)); }
-  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
-  precision=$(precision_flags)
-  launcher "$ranks"
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_lm_$encoding$SIZE"
     "${task[@]}" --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode none
@@ -59,11 +52,10 @@ training_command() {
     "${MODEL_FLAGS[@]}" "${hparams[@]}"
     "${adam[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
     --lr-scheduler "$SCHEDULE" --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}"
-    --max-update "$UPDATES" --batch-size "$rows" --update-freq "$UPDATE_FREQ" $precision
+    --max-update "$UPDATES" --batch-size "$rows" --update-freq "$UPDATE_FREQ" "${precision[@]}"
     --seed "$SEED" --num-workers "$LOADERS"
     --distributed-world-size "$ranks"
-    "$@")
-  [ "$GPUS" -gt 0 ] || training+=(--cpu)
+    "$@" "${device[@]}")
 }
 
 conditions() { data_conditions; echo "batch $BATCH"; }
@@ -99,10 +91,7 @@ is_made() {
   echo "$2" >"$run/$1.how"
 }
 
-report() {
-  write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED; }
 
 # On one line, so that a run of hours does not see the file change.
 act "train command score extrapolate evaluate" "$@"; exit

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from full_disk import fail, in_one_line  # noqa: E402
+from stopping import fail, in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 
@@ -94,5 +94,5 @@ def main(checkpoint, data, target, same_length, streams, *evaluations):
 
 if __name__ == "__main__":
     checkpoint, data, target, *_ = sys.argv[1:]
-    with in_one_line("score.py", Path(target).parent):
+    with in_one_line(Path(target).parent):
         main(*sys.argv[1:])

@@ -1,6 +1,5 @@
-# All values of the recipe: a small language model of pieces, minutes of one core. SETTINGS="FILE..." reads other
-# files after this one, with only the values that they change: transformer_xl.sh and qu.sh are the papers' models, memory.sh
-# trains with a memory, words.sh has words instead of pieces. The environment overrides some values (docs/recipes.md).
+# All values of the recipe: a small language model of pieces, minutes of one core. transformer_xl.sh and qu.sh are the papers'
+# models, memory.sh trains with a memory, words.sh has words. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=language_modeling

@@ -31,7 +31,7 @@ def main(folder, *arguments):
         figures,
         good=good,
         meanings="\n".join(f"- {name}: {first[name]['signature'] or first[name]['meaning']}" for name in names),
-        training=tables.training_table([tables.Evaluated(run) for run in compared.runs]),
+        training=tables.training_table(compared.runs),
     )
     print(f"{good}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
 
@@ -48,56 +48,7 @@ def scores_of(run):
     return {score["name"]: score for score in json.loads((run / "scores.json").read_text(encoding="utf-8"))}
 
 
-RESULTS = """# Results of examples/{RECIPE}
-
-Written by `run.sh report` ({today}) from logs and scores.
-
-{warning}## How good
-{good}
-
-{legend} A higher score and a lower loss are better. The loss is the negative log-likelihood of a token of a question,
-without label smoothing.
-
-{meanings}
-
-Tokens of the scores: {TOKENS}, lower case: {LOWERCASE}. Scores of other names or tokens do not compare.
-
-## The learning rates
-{rates}
-
-## What is missing
-{missing}
-## Training
-{training}
-
-Tokens/s (median) and minutes (validation included) are of cores that other processes may have shared.
-
-## The papers' numbers
-Qu et al. (2021) report ROUGE-L alone, and do not say by which definition:
-
-| dev | T5 | Shaw | LFHC | XL | GCDF |
-|---|---|---|---|---|---|
-| SQuAD | 47.14 | 47.26 | 47.42 | 47.21 | 47.55 |
-| CMRC 2018 | 60.06 | 60.14 | 60.33 | 60.33 | 60.63 |
-
-Their encoder is BERT-base or a Chinese RoBERTa, so they are no goal for a model that was trained from scratch.
-
-## How
-```
-{ENVIRONMENT}bash examples/{RECIPE}/compare.sh {COMPARED}
-```
-Evaluated: {EVALUATED} on {SCORED}, beam {BEAM}, length penalty {LENGTH_PENALTY}, no {NO_REPEAT} tokens twice.
-Text (SHA-256, split, file):
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-Code: {commits}. The runs' machines:
-{machines}
-"""
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -14,22 +14,10 @@
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# START_FROM, with the vocabulary that the data were prepared with
-need_start() {
-  local kept
-  [ -n "$START_FROM" ] || return 0
-  [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
-  kept=$(dirname "$START_FROM")/conditions
-  [ ! -e "$kept" ] || ! grep -q ^dictionary "$kept" ||
-    grep -qxF "$(sed -n 's/^dictionary //p' "$kept") dict.txt" "$DATA/sources.txt" ||
-    die "the dictionary in $DATA is not the one that $START_FROM was trained with: run prepare.sh with --vocabulary of its data"
-}
-
 # training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local hparams=()
-  [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  refuse_batch_flags "UPDATE_FREQ says" "${TRAIN_FLAGS[@]}" "$@"
+  local ranks rows launch precision device hparams=()
+  divide_batch "${TRAIN_FLAGS[@]}" "$@"
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding" --position-stacks decoder "${hparams[@]}"
@@ -42,7 +30,7 @@ training_command() {
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT" "${MODEL_FLAGS[@]}"
     --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
     "${adam[@]}" "${linear[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
-    --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    --batch-size "$rows" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     "${TRAIN_FLAGS[@]}" "$@")
   [ -n "$START_FROM" ] || return 0
@@ -51,9 +39,11 @@ training_command() {
 }
 
 conditions() {
-  need_start
   data_conditions
-  [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"
+  [ -n "$START_FROM" ] || return 0
+  [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+  refuse_other_dictionary "$START_FROM" "$(cat "$DATA/sources.txt")" # which has the digest of the pretraining's dictionary
+  echo "start $(digest "$START_FROM")"
 }
 
 # What the data were made of, which the runs keep, too.
@@ -112,7 +102,6 @@ report() {
   [ -e "$(sources)" ] || need_data
   write_report "$HERE/report.py" "$1" EVALUATED SCORED BEAM LENGTH_PENALTY NO_REPEAT TOKENS LOWERCASE \
     "DECODING=$(decoding)" "SCORING=$(scoring)"
-  pack_runs "$RUNS" "$1"
 }
 
 # On one line, so that a long run does not see the file change.

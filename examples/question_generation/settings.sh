@@ -1,5 +1,4 @@
-# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
-# changes. The environment overrides some values (docs/recipes.md). These are small models, trained from scratch on one core.
+# All values of the recipe: small models, trained from scratch on one core. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=question_generation

@@ -40,13 +40,6 @@ read_machine() {
     die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
 }
 
-machine_flags() {
-  precision_flags
-  [ "$GPUS" -gt 0 ] || echo --cpu
-  # fewer than that are an error, not a smaller batch
-  printf '%s\n' --distributed-world-size "$ranks"
-}
-
 # Once it has begun, training goes on from its own checkpoints.
 has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null || compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null; }
 
@@ -71,11 +64,12 @@ warm_start_command() {
 
 # training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local ranks launch flags words=() start=()
+  local ranks launch precision device=() words=() start=()
   machine=", on $MACHINE"
   refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
-  flags=$(machine_flags)
+  precision_flags
+  [ "$GPUS" -gt 0 ] || device=(--cpu)
   need_start
   if [ -n "$START_FROM" ] && ! has_checkpoints; then # fairseq refuses the flag beside --reset-dataloader
     warm_start_command "${MODEL_FLAGS[@]}" "$@"
@@ -92,7 +86,8 @@ training_command() {
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
     "${adam[@]}" "${linear[@]}" "${checkpoints[@]}"
     --keep-interval-updates 1 --keep-interval-updates-pattern "$KEEP_EVERY" "${logs[@]}"
-    --batch-size "$SAMPLES_PER_GPU" --update-freq "$UPDATE_FREQ" $flags --seed "$SEED" --num-workers "$LOADERS"
+    --batch-size "$SAMPLES_PER_GPU" --update-freq "$UPDATE_FREQ" "${precision[@]}" "${device[@]}"
+    --distributed-world-size "$ranks" --seed "$SEED" --num-workers "$LOADERS" # fewer ranks are an error
     "${start[@]}" "$@")
 }
 

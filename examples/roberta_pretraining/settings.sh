@@ -1,6 +1,5 @@
-# All values of the recipe: RoBERTa base as pretrained by TUPE (Ke et al. 2021). SETTINGS="FILE..."
-# reads other files after this one, with only the values that they change: m4m.sh, huang.sh, large.sh and so on, or
-# your own. MACHINE=NAME reads machines/NAME.sh. The environment overrides some values (docs/recipes.md).
+# All values of the recipe: RoBERTa base as pretrained by TUPE (Ke et al. 2021). m4m.sh, huang.sh, large.sh and so on are other
+# papers; MACHINE=NAME reads machines/NAME.sh. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=roberta_pretraining_tupe

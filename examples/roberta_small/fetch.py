@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 from fetching import digest_of, fail, fetch, read_list
-from full_disk import in_one_line
+from stopping import in_one_line
 
 from fairseq_relpos.atomic_files import whole_file
 
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--offline", default="", metavar="FILES")
     args = parser.parse_args()
-    with in_one_line("fetch.py", args.folder):
+    with in_one_line(args.folder):
         main(args.folder, args.offline)

@@ -17,7 +17,7 @@ begin "$@"
 # training_command [flags]: the whole of it -> `training`
 training_command() {
   local precision
-  precision=$(precision_flags)
+  precision_flags
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
     --task masked_lm --criterion "$CRITERION"
@@ -29,7 +29,7 @@ training_command() {
     "${adam[@]}" "${linear[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
     --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0 --valid-subset "$(splits valid)"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
-    $precision "$@")
+    "${precision[@]}" "$@")
 }
 
 validate() {
@@ -52,9 +52,6 @@ fill_mask() {
   errors_in "$run/fill_mask.log" python "$HERE/fill_mask.py" "$checkpoint" "$DATA" "$@"
 }
 
-report() {
-  write_report "$COMMON/masked_lm_report.py" "$1"
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$COMMON/masked_lm_report.py" "$1"; }
 
 act "train command validate evaluate fill-mask" "$@"; exit

@@ -1,5 +1,4 @@
-# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
-# changes. The environment overrides some values (docs/recipes.md).
+# All values of the recipe. SETTINGS=FILE and the environment change them (docs/recipes.md).
 
 # --- names and folders ---
 NAME=roberta_small

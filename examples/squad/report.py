@@ -1,4 +1,4 @@
-"""A table of all runs: report.py RUNS FOLDER NAME=VALUE...    -> FOLDER/RESULTS.md, FOLDER/results.json
+"""A table of all runs: report.py FOLDER NAME=VALUE...    -> FOLDER/RESULTS.md, FOLDER/results.json
 
 RUNS has a folder for each run, or folders of runs (learning rates), each with results.json.
 """
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from full_disk import in_one_line  # noqa: E402
+from stopping import in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
+from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.table import pd  # noqa: E402
 from fairseq_relpos.reports.training_log import flags_of  # noqa: E402
@@ -21,24 +22,7 @@ from fairseq_relpos.reports.training_log import flags_of  # noqa: E402
 #: the scores of a table, where the data have them
 OF_SQUAD = "exact_match exact f1 best_exact best_f1 tuned_exact tuned_f1 HasAns_f1 NoAns_f1"
 SCORES = {"squad": OF_SQUAD.split(), "cmrc": ["exact_match", "f1", "average"]}
-PAPERS = """\
-## The papers' numbers
-They are of models with 12 layers that were pretrained on 16 GB of text and more, so they are no goal for small ones.
-
-| paper | encoding | SQuAD 1.1 EM | F1 |
-|---|---|---|---|
-| Huang et al. 2020 | absolute | 81.58 | 88.59 |
-| | Shaw | 82.38 | 89.37 |
-| | M1 | 80.82 | 87.96 |
-| | M2 | 81.44 | 88.86 |
-| | M3 | 83.71 | 90.50 |
-| | M4 | 83.63 | 90.53 |
-| M4M, continued from RoBERTa | RoBERTa | 85.95 | 92.12 |
-| | ABS | 86.10 | 92.31 |
-| | M4M | 86.44 | 92.52 |
-| AT5, QANet without convolutions, from scratch | T5 | 71.29 | 80.36 |
-| | AT5 | 72.12 | 80.93 |
-"""
+PAPERS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 
 def records_of(runs):
@@ -94,8 +78,9 @@ on the same data; `tuned_...` with the one that was best on valid.
 """
 
 
-def main(runs, folder, *settings):
-    settings = dict(setting.split("=", 1) for setting in settings)
+def main(folder, *arguments):
+    settings = settings_of(arguments)
+    runs = settings["RUNS"]
     records = list(records_of(runs))
     if not records:
         sys.exit(f"report.py: error: no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
@@ -118,5 +103,5 @@ def main(runs, folder, *settings):
 
 
 if __name__ == "__main__":
-    with in_one_line("report.py", sys.argv[2]):
+    with in_one_line(sys.argv[1]):
         main(*sys.argv[1:])

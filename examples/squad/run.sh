@@ -14,17 +14,14 @@
 begin "$@"
 squad() { python -m fairseq_relpos.finetuning.squad "$@"; }
 
-# need_start CHECKPOINT
-need_start() {
-  local start_from=${1:-} kept
+# need_pretraining CHECKPOINT
+need_pretraining() {
+  local start_from=${1:-}
   [ -n "$start_from" ] || die "which checkpoint? $usage"
   [ "$start_from" != none ] || return 0
   [ "$ARCH" = roberta ] || die "$start_from: ARCH=$ARCH trains from scratch; give none as the checkpoint"
   [ -f "$start_from" ] || die "no checkpoint $start_from: give a .pt file of a pretraining, or none"
-  kept=$(dirname "$start_from")/conditions
-  [ ! -e "$kept" ] || ! grep -q ^dictionary "$kept" || grep -qxF "$(data_conditions | head -n 1)" "$kept" ||
-    die "the dictionary in $DATA is not the one that $start_from was trained with: run prepare.sh with --vocabulary" \
-      "of its data"
+  refuse_other_dictionary "$start_from" "$(data_conditions)"
 }
 
 # count_updates CHECKPOINT -> $updates, $warmup. Without data there is nothing to count.
@@ -40,10 +37,9 @@ count_updates() {
 
 # training_command CHECKPOINT [flags]: the whole of it -> `training`
 training_command() {
-  local start=() positions=--max-positions updates warmup errors start_from=${1:-}
+  local ranks rows launch precision device start=() positions=--max-positions updates warmup errors start_from=${1:-}
   [ -n "$start_from" ] || die "which checkpoint? $usage"
-  [ $((BATCH % UPDATE_FREQ)) -eq 0 ] || die "BATCH=$BATCH is no multiple of UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  refuse_batch_flags "UPDATE_FREQ says" "${@:2}"
+  divide_batch "${@:2}"
   errors=$(mktemp)
   count_updates "$start_from"
   rm "$errors"
@@ -58,18 +54,17 @@ training_command() {
     --dropout "$DROPOUT" --attention-dropout "$DROPOUT"
     "${adam[@]}" --no-epoch-checkpoints "${logs[@]}" --lr-scheduler polynomial_decay
     --warmup-updates "$warmup" --total-num-update "$updates" --max-update "$updates"
-    --batch-size $((BATCH / UPDATE_FREQ)) --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
+    --batch-size "$rows" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     "${start[@]}" "${@:2}")
 }
 
 finetune() {
   need_data
-  need_start "$@"
+  need_pretraining "$@"
   training_command "$@"
   CONDITIONS=$(data_conditions; echo "start $([ "$1" = none ] && echo none || digest "$1")")
-  lock "$run"
-  train_to_the_end "$run" "$encoding, seed $SEED" "${training[@]}"
+  train_run "$encoding, seed $SEED"
 }
 
 # the learning rate that the run was trained with, whatever LEARNING_RATE is now
@@ -99,9 +94,6 @@ evaluate() {
   [ "$run/results.json" -nt "$checkpoint" ] || predict valid
 }
 
-report() {
-  python "$HERE/report.py" "$RUNS" "$1" "BASELINE=$BASELINE" "METRIC=$METRIC" "ENVIRONMENT=$ENVIRONMENT"
-  pack_runs "$RUNS" "$1"
-}
+report() { write_report "$HERE/report.py" "$1" METRIC; }
 
 act "finetune command predict evaluate" "$@"; exit

@@ -1,6 +1,4 @@
-# All values of the recipe. `SETTINGS=my.sh bash run.sh ...` reads another file after this one, with only the values that it
-# changes. The environment overrides some values (docs/recipes.md). Values that the
-# papers do not give are those of BERT and RoBERTa base.
+# All values of the recipe. Those that the papers do not give are of BERT and RoBERTa base. docs/recipes.md: how to change them.
 
 # --- names and folders ---
 NAME=squad

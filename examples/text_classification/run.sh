@@ -61,8 +61,7 @@ train() {
   need_encoding
   training_command "$@"
   CONDITIONS="data $(digest "$data/train.npz" "$data/valid.npz")"
-  lock "$run"
-  train_to_the_end "$run" "$task${FOLD:+, fold $FOLD}: $encoding, seed $SEED" "${training[@]}"
+  train_run "$task${FOLD:+, fold $FOLD}: $encoding, seed $SEED"
 }
 
 # score PART

@@ -1,6 +1,5 @@
-# All values of the recipe: those of AT5 (Wu et al. 2021), Transformers of words, trained from scratch. Values
-# that the paper does not give are marked "ours". `SETTINGS=my.sh bash run.sh ...` reads another file after this one,
-# with only the values that it changes. The environment overrides some values (docs/recipes.md).
+# All values of the recipe: those of AT5 (Wu et al. 2021), Transformers of words, trained from scratch. Values that the paper
+# does not give are marked "ours". docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=text_classification

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, translation
+from fairseq_relpos.reports import learning_rates, losses, translation
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
@@ -38,7 +38,7 @@ def main(folder, *arguments):
         f"### {test.name} ({len(test.sources):,} sentences)\n" + tables.scores_table(runs, test, compared.baseline)
         for test in tests.values()
     )
-    training = tables.training_table(runs)
+    training = tables.training_table(compared.runs)
     compared.write(
         folder,
         RESULTS,
@@ -102,11 +102,11 @@ def penalties(compared, settings):
     """The length penalty that each run was translated with, in the order of the seeds."""
     if not settings["LENGTH_PENALTIES"]:
         return f"All runs have the length penalty {settings['LENGTH_PENALTY']}."
-    rows = [
-        [encoding, " ".join(compared.kept(run, "length_penalty").split()[0] for run in compared.of(encoding))]
-        for encoding in compared.encodings
-    ]
-    return tables.markdown(["encoding", f"length penalty, of {settings['LENGTH_PENALTIES']}"], rows)
+
+    def chosen(runs):
+        return " ".join(compared.kept(run, "length_penalty").split()[0] for run in runs)
+
+    return losses.by_encoding(compared.runs, {f"length penalty, of {settings['LENGTH_PENALTIES']}": chosen})
 
 
 def evaluated(run, compared, tests, settings):
@@ -126,68 +126,7 @@ def evaluated(run, compared, tests, settings):
     return found
 
 
-RESULTS = """# Results of examples/{RECIPE}
-
-Written by `run.sh report` ({today}) from logs and translations.
-
-{warning}## How good
-{good}
-
-{legend} A higher score and a lower loss are better. The loss is the negative log-likelihood of a target token,
-without label smoothing.
-
-## The learning rates and the length penalties
-The last validation loss (nats) of one seed with each rate. The best one, in bold, serves the other seeds.
-
-{rates}
-
-Where there is a choice, the length penalty of a run is that with the best BLEU on the validation text.
-
-{penalties}
-
-## What is missing
-{missing}
-## All scores
-{scores}
-
-"- {BASELINE}": difference in BLEU from {BASELINE} with the same seed, mean ± standard deviation. bootstrap:
-the p value of sacreBLEU's paired bootstrap against {BASELINE}, 1,000 samples, one number for each seed. It knows the
-chance in the choice of sentences, not that in the training, which the tables above know.
-
-{signatures}
-
-Scores of different names do not compare with one another.
-
-## Training
-{training}
-
-Tokens/s
-(median) and minutes (validation included) are of cores that other processes may have shared.
-
-![validation loss]({losses})
-
-## By length of the source
-BLEU, and the length of the translations divided by that of the references.
-
-{lengths}
-
-![BLEU by length]({lengths_plot})
-
-## How
-```
-{ENVIRONMENT}bash examples/{RECIPE}/compare.sh {COMPARED}
-```
-Evaluated: {EVALUATED}, beam {BEAM}. Text (SHA-256, split, file):
-```
-{sources}
-```
-{alike} {first} was
-```
-{command}
-```
-Code: {commits}. The runs' machines:
-{machines}
-""".replace("{losses}", LOSSES).replace("{lengths_plot}", LENGTHS)
+RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

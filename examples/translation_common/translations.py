@@ -1,72 +1,140 @@
 """Translations and their scores, for run.sh of the translation recipes.
 
-    translations.py collect GENERATED SOURCE OUT TEXT LANGUAGE      -> OUT, in the order of SOURCE
-    translations.py score RUN DATA TEXT LANGUAGE                    -> RUN/scores.json
-    translations.py better OUT LANGUAGE OF GENERATED...             -> OUT: X of the best .penaltyX.txt by BLEU, and OF
+    translations.py generate RUN PENALTIES COMMAND...     -> RUN/SPLIT.de of every test set; COMMAND: fairseq-generate
+    translations.py translate RUN PENALTIES COMMAND...    stdin -> stdout; COMMAND: fairseq-interactive
+    translations.py score RUN                             -> RUN/scores.json
 
-TEXT: raw, or tokenised, where OUT.tokens has the tokens that the model wrote.
+SOURCE, TARGET, TEXT, DATA and CHECKPOINT are in the environment. PENALTIES: a length penalty, or several of which the
+one with the best BLEU on the validation text is used (RUN/length_penalty). TEXT: raw, or tokenised, where
+SPLIT.de.tokens has the tokens that the model wrote.
 """
 
 import dataclasses
-import json
+import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from fairseq_relpos.atomic_files import whole_file
-from fairseq_relpos.reports import translation
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+import corpus  # noqa: E402
+from stopping import fail, in_one_line, say  # noqa: E402
 
+from fairseq_relpos.reports import translation  # noqa: E402
 
-def collect(generated, source, out, text, language):
-    with open(source, encoding="utf-8") as file:
-        count = sum(1 for _ in file)
-    with open(generated, encoding="utf-8") as file:
-        lines = translation.best_hypotheses(file, count)
-    if text == "tokenised":
-        write(f"{out}.tokens", lines)
-        lines = translation.Text.of(lines, language, tokenised=True).raw
-    write(out, lines)
+SOURCE, TARGET, TEXT = (os.environ[name] for name in ("SOURCE", "TARGET", "TEXT"))
+DATA, CHECKPOINT = Path(os.environ["DATA"]), Path(os.environ["CHECKPOINT"])
+IS_TOKENISED = TEXT == "tokenised"
 
 
 def write(path, lines):
-    with whole_file(path) as part:
-        Path(part).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with corpus.writing(path) as (file,):
+        file.writelines(f"{line}\n" for line in lines)
 
 
-def score(run, data, text, language):
+def decode(run, out, command, *flags):
+    """Runs a command of fairseq into a file, with its errors in a file beside it. Flags of ``command`` come last."""
+    with open(out, "w") as file, open(f"{out}.errors", "w") as errors:
+        done = subprocess.run(
+            [*command[:2], *flags, *command[2:]], stdin=subprocess.DEVNULL, stdout=file, stderr=errors
+        )
+    if done.returncode:
+        text = Path(out).read_text(errors="replace") + Path(f"{out}.errors").read_text(errors="replace")
+        (run / "errors.txt").write_text(text)
+        fail(f"{(text.splitlines() or ['no message'])[-1]} (all of it in {run}/errors.txt)")
+
+
+def collect(generated, source, out):
+    """Writes the translations in the order of the source."""
+    count = sum(1 for _ in corpus.lines_of(source))
+    with open(generated, encoding="utf-8") as file:
+        lines = translation.best_hypotheses(file, count)
+    if IS_TOKENISED:
+        write(f"{out}.tokens", lines)
+        lines = translation.Text.of(lines, TARGET, tokenised=True).raw
+    write(out, lines)
+
+
+def chosen_penalty(run, penalties):
+    """Returns the length penalty, chosen from these for this checkpoint if there are several."""
+    if len(penalties) == 1:
+        return penalties[0]
+    path = run / "length_penalty"
+    chosen, *others = path.read_text(encoding="utf-8").split() if path.exists() else [None]
+    if others != ["of", *penalties] or CHECKPOINT.exists() and CHECKPOINT.stat().st_mtime > path.stat().st_mtime:
+        fail(f"no length penalty is chosen for {CHECKPOINT}: run.sh generate {run.name.partition('-seed')[0]} first")
+    return chosen
+
+
+def choose_penalty(run, penalties, command):
+    """Uses BLEU against the references that fairseq-generate prints: both sides are the model's own tokens, joined."""
     found = {}
-    for reference in sorted(Path(data, "text").glob(f"*.{language}")):
-        ours = Path(run, reference.name)
-        tokenised = text == "tokenised"
-        hypotheses = translation.read_text(f"{ours}.tokens" if tokenised else ours, language, tokenised)
-        references = translation.read_text(reference, language, tokenised)
-        print(f"{reference.stem}: {len(references.raw):,} sentences")
-        found[reference.stem] = []
-        for result in translation.scores(hypotheses, references):
-            found[reference.stem].append(dataclasses.asdict(result))
-            print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")
-    with whole_file(Path(run, "scores.json")) as part:
-        Path(part).write_text(json.dumps(found, indent=1), encoding="utf-8")
-
-
-def better(out, language, of, *generated):
-    """BLEU against the references that fairseq-generate has printed: both sides are the model's own tokens, joined."""
-    found = {}
-    for path in generated:
-        with open(path, encoding="utf-8") as file:
-            lines = file.readlines()
-        # in the order of the text
+    for penalty in penalties:
+        say(f"{run.name}: translating the validation text with length penalty {penalty}")
+        path = run / f"valid.penalty{penalty}.txt"
+        decode(run, path, command, "--lenpen", penalty, "--gen-subset", "valid")
+        lines = path.read_text(encoding="utf-8").splitlines(True)
         references = {line.split("\t")[0][2:]: line.rstrip("\n").split("\t")[1] for line in lines if line[:2] == "T-"}
         ordered = [references[str(number)] for number in range(len(references))]
-        hypotheses = translation.best_hypotheses(lines, len(ordered))
-        score = translation.bleu(language).corpus_score(hypotheses, [ordered])
-        penalty = Path(path).stem.partition(".penalty")[2]
+        score = translation.bleu(TARGET).corpus_score(translation.best_hypotheses(lines, len(ordered)), [ordered])
         found[penalty] = score.score
         print(f"  length penalty {penalty}: BLEU {score.score:.2f}, length ratio {score.ratio:.3f}")
-    write(out, [f"{max(found, key=found.__getitem__)} {of}"])
+    write(run / "length_penalty", [f"{max(found, key=found.__getitem__)} of {' '.join(penalties)}"])
+    for path in run.glob("valid.penalty*"):
+        path.unlink()
+
+
+def generate(run, penalties, *command):
+    if len(penalties) > 1:
+        choose_penalty(run, penalties, command)
+    penalty = chosen_penalty(run, penalties)
+    joined = [line.split()[1] for line in corpus.lines_of(DATA / "sources.txt") if line.startswith("joined ")]
+    for split in test_splits():
+        source = DATA / "text" / f"{split}.{SOURCE}"
+        say(f"{run.name}: translating {source} with {CHECKPOINT}")
+        longer = ["--max-len-a", "2"] if split in joined else []  # fairseq writes 200 tokens at most
+        out = run / f"{split}.generate.txt"
+        decode(run, out, command, "--lenpen", penalty, "--gen-subset", split, *longer)
+        collect(out, source, run / f"{split}.{TARGET}")
+
+
+def test_splits():
+    """test, test1, ...: the test sets of DATA"""
+    names = [path.name.split(".")[0] for path in DATA.glob(f"test*.{SOURCE}-{TARGET}.{SOURCE}.idx")]
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+def translate(run, penalties, *command):
+    penalty = chosen_penalty(run, penalties)
+    encoder = corpus.Encoder(DATA, SOURCE)
+    with tempfile.TemporaryDirectory() as work:
+        given = Path(work, f"input.{SOURCE}")
+        given.write_bytes(sys.stdin.buffer.read())
+        pieces, out = Path(work, "pieces"), Path(work, "output")
+        write(pieces, (" ".join(encoder(corpus.one_line(line))) for line in corpus.lines_of(given)))
+        decode(run, Path(work, "generated"), command, "--lenpen", penalty, "--input", str(pieces))
+        collect(Path(work, "generated"), pieces, out)
+        sys.stdout.write(out.read_text(encoding="utf-8"))
+
+
+def score(run, _=None):
+    found = {}
+    for split in test_splits():
+        reference, ours = DATA / "text" / f"{split}.{TARGET}", run / f"{split}.{TARGET}"
+        hypotheses = translation.read_text(f"{ours}.tokens" if IS_TOKENISED else ours, TARGET, IS_TOKENISED)
+        references = translation.read_text(reference, TARGET, IS_TOKENISED)
+        print(f"{split}: {len(references.raw):,} sentences")
+        results = list(translation.scores(hypotheses, references))
+        found[split] = [dataclasses.asdict(result) for result in results]
+        for result in results:
+            print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")
+    corpus.write_json(run / "scores.json", found)
 
 
 if __name__ == "__main__":
-    try:
-        {"collect": collect, "score": score, "better": better}[sys.argv[1]](*sys.argv[2:])
-    except (OSError, ValueError) as error:
-        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
+    action, run, *rest = sys.argv[1:]
+    with in_one_line(run):
+        if action == "score":
+            score(Path(run))
+        else:
+            {"generate": generate, "translate": translate}[action](Path(run), rest[0].split(), *rest[1:])

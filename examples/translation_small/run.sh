@@ -18,36 +18,25 @@
 [ "${1:-}" = translate ] || end_in_order "$@" # which reads the text that a terminal may write
 read_settings
 TOOLS=$COMMON/../translation_common
-corpus() { python "$TOOLS/corpus.py" "$@"; }
-translations() { python "$TOOLS/translations.py" "$@"; }
-
-# test, test1, ...: the test sets of $DATA
-test_splits() {
-  (cd "$DATA" && ls test*."$SOURCE-$TARGET.$SOURCE.idx") | sed 's/\..*//' | sort -V
-}
+translations() { SOURCE=$SOURCE TARGET=$TARGET TEXT=$TEXT DATA=$DATA CHECKPOINT=$checkpoint python "$TOOLS/translations.py" "$@"; }
 
 need_data() {
   [ -e "$DATA/dict.$TARGET.txt" ] ||
     die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
 }
 
-# The settings of one encoding, beyond its name.
+# Absolute positions count real tokens. If sources are padded on the left, fairseq's default, those of a batch begin at
+# different places, and a bias made from absolute positions needs a matrix for each sentence instead of one for all. The flag
+# switches the default off.
 encoding_flags() {
-  [ "$POSITION_LAYERS" = all ] || echo "--position-layers=$POSITION_LAYERS"
-  [ -z "${HPARAMS[$encoding]:-}" ] || echo "--position-hparams=${HPARAMS[$encoding]}"
-}
-
-# Absolute positions count real tokens. Where sources are padded on the left, fairseq's default,
-# those of a batch begin at different places, and a bias made from absolute positions needs a
-# matrix for every sentence instead of one for all. The flag switches the default off.
-padding_flags() {
-  case $encoding in
-    tupe_* | bert_ad) echo --left-pad-source ;;
-  esac
+  hparams
+  layers=() padding=()
+  [ "$POSITION_LAYERS" = all ] || layers=("--position-layers=$POSITION_LAYERS")
+  case $encoding in tupe_* | bert_ad) padding=(--left-pad-source) ;; esac
 }
 
 # A dictionary of the same size and other words would give words without sense.
-dictionary_digest() { cat "$DATA/dict.$SOURCE.txt" "$DATA/dict.$TARGET.txt" | sha256sum | cut -d' ' -f1; }
+dictionary_digest() { digest "$DATA/dict.$SOURCE.txt" "$DATA/dict.$TARGET.txt"; }
 need_same_dictionary() {
   [ "$(cat "$run/dictionary" 2>/dev/null)" = "$(dictionary_digest)" ] ||
     die "the dictionaries in $DATA are not those that $run was trained with: set DATA to its data, or RUNS to another folder"
@@ -77,28 +66,21 @@ make_batch() {
   die "GPUS=$GPUS x TOKENS_PER_UPDATE=$TOKENS_PER_UPDATE x UPDATE_FREQ=$UPDATE_FREQ make an update of $made tokens, and the settings say BATCH=$BATCH: $advice"
 }
 
-# Where training begins, if START_FROM says so: -> `start`, its flag, and `warm_start`, which makes $run/start.pt
-start_command() {
-  start=() warm_start=()
-  case ${START_FROM:-} in
-    "" | none) return ;;
-  esac
-  began=$START_FROM
-  [[ $began = *.pt ]] || began+=/$(basename "$run")/checkpoint_last.pt
-  start=(--finetune-from-model "$run/start.pt")
-  warm_start=(python -m fairseq_relpos warm-start "$began" "$run/start.pt" --arch "transformer_$encoding$SIZE" --seed "$SEED"
-    "$@")
-}
-
 # training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local flags keep schedule start launch
+  local keep schedule start=() layers padding launch
   [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
     "${TRAIN_FLAGS[@]}" "$@"
   make_batch
-  mapfile -t flags < <(encoding_flags)
-  start_command "${flags[@]}"
-  mapfile -t flags < <(encoding_flags; padding_flags)
+  encoding_flags
+  began=
+  if [ "${START_FROM:-none}" != none ]; then
+    began=$START_FROM
+    [[ $began = *.pt ]] || began+=/$(basename "$run")/checkpoint_last.pt
+    start=(--finetune-from-model "$run/start.pt")
+    warm_start=(python -m fairseq_relpos warm-start "$began" "$run/start.pt" --arch "transformer_$encoding$SIZE"
+      --seed "$SEED" "${layers[@]}" "${hparams[@]}")
+  fi
   case $SCHEDULE in
     inverse_sqrt) schedule=(--warmup-init-lr "$WARMUP_INIT_LR") ;;
     polynomial_decay) schedule=(--total-num-update "$UPDATES") ;; # down to 0
@@ -111,7 +93,7 @@ training_command() {
   esac
   launcher "$GPUS"
   training=("${launch[@]}" "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" "${flags[@]}"
+    --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" "${layers[@]}" "${hparams[@]}" "${padding[@]}"
     --task translation --source-lang "$SOURCE" --target-lang "$TARGET"
     --encoder-layers "$LAYERS" --decoder-layers "$LAYERS"
     --encoder-embed-dim "$EMBED_DIM" --decoder-embed-dim "$EMBED_DIM"
@@ -127,28 +109,20 @@ training_command() {
 }
 
 conditions() {
+  [ -z "$began" ] || [ -e "$began" ] ||
+    die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
   echo "batch $made tokens"
   text_digest
-  [ ${#warm_start[@]} -eq 0 ] || echo "start $(digest "$began")"
+  [ -z "$began" ] || echo "start $(digest "$began")"
 }
 
-train() {
-  local made began place
-  need_data
-  training_command "$@"
-  [ -d "$run" ] || need_encoding
-  [ ${#warm_start[@]} -eq 0 ] || [ -e "$began" ] ||
-    die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
-  CONDITIONS=$(conditions)
-  place_of_node
-  lock "$place"
+before_training() {
   if [ -e "$run/trained" ] || [ -e "$run/checkpoint_last.pt" ]; then
     need_same_dictionary
   else
+    mkdir -p "$run"
     dictionary_digest >"$run/dictionary"
   fi
-  train_to_the_end "$place" "$encoding, seed $SEED" "${training[@]}"
-  keep_with_the_run
 }
 
 average() {
@@ -166,62 +140,27 @@ decoding() {
   echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:+one of }${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
   text_digest
 }
-text_digest() { echo "text $(sha256sum <"$DATA/sources.txt" | cut -d' ' -f1)"; }
+text_digest() { echo "text $(digest "$DATA/sources.txt")"; }
 is_decoded() {
   [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
 }
 
-# Where there is a choice, that of choose_penalty, if it was made for this checkpoint from these.
-length_penalty() {
-  [ -n "$LENGTH_PENALTIES" ] || { echo "$LENGTH_PENALTY"; return; }
-  local chosen=() file=$run/length_penalty
-  [ ! -e "$file" ] || read -ra chosen <"$file"
-  [ "${chosen[*]:1}" = "of $LENGTH_PENALTIES" ] && ! [ "$checkpoint" -nt "$file" ] ||
-    die "no length penalty is chosen for $checkpoint: run.sh generate $encoding first"
-  echo "${chosen[0]}"
-}
-
-# decode OUT PENALTY COMMAND...: what generate and translate have in common
-decode() {
-  local flags out=$1
-  mapfile -t flags < <(padding_flags)
-  "$3" "$DATA" --user-dir "$ROOT/fairseq_relpos" "${flags[@]}" \
-    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
-    --beam "$BEAM" --lenpen "$2" --batch-size "$BATCH_SENTENCES" \
-    --required-batch-size-multiple 1 --post-process sentencepiece --num-workers 0 \
-    "${GENERATE_FLAGS[@]}" "${@:4}" >"$out" 2>"$out.errors" </dev/null || {
-    cat "$out" "$out.errors" >"$run/errors.txt"
-    failed "$run/errors.txt"
-  }
-}
-
-# Of LENGTH_PENALTIES the one with the best BLEU on the validation text -> $run/length_penalty
-choose_penalty() {
-  local penalty tried=()
-  for penalty in $LENGTH_PENALTIES; do
-    say "$encoding, seed $SEED: translating the validation text with length penalty $penalty"
-    tried+=("$run/valid.penalty$penalty.txt")
-    decode "$run/valid.penalty$penalty.txt" "$penalty" fairseq-generate --gen-subset valid --no-progress-bar "$@"
-  done
-  translations better "$run/length_penalty" "$TARGET" "of $LENGTH_PENALTIES" "${tried[@]}"
-  rm -f "$run"/valid.penalty*
+# decoder_command PROGRAM [flags]: fairseq-generate or fairseq-interactive; translations.py adds text and length penalty
+decoder_command() {
+  local padding layers
+  encoding_flags
+  decoder=("$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" "${padding[@]}"
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint"
+    --beam "$BEAM" --batch-size "$BATCH_SENTENCES" --required-batch-size-multiple 1 --post-process sentencepiece
+    --num-workers 0 "${GENERATE_FLAGS[@]}" "${@:2}")
 }
 
 generate() {
-  local split penalty length
   need_checkpoint "$(maker)"
   lock "$run"
   rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
-  [ -z "$LENGTH_PENALTIES" ] || choose_penalty "$@"
-  penalty=$(length_penalty)
-  for split in $(test_splits); do
-    say "$encoding, seed $SEED: translating $DATA/text/$split.$SOURCE with $checkpoint"
-    length=() # fairseq writes 200 tokens at most
-    ! grep -q "^joined $split " "$DATA/sources.txt" || length=(--max-len-a 2)
-    decode "$run/$split.generate.txt" "$penalty" fairseq-generate --gen-subset "$split" --no-progress-bar \
-      "${length[@]}" "$@"
-    translations collect "$run/$split.generate.txt" "$DATA/text/$split.$SOURCE" "$run/$split.$TARGET" "$TEXT" "$TARGET"
-  done
+  decoder_command fairseq-generate --no-progress-bar "$@"
+  translations generate "$run" "${LENGTH_PENALTIES:-$LENGTH_PENALTY}" "${decoder[@]}"
   decoding "$@" >"$run/decoded"
 }
 
@@ -229,29 +168,21 @@ generate() {
 maker() { [ "$EVALUATED" = average.pt ] && echo average || echo train; }
 
 translate() {
-  local penalty
   need_checkpoint "$(maker)"
-  penalty=$(length_penalty)
-  work=$(mktemp -d)      # not local: the trap outlives this function
-  trap 'rm -rf "$work"' EXIT
-  cat >"$work/input.$SOURCE"
-  corpus pieces "$DATA" "$SOURCE" "$work/input.$SOURCE" "$work/pieces"
-  decode "$work/generated" "$penalty" fairseq-interactive --input "$work/pieces" --buffer-size "$BATCH_SENTENCES" "$@"
-  translations collect "$work/generated" "$work/pieces" "$work/output" "$TEXT" "$TARGET"
-  cat "$work/output"
+  decoder_command fairseq-interactive --buffer-size "$BATCH_SENTENCES" "$@"
+  translations translate "$run" "${LENGTH_PENALTIES:-$LENGTH_PENALTY}" "${decoder[@]}"
 }
 
 score() {
-  local split
+  local name
   need_data
-  for split in $(test_splits); do
-    [ -e "$run/$split.$TARGET" ] || die "no translation $run/$split.$TARGET: run.sh generate $encoding first"
+  for name in "$DATA"/text/test*."$TARGET"; do
+    [ -e "$run/$(basename "$name")" ] || die "no translation $run/$(basename "$name"): run.sh generate $encoding first"
   done
   [ "$(grep '^text ' "$run/decoded" 2>/dev/null)" = "$(text_digest)" ] && ! [ "$checkpoint" -nt "$run/decoded" ] ||
     die "the translations in $run are of another text or of an older checkpoint: run.sh generate $encoding first"
-  translations score "$run" "$DATA" "$TEXT" "$TARGET"
+  translations score "$run"
 }
-
 
 # What has not been done yet of all that the comparison needs.
 evaluate() {
@@ -267,7 +198,6 @@ report() {
   need_data
   write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES \
     "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
-  pack_runs "$RUNS" "$1"
 }
 
 # On one line, so that a run of hours does not see the file change.

@@ -1,6 +1,5 @@
-# All values of the recipe: a Transformer base on WMT14 English-German as in fairseq's
-# scaling-nmt. `SETTINGS=examples/translation_wmt_en_de/big.sh`, `.../at5.sh` or your own reads another file
-# after this one, with only the values that it changes. The environment overrides some values (docs/recipes.md).
+# All values of the recipe: a Transformer base on WMT14 English-German as in fairseq's scaling-nmt. big.sh and at5.sh are other
+# papers. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=translation_wmt14_en_de

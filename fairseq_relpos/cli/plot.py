@@ -14,7 +14,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "prior-matrix": (encoding_plots.PriorMatrix, "the fixed matrices of Transformer-XL and GCDF"),
     "distance": (encoding_plots.Distance, "how far apart a prior keeps two distances"),
     "extrapolation": (reach, "losses of several runs against the length, as `extrapolation --json` found them"),
-    "loss": (losses, "validation losses of several runs against updates, and a table"),
+    "loss": (losses, "validation losses of several runs against updates"),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from .losses import markdown, with_deviation
+from .losses import by_encoding, markdown, with_deviation
 from .training_log import Run
 from .translation import Bucket, Score, by_length, p_values
 
@@ -89,25 +89,27 @@ def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
     return found
 
 
-def training_table(runs: Sequence[Evaluated]) -> str:
+def training_table(runs: Sequence[Run]) -> str:
     """Returns a Markdown table with one row per encoding; the loss is that of the last validation."""
-    head = ["encoding", "parameters", "updates", "valid loss (nats)", "target tokens/s", "minutes a run"]
-    rows = []
-    for encoding in encodings_of(runs):
-        group = [run.run for run in of_encoding(runs, encoding)]
-        losses = [valid_loss(run)[max(valid_loss(run))] for run in group if valid_loss(run)]
-        speeds = [run.speed for run in group if run.speed]
-        rows.append(
-            [
-                encoding,
-                " ".join(sorted({f"{run.parameters:,}" for run in group})),
-                " ".join(sorted({f"{run.updates:,}" for run in group})),
-                with_deviation(losses) if losses else "-",
-                f"{mean(speeds):,.0f}" if speeds else "-",
-                f"{mean(run.seconds for run in group) / 60:.0f}",
-            ]
-        )
-    return markdown(head, rows)
+
+    def loss(runs: list[Run]) -> str:
+        last = [valid_loss(run)[max(valid_loss(run))] for run in runs if valid_loss(run)]
+        return with_deviation(last) if last else "-"
+
+    def speed(runs: list[Run]) -> str:
+        known = [run.speed for run in runs if run.speed]
+        return f"{mean(known):,.0f}" if known else "-"
+
+    return by_encoding(
+        runs,
+        {
+            "parameters": lambda runs: " ".join(sorted({f"{run.parameters:,}" for run in runs})),
+            "updates": lambda runs: " ".join(sorted({f"{run.updates:,}" for run in runs})),
+            "valid loss (nats)": loss,
+            "target tokens/s": speed,
+            "minutes a run": lambda runs: f"{mean(run.seconds for run in runs) / 60:.0f}",
+        },
+    )
 
 
 def valid_loss(run: Run) -> dict[int, float]:

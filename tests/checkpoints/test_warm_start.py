@@ -14,6 +14,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq_data import fairseq_ok
 from small_models import SIZES, roberta, sentences, stack_of, trained
 
+from fairseq_relpos.checkpoints import warm_start as warm_start_module
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.checkpoints.warm_start import warm_start
@@ -91,6 +92,13 @@ def test_a_checkpoint_of_fairseq_0_8_gives_the_same(stock, tmp_path):
     with torch.no_grad():
         expected = load(str(tmp_path / "new.pt"))(sentences())[0]
         assert torch.equal(load(str(tmp_path / "out.pt"))(sentences())[0], expected)
+
+
+def test_a_checkpoint_is_read_once(stock, monkeypatch):
+    read_files, load = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda path, **more: read_files.append(path) or load(path, **more))
+    assert warm_start_module.read(stock[0])["cfg"].model.arch
+    assert read_files == [stock[0]]
 
 
 def test_what_two_encodings_share_is_kept_and_the_rest_named(tmp_path):

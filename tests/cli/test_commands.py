@@ -203,7 +203,8 @@ def test_recipe_lists_writes_and_refuses(tmp_path, capsys):
     assert main(["recipe", "translation_small", str(folder)]) == 0
     for name in (
         "examples/common/recipe.sh",
-        "examples/translation_common/corpus.py",
+        "examples/common/corpus.py",
+        "examples/translation_common/report.py",
         "scripts/average_checkpoints.py",
     ):
         assert (folder / name).exists()

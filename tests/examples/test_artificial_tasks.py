@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import preloaded
 import pytest
+from recipes import Recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "artificial_tasks"
@@ -114,17 +114,12 @@ TINY = "MAX_EPOCHS=1 PATIENCE=2 BATCH_SIZE=512 LEARNING_RATES='5e-4 1e-4'"
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2".split()
 
 
-def recipe(workplace, script, *arguments, **environment):
-    (workplace / "tiny.sh").write_text(TINY)
-    return subprocess.run(
-        ["bash", str(RECIPE / script), *map(str, arguments)],
-        env={**preloaded.environment(), "SETTINGS": "tiny.sh", "DATA": "data", "RUNS": "runs", **environment},
-        cwd=workplace,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
+@pytest.fixture(autouse=True)
+def settings(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+
+
+recipe = Recipe("artificial_tasks")
 
 
 @pytest.mark.slow

@@ -3,14 +3,13 @@
 import functools
 import json
 import re
-import subprocess
-import sys
+import runpy
 import zipfile
 from pathlib import Path
 
 import pytest
 from glue_files import write_tsv, write_vocabulary
-from recipes import Recipe
+from recipes import COMMON, Recipe
 from small_models import trained
 
 ROOT = Path(__file__).parents[2]
@@ -79,13 +78,13 @@ def test_from_tables_to_a_report_and_files_for_the_server(workplace):
             "--offline tables lacks WNLI/train.tsv, WNLI/dev.tsv (plain, .xz or",
         ),
         ("prepare.sh", "--vocabulary tables RTE", "no dict.txt in tables: give the folder of the pretraining's data"),
-        ("prepare.sh", "SICK", "no task or flag SICK; tasks: CoLA SST-2 "),
+        ("prepare.sh", "SICK", "no task 'SICK': give CoLA, SST-2"),
         (
             "run.sh",
             "finetune CoLA t5-seed1/start.pt",
             "no data in nowhere/CoLA: run prepare.sh CoLA first, or set DATA",
         ),
-        ("run.sh", "finetune SICK t5-seed1/start.pt", "no task SICK: give CoLA, SST-2, "),
+        ("run.sh", "finetune SICK t5-seed1/start.pt", "no task 'SICK': give CoLA, SST-2, "),
         ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|test|predict TASK"),
         ("run.sh", "predict RTE x/start.pt", "no checkpoint runs/x/RTE-seed1/checkpoint_best.pt: run.sh finetune RTE"),
     ],
@@ -104,14 +103,11 @@ def test_the_settings_of_a_paper_are_read_and_choose_its_metric(settings, metric
     assert f"--epochs {5 if settings == 'tupe' else 3} " in printed and "data-bin/glue/QQP" in printed
 
 
-def fetch(tmp_path, *tasks):
+def fetch(tmp_path, get, *tasks):
     """The archives are others than those of the list, so it has no digests."""
     sources = re.sub("sha256:[0-9a-f]{64}", "-", (RECIPE / "downloads.txt").read_text())
     (tmp_path / "downloads.txt").write_text(sources)
-    subprocess.run(
-        [sys.executable, RECIPE / "fetch.py", tmp_path / "downloads.txt", tmp_path / "out", tmp_path, *tasks],
-        check=True,
-    )
+    get(tmp_path / "downloads.txt", tmp_path / "out", tmp_path, tasks)
 
 
 def test_every_archive_has_a_digest():
@@ -119,7 +115,9 @@ def test_every_archive_has_a_digest():
     assert len(lines) == 11 and all(re.fullmatch("sha256:[0-9a-f]{64}", digest) for _, _, digest, _ in lines)
 
 
-def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_path):
+def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(COMMON)
+    get = runpy.run_path(RECIPE / "tables.py")["get"]
     with zipfile.ZipFile(tmp_path / "RTE.zip", "w") as packed:
         for name in ("train", "dev", "test"):
             packed.writestr(f"RTE/{name}.tsv", f"{name}\n")
@@ -127,7 +125,7 @@ def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_pa
     (tmp_path / "msr_paraphrase_train.txt").write_text("\ufeff" + PAIRS, encoding="utf-8")
     (tmp_path / "msr_paraphrase_test.txt").write_text(PAIRS)
     (tmp_path / "mrpc_dev_ids.tsv").write_text("9\t10\n")
-    fetch(tmp_path, "RTE", "MRPC")
+    fetch(tmp_path, get, "RTE", "MRPC")
     out = tmp_path / "out"
     assert (out / "RTE/dev.tsv").read_text() == "dev\n"
     header, first, second = PAIRS.splitlines()

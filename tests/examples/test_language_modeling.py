@@ -63,25 +63,25 @@ def server(tmp_path):
 def test_the_first_archive_that_answers_is_taken_and_the_text_has_to_be_the_known_one(
     programs, server, tmp_path, capsys
 ):
-    fetch = programs("fetch")["main"]
+    from fetching import fetch
+
     (tmp_path / "texts.txt").write_text(
         f"wiki.test.tokens gone.zip - {server}/gone.zip\nwiki.test.tokens there.zip - {server}/there.zip\n"
     )
     digest = hashlib.sha1(b"a <unk> \n").hexdigest()
-    (tmp_path / "texts.sha1").write_text(f"{digest}  wiki.test.tokens\n")
-    fetch(tmp_path / "texts.txt", tmp_path / "out", "")
+    names = ["wiki.test.tokens"]
+    fetch(tmp_path / "texts.txt", tmp_path / "out", "", names, sha1={names[0]: digest})
     assert (tmp_path / "out" / "wiki.test.tokens").read_text() == "a <unk> \n"
     assert f"downloading {server}/there.zip" in capsys.readouterr().out
 
-    (tmp_path / "texts.sha1").write_text(f"{'0' * 40}  wiki.test.tokens\n")
     (tmp_path / "out" / "wiki.test.tokens").unlink()
     with pytest.raises(SystemExit, match=f"wiki.test.tokens of the archive has sha1 {digest}, not 000"):
-        fetch(tmp_path / "texts.txt", tmp_path / "out", "")
+        fetch(tmp_path / "texts.txt", tmp_path / "out", "", names, sha1={names[0]: "0" * 40})
     assert not (tmp_path / "out" / "wiki.test.tokens").exists()
     # a folder that has neither the text nor one of the archives
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit, match="neither wiki.test.tokens .* nor gone.zip nor there.zip is in it"):
-        fetch(tmp_path / "texts.txt", tmp_path / "new", str(tmp_path / "empty"))
+        fetch(tmp_path / "texts.txt", tmp_path / "new", str(tmp_path / "empty"), names)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPE.glob("downloads/*.txt")))
@@ -102,24 +102,26 @@ TEXT = " = Title = \n\nthe  cat sat ,\n"  # 3 lines; 3 + 0 + 4 words; "= Title =
 
 def test_words_and_line_ends_are_counted_as_the_papers_do(programs, tmp_path, capsys):
     (tmp_path / "test.txt").write_text(TEXT)
-    programs("corpus")["encode"]("words", "-", tmp_path, "test")
-    counts = json.loads((tmp_path / "test.counts.json").read_text())
+    import corpus
+
+    counts = corpus.encode(tmp_path, "test", None, counted=True)
     assert counts == {"lines": 3, "tokens": 10, "words": 10, "bytes": None}
-    assert (tmp_path / "test.units").read_text() == "= Title =\n\nthe cat sat ,\n"
+    assert (tmp_path / "test.pieces").read_text() == "= Title =\n\nthe cat sat ,\n"
     figures = programs("figures")
     # each token with probability 1/4
     assert figures["FIGURES"]["words"][1](10 * math.log(4), counts) == pytest.approx(4)
 
 
 def test_bits_per_byte_are_of_the_text_whatever_the_pieces(programs, tmp_path, monkeypatch):
-    corpus, figures = programs("corpus"), programs("figures")
-    pieces = corpus["pieces"]
+    import corpus
+
+    figures = programs("figures")
     (tmp_path / "train.txt").write_text("the cat sat on the mat , a title of cats\n" * 20)
     (tmp_path / "test.txt").write_text(f"{TEXT}snow: 雪\n")
-    pieces.vocabulary(str(tmp_path / "train.txt"), str(tmp_path / "spm"), 285, "identity", "bytes")
-    corpus["encode"]("pieces", str(tmp_path / "spm.model"), tmp_path, "test")
-    counts = json.loads((tmp_path / "test.counts.json").read_text())
-    units = (tmp_path / "test.units").read_text().splitlines()
+    lines = corpus.lines_of(tmp_path / "train.txt")
+    corpus.learn(tmp_path / "spm.model", lines, 285, "identity", byte_fallback=True)
+    counts = corpus.encode(tmp_path, "test", corpus.processor_of(tmp_path), counted=True)
+    units = (tmp_path / "test.pieces").read_text().splitlines()
     assert units[-1].endswith("<0xE9> <0x9B> <0xAA>")  # a character that the training text lacks
     assert counts["bytes"] == (9 + 1) + (0 + 1) + (13 + 1) + (6 + 3 + 1)
     assert counts["words"] == 10 + 3 and counts["lines"] == 4
@@ -132,9 +134,11 @@ def test_bits_per_byte_are_of_the_text_whatever_the_pieces(programs, tmp_path, m
 
 def test_a_word_that_the_training_text_lacks_is_an_error_and_no_unk(programs, tmp_path):
     (tmp_path / "dict.txt").write_text("cat 3\nsat 2\n")
-    (tmp_path / "test.units").write_text("cat <unk> sat\nthe cat\n")
+    (tmp_path / "test.pieces").write_text("cat <unk> sat\nthe cat\n")
     with pytest.raises(SystemExit, match="test, line 2: the word 'the' is not in the training text: set VOCABULARY"):
-        programs("corpus")["closed"](tmp_path / "dict.txt", tmp_path, "test")
+        import corpus
+
+        corpus.refuse_unknown_words(tmp_path / "dict.txt", tmp_path, ["test"])
 
 
 @pytest.mark.parametrize("text", ["128", "128/", "0/128", "64/640/400/1", "a/b"])
@@ -247,7 +251,7 @@ def test_what_is_wrong_is_one_line(workplace, tmp_path):
     assert not (workplace / "odd" / "dict.txt").exists()
     for words, message in [
         (["--train", "train.txt"], "no text for --valid; usage"),
-        (["train.txt"], "train.txt stands before --train"),
+        (["train.txt"], "unrecognized arguments: train.txt"),
         (["--offline", "nowhere"], "--offline nowhere: no such folder"),
         (["--train", "none.txt"], "no readable file none.txt"),
     ]:

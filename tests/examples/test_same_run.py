@@ -110,7 +110,7 @@ def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (1, "run.sh: error: no-such-program: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (1, "same_run.py: error: no-such-program: No such file or directory\n")
     assert not (tmp_path / "run" / "trained").exists()
 
 

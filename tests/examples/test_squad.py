@@ -112,7 +112,7 @@ def test_what_is_missing_or_does_not_fit_is_one_line(workplace, tmp_path):
         return fails(workplace, "prepare.sh", tmp_path / "data", "--vocabulary", "pretraining", *words)
 
     assert "no readable file no.json" in prepare("--train", "no.json", "--valid", "all.json")
-    assert "something is missing; usage" in prepare("--train", "all.json")
+    assert "required: --valid" in prepare("--train", "all.json")
     lacking = tiny_squad.squad(UNANSWERABLE, version="1.1")
     bad = tiny_squad.write(tmp_path / "bad.json", lacking)
     assert "question q5 has no answer, which only version 2.0 allows" in prepare("--train", bad, "--valid", "all.json")

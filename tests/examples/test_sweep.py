@@ -88,6 +88,14 @@ def report(place, folder, rule="median"):
     return (place / folder / "RESULTS.md").read_text()
 
 
+def test_a_product_has_every_combination_and_keeps_the_spaces_of_files(place):
+    words = ["recipe=standin", "action=finetune", "encoding=t5 shaw", "SEED=1 2", "SETTINGS=a b"]
+    code, out, err = sweep(place, "product", *words)
+    head, *lines = [line.split("\t") for line in out.splitlines()]
+    assert code == 0 and head == [word.split("=")[0] for word in words]
+    assert [line[2:] for line in lines] == [[e, s, "a b"] for e in ("t5", "shaw") for s in "12"]
+
+
 @pytest.mark.parametrize("jobs, shares", [(1, {"3,5,6"}), (2, {"3", "5,6"}), (4, {"3", "5", "6"})])
 def test_runs_at_a_time_divide_the_gpus(place, jobs, shares):
     """Each would take the first ones, beside all the others."""

@@ -228,7 +228,7 @@ def test_signatures_stand_by_the_names_of_their_scores(runs):
 
 
 def test_training_is_told_by_its_last_loss_and_median_speed(runs):
-    none = cells(report.training_table(runs), "none")
+    none = cells(report.training_table([run.run for run in runs]), "none")
     assert none[1:] == ["1,234", "100", "4.000 ± 0.707", "200", "2 |"]
 
 

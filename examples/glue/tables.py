@@ -1,13 +1,13 @@
-"""The tables of GLUE, from the network or from a folder: python fetch.py LIST FOLDER OFFLINE TASK...
+"""The tables of GLUE, from the network or from a folder.
 
--> FOLDER/TASK/*.tsv. OFFLINE: a folder with TASK/*.tsv (also .xz, .gz), or with the archives of LIST. Tables for
-training and validation have to be there, those for tests may be missing there.
+    get(LIST, FOLDER, OFFLINE, [TASK...])      -> FOLDER/TASK/*.tsv
+
+OFFLINE: a folder with TASK/*.tsv (also .xz, .gz), or with the archives of LIST. It must have the tables for training
+and validation; those for tests may be missing.
 """
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 from fetching import OPENERS, copied, fail, fetch, read_list, whole_file
 
 #: no archive provides it; the GLUE server wants predictions for it, too
@@ -20,7 +20,7 @@ def lies_in(folder, *names):
 
 
 def wanted(sources, task, offline):
-    """The files to get for a task, and those that the folder lacks."""
+    """Returns the files to get for a task, and those that the folder lacks."""
     if task == "MRPC":
         tables = [f"MRPC/{name}.tsv" for name in ("train", "dev", "test")]
         given = [name for name in tables if offline and lies_in(offline, name)]
@@ -55,7 +55,7 @@ def make_mrpc(folder):
             Path(part).write_text("\n".join(row.rstrip("\r") for row in rows) + "\n", encoding="utf-8")
 
 
-def main(list_path, folder, offline, *tasks):
+def get(list_path, folder, offline, tasks):
     sources = read_list(list_path)
     names, missing = [], []
     for task in tasks:
@@ -64,15 +64,10 @@ def main(list_path, folder, offline, *tasks):
         missing += lacking
     if missing:
         fail(f"--offline {offline} lacks {', '.join(missing)} (plain, .xz or .gz): add them, or leave these tasks out")
-    tables = [name for name in names if name.startswith("MRPC/") or name == DIAGNOSTIC]
-    # which no archive provides
+    tables = [name for name in names if name.startswith("MRPC/") or name == DIAGNOSTIC]  # no archive provides them
     fetch(list_path, folder, offline, [name for name in names if name not in tables])
     for name in tables:
         if not Path(folder, name).exists():
             copied(Path(offline), name, Path(folder, name))
     if MSR[0] in names:
         make_mrpc(Path(folder))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

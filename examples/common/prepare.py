@@ -1,0 +1,614 @@
+"""Raw text -> the data that fairseq-train reads: what prepare.sh of each recipe calls.
+
+    prepare.py KIND [arguments]      KIND: a function of KINDS; the arguments are at the head of each prepare.sh
+
+The settings of the recipe are in the environment. OUT/sources.txt says what OUT was made from: digest, split and name
+of each file. Data of the same files and settings are kept. New ones are made in OUT/work and then moved, so that the
+old data stay until all is done.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from fetching import fetch, sacrebleu_set
+from stopping import fail, in_one_line, locked, need_fairseq, say
+
+from fairseq_relpos.atomic_files import NO_ROOM
+from fairseq_relpos.command_line import Parser
+
+HERE = Path(os.environ["HERE"])  # the folder of the recipe
+#: all that a vocabulary may consist of, beside dict.txt
+VOCABULARY_FILES = ("spm.model", "encoder.json", "vocab.bpe", "tokenizer.json", "manifest.json")
+SPLITS = ("train", "valid", "test")
+#: what is removed when data are made again: first the dictionary, which says that the rest is there, and comes last
+MADE = (
+    *("dict*.txt", "counts.json"),
+    *(f"{split}{end}" for split in SPLITS for end in ("*.bin", "*.idx", ".npz", ".json")),
+)
+
+
+def setting(name, *accepted):
+    value = os.environ.get(name, "")
+    if accepted and value not in accepted:
+        fail(f"{name}={value}: give {' or '.join(accepted)}")
+    return value
+
+
+def number(name):
+    return int(setting(name))
+
+
+def digest(*paths):
+    """Returns one SHA-256 of all files."""
+    found = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
+
+
+def described(split, path):
+    return f"{digest(path)} {split} {Path(path).name}"
+
+
+def vocabulary_lines(folder, names=VOCABULARY_FILES):
+    return [f"{digest(folder / name)} {name}" for name in names if (folder / name).exists()]
+
+
+def readable(path):
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        fail(f"no readable file {path}: give text files")
+    return Path(path)
+
+
+def folder_of(path):
+    if not os.path.isdir(path):
+        fail(f"--offline {path}: no such folder; give one with the files of {HERE}/downloads.txt")
+    return path
+
+
+def vocabulary_of(path):
+    if not Path(path, "dict.txt").exists():
+        fail(f"no dict.txt in {path}: give the folder of the pretraining's data with --vocabulary FOLDER")
+    return Path(path)
+
+
+def make(out, sources, build):
+    """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made."""
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out), in_one_line(out):
+        kept, text = out / "sources.txt", "".join(f"{line}\n" for line in sources)
+        dictionaries = list(out.glob("dict*.txt"))
+        if dictionaries and kept.exists() and kept.read_text(encoding="utf-8") == text:
+            return say(f"{out} is ready")
+        if dictionaries:
+            say(f"the text or the vocabulary's settings have changed: {out} is made again")
+        work = out / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        (work / "made").mkdir(parents=True)
+        try:
+            build(work)
+            made = sorted((work / "made").iterdir(), key=lambda path: path.name.startswith("dict"))
+            for path in itertools.chain.from_iterable(out.glob(name) for name in (*MADE, *VOCABULARY_FILES)):
+                path.unlink()
+            if (work / "made" / "text").exists():
+                shutil.rmtree(out / "text", ignore_errors=True)
+            (work / "sources.txt").write_text(text, encoding="utf-8")
+            for path in [work / "sources.txt", *made]:
+                os.replace(path, out / path.name)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    splits = sorted({path.name.split(".")[0] for path in made if path.name.startswith(SPLITS)}, key=in_order)
+    say(f"ready: {out} (splits {' '.join(splits)})")
+
+
+def in_order(split):
+    """train, valid, valid1, ..., test, test1, ..."""
+    kind = split.rstrip("0123456789")
+    return SPLITS.index(kind), int(split[len(kind) :] or 0)
+
+
+def binarise(work, *flags):
+    """Runs fairseq-preprocess into work/made."""
+    say("binarising")
+    log = work.parent / "preprocess.log"
+    with open(log, "w") as file:
+        command = ["fairseq-preprocess", "--destdir", work / "bin", *flags]
+        done = subprocess.run(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT)
+    if done.returncode:
+        lines = log.read_text(errors="replace").splitlines()
+        full = map(os.strerror, NO_ROOM)
+        if not lines or any(reason in line for reason in full for line in lines):
+            fail(f"fairseq-preprocess failed: no room to write in {work.parent}: make room and run this again")
+        fail(f"fairseq-preprocess failed: {lines[-1]} (all of it in {log})")
+    for path in (work / "bin").iterdir():
+        if path.name != "preprocess.log":
+            os.replace(path, work / "made" / path.name)
+
+
+# --- the kinds ---
+
+
+def add_text(parser):
+    """The flags of a recipe that takes any number of files for each split."""
+    for kind in SPLITS:
+        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="FILE", type=readable)
+
+
+def text(arguments):
+    """Text of masked language models and of denoising: each validation and test file is a split of its own."""
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("out", metavar="OUT", type=Path)
+    add_text(parser)
+    given = parser.parse_args(arguments)
+    if not given.train or not given.valid:
+        fail("no text for training or validation; usage: prepare.sh OUT --train FILE... --valid FILE...")
+    files = {"train": given.train}
+    for kind in ("valid", "test"):
+        files |= {f"{kind}{place or ''}": [file] for place, file in enumerate(vars(given)[kind])}
+    make_text(given.out, f"vocabulary {setting('VOCAB_SIZE')} {setting('NORMALIZATION')}", files)
+
+
+def language_model(arguments):
+    """Text of a language model, with counts of its words and bytes."""
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("--out", metavar="OUT", type=Path, default=Path(setting("DATA")))
+    parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
+    add_text(parser)
+    given = parser.parse_args(arguments)
+    kind = setting("VOCABULARY", "pieces", "words")
+    files = {split: vars(given)[split] for split in SPLITS}
+    if any(files.values()):
+        if given.offline:
+            fail("--offline is for the texts that are downloaded, and files were given")
+    else:
+        files = downloaded_texts(setting("TEXTS"), given.out / "texts", given.offline)
+    for split, of_split in files.items():
+        if not of_split:
+            fail(f"no text for --{split}; usage: prepare.sh --train FILE... --valid FILE... --test FILE...")
+    learned = f" {setting('VOCAB_SIZE')} {setting('NORMALIZATION')}" if kind == "pieces" else ""
+    make_text(given.out, f"vocabulary {kind}{learned}", files, kind, counted=True)
+
+
+def make_text(out, vocabulary, files, kind="pieces", counted=False):
+    """Makes data of text: split -> its files. ``kind``: pieces, or the words of the training text. ``counted``: with
+    counts.json, and with pieces that spell every character."""
+    sources = [vocabulary, *(described(split, file) for split, of_split in files.items() for file in of_split)]
+
+    def build(work):
+        import corpus
+
+        for split, of_split in files.items():
+            with corpus.writing(work / f"{split}.txt") as (file,):
+                corpus.copy(of_split, file)
+        processor, flags = None, []
+        if kind == "pieces":
+            size = number("VOCAB_SIZE")
+            say(f"vocabulary of {size} pieces, learned from the training text (a minute for 50 MB)")
+            lines = corpus.lines_of(work / "train.txt")
+            corpus.learn(work / "made" / "spm.model", lines, size, setting("NORMALIZATION"), byte_fallback=counted)
+            corpus.write_vocabulary(work / "made", work / "dict.txt")
+            processor, flags = corpus.processor_of(work / "made"), ["--srcdict", work / "dict.txt"]
+        counts = {split: corpus.encode(work, split, processor, counted) for split in files}
+        if counted:
+            corpus.write_json(work / "made" / "counts.json", counts)
+        for prefix in SPLITS:
+            of_kind = [str(work / f"{split}.pieces") for split in files if split.startswith(prefix)]
+            flags += [f"--{prefix}pref", ",".join(of_kind)] if of_kind else []
+        binarise(work, "--only-source", *flags, "--workers", setting("WORKERS") or 1)
+        if kind == "words":
+            corpus.refuse_unknown_words(work / "made" / "dict.txt", work, ("valid", "test"))
+
+    make(out, sources, build)
+
+
+def downloaded_texts(name, folder, offline):
+    """Fetches the texts of a list in downloads/. With other texts than those of NAME.sha1 no figure would compare with
+    a paper's."""
+    lists = HERE / "downloads"
+    if not (lists / f"{name}.txt").exists():
+        known = " ".join(sorted(path.stem for path in lists.glob("*.txt")))
+        fail(f"TEXTS={name}: there are {known}; or give files: --train FILE... --valid FILE... --test FILE...")
+    sums = (lists / f"{name}.sha1").read_text(encoding="utf-8").splitlines()
+    digests = dict(reversed(line.split()) for line in sums)
+    fetch(lists / f"{name}.txt", folder, offline, list(digests), sha1=digests)
+    return {file.removeprefix("wiki.").partition(".")[0]: [folder / file] for file in digests}
+
+
+def parallel(arguments, own_texts=None):
+    """Parallel text. A text is PREFIX.en and PREFIX.de; each test text is a split of its own."""
+    import corpus
+
+    languages = [setting("SOURCE"), setting("TARGET")]
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("out", metavar="OUT", nargs="?", type=Path, default=Path(setting("DATA")))
+    if own_texts is wmt_texts:
+        parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
+    for kind in SPLITS:
+        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="PREFIX")
+    given = parser.parse_args(arguments)
+    texts = {kind: vars(given)[kind] for kind in SPLITS}
+    if own_texts and not any(texts.values()):
+        texts = own_texts(given.out / "own", getattr(given, "offline", None))
+    if not all(texts.values()):
+        fail("no text for training, validation or test (see --help)")
+    if len(texts["valid"]) > 1:
+        fail(f"two texts for validation, {' and '.join(texts['valid'])}: give one")
+    prefixes = {"train": texts["train"], "valid": texts["valid"]}
+    prefixes |= {f"test{place or ''}": [prefix] for place, prefix in enumerate(texts["test"])}
+    joined = {}  # test sets of joined sentences, and how many times the longest source of the training theirs exceed
+    for times in setting("JOINED").split():
+        if not re.fullmatch("[1-9][0-9]*", times):
+            fail(f'JOINED={setting("JOINED")}: give whole numbers of 1 or more, such as "1 2"')
+        joined[f"test{len(texts['test']) + len(joined)}"] = int(times)
+    vocabulary = Path(setting("VOCABULARY")) if setting("VOCABULARY") else None
+    if vocabulary and not all((vocabulary / name).exists() for name in ("spm.model", "dict.txt")):
+        fail(
+            f"no spm.model and dict.txt in VOCABULARY={vocabulary}: "
+            "give a folder that prepare.sh of a recipe has written"
+        )
+    size, normalization, coverage = setting("VOCAB_SIZE"), setting("NORMALIZATION"), setting("CHARACTER_COVERAGE")
+    drawn, threshold, one = setting("VOCAB_SENTENCES"), setting("VOCAB_THRESHOLD"), setting("JOINED_DICTIONARY")
+    pieces, ratio = setting("MAX_PIECES"), setting("MAX_RATIO")
+    learned = f"{size} {normalization} coverage {coverage} sentences {drawn} threshold {threshold} joined {one}"
+    if vocabulary:
+        learned = digest(vocabulary / "spm.model", vocabulary / "dict.txt")
+    sources = [f"vocabulary {learned}", f"filter {pieces} pieces {ratio} : 1"]
+    for split, of_split in prefixes.items():
+        sources += [described(split, corpus.find(prefix, side)) for prefix in of_split for side in languages]
+    first = Path(texts["test"][0]).name
+    sources += [f"joined {split} {first}-joined{times}.{languages[0]}" for split, times in joined.items()]
+
+    def build(work):
+        for split, of_split in prefixes.items():
+            paths = [[corpus.find(prefix, side) for prefix in of_split] for side in languages]
+            copy_pairs(work / split, languages, paths)
+        if vocabulary:
+            say(f"vocabulary of {vocabulary} for {languages[0]} and {languages[1]}")
+            shutil.copy(vocabulary / "spm.model", work)
+            for side in languages:
+                shutil.copy(vocabulary / "dict.txt", work / f"dict.{side}.txt")
+        else:
+            say(f"vocabulary of {size} pieces for {' and '.join(languages)} together, learned from the training text")
+            lines = corpus.drawn([work / f"train.{side}" for side in languages], int(drawn))
+            corpus.learn(work / "spm.model", lines, int(size), normalization, float(coverage))
+            groups = [languages] if one == "yes" else [[side] for side in languages]
+            corpus.write_dictionaries(work, int(threshold), *groups)
+        corpus.encode_pairs(work, "train", languages, float(pieces), float(ratio))
+        for split, times in joined.items():
+            corpus.join(work, "test", split, languages, times, number("MAX_POSITIONS"))
+        others = [*prefixes, *joined][1:]
+        for split in others:
+            corpus.encode_pairs(work, split, languages)
+        dictionaries = ["--srcdict", work / f"dict.{languages[0]}.txt", "--joined-dictionary"]
+        if one != "yes":
+            dictionaries[2:] = ["--tgtdict", work / f"dict.{languages[1]}.txt"]
+        tests = ",".join(str(work / f"{split}.pieces") for split in others[1:])
+        flags = ["--source-lang", languages[0], "--target-lang", languages[1], *dictionaries]
+        flags += ["--trainpref", work / "train.pieces", "--validpref", work / "valid.pieces", "--testpref", tests]
+        binarise(work, *flags, "--workers", setting("WORKERS"))
+        (work / "made" / "text").mkdir()  # what translations are compared with
+        for split, side in itertools.product(others[1:], languages):
+            os.replace(work / f"{split}.{side}", work / "made" / "text" / f"{split}.{side}")
+        os.replace(work / "spm.model", work / "made" / "spm.model")
+
+    make(given.out, sources, build)
+
+
+def copy_pairs(split, languages, paths):
+    """Copies both sides of a text, whose lines must correspond."""
+    import corpus
+
+    with corpus.writing(*(f"{split}.{side}" for side in languages)) as files:
+        for pair in zip(*paths):
+            counts = [corpus.copy([path], file, corpus.one_line) for path, file in zip(pair, files)]
+            if counts[0] != counts[1]:
+                fail(
+                    f"{pair[0]} has {counts[0]:,} lines and {pair[1]} has {counts[1]:,}: line N of one has to be the "
+                    "translation of line N of the other"
+                )
+
+
+def toy_texts(folder, _):
+    """The toy grammar of translation_small."""
+    say(f"no texts given: sentences of a toy grammar, with the settings in {setting('SETTINGS')}")
+    counts = {"train": "TOY_TRAIN", "valid": "TOY_VALID", "test": "TOY_TEST", "long": "TOY_TEST"}
+    given = [f"{name}={setting(count)}" for name, count in counts.items()]
+    grammar = [sys.executable, HERE / "toy_grammar.py", folder, setting("TOY_SEED"), setting("TOY_LONGEST"), *given]
+    if subprocess.call(list(map(str, grammar))):
+        sys.exit(1)
+    return {"train": [folder / "train"], "valid": [folder / "valid"], "test": [folder / "test", folder / "long"]}
+
+
+def wmt_texts(folder, offline):
+    """The texts of WMT that the settings name. For TEXT=tokenised the validation and test texts are tokenised as the
+    training text of WMT17 is."""
+    languages = [setting("SOURCE"), setting("TARGET")]
+    train, valid, tests = (setting(name).split() for name in ("TRAIN_TEXTS", "VALID_TEXT", "TEST_TEXTS"))
+    tokenised = setting("TEXT") == "tokenised"
+    models = [f"truecase-model.{side}" for side in languages] if tokenised else []
+    # the small ones first: a missing one is then known soon
+    names = [f"{text}.{side}" for text in (*valid, *tests, *train) for side in languages]
+    fetch(HERE / "downloads.txt", folder, offline, [*models, *names], {"sacrebleu:": sacrebleu_set})
+    place = folder / "tokenised" if tokenised else folder
+    if tokenised:
+        place.mkdir(exist_ok=True)
+        for side in languages:
+            tokenise(folder, place, side, [*valid, *tests])
+    places = {"train": folder, "valid": place, "test": place}
+    return {
+        split: [places[split] / text for text in of_split] for split, of_split in zip(SPLITS, (train, valid, tests))
+    }
+
+
+def tokenise(folder, target, language, texts):
+    """As WMT17 has preprocessed its training text: normalised, hyphens split, truecased."""
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer, MosesTruecaser
+
+    from fairseq_relpos.atomic_files import whole_file
+
+    missing = [f"{text}.{language}" for text in texts if not (target / f"{text}.{language}").exists()]
+    if not missing:
+        return
+    normalise = MosesPunctNormalizer(lang=language).normalize
+    split = MosesTokenizer(lang=language).tokenize
+    truecase = MosesTruecaser(load_from=f"{folder}/truecase-model.{language}").truecase
+    for name in missing:
+        with open(folder / name, encoding="utf-8", newline="\n") as file:
+            tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True) for line in file]
+        with whole_file(target / name) as part:
+            Path(part).write_text("".join(truecase(line, return_str=True) + "\n" for line in tokens), encoding="utf-8")
+
+
+def add_splits(parser):
+    """The flags of a recipe that has one file for each split."""
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", metavar="FILE", required=split != "test")
+
+
+def run(program, *words):
+    """Runs an action of a program of fairseq_relpos.finetuning in this process."""
+    args = program.parser().parse_args(list(map(str, words)))
+    args.run(args)
+
+
+def squad(arguments):
+    """Questions in SQuAD's JSON, in the vocabulary of a pretraining."""
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("out", metavar="OUT", type=Path)
+    parser.add_argument("--vocabulary", metavar="FOLDER", required=True, type=vocabulary_of)
+    add_splits(parser)
+    given = parser.parse_args(arguments)
+    files = {split: readable(vars(given)[split]) for split in SPLITS if vars(given)[split]}
+    if given.out.resolve() == given.vocabulary.resolve():
+        fail("OUT is the folder of the vocabulary: give another one")
+    sources = [*vocabulary_lines(given.vocabulary), *vocabulary_lines(given.vocabulary, ["dict.txt"])]
+    sources += [f"{digest(file)} {split}" for split, file in files.items()]
+
+    def build(work):
+        from fairseq_relpos.finetuning import squad
+
+        for split, file in files.items():
+            run(squad, "encode", file, given.vocabulary, work / "made" / split, "--metric", setting("METRIC"))
+        shutil.copy(given.vocabulary / "dict.txt", work / "made")
+
+    make(given.out, sources, build)
+
+
+def questions(arguments):
+    """Texts, answers and questions: SQuAD's JSON, or PREFIX.src and PREFIX.tgt."""
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("out", metavar="OUT", nargs="?", type=Path, default=Path(setting("DATA")))
+    parser.add_argument("--vocabulary", metavar="FOLDER", type=vocabulary_of)
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", metavar="TEXT")
+        parser.add_argument(f"--{split}-titles", metavar="FILE", type=readable)
+    given = parser.parse_args(arguments)
+    texts = {split: vars(given)[split] for split in SPLITS if vars(given)[split]}
+    titles = {split: vars(given)[f"{split}_titles"] for split in SPLITS if vars(given)[f"{split}_titles"]}
+    files = {split: files_of_questions(name) for split, name in texts.items()}
+    for split in titles.keys() - texts.keys():
+        fail(f"--{split}-titles without --{split}")
+    if not {"train", "valid"} <= texts.keys():
+        fail("no text for training or validation; usage: prepare.sh [OUT] --train TEXT --valid TEXT [--test TEXT]")
+    size, normalization, coverage = setting("VOCAB_SIZE"), setting("NORMALIZATION"), setting("CHARACTER_COVERAGE")
+    longest = {"--longest-source": setting("MAX_SOURCE"), "--longest-question": setting("MAX_TARGET")}
+    sources = [f"vocabulary {size} {normalization} coverage {coverage}"]
+    if given.vocabulary:
+        sources = vocabulary_lines(given.vocabulary, ("dict.txt", *VOCABULARY_FILES))
+    sources += [f"source {setting('MAX_SOURCE')} question {setting('MAX_TARGET')} tokens"]
+    for split, name in texts.items():
+        of_split = [*files[split], *([titles[split]] if split in titles else [])]
+        sources += [f"{digest(*of_split)} {split} {Path(name).name}"]
+
+    def build(work):
+        import corpus
+
+        from fairseq_relpos.finetuning import questions
+
+        vocabulary, target = work / "vocabulary", work / "made" / "text"
+        vocabulary.mkdir()
+        target.mkdir()
+        for split, name in texts.items():
+            run(questions, "read", name, work / split, *(["--titles", titles[split]] if split in titles else []))
+        if given.vocabulary:
+            for name in VOCABULARY_FILES:
+                if (given.vocabulary / name).exists():
+                    shutil.copy(given.vocabulary / name, vocabulary)
+            run(questions, "dictionary", given.vocabulary, vocabulary / "dict.txt")
+        else:
+            say(f"vocabulary of {size} pieces, learned from the texts and questions of the training")
+            lines = corpus.drawn([work / f"train.{side}" for side in ("src", "tgt")], 0)
+            corpus.learn(work / "spm.model", lines, int(size), normalization, float(coverage))
+            corpus.write_dictionaries(work, 1, ["src", "tgt"])
+            os.replace(work / "spm.model", vocabulary / "spm.model")
+            os.replace(work / "dict.src.txt", vocabulary / "dict.txt")
+        prefixes = []
+        for split in texts:
+            limits = [word for pair in longest.items() for word in pair]
+            run(questions, "encode", work / split, vocabulary, *limits, *(["--training"] if split == "train" else []))
+            os.replace(work / f"{split}.questions", target / f"{split}.questions")
+            prefixes += [f"--{split}pref", work / f"{split}.pieces"]
+        flags = ["--source-lang", "src", "--target-lang", "tgt", "--srcdict", vocabulary / "dict.txt"]
+        binarise(work, *flags, "--joined-dictionary", *prefixes, "--workers", setting("WORKERS"))
+        for path in vocabulary.iterdir():
+            os.replace(path, work / "made" / path.name)
+
+    make(given.out, sources, build)
+
+
+def files_of_questions(text):
+    """Returns the JSON file, or the two files of a PREFIX."""
+    import corpus
+
+    if re.search(r"\.json(\.xz|\.gz)?$", text):
+        if not os.access(text, os.R_OK):
+            fail(f"no readable file {text}: get SQuAD or CMRC 2018 first")
+        return [text]
+    with contextlib.suppress(SystemExit):
+        return [corpus.find(text, side) for side in ("src", "tgt")]
+    fail(
+        f"no {text}.src and {text}.tgt (or .xz, .gz): "
+        "give SQuAD's JSON, whose name ends in .json, or PREFIX of these two"
+    )
+
+
+def glue(arguments):
+    """The tables of GLUE, in the vocabulary of a pretraining: a folder for each task."""
+    from fairseq_relpos.finetuning import prepare
+    from fairseq_relpos.finetuning.glue import TASKS, task_of
+
+    sys.path.append(str(HERE))
+    from tables import get
+
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("--vocabulary", metavar="FOLDER", default=setting("VOCABULARY"))
+    parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
+    parser.add_argument("tasks", metavar="TASK", nargs="*", default=list(TASKS))
+    given = parser.parse_args(arguments)
+    vocabulary, data = vocabulary_of(given.vocabulary), Path(setting("DATA"))
+    tasks = [task_of(name) for name in given.tasks]
+    with locked(data):
+        get(HERE / "downloads.txt", data / "tsv", given.offline, [task.name for task in tasks])
+        for task in tasks:
+            tables, out = data / "tsv" / task.name, data / task.name
+            sources = vocabulary_lines(vocabulary, ("dict.txt", *VOCABULARY_FILES))
+            sources = "\n".join([*sources, *vocabulary_lines(tables, sorted(os.listdir(tables)))]) + "\n"
+            if (out / "sources.txt").exists() and (out / "sources.txt").read_text() == sources:
+                say(f"{out} is ready")
+                continue
+            prepare.main([task.name, str(tables), str(vocabulary), str(out)])
+            (out / "sources.txt").write_text(sources)
+
+
+#: the files in downloads.txt of tasks of text_classification that may be downloaded
+CLASSIFICATION = {
+    **{"MR": ["rt-polarity.all"], "SUBJ": ["subj.all"], "CR": ["custrev.all"], "MPQA": ["mpqa.all"]},
+    "SST-2": [f"stsa.binary.{part}" for part in ("train", "dev", "test")],
+    "SST-5": [f"stsa.fine.{part}" for part in ("train", "dev", "test")],
+    "TREC": ["TREC.train.all", "TREC.test.all"],
+}
+
+
+def classification(arguments):
+    """Texts with labels, in the words of the training part or in the vocabulary of a pretraining."""
+    from fairseq_relpos.finetuning import classification_data
+
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--glove", metavar="FILE", type=readable)
+    given.add_argument("--vocabulary", metavar="FOLDER", type=vocabulary_of)
+    parser.add_argument("tasks", metavar="TASK", nargs="+")
+    given = parser.parse_args(arguments)
+    out, texts = Path(setting("DATA")), given.offline or Path(setting("DATA"), "texts")
+    flags = ["--longest", setting("MAX_LENGTH"), "--least", setting("MIN_COUNT")]
+    if given.glove:
+        flags += ["--glove", given.glove, "--dimension", setting("EMBED_DIM")]
+    if given.vocabulary:
+        flags, out = ["--vocabulary", given.vocabulary], out / "finetuning"
+    for name in given.tasks:
+        classification_data.task_of(name)
+        if not given.offline and name not in CLASSIFICATION:
+            fail(f"{name} is not downloaded: give the folder with its files, --offline FOLDER (README.md)")
+    for name in given.tasks:
+        if not given.offline:
+            fetch(HERE / "downloads.txt", texts, "", CLASSIFICATION[name])
+        out.mkdir(parents=True, exist_ok=True)
+        classification_data.main(list(map(str, [name, texts, out / name, *flags])))
+
+
+#: the settings that roberta_pretraining/preparation needs
+PRETRAINING = (
+    *("VOCABULARY", "VOCAB_SIZE", "MERGES", "VOCAB_MEGABYTES", "CHARACTER_COVERAGE", "LOWERCASE", "MOSES_TOKENS"),
+    *("TUPE_COMPAT", "VALID_EVERY", "LONGEST_LINE"),
+)
+
+
+def pretraining(arguments):
+    """Text of a RoBERTa at the size of the papers: the steps are those of roberta_pretraining/preparation."""
+    parser = Parser(prog="prepare.sh")
+    parser.add_argument("--out", metavar="OUT", type=Path, default=Path(setting("DATA")))
+    parser.add_argument("--workers", metavar="N", default=setting("WORKERS"))
+    parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
+    parser.add_argument("--tupe-compat", action="store_true")
+    parser.add_argument("files", metavar="FILE|FOLDER", nargs="*")
+    given = parser.parse_args(arguments)
+    settings = dict(os.environ)
+    if given.tupe_compat or setting("TUPE_COMPAT") != "no":
+        settings |= {"TUPE_COMPAT": "yes", "LOWERCASE": "yes", "MOSES_TOKENS": "yes", "MERGES": setting("TUPE_MERGES")}
+    is_gpt2 = setting("VOCABULARY") == "gpt2"
+    if given.offline and given.files and not is_gpt2:
+        fail(f"--offline is for what downloads.txt lists, and files were given: {' '.join(given.files)}")
+    files = given.files or pretraining_texts(given.out / "own", given.offline, given.workers)
+    if is_gpt2:  # before hours of text
+        fetch(HERE / "downloads.txt", given.out / "gpt2", given.offline, ["encoder.json", "vocab.bpe", "dict.txt"])
+    settings["LONGEST_LINE"] = str(number("TOKENS_PER_SAMPLE") - 2)
+    values = [f"{name}={settings[name]}" for name in PRETRAINING]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+    words = ["-m", "preparation", given.out, given.workers, *files, "--", *values]
+    os.execvp("python", list(map(str, ["python", *words])))
+
+
+def pretraining_texts(folder, offline, workers):
+    """Fetches TEXTS. Wikipedia's dump is XML with markup, which another program turns into text."""
+    names = setting("TEXTS").split()
+    dumps = [name for name in names if name.endswith(".xml.bz2")]
+    for name in dumps:
+        if not shutil.which("wikiextractor") and not (folder / f"{name}.text").is_dir():
+            where = "pip install wikiextractor, in another environment and on the PATH"
+            fail(f"{name} wants the program wikiextractor ({where}); or give text: prepare.sh FILE...")
+    fetch(HERE / "downloads.txt", folder, offline, names)
+    for name in dumps:
+        text, part = folder / f"{name}.text", folder / f"{name}.text.part"
+        if text.is_dir():
+            continue
+        say(f"wikiextractor: the text of {name} (hours)")
+        shutil.rmtree(part, ignore_errors=True)
+        flags = ["--json", "--no-templates", "--quiet", "--processes", workers, "-o", part, folder / name]
+        if subprocess.call(["wikiextractor", *map(str, flags)]):
+            fail(f"wikiextractor failed on {folder / name}")
+        part.rename(text)
+    return [folder / (f"{name}.text" if name in dumps else name) for name in names]
+
+
+KINDS = {
+    **{kind.__name__: kind for kind in (text, language_model, parallel, squad, questions, glue, classification)},
+    "toy": lambda arguments: parallel(arguments, toy_texts),
+    "wmt": lambda arguments: parallel(arguments, wmt_texts),
+    "pretraining": pretraining,
+}
+
+if __name__ == "__main__":
+    kind, *arguments = sys.argv[1:]
+    need_fairseq()
+    with in_one_line():
+        KINDS[kind](arguments)
