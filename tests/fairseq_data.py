@@ -38,7 +38,8 @@ def binarise(folder, train=64, valid=24):
 def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
     """Arguments of fairseq-train for a two-layer masked LM on the CPU."""
     arguments = [
-        *f"{data} --user-dir {user_dir} --save-dir {save_dir} --cpu --seed 1 --task masked_lm".split(),
+        *[data, "--user-dir", user_dir, "--save-dir", save_dir],
+        *"--cpu --seed 1 --task masked_lm".split(),
         *f"--sample-break-mode eos --tokens-per-sample 16 --arch {arch}".split(),
         *SMALL_ROBERTA,
         *"--max-positions 16 --criterion masked_lm --optimizer adam --lr 0.01 --batch-size 4".split(),
