@@ -15,8 +15,8 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: every module and package, and __init__ as "fairseq_relpos": each imports only what is listed before it, also inside a
 #: function
 ORDER = """
-version visible command_line once ranks atomic_files diverged vocabulary_files references
-layer_numbers positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors nn hf
+version visible command_line once ranks atomic_files diverged vocabulary_files references layer_numbers
+positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors nn hf
 attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
 reports finetuning exchange cli __main__
 """.split()

@@ -77,7 +77,8 @@ def decoder_settings(decoder: Any, args: argparse.Namespace, **positions: str) -
 def stack_settings(
     stack: Any, name: str, args: argparse.Namespace, encoding: str, hparams: str, layers: str, window: str
 ) -> dict[str, Any]:
-    """Returns the settings that encoder and decoder share. encoding, hparams, layers: of the positions. window: of the attention."""
+    """Returns the settings that encoder and decoder share. encoding, hparams, layers: of the positions; window: of the
+    attention."""
     sizes = ("embed_dim", "attention_heads", "ffn_embed_dim", "normalize_before")
     embed_dim, heads, ffn_dim, normalize_before = (getattr(args, f"{name}_{size}") for size in sizes)
     longest = args.max_source_positions if name == "encoder" else args.max_target_positions
