@@ -27,10 +27,15 @@ class RelPosMultiheadAttention(PositionedAttention, MultiheadAttention):
     _set_input_buffer: Any
 
     def attach(
-        self, encoding: PositionEncoding, backend: Backend, current_pass: CurrentPass, causal: bool
+        self,
+        encoding: PositionEncoding,
+        backend: Backend,
+        current_pass: CurrentPass,
+        causal: bool,
+        window: int | None = None,
     ) -> "RelPosMultiheadAttention":
         """Gives the module its encoding, and says where it finds the positions of each pass."""
-        self.set_encoding(encoding, backend)
+        self.set_encoding(encoding, backend, window)
         self.current_pass = current_pass
         self.causal = causal
         return self
@@ -65,7 +70,7 @@ class RelPosMultiheadAttention(PositionedAttention, MultiheadAttention):
         causal = self.causal and attn_mask is not None
         hidden, padding_BS = None if causal else attn_mask, key_padding_mask
         if pos is not None and pos.segment is not None:
-            causal, hidden, padding_BS = True, pos.segment.too_far_TS(pos), pos.segment.hidden_BS()
+            causal, hidden, padding_BS = True, None, pos.segment.hidden_BS()
         out, weights_BHTS = self.attend(
             query,
             pos,

@@ -13,6 +13,7 @@ import torch
 
 from .backends import names as backend_names
 from .encodings import ENCODINGS, Dims, check_serves, find, names_for, parse_hparams
+from .layer_numbers import PATTERNS
 
 #: updates between two pictures of the position bias
 BIAS_INTERVAL = 1000
@@ -62,11 +63,15 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Iterable[str] = ()) -> No
     parser.add_argument(
         "--position-hparams",
         metavar='"A=1 B=2"',
-        help="hyperparameters of the encoding; `fairseq-relpos show NAME` lists them"
-        + ("; decoder.B=2 is for one stack alone" if stacks else ""),
+        help="hyperparameters of the encoding; `fairseq-relpos show NAME` lists them; layer.3.B=2, layer.1-5.B=2 and "
+        "every.3.B=2 are for some layers alone" + (", decoder.B=2 for one stack" if stacks else ""),
     )
+    parser.add_argument("--position-layers", metavar="L", help=f"layers that see positions: {PATTERNS}")
     parser.add_argument(
-        "--position-layers", metavar="L", help="layers that see positions: all, first, or numbers from 1 such as 1,2,5"
+        "--attention-window",
+        metavar="N",
+        help='in self-attention, keys that are more than N tokens away are hidden; "128 every.3=none": but in layers '
+        "3, 6, .." + ("; decoder=N is for one stack alone" if stacks else ""),
     )
     parser.add_argument(
         "--randomized-positions",
@@ -119,6 +124,7 @@ def set_defaults(
     args.position_hparams = getattr(args, "position_hparams", None) or ""
     args.position_layers = getattr(args, "position_layers", None) or "all"
     args.attention_backend = getattr(args, "attention_backend", None) or "auto"
+    args.attention_window = window(args)
     set_bias_interval(args)
     source = f"--position-encoding {given}" if given else f"--arch {getattr(args, 'arch', None) or encoding}"
     if not stacks:
@@ -139,6 +145,26 @@ def set_defaults(
         _check_serves(name, stacks[stack], f"--position-stacks {asked}, {source}" if asked else source)
     args.position_stacks = ",".join(names)
     args.position_encoding = _encodings_text(names)
+
+
+def window(args: argparse.Namespace) -> str:
+    """--attention-window, "" where there is none."""
+    given = getattr(args, "attention_window", None)
+    return "" if given is None else str(given)
+
+
+def windows_of(args: argparse.Namespace, chosen: Sequence[str]) -> dict[str, str]:
+    """--attention-window, "128 decoder.every.3=none", as that of each chosen stack. What names a stack wins."""
+    common: list[str] = []
+    own: dict[str, list[str]] = {stack: [] for stack in chosen}
+    for item in window(args).split():
+        stack = item.replace("=", ".").partition(".")[0]
+        if stack in STACKS:
+            _refuse_other_stacks(f"--attention-window {item}", stack, chosen)
+            own[stack].append(item[len(stack) + 1 :])
+        else:
+            common.append(item)
+    return {stack: " ".join(common + mine) for stack, mine in own.items()}
 
 
 def randomized_positions(args: argparse.Namespace) -> int | None:
@@ -197,13 +223,13 @@ def encodings_of(text: str, chosen: Sequence[str], default: str = "") -> dict[st
 
 
 def hparams_of(text: str, chosen: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Parses --position-hparams, "a=1 encoder.b=2", into those of each chosen stack. A plain a is for all
-    stacks; encoder.a wins over it in the encoder."""
+    """Parses --position-hparams, "a=1 encoder.b=2 encoder.layer.3.b=4", into those of each chosen stack. A plain a is
+    for all stacks; encoder.a wins over it in the encoder."""
     common: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {stack: {} for stack in chosen}
     for key, value in hparams(text).items():
-        stack, dot, name = key.rpartition(".")
-        if dot:
+        stack, dot, name = key.partition(".")
+        if dot and stack not in ("layer", "every", "not"):
             _refuse_other_stacks(f"--position-hparams {key}", stack, chosen)
             own[stack][name] = value
         else:

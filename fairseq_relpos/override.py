@@ -16,18 +16,9 @@ from torch import nn
 
 from .attention import RelPosMultiheadAttention
 from .backends import Backend, select
-from .encodings import (
-    Dims,
-    PositionEncoding,
-    StackPart,
-    build_layer_part,
-    build_stack,
-    check_serves,
-    find,
-    parse_layers,
-    to_text,
-)
+from .encodings import Dims, PositionEncoding, StackPart, build_stack, check_serves, find, to_text
 from .flags import named
+from .layer_numbers import parse_layers, parse_windows, windows_text
 from .layers import wrap
 from .signature import sign
 
@@ -51,18 +42,20 @@ def override_self_attention(
     length_flag: str = "--max-positions",
     segment_memory: bool = False,
     randomized: int | None = None,
+    window: str = "",
 ) -> PositionEncoding:
     """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
 
-    hparams: as in ``build``. layers: all, first, or numbers from 1 such as "1,2,5"; the
-    others see content only. max_len: n in tokens, which the user gave by length_flag. checkpoint_activations:
-    recompute each layer in backward; fairseq's own wrapper cannot hand a layer what layers share.
+    hparams: as in ``build_stack``. layers: those that have the encoding, as in ``parse_layers``. max_len: n in tokens,
+    which the user gave by length_flag. checkpoint_activations: recompute each layer in backward; fairseq's own wrapper
+    cannot hand a layer what layers share.
     offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
     torch_compile: compile each layer except its attention, for training.
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     device: where the model will run, if not where it is.
     segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
     randomized: in training, the tokens have random positions below this number.
+    window: how many tokens away a key may be, as in ``parse_windows``.
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
@@ -70,6 +63,7 @@ def override_self_attention(
         check_serves(name, causal)
     all_layers = layers_of(stack)
     chosen = parse_layers(layers, len(all_layers))
+    windows = parse_windows(window, len(all_layers))
     refuse_what_positions_cannot_serve(all_layers)
     attention = all_layers[0].self_attn
     dims = Dims(
@@ -80,8 +74,7 @@ def override_self_attention(
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]):
         with named("--position-hparams"):
-            encoding = build_layer_part(name, dims, **hparams)
-        stack_part, parts = build_stack(encoding, hparams, len(all_layers), chosen)
+            encoding, stack_part, parts = build_stack(name, dims, hparams, len(all_layers), chosen)
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
@@ -90,11 +83,13 @@ def override_self_attention(
         stack_part.randomized = randomized
         with named("--randomized-positions"):
             stack_part.check_length(randomized)
-    sign(stack_part, encoding, layers, stock=encoding.stock_positions == kind_of(stack.embed_positions))
+    as_stock = encoding.stock_positions == kind_of(stack.embed_positions)
+    sign(stack_part, encoding, layers, stock=as_stock, windows=windows_text(windows))
     stack.embed_positions = stack_part
-    for layer, part in zip(all_layers, parts):
+    for layer, part, farthest in zip(all_layers, parts, windows):
+        part.to(next(layer.parameters()))
         layer.self_attn.__class__ = RelPosMultiheadAttention
-        layer.self_attn.attach(part.to(next(layer.parameters())), chosen_backend, stack_part.current_pass, causal)
+        layer.self_attn.attach(part, chosen_backend, stack_part.current_pass, causal, farthest)
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
@@ -161,4 +156,4 @@ def refuse_what_the_backend_cannot_serve(
 
 def resolved_hparams(encoding: PositionEncoding) -> str:
     """The text for --position-hparams that rebuilds exactly this encoding."""
-    return " ".join(f"{key}={to_text(value)}" for key, value in encoding.hparams.items())
+    return " ".join(f"{key}={to_text(value)}" for key, value in {**encoding.hparams, **encoding.layer_hparams}.items())

@@ -114,9 +114,10 @@ class Segment:
             self._hidden = (padding_BS if bool(padding_BS.any()) else None,)
         return self._hidden[0]
 
-    def too_far_TS(self, pos: Any) -> torch.Tensor | None:
-        """True at keys so far away that --same-length hides them; None without it. pos: the Positions of the pass."""
-        return pos.offset_TS() <= -self.length if self.same_length else None
+    @property
+    def window(self) -> int | None:
+        """How far a key may be that --same-length does not hide; None without it."""
+        return self.length - 1 if self.same_length else None
 
     def enter(
         self, layer: Any, x_TBE: torch.Tensor, norm: Callable[[torch.Tensor], torch.Tensor] | None

@@ -27,10 +27,14 @@ class PositionedAttention(nn.Module):
     num_heads: int
     head_dim: int
 
-    def set_encoding(self, encoding: PositionEncoding, backend: Backend) -> None:
+    #: how many tokens away a key may be; None: any number
+    window: int | None = None
+
+    def set_encoding(self, encoding: PositionEncoding, backend: Backend, window: int | None = None) -> None:
         """Gives the module its encoding: the layer part, or a joined encoding whose layers share nothing."""
         self.position_encoding = encoding
         self.backend = backend
+        self.window = window
         encoding.use_content_projections(self.q_proj, self.k_proj)
 
     def attend(
@@ -68,10 +72,16 @@ class PositionedAttention(nn.Module):
             terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
         if padding_BS is not None:
             padding_BS = padding_BS.bool()
-        mask = Mask(padding_BS, causal, attn_mask, pos.documents_BS)
+        mask = Mask(padding_BS, causal, attn_mask, pos.documents_BS, self.window_of(pos))
         out_BHTD, weights_BHTS = self.backend(terms, v_BHSD, mask, dropout_p, need_weights)
         out_TBE = out_BHTD.permute(2, 0, 1, 3).flatten(2)
         return self.out_proj(out_TBE if real_tokens is None else real_tokens.pack(out_TBE)), weights_BHTS
+
+    def window_of(self, pos: Positions) -> int | None:
+        """The window of this pass, or None where it hides no key."""
+        windows = self.window, None if pos.segment is None else pos.segment.window
+        narrowest = min((window for window in windows if window is not None), default=pos.src_len)
+        return narrowest if narrowest < pos.src_len - 1 else None
 
 
 def split_heads(x_TBE: Tensor, num_heads: int) -> Tensor:

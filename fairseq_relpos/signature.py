@@ -25,10 +25,12 @@ class SignatureMismatch(ValueError):
     """The checkpoint has another position encoding."""
 
 
-def sign(stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True, advice: str = ADVICE) -> None:
+def sign(
+    stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True, advice: str = ADVICE, windows: str = ""
+) -> None:
     """Gives the stack part its signature. stock=False: also where the encoding's positions are fairseq's own, but not
-    those that fairseq builds in this stack. advice: what a mismatch says to do."""
-    stack_part.signature = text_of(encoding, layers)
+    those that fairseq builds in this stack. advice: what a mismatch says to do. windows: of the layers, as text."""
+    stack_part.signature = text_of(encoding, layers, windows)
     stack_part.if_signatures_differ = advice
     if stock and encoding.stock_positions:
         # stock fairseq's state dict, key for key
@@ -70,9 +72,9 @@ def check_stock_stack(stack: nn.Module, state_dict: dict[str, Any], prefix: str,
         compare(to_text(signature), "stock fairseq's positions", prefix)
 
 
-def text_of(encoding: Any, layers: str) -> str:
+def text_of(encoding: Any, layers: str, windows: str = "") -> str:
     """The signature of the encoding in these layers, as text."""
-    return f"{encoding.signature}|layers:{layers}"
+    return f"{encoding.signature}|layers:{layers}" + (f"|window:{windows}" if windows else "")
 
 
 def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:

@@ -86,6 +86,7 @@ def refused(folder, capsys):
         ("rope", {"position_hparams": "scaling=yarn factor=2 trained_length=30"}, "scaling=yarn"),
         ("shaw", {"position_hparams": "heads=each"}, "heads=each"),
         ("t5", {"position_hparams": "per_layer=true"}, "each layer has a bias of its own"),
+        ("t5", {"attention_window": "decoder.1=9"}, "--attention-window"),
         ("t5", {"copy_from_source": True}, "--copy-from-source"),
     ],
 )

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: every module and package, and __init__ as "fairseq_relpos": each imports only what is listed before it, also inside a
 #: function
 ORDER = """
-version visible command_line once ranks atomic_files diverged vocabulary_files references
+version visible command_line once ranks atomic_files diverged vocabulary_files references layer_numbers
 positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors nn hf
 attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
 reports finetuning exchange cli __main__
@@ -23,22 +23,23 @@ reports finetuning exchange cli __main__
 #: the mathematics knows less than what is listed before it
 MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
+    "layer_numbers": set(),
     "positions": set(),
     "rows": set(),
     "gated": set(),
     "terms": {"gated", "rows"},
-    "encodings": MATHS | {"once"},
+    "encodings": MATHS | {"layer_numbers", "once"},
     "backends": {"terms", "positions", "gated"},
     "segments": {"once"},
     "signature": {"once"},
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
-    "nn": {"backends", "encodings", "positions", "real_tokens", "self_attention", "signature", "terms"},
+    "nn": MATHS - {"rows"} | {"backends", "encodings", "layer_numbers", "real_tokens", "self_attention", "signature"},
     "hf": {"encodings", "nn", "signature", "version", "vocabulary_files"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
 }
 TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
-TORCH_ONLY += ["signature", "real_tokens", "self_attention", "nn"]
+TORCH_ONLY += ["layer_numbers", "signature", "real_tokens", "self_attention", "nn"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}
 

@@ -148,6 +148,7 @@ def test_other_roberta_settings_come_along(settings, tmp_path):
         "activation_fn": "relu",
         "no_scale_embedding": False,
         "activation_dropout": 0.1,
+        "attention_window": "3 every.2=none",
     }
     model = trained("roberta_learned", tmp_path / "a.pt", position_layers="2,3", **more, **settings)
     result = export(tmp_path / "a.pt", tmp_path / "a")

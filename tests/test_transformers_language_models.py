@@ -139,6 +139,7 @@ def test_the_loss_of_a_training_step_is_fairseqs():
         {"decoder_normalize_before": True, "layernorm_embedding": True, "no_scale_embedding": True},
         {"decoder_input_dim": 16, "decoder_output_dim": 16, "position_layers": "2", **TIED},
         {"decoder_input_dim": 16, "decoder_output_dim": 8},
+        {"position_encoding": "rope", "position_hparams": "layer.2.base=50", "attention_window": "3 1=none"},
     ],
 )
 def test_other_settings_come_along(settings, tmp_path):

@@ -135,9 +135,11 @@ class Auto(Backend):
         biases = [x for x in (terms.bias, terms.bias_row, terms.reset) if x is not None]
         if not terms.is_additive_bias:
             kind = "positions depend on the content"
-        elif not biases:
+        elif not biases and mask.window is None:
             # stock fairseq's own call: the same bits, dropout included
             return SDPA(), "no position in the logits"
+        elif mask.window is not None:
+            kind = "a window"
         else:
             kind = "a learned bias in training" if learned(*biases) else "a fixed bias"
         if tgt_len == 1:

@@ -13,6 +13,7 @@ class Mask:
     """The keys that queries may not see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
     [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden.
+    window: keys that are more than so many slots away on either side are hidden.
 
     Examples:
         >>> from fairseq_relpos.terms import Terms
@@ -27,11 +28,13 @@ class Mask:
     causal: bool = False
     extra: torch.Tensor | None = None
     documents_BS: torch.Tensor | None = None
+    window: int | None = None
 
     def additive(self, terms: Terms, dtype: torch.dtype) -> torch.Tensor | None:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where nothing is hidden. A
         hidden key gets half of the smallest number, not -inf: a row without any key is then no NaN, and the sum
-        with a bias stays finite in half precision."""
+        with a bias stays finite in half precision. Keys outside the window get the smallest number itself, so a query
+        whose other keys are hidden, too, attends to those within the window alone; backends need not read others."""
         lowest = torch.finfo(dtype).min / 2
         batch, heads, tgt_len, _ = terms.q_BHTD.shape
         src_len, device = terms.k_BHSD.size(2), terms.k_BHSD.device
@@ -48,12 +51,16 @@ class Mask:
             if extra.dim() == 3 and extra.size(0) == batch * heads:
                 extra = extra.view(batch, heads, tgt_len, src_len)
             total = extra if total is None else (total + extra).clamp(min=lowest)
+        if self.window is not None:
+            far_TS = self._too_far(tgt_len, src_len, device)
+            total = torch.zeros(far_TS.shape, dtype=dtype, device=device) if total is None else total
+            total = total.masked_fill(far_TS, torch.finfo(dtype).min)
         return total
 
     def only_causal(self, terms: Terms) -> bool:
         """Whether this is a full pass in which only keys to the right are hidden."""
         square = terms.q_BHTD.size(2) == terms.k_BHSD.size(2)
-        others = (self.padding_BS, self.extra, self.documents_BS)
+        others = (self.padding_BS, self.extra, self.documents_BS, self.window)
         return self.causal and square and all(x is None for x in others)
 
     def _hidden(self, tgt_len, src_len, device):
@@ -65,6 +72,10 @@ class Mask:
         if self.causal and tgt_len > 1:
             ones = torch.ones(tgt_len, src_len, dtype=torch.bool, device=device)
             yield ones.triu(src_len - tgt_len + 1)
+
+    def _too_far(self, tgt_len, src_len, device):
+        slot_S = torch.arange(src_len, device=device)
+        return (slot_S - slot_S[src_len - tgt_len :, None]).abs() > self.window
 
 
 #: why a backend refuses terms with values

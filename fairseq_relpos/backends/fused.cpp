@@ -47,7 +47,7 @@ typedef int Number();
 struct Call {
   Tensor q, k, v, A, C, A_runs, C_runs, gate, gain, bias_row, bias, reset, cls, keys, extra, out, norm;
   Tensor grad, dq, dk, dv, dA, dC, dgate, dgain, dbias_row, dbias, dreset, dextra;
-  I B, H, T, S, D, DV, product, causal, skip, rows, columns, dropped, seed, threads, large;
+  I B, H, T, S, D, DV, product, causal, skip, window, rows, columns, dropped, seed, threads, large;
   double scale, lowest;
   Gemm* gemm;
   Brgemm* brgemm;
@@ -404,8 +404,9 @@ struct Work {
   }
 
   void pair(I item) { h = item / c.B, b = item % c.B; }
+  I rows_from(I first) const { return c.T - first < c.rows ? c.T - first : c.rows; }
   void queries(I first) {
-    i0 = first, n = c.T - i0 < c.rows ? c.T - i0 : c.rows;
+    i0 = first, n = rows_from(first);
     gather(Q, c.q.of(b, h, i0), c.q.row, n, c.D);
   }
   void keys(I first) {
@@ -413,8 +414,19 @@ struct Work {
     gather(K, c.k.of(b, h, j0), c.k.row, m, c.D);
     gather(VV, c.v.of(b, h, j0), c.v.row, m, c.DV);
   }
-  // no query of the tile sees a key of it
-  bool hidden() const { return c.skip && j0 > i0 + n - 1 + c.S - c.T; }
+  // the slot of query i0 + r
+  I slot(I r) const { return i0 + r + c.S - c.T; }
+  // Tiles of keys from the first one on, up to the end, have one that a query of the tile sees
+  I first_key() const {
+    const I first = c.window < 0 ? 0 : slot(0) - c.window;
+    return first > 0 ? first / c.columns * c.columns : 0;
+  }
+  I end_of_keys() const {
+    I end = c.S;
+    if (c.window >= 0 && slot(n) + c.window < end) end = slot(n) + c.window;
+    if (c.skip && slot(n) < end) end = slot(n);
+    return end;
+  }
   // the table row of key j0 and query i0 + r
   I offset(I r) const { return j0 - (i0 + r) + c.T - 1; }
 
@@ -585,8 +597,13 @@ struct Work {
       if (c.keys) add(e, c.keys.of(b, 0) + j0, m);
       I j = m;
       if (c.causal) {
-        j = i0 + r + c.S - c.T + 1 - j0;
+        j = slot(r) + 1 - j0;
         for (j = j < 0 ? 0 : j; j < m; j++) e[j] = lowest;
+      }
+      if (c.window >= 0) {
+        const I before = slot(r) - c.window - j0, after = slot(r) + c.window + 1 - j0;
+        for (j = 0; j < m && j < before; j++) e[j] = -INFINITY;
+        for (j = after < 0 ? 0 : after; j < m; j++) e[j] = -INFINITY;
       }
       for (j = m; j < ld; j++) e[j] = -INFINITY;
     }
@@ -596,8 +613,7 @@ struct Work {
   // Where [CLS] is: slot 0, or the marks of `cls`, a byte a key. The bias of a query there is
   // reset[0] for every key, that of other queries is reset[1] where the key is [CLS].
   bool from_cls(I r) const {
-    const I slot = i0 + r + c.S - c.T;
-    if (c.cls) return slot >= 0 && marks()[slot];
+    if (c.cls) return slot(r) >= 0 && marks()[slot(r)];
     return i0 + r == 0 && c.T == c.S;
   }
   const char* marks() const { return (const char*)c.cls.at + b * c.cls.sentence; }
@@ -633,10 +649,9 @@ struct Work {
     pair(item);
     queries(first);
     bool fresh = true;
-    for (I start = 0; start < c.S; start += c.columns) {
+    for (I start = first_key(), end = end_of_keys(); start < end; start += c.columns) {
       const I last_pair = loaded_pair, last = loaded_keys;
       j0 = start;
-      if (hidden()) break;
       if (last_pair != item || last != start) keys(start);
       else m = c.S - j0 < c.columns ? c.S - j0 : c.columns;
       loaded_pair = item, loaded_keys = start;
@@ -718,11 +733,12 @@ struct Work {
       memset(dK, 0, m * c.D * sizeof(F));
       memset(dV, 0, m * c.DV * sizeof(F));
       for (I first = 0; first < c.T; first += c.rows) {
+        i0 = first, n = rows_from(first);
+        if (start < first_key() || start >= end_of_keys()) continue;
         queries(first);
-        if (hidden()) continue;  // never with the first keys
         rows_back();
         tile_back(to);
-        if (c.dq) scatter(c.dq.of(b, h, i0), c.dq.row, dQ, n, c.D, start == 0);
+        if (c.dq) scatter(c.dq.of(b, h, i0), c.dq.row, dQ, n, c.D, start == first_key());
       }
       if (c.dk) scatter(c.dk.of(b, h, j0), c.dk.row, dK, m, c.D, true);
       if (c.dv) scatter(c.dv.of(b, h, j0), c.dv.row, dV, m, c.DV, true);

@@ -34,6 +34,8 @@ SOURCE = compiled.Source(
 ROWS, COLUMNS, STEP = 128, 512, 32
 #: the same with a gate, whose keys are transposed for each tile
 GATED_ROWS, GATED_COLUMNS = 512, 256
+#: what a narrow window leaves of them at least
+SMALLEST = 128
 
 #: multiplications from which a product is worth one of oneDNN's kernels, of which each set of sizes has its own
 LARGE = 2**18
@@ -45,23 +47,7 @@ class _Tensor(ctypes.Structure):
 
 INPUTS = tuple("q k v A C A_runs C_runs gate gain bias_row bias reset cls keys extra out norm".split())
 GRADIENTS = ("grad", "dq", "dk", "dv", "dA", "dC", "dgate", "dgain", "dbias_row", "dbias", "dreset", "dextra")
-NUMBERS = (
-    "B",
-    "H",
-    "T",
-    "S",
-    "D",
-    "DV",
-    "product",
-    "causal",
-    "skip",
-    "rows",
-    "columns",
-    "dropped",
-    "seed",
-    "threads",
-    "large",
-)
+NUMBERS = tuple("B H T S D DV product causal skip window rows columns dropped seed threads large".split())
 PAIRS = ("bias", "extra", "dbias", "dextra")
 FUNCTIONS = {
     "gemm": "sgemm_",
@@ -165,6 +151,9 @@ class Fused(Backend):
         dtype = v_BHSD.dtype
         half = terms.q_BHTD.dtype == terms.k_BHSD.dtype == dtype == torch.bfloat16
         with torch.autocast("cpu", enabled=False):
+            window = mask.window if terms.q_BHTD.size(2) <= terms.k_BHSD.size(2) else None
+            if window is not None:
+                mask = replace(mask, window=None)
             tables = by_run(terms)
             terms = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float(), A=None, C=None)
             tensors = arranged(by_offset(terms), tables, v_BHSD.float(), mask)
@@ -173,6 +162,7 @@ class Fused(Backend):
                 "causal": simply_causal(mask),
                 # a query that sees no key at all would attend to all of them
                 "skip": mask.only_causal(terms),
+                "window": -1 if window is None else window,
                 "dropped": dropped,
                 "seed": int(torch.randint(2**62, ())) if dropped else 0,
                 "scale": terms.scale,
@@ -197,7 +187,7 @@ def by_run(terms: Terms) -> dict[str, torch.Tensor]:
 
 def simply_causal(mask: Mask) -> bool:
     """Whether pads and a causal mask are all that is hidden, for which no tensor [T, S] is made."""
-    return mask.causal and mask.extra is None and mask.documents_BS is None
+    return mask.causal and all(x is None for x in (mask.extra, mask.documents_BS, mask.window))
 
 
 def arranged(terms: Terms, tables: dict[str, Any], v_BHSD: torch.Tensor, mask: Mask) -> dict[str, torch.Tensor]:
@@ -216,7 +206,7 @@ def arranged(terms: Terms, tables: dict[str, Any], v_BHSD: torch.Tensor, mask: M
         at["reset"] = terms.reset.mT
         if terms.cls_BS is not None:
             at["cls"] = terms.cls_BS
-    if mask.extra is None and mask.documents_BS is None:
+    if all(x is None for x in (mask.extra, mask.documents_BS, mask.window)):
         if mask.padding_BS is not None:
             keys = Mask(mask.padding_BS).additive(terms, torch.float32)
             assert keys is not None  # there are pads
@@ -261,6 +251,8 @@ def run(what: str, half: bool, options: dict[str, Any], tensors: dict[str, torch
     batch, heads, tgt_len, width = tensors["q"].shape
     src_len = tensors["k"].size(2)
     room = (GATED_ROWS, GATED_COLUMNS) if "gate" in tensors else (ROWS, COLUMNS)
+    if options["window"] >= 0:  # larger tiles would be hidden for the most part
+        room = tuple(min(size, max(SMALLEST, options["window"])) for size in room)
     rows, columns = tile(tgt_len, src_len, *room)
     threads = torch.get_num_threads() if functions()["parallel"] else 1
     call = _Call(

@@ -49,7 +49,8 @@ def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) ->
     tiles have kernels of their own, and Triton compiles once more for strides that are 1 or multiples of 16."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
-    hidden = mask.padding_BS is not None, mask.causal, mask.extra is not None or mask.documents_BS is not None
+    pairs = mask.extra is not None or mask.documents_BS is not None
+    hidden = mask.padding_BS is not None, mask.causal, pairs, mask.window is not None
     _, heads, tgt_len, width = terms.q_BHTD.shape
     src_len, values = v_BHSD.shape[2:]
     tile = min(64, max(16, 1 << (src_len - 1).bit_length()))

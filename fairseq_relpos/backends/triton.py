@@ -153,6 +153,7 @@ class Settings:
     product: bool
     causal: bool
     skip: bool
+    window: int | None
     padding_BS: torch.Tensor | None
     extra: torch.Tensor | None
     cls_BS: torch.Tensor | None
@@ -166,6 +167,8 @@ class Settings:
         cls, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float, near: range | None = None
     ) -> "Settings":
         padding_BS, cls_BS = mask.padding_BS, terms.cls_BS
+        no_more_queries = terms.q_BHTD.size(2) <= terms.k_BHSD.size(2)
+        window = mask.window if no_more_queries else None
         if terms.reset is None:
             cls_BS = None
         elif cls_BS is None:  # slot 0
@@ -176,12 +179,13 @@ class Settings:
             terms.product,
             mask.causal,
             # a query that sees no key at all attends to all of them, as in the reference: then nothing is left out
-            mask.causal
-            and terms.q_BHTD.size(2) <= terms.k_BHSD.size(2)
-            and all(x is None for x in (padding_BS, mask.extra, mask.documents_BS)),
+            mask.causal and no_more_queries and all(x is None for x in (padding_BS, mask.extra, mask.documents_BS)),
+            window,
             None if padding_BS is None else padding_BS.to(torch.int8).contiguous(),
             # the kernels know no documents
-            Mask(extra=mask.extra, documents_BS=mask.documents_BS).additive(terms, torch.float32),
+            replace(mask, padding_BS=None, causal=False, window=None if no_more_queries else mask.window).additive(
+                terms, torch.float32
+            ),
             None if cls_BS is None else cls_BS.to(torch.int8).contiguous(),
             dropout_p,
             # from torch's CPU generator: manual_seed and checkpointing govern it. Odd: see triton_kernels.odd
@@ -239,6 +243,7 @@ class Launch:
             product=kernels.tl.constexpr(settings.product),
             causal=kernels.tl.constexpr(settings.causal),
             skip=kernels.tl.constexpr(settings.skip),
+            window=None if settings.window is None else kernels.odd(settings.window),
             precision=kernels.tl.constexpr("tf32x3" if exact else "tf32"),
             sixteens=kernels.tl.constexpr(self.sixteens),
             bias_row=self.shifted("bias_row", kernels.LOG2_E.value),

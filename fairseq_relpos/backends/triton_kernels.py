@@ -62,17 +62,20 @@ Blocks = namedtuple("Blocks", "pointer batch rows columns")
 #: Shifted; A, C Rows [1|H, N, D]; gate Rows [1|H, D, L]; extra a mask that is added; near a Near, or None where every
 #: tile is near and N = L; few, known to the compiler, N rounded up where all rows are multiplied at once, or None;
 #: padding_BS and cls_BS (of batch stride cls_batch) int8; reset [2, H]; dropout is the probability.
+#: window: how many slots away a key may be, ``odd``, or None; tiles that it hides are left out.
 #: Known to the compiler: product; causal; skip, whether to leave out tiles that the causal mask hides;
 #: precision, of a product in float32; sixteens, whether both lengths are multiples of 16; even, whether all tiles and
 #: widths are full. Where not ``sixteens``, the lengths, cls_batch and the strides of a Plane are ``odd``.
 Call = namedtuple(
     "Call",
-    "tgt_len src_len heads scale product causal skip precision sixteens bias_row gain bias extra padding_BS "
+    "tgt_len src_len heads scale product causal skip window precision sixteens bias_row gain bias extra padding_BS "
     "reset cls_BS cls_batch gate A C near few dropout seed even",
 )
 
 # what Mask.additive puts at a hidden key: finite, so that a query without any key sees all
 HIDDEN = tl.constexpr(-1.7014117331926443e38)
+# and outside the window
+OUTSIDE = tl.constexpr(-3.4028234663852886e38)
 # GPUs compute 2^x: logits are divided by ln 2 while they are made, where that costs nothing
 LOG2_E = tl.constexpr(1.4426950408889634)
 # float32 numbers that a thread loads at once
@@ -223,25 +226,29 @@ def times_end(
 
 
 @triton.jit
-def near_keys(call: "Call", t0: tl.tensor, end: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """Where the near tiles of queries t0 .. begin and end, of keys up to ``end``."""
+def near_keys(
+    call: "Call", t0: tl.tensor, first: tl.tensor, end: tl.tensor, M: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Where the near tiles of queries t0 .. begin and end, of keys from ``first`` up to ``end``."""
     if call.near is None:
-        return 0, end
+        return first, end
     else:
         own, last = t0 // M, tl.cdiv(tl.maximum(end, 0), M)
-        near = tl.minimum(tl.maximum(own + (call.near.first >> 2), 0), last)
+        near = tl.minimum(tl.maximum(own + (call.near.first >> 2), first // M), last)
         far = tl.minimum(tl.maximum(own + (call.near.end >> 2), near), last)
         return near * M, far * M
 
 
 @triton.jit
-def near_queries(call: "Call", s0: tl.tensor, first: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """The same of keys s0 .. and queries from ``first`` on."""
+def near_queries(
+    call: "Call", s0: tl.tensor, first: tl.tensor, end: tl.tensor, M: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """The same of keys s0 .. and queries."""
     if call.near is None:
-        return first, tgt_len(call)
+        return first, end
     else:
         own, first = s0 // M, first // M
-        last = tl.maximum(tl.cdiv(tgt_len(call), M), first)
+        last = tl.maximum(tl.cdiv(end, M), first)
         near = tl.minimum(tl.maximum(own - (call.near.end >> 2) + 1, first), last)
         far = tl.minimum(tl.maximum(own - (call.near.first >> 2) + 1, near), last)
         return near * M, far * M
@@ -588,6 +595,8 @@ def logits(
         e = tl.where(padding != 0, HIDDEN, e)
     if call.causal:
         e = tl.where(s > t + src_len(call) - tgt_len(call), HIDDEN, e)
+    if call.window is not None:
+        e = tl.where(tl.abs(s - t - (src_len(call) - tgt_len(call))) > (call.window >> 2), OUTSIDE, e)
     if not call.even:
         e = tl.where(inside, e, float("-inf"))
     return e
@@ -699,16 +708,39 @@ def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     end = src_len(call)
     if call.skip:
         end = tl.minimum(end, t0 + M + src_len(call) - tgt_len(call))
+    if call.window is not None:
+        end = tl.minimum(end, t0 + M + src_len(call) - tgt_len(call) + (call.window >> 2))
     return end
+
+
+@triton.jit
+def first_key(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """The first block of keys that queries from t0 on see."""
+    first = 0
+    if call.window is not None:
+        first = tl.maximum(t0 + src_len(call) - tgt_len(call) - (call.window >> 2), 0) // M * M
+    return first
 
 
 @triton.jit
 def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
     """The first block of queries that sees keys from s0 on."""
     first = 0
+    if call.window is not None:
+        first = tl.maximum(s0 - (src_len(call) - tgt_len(call)) - (call.window >> 2), 0) // M * M
     if call.skip:
         first = tl.maximum(s0 - (src_len(call) - tgt_len(call)), 0) // M * M
     return first
+
+
+@triton.jit
+def end_of_queries(call: "Call", s0: tl.tensor, first: tl.tensor, M: tl.constexpr) -> tl.tensor:
+    """Where queries from ``first`` on see no more of keys s0 .. s0 + M - 1."""
+    end = tgt_len(call)
+    if call.window is not None:
+        seen = s0 + M - (src_len(call) - tgt_len(call)) + (call.window >> 2)
+        end = tl.maximum(tl.minimum(end, seen), first)
+    return end
 
 
 @triton.jit
@@ -776,11 +808,11 @@ def forward(
     peak_M = tl.full([M], float("-inf"), tl.float32)
     total_M = tl.zeros([M], tl.float32)
     state = (peak_M, total_M, tl.zeros([M, DV], tl.float32))
-    end = end_of_keys(call, t0, M)
-    near, far = near_keys(call, t0, end, M)
+    begin, end = first_key(call, t0, M), end_of_keys(call, t0, M)
+    near, far = near_keys(call, t0, begin, end, M)
     if call.near is not None:
         qa = times_end(call, call.A, h, q_MD, M, D, -1)
-        for s0 in range(0, near, M):
+        for s0 in range(begin, near, M):
             _, state = attend(call, q, k, v, b, h, t0, s0, q_MD, qa, state, M, D, DV, -1)
     first = times_query_rows(call, h, t0, near, q_MD, M, D)
     for s0 in range(near, far, M):
@@ -888,12 +920,12 @@ def backward_queries(
     # of the first and the last row
     dbias_ends = (zero_M, zero_M)
     dgain_ends = (zero_M, zero_M)
-    end = end_of_keys(call, t0, M)
-    near, far = near_keys(call, t0, end, M)
+    begin, end = first_key(call, t0, M), end_of_keys(call, t0, M)
+    near, far = near_keys(call, t0, begin, end, M)
     if call.near is not None:
         resets: tl.constexpr = dreset is not None
         state, dqa_left, dbias_left, dgain_left = far_queries(
-            call, k, v, b, h, t0, 0, near, q_MD, dout_MD, rows, state, resets, M, D, DV, -1
+            call, k, v, b, h, t0, begin, near, q_MD, dout_MD, rows, state, resets, M, D, DV, -1
         )
         state, dqa_right, dbias_right, dgain_right = far_queries(
             call, k, v, b, h, t0, far, end, q_MD, dout_MD, rows, state, resets, M, D, DV, 1
@@ -1130,14 +1162,15 @@ def backward_keys(
     dk_MD = tl.zeros([M, D], tl.float32)
     dv_MD = tl.zeros([M, DV], tl.float32)
     begin = first_query(call, s0, M)
-    near, far = near_queries(call, s0, begin, M)
+    end = end_of_queries(call, s0, begin, M)
+    near, far = near_queries(call, s0, begin, end, M)
     if call.near is not None:
         # keys to the right of the queries, then to their left
         dk_MD, dv_MD, dkc_right = far_keys(
             call, q, dout, peak, total, delta, b, h, s0, begin, near, k_MD, v_MD, dk_MD, dv_MD, M, D, DV, 1
         )
         dk_MD, dv_MD, dkc_left = far_keys(
-            call, q, dout, peak, total, delta, b, h, s0, far, tgt_len(call), k_MD, v_MD, dk_MD, dv_MD, M, D, DV, -1
+            call, q, dout, peak, total, delta, b, h, s0, far, end, k_MD, v_MD, dk_MD, dv_MD, M, D, DV, -1
         )
         if ends_C is not None and call.few is None:
             store_end(ends_C, src_len(call), s, dkc_left, 0)
@@ -1220,7 +1253,7 @@ def backward_bias(
     sum_MM = tl.zeros([M, M], tl.float32)
     # keys that no query of the tile sees have no sentence: an empty range and not a branch around the loop, because
     # jump threading around barriers goes wrong (triton-lang/triton#11153)
-    count = tl.where(s0 < end_of_keys(call, t0, M), batch, 0)
+    count = tl.where((s0 >= first_key(call, t0, M)) & (s0 < end_of_keys(call, t0, M)), batch, 0)
     for sentence in range(own * batch, own * batch + count):
         b = tl.cast(sentence, tl.int64)
         q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
@@ -1281,6 +1314,10 @@ def backward_tables(
         end = tl.minimum(rows, tl.cdiv(others, M) * M + tgt_len(call) - M - l0 + 1)
     if call.skip:
         end = tl.where(l0 < src_len(call), end, 0)
+    if call.window is not None:  # other blocks were left out
+        offset = l0 - (src_len(call) - 1)
+        inside = (offset + M - 1 >= -(call.window >> 2)) & (offset <= (call.window >> 2))
+        end = tl.where(inside, end, 0)
     sum_MD = tl.zeros([M, D], tl.float32)
     for local in range(part * chunk, tl.minimum(part * chunk + chunk, batch)):
         b = b0 + tl.cast(local, tl.int64)

@@ -27,7 +27,8 @@ def adopt_hparams(args: argparse.Namespace) -> None:
     text = not_given(saved, args.position_hparams)
     if text:
         logger.info(f"position hyperparameters of {path}, as they are not given: {text}")
-        args.position_hparams = f"{args.position_hparams} {text}".strip()
+        # a setting of some layers wins over one before it
+        args.position_hparams = f"{text} {args.position_hparams}".strip()
 
 
 def saved_hparams(path: str, encoding: str) -> str:

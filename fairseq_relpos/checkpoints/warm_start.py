@@ -146,8 +146,8 @@ def longer(old: Any, arch: str, given: dict[str, Any]) -> dict[str, Any]:
         return given
     own = given.get("position_hparams") or ""
     kept = not_given(getattr(old, "position_hparams", None) or "", own)
-    layers = getattr(old, "position_layers", None) or "all"
-    return {"position_layers": layers, **given, "position_hparams": f"{own} {kept}".strip()}
+    layers = {"position_layers": getattr(old, "position_layers", None) or "all", "attention_window": flags.window(old)}
+    return {**layers, **given, "position_hparams": f"{kept} {own}".strip()}
 
 
 def common_tables(old: Any, model: Any) -> Callable[[str], bool]:
@@ -170,7 +170,8 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
         if here.name == "none":
             here = layer.self_attn.position_encoding
     with torch.random.fork_rng(devices=[]):
-        there = build_layer_part(name, here.dims, **hparams)
+        of_all = {key: value for key, value in hparams.items() if "." not in key}  # others change no stack part
+        there = build_layer_part(name, here.dims, **of_all)
         stacks = [stack.embed_positions, there.make_stack()]
     origins = [{c for c in type(s).__mro__ if issubclass(c, StackPart) and c is not StackPart} for s in stacks]
     rows = [type(getattr(s, "rows", None) or getattr(s, "buckets", None)) for s in stacks]

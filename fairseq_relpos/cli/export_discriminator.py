@@ -18,7 +18,8 @@ def run(args: argparse.Namespace) -> int:
     settings = export_discriminator(args.checkpoint, args.output, args.seed)
     print(f"{args.output}: the discriminator of {args.checkpoint} as {settings.arch}, to be fine-tuned")
     print("its head for masks is new: it fills no masks before it is trained")
-    positions = {name: getattr(settings, name) for name in ("position_hparams", "position_layers")}
+    names = ("position_hparams", "position_layers", "attention_window")
+    positions = {name: getattr(settings, name) for name in names}
     given = {name: value for name, value in positions.items() if value not in ("", "all")}
     print(f"train with: {' '.join(train_flags(args.output, settings, given))}")
     return 0

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"train with: {' '.join(translation_flags(path, done.args))}")
         print(f"for another encoding, or denoising: fairseq-relpos warm-start {path} START.pt --arch bart_NAME")
         return 0
-    positions = {name: getattr(done.args, name, "") for name in ("position_hparams", "position_layers")}
+    names = ("position_hparams", "position_layers", "attention_window")
+    positions = {name: getattr(done.args, name, "") for name in names}
     given = {name: value for name, value in positions.items() if value not in ("", "all")}
     print(f"train with: {' '.join(train_flags(path, done.args, given))}")
     return 0

@@ -21,7 +21,7 @@ from .base import (
     register,
 )
 from .hparams import accepted_values, hyperparameters, parse_hparams, to_text
-from .stack import build_stack, parse_layers
+from .stack import build_stack
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -40,7 +40,6 @@ __all__ = [
     "hyperparameters",
     "names_for",
     "parse_hparams",
-    "parse_layers",
     "register",
     "to_text",
 ]

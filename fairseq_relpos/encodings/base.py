@@ -283,6 +283,8 @@ class PositionEncoding(nn.Module):
         self.per_layer = False
         #: the hyperparameters in force, with every default resolved
         self.hparams: dict[str, Any] = {}
+        #: those that some layers of a stack have instead, layer.3,6.NAME -> value
+        self.layer_hparams: dict[str, Any] = {}
         self._input_part_is_known = False
 
     def make_stack(self) -> StackPart:
@@ -339,7 +341,9 @@ class PositionEncoding(nn.Module):
         it changes training, not the function that a checkpoint holds; so are those that are free in evaluation, and
         those ``added_later`` at their first values."""
         left_out = {*self.free_in_evaluation, *(k for k, v in self.added_later.items() if self.hparams[k] == v)}
-        parts = [f"{k}:{to_text(v)}" for k, v in self.hparams.items() if "dropout" not in k and k not in left_out]
+        signed = {k: v for k, v in self.hparams.items() if k not in left_out}
+        signed |= {k: v for k, v in self.layer_hparams.items() if k.rpartition(".")[2] not in self.free_in_evaluation}
+        parts = [f"{k}:{to_text(v)}" for k, v in signed.items() if "dropout" not in k]
         return "|".join([f"pe:{self.name}", *parts])
 
 

@@ -53,6 +53,8 @@ def put_positions(spec: Any, stack: Any, alibi: bool) -> list[torch.Tensor | Non
     CannotHoldError if CTranslate2 has no place for them."""
     table_TE = input_table(stack)
     encodings = encodings_of(stack)
+    if any(getattr(layer.self_attn, "window", None) is not None for layer in layers_of(stack)):
+        raise CannotHoldError("its attention has a window (--attention-window), which export-ct2 does not write")
     own = [encoding for encoding in encodings if encoding is not None and encoding.per_layer]
     if len(own) > 1:
         raise CannotHoldError("each layer has a bias of its own, and CTranslate2 has one for all layers")

@@ -107,6 +107,7 @@ def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
     chosen = flags.chosen_stacks(args.position_stacks) if hasattr(args, "position_stacks") else ()
     names = flags.encodings_of(args.position_encoding, chosen) if chosen else {}
     hparams = flags.hparams_of(args.position_hparams, chosen) if chosen else {}
+    windows = flags.windows_of(args, chosen)
     found = {}
     for stack in flags.STACKS:
         stock = "learned" if getattr(args, f"{stack}_learned_pos") else "sinusoidal"
@@ -115,6 +116,7 @@ def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
             "encoding": names.get(stack, stock),
             "hparams": " ".join(f"{key}={value}" for key, value in hparams.get(stack, {}).items()),
             "layers": args.position_layers if stack in chosen else "all",
+            "window": windows.get(stack, ""),
         }
     return found
 

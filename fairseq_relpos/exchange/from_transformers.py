@@ -521,6 +521,7 @@ class Ours(Source):
         args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings")
         args.position_hparams = get("position_hparams", "")
         args.position_layers = get("position_layers", "all")
+        args.attention_window = get("attention_window", "")
         args.encoder_normalize_before = get("normalize_before", False)
         args.layernorm_embedding = get("layernorm_embedding", True)
         args.no_scale_embedding = not get("scale_embedding", False)

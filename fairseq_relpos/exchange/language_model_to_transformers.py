@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from fairseq.data import data_utils
 
+from .. import flags
 from ..encodings import Dims, build_layer_part, parse_hparams
 from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM
 from ..signature import text_of
@@ -55,7 +56,7 @@ def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Name
 def as_transformers(model: Any, args: argparse.Namespace, start: str) -> RelPosDecoderForCausalLM:
     """The model of transformers with the same weights."""
     positions = {"encoding": args.position_encoding, "hparams": args.position_hparams, "layers": args.position_layers}
-    settings = decoder_settings(model.decoder, args, **positions)
+    settings = decoder_settings(model.decoder, args, **positions, window=flags.window(args))
     out = RelPosDecoderForCausalLM(RelPosDecoderConfig(**settings, bos_token_id=0 if start == "<s>" else END))
     load(out, renamed(model.state_dict(), NAMES))
     set_generation(out, out.config.max_position_embeddings, bos_token_id=out.config.bos_token_id)
@@ -74,13 +75,17 @@ def decoder_settings(decoder: Any, args: argparse.Namespace, **positions: str) -
 
 
 def stack_settings(
-    stack: Any, name: str, args: argparse.Namespace, encoding: str, hparams: str, layers: str
+    stack: Any, name: str, args: argparse.Namespace, encoding: str, hparams: str, layers: str, window: str
 ) -> dict[str, Any]:
-    """Returns the settings that encoder and decoder share. encoding, hparams, layers: of the positions."""
+    """Returns the settings that encoder and decoder share. encoding, hparams, layers: of the positions; window: of the
+    attention."""
     sizes = ("embed_dim", "attention_heads", "ffn_embed_dim", "normalize_before")
     embed_dim, heads, ffn_dim, normalize_before = (getattr(args, f"{name}_{size}") for size in sizes)
     longest = args.max_source_positions if name == "encoder" else args.max_target_positions
     dims = Dims(embed_dim, heads, longest, causal=name == "decoder", has_cls=False)
+    signature = getattr(stack.embed_positions, "signature", None)
+    if signature is None:  # stock fairseq's positions
+        signature = text_of(build_layer_part(encoding, dims, **parse_hparams(hparams)), layers)
     return {
         "vocab_size": len(stack.embed_tokens.weight),
         "hidden_size": embed_dim,
@@ -96,7 +101,8 @@ def stack_settings(
         "position_encoding": encoding,
         "position_hparams": hparams,
         "position_layers": layers,
-        "position_signature": text_of(build_layer_part(encoding, dims, **parse_hparams(hparams)), layers),
+        "position_signature": signature,
+        "attention_window": window,
         "normalize_before": normalize_before,
         "layernorm_embedding": args.layernorm_embedding,
         "scale_embedding": not args.no_scale_embedding,

@@ -21,7 +21,7 @@ from ..checkpoints import warm_start
 from ..checkpoints.starting_point import build_roberta
 from ..finetuning.vocabulary import Vocabulary
 from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
-from ..signature import KEY, text_of
+from ..signature import KEY
 from ..tasks import span_head
 from .names import ACTIVATIONS, LAYER, STACK
 
@@ -158,7 +158,8 @@ def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Name
     """The model in the checkpoint, as it is evaluated, with its heads, and its settings."""
     old, weights = state["cfg"].model, state["model"]
     name = getattr(old, "position_encoding", None) or "learned"
-    positions = {key: getattr(old, key, None) for key in ("position_encoding", "position_hparams", "position_layers")}
+    names = ("position_encoding", "position_hparams", "position_layers", "attention_window")
+    positions = {key: getattr(old, key, None) for key in names}
     args = warm_start.settings(old, f"roberta_{name}", positions)
     size = next(len(weights[key]) for key in warm_start.EMBEDDINGS if key in weights)
     # they change how a training runs, not the model
@@ -232,6 +233,7 @@ def is_stock(model: Any, args: argparse.Namespace, kind: Kind) -> bool:
     return (
         args.position_encoding == "learned"
         and args.position_layers == "all"
+        and not args.attention_window
         and args.activation_fn == "gelu"
         and not args.encoder_normalize_before
         and args.layernorm_embedding
@@ -279,7 +281,8 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
             position_encoding=args.position_encoding,
             position_hparams=args.position_hparams,
             position_layers=args.position_layers,
-            position_signature=signature_of(model, args),
+            position_signature=model.encoder.sentence_encoder.embed_positions.signature,
+            attention_window=args.attention_window,
             normalize_before=args.encoder_normalize_before,
             layernorm_embedding=args.layernorm_embedding,
             scale_embedding=not args.no_scale_embedding,
@@ -290,14 +293,6 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
     out = getattr(transformers, kind.auto).from_config(config)
     load(out, renamed(model.state_dict(), names, kind))
     return out.eval()
-
-
-def signature_of(model: Any, args: argparse.Namespace) -> str:
-    from ..encodings import build_layer_part, parse_hparams
-
-    dims = model.encoder.sentence_encoder.embed_positions.dims
-    encoding = build_layer_part(args.position_encoding, dims, **parse_hparams(args.position_hparams))
-    return text_of(encoding, args.position_layers)
 
 
 def renamed(weights: dict[str, torch.Tensor], names: dict[str, str], kind: Kind) -> dict[str, torch.Tensor]:

@@ -56,7 +56,7 @@ def settings_of(checkpoint: str, data: str) -> Any:
     arch = getattr(model, "arch", None) or getattr(model, "_name", None) or ""
     ours = f"roberta_{name}"
     settings = warm_start.settings(model, arch if arch in (ours, f"{ours}_large") else ours, {})
-    for key in ("position_encoding", "position_layers"):
+    for key in ("position_encoding", "position_layers", "attention_window"):
         setattr(settings, key, getattr(model, key, None))
     refuse_another_dictionary(checkpoint, state, data)
     return settings
@@ -83,6 +83,8 @@ def flags(given: argparse.Namespace) -> list[str]:
     lines = list(model_flags(settings))
     if settings.position_layers not in (None, "all"):
         lines.append(f"--position-layers {settings.position_layers}")
+    if settings.attention_window:
+        lines.append(f"--attention-window {';'.join(settings.attention_window.split())}")
     lines.append(f"--max-positions {longest}")
     return lines + schedule(batches, given.epochs, given.warmup, given.validations)
 

@@ -11,7 +11,8 @@ class RelPosConfig(PreTrainedConfig):
     """The settings of all models: transformers' names where its own RoBERTa has the same thing, fairseq's for the rest.
 
     max_position_embeddings: tokens of the longest input that the tables are made for, special tokens included.
-    position_encoding, position_hparams, position_layers, attention_backend: as the flags of fairseq-train.
+    position_encoding, position_hparams, position_layers, attention_window, attention_backend: as the flags of
+    fairseq-train.
     position_signature: what the weights were trained with; the model refuses to be another one. "" accepts any.
     has_cls: whether a text begins with ``<s>``, which some encodings treat apart; None: where attention is not
     causal.
@@ -45,6 +46,7 @@ class RelPosConfig(PreTrainedConfig):
     position_hparams: str = ""
     position_layers: str = "all"
     position_signature: str = ""
+    attention_window: str = ""
     attention_backend: str = "auto"
     normalize_before: bool = False
     layernorm_embedding: bool = True

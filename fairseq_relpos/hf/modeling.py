@@ -23,7 +23,6 @@ from transformers.utils.generic import can_return_tuple
 
 from ..encodings import PositionEncoding, StackPart, build_layer_part, parse_hparams
 from ..nn import RelPosEncoder
-from ..signature import text_of
 from .configuration import RelPosConfig, RelPosRobertaConfig
 
 
@@ -89,6 +88,7 @@ def encoder_of(config: RelPosConfig) -> RelPosEncoder:
         ffn_dim=config.intermediate_size,
         hparams=parse_hparams(config.position_hparams),
         position_layers=config.position_layers,
+        window=config.attention_window,
         attention_dropout=config.attention_probs_dropout_prob,
         activation_dropout=config.activation_dropout,
         activation=ACT2FN[config.hidden_act],
@@ -100,13 +100,12 @@ def encoder_of(config: RelPosConfig) -> RelPosEncoder:
         unpad=getattr(config, "unpad", False),
         memory_dim=getattr(config, "memory_size", None),
     )
-    dims = encoder.embed_positions.dims
-    encoding = build_layer_part(config.position_encoding, dims, **parse_hparams(config.position_hparams))
-    signature = text_of(encoding, config.position_layers)
+    signature = encoder.embed_positions.signature
     if config.position_signature not in ("", signature):
         raise ValueError(
-            f"the weights were trained with [{config.position_signature}], but position_encoding, position_hparams and "
-            f"position_layers make [{signature}]: restore the config.json that was exported with them"
+            f"the weights were trained with [{config.position_signature}], but position_encoding, position_hparams, "
+            f"position_layers and attention_window make [{signature}]: restore the config.json that was exported with "
+            "them"
         )
     return encoder
 

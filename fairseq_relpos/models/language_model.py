@@ -72,6 +72,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
             layers=args.position_layers,
             backend=args.attention_backend,
             randomized=flags.randomized_positions(args),
+            window=flags.window(args),
             torch_compile=getattr(args, "torch_compile", False),
             device=flags.device_of(args),
             has_cls=False,

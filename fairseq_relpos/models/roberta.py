@@ -87,6 +87,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
             layers=args.position_layers,
             backend=args.attention_backend,
             randomized=flags.randomized_positions(args),
+            window=flags.window(args),
             torch_compile=getattr(args, "torch_compile", False),
             unpad=getattr(args, "unpad", False),
             device=flags.device_of(args),

@@ -63,6 +63,7 @@ class EncoderDecoder(FittingModel):
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
+        windows = flags.windows_of(args, chosen)
         copies = getattr(args, "copy_from_source", False)
         if copies:
             copy_head.refuse_what_cannot_copy(args, task)
@@ -84,6 +85,7 @@ class EncoderDecoder(FittingModel):
                     layers=args.position_layers,
                     backend=args.attention_backend,
                     randomized=flags.randomized_positions(args),
+                    window=windows[name],
                     torch_compile=getattr(args, "torch_compile", False),
                     unpad=getattr(args, "unpad", False),
                     device=flags.device_of(args),

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..backends import Eager, Mask, select
 from ..encodings import Dims, PositionEncoding, StackPart, build
+from ..layer_numbers import parse_windows, windows_text
 from ..self_attention import PositionedAttention, split_heads
 from ..signature import before_loading, drop_sinusoids, sign
 from ..terms import Terms
@@ -16,10 +17,10 @@ from .cache import Cache, as_padding, positions_of_pass
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
 
 
-def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str = "all") -> None:
+def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str = "all", windows: str = "") -> None:
     """Signs every encoding: without a signature, weights with fairseq's own sinusoids would load as those of another
     encoding that has no weights either. Files of fairseq load as before."""
-    sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER)
+    sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER, windows=windows)
     if encoding.stock_positions:
         before_loading(stack_part, drop_sinusoids)
 
@@ -90,7 +91,8 @@ class RelPosSelfAttention(LayerAttention):
     encoding: a name of ``fairseq_relpos.encodings.ENCODINGS``. max_len: the longest sequence in tokens; tables are made
     for it. causal: no token sees a later one. dropout: of the attention weights, in training. hparams: those of the
     encoding, by name. has_cls: whether the first token is a [CLS], which some encodings treat apart; None: where
-    attention is not causal. backend: how attention is computed, one of ``fairseq_relpos.backends.names()``.
+    attention is not causal. backend: how attention is computed, one of ``fairseq_relpos.backends.names()``. window: how
+    many tokens away a key may be; the others are hidden, on both sides. None: any number.
 
     An encoding that adds positions to the input of a whole stack (learned, sinusoidal, ...) belongs into a
     ``RelPosEncoder``; here it would leave the order of the tokens invisible, of which a warning tells.
@@ -120,14 +122,16 @@ class RelPosSelfAttention(LayerAttention):
         has_cls: bool | None = None,
         bias: bool = True,
         backend: str = "auto",
+        window: int | None = None,
     ):
+        windows = parse_windows(window, 1, "window")
         dims = Dims(embed_dim, num_heads, max_len, causal, has_cls=has_cls)
         super().__init__(dims, dropout, bias)
         self.causal = causal
         joined: Any = build(encoding, dims, **(hparams or {}))
-        self.set_encoding(joined, select(backend))
+        self.set_encoding(joined, select(backend), windows[0])
         joined.stack.prepare_bias = self.backend.prepare_bias
-        sign_module(joined.stack, joined)
+        sign_module(joined.stack, joined, windows=windows_text(windows))
 
     @property
     def in_proj_weight(self) -> Tensor:

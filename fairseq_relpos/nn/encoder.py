@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..backends import select
-from ..encodings import Dims, build_layer_part, build_stack, parse_layers
+from ..encodings import Dims, build_stack
+from ..layer_numbers import parse_layers, parse_windows, windows_text
 from ..positions import Positions
 from ..real_tokens import RealTokens
 from .attention import CrossAttention, LayerAttention, sign_module
@@ -120,7 +121,9 @@ class RelPosEncoder(nn.Module):
     joins the input (learned, sinusoidal, ...) is added there.
 
     encoding, max_len, hparams, has_cls, backend: as in ``RelPosSelfAttention``. ffn_dim: 4 embed_dim by default.
-    position_layers: layers that see positions: all, first, or numbers from 1 such as "1,2,5". dropout: of the input and
+    hparams, besides: "layer.3.base" is that of one layer, "layer.1-5.base" and "every.3.base" of some.
+    position_layers: layers that see positions: all, first, numbers from 1 such as "1,3-5", "every.4" or "not.every.4".
+    window: as in ``RelPosSelfAttention``; "128 every.3=none" is 128 but in layers 3, 6, .. dropout: of the input and
     of what each part of a layer adds. attention_dropout, activation_dropout: of the attention weights, and in the
     feed-forward. activation: gelu, relu, tanh, silu or a function. norm_first: LayerNorm before each part of a layer
     and at the end (pre-norm), not after each part. layernorm_embedding: a LayerNorm of the input, after positions have
@@ -150,6 +153,7 @@ class RelPosEncoder(nn.Module):
         ffn_dim: int | None = None,
         hparams: dict[str, Any] | None = None,
         position_layers: str = "all",
+        window: int | str | None = None,
         has_cls: bool | None = None,
         attention_dropout: float = 0.1,
         activation_dropout: float = 0.0,
@@ -168,24 +172,24 @@ class RelPosEncoder(nn.Module):
         if unpad and memory_dim is not None:
             raise ValueError("unpad is for layers without memory_dim: leave one of the two out")
         chosen = parse_layers(position_layers, num_layers, "position_layers")
+        windows = parse_windows(window, num_layers, "window")
         dims = Dims(embed_dim, num_heads, max_len, causal, has_cls=has_cls)
         self.causal, self.dropout, self.memory_dim = causal, dropout, memory_dim
         self.checkpoint_activations, self.unpad = checkpoint_activations, unpad
         serving = select(backend)
         #: the encoding with its resolved hyperparameters; the layers have their own
-        first = build_layer_part(encoding, dims, **(hparams or {}))
-        self.hparams, self.reads_cls = first.hparams, first.reads_cls
-        self.embed_positions, parts = build_stack(first, hparams or {}, num_layers, chosen)
+        first, self.embed_positions, parts = build_stack(encoding, dims, hparams or {}, num_layers, chosen)
+        self.hparams, self.reads_cls = {**first.hparams, **first.layer_hparams}, first.reads_cls
         self.embed_positions.prepare_bias = serving.prepare_bias
-        sign_module(self.embed_positions, first, position_layers)
+        sign_module(self.embed_positions, first, position_layers, windows_text(windows))
         self.layernorm_embedding = nn.LayerNorm(embed_dim, layer_norm_eps) if layernorm_embedding else None
         self.layers = nn.ModuleList()
-        for part in parts:
+        for part, farthest in zip(parts, windows):
             layer = RelPosEncoderLayer(
                 *(dims, ffn_dim or 4 * embed_dim, dropout, attention_dropout, activation_dropout, activation),
                 *(norm_first, layer_norm_eps, memory_dim),
             )
-            layer.self_attn.set_encoding(part, serving)
+            layer.self_attn.set_encoding(part, serving, farthest)
             self.layers.append(layer)
         self.layer_norm = nn.LayerNorm(embed_dim, layer_norm_eps) if norm_first else None
 

@@ -1,5 +1,7 @@
 """Compiled attention: every form of the terms in several tiles, dropout, threads, and machines that cannot compile."""
 
+import math
+import time
 from statistics import median
 
 import pytest
@@ -64,10 +66,19 @@ def exact(terms, v, tensors, mask, kept=None):
     inside = Mask(mask.padding_BS, mask.causal, copies.get(id(mask.extra)), mask.documents_BS)
     e = evaluate(copy)
     hidden = inside.additive(copy, torch.float64)
-    weights = (e if hidden is None else e + hidden.clamp(min=torch.finfo(torch.float32).min / 2)).softmax(-1)
+    e = e if hidden is None else e + hidden.clamp(min=torch.finfo(torch.float32).min / 2)
+    if mask.window is not None:
+        e = e.masked_fill(outside(mask.window, *e.shape[2:]), -math.inf)
+    weights = e.softmax(-1)
     if kept is not None:
         weights = weights * kept
     return results((weights @ copies[id(v)]).float(), [copies[id(x)] for x in tensors])
+
+
+def outside(window, tgt_len, src_len):
+    """True where the key is more than ``window`` slots away from the query, by loops."""
+    first = src_len - tgt_len
+    return torch.tensor([[abs(j - first - i) > window for j in range(src_len)] for i in range(tgt_len)])
 
 
 def check(found, expected, tolerance=2e-5):
@@ -81,6 +92,10 @@ MASKS = {
     "padding": lambda S: Mask(pads(S)),
     "rows without a key": lambda S: Mask(pads(S).flip(1), causal=True),
     "documents": lambda S: Mask(documents_BS=torch.arange(S).div(9, rounding_mode="floor").expand(B, -1)),
+    "window": lambda S: Mask(pads(S), window=9),
+    "all within the window are hidden": lambda S: Mask(
+        pads(S).flip(1), True, documents_BS=MASKS["documents"](S).documents_BS, window=2
+    ),
 }
 
 
@@ -97,6 +112,38 @@ def test_every_form_of_terms_has_eagers_gradients(case, mask, room):
         terms, v, tensors = wide(case, *lengths)
         hidden = MASKS[mask](lengths[1])
         check(results(FUSED(terms, v, hidden, 0.0, False)[0], tensors), exact(terms, v, tensors, hidden))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", ["content", "everything", "gate"])
+def test_tiles_outside_the_window_are_not_read(case, causal, monkeypatch):
+    """Numbers that are missing there reach no query but those that see their tile."""
+    monkeypatch.setattr(fused, "SMALLEST", 32)
+    terms, v, tensors = wide(case, 160, 192)
+    mask = Mask(causal=causal, window=20)
+    expected = results(FUSED(terms, v, mask, 0.0, False)[0], tensors)
+    with torch.no_grad():
+        for x in (terms.k_BHSD, v):
+            x[:, :, 160:] = math.nan  # seen by queries from 96 on, which see keys from 96 on
+    out, *gradients = results(FUSED(terms, v, mask, 0.0, False)[0], tensors)
+    for found, known in zip((out, *gradients[:3]), expected):
+        assert torch.equal(found[:, :, :96], known[:, :, :96]) and found[:, :, -1].isnan().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_narrow_window_makes_long_sequences_four_times_as_fast(causal):
+    q, k, v, grad = (torch.randn(1, 2, 4096, 64, requires_grad=True) for _ in range(4))
+
+    def seconds(window):
+        begin = time.process_time()
+        out, _ = FUSED(Terms(q, k, 0.1), v, Mask(causal=causal, window=window), 0.0, False)
+        torch.autograd.grad(out, [q, k, v], grad)
+        return time.process_time() - begin
+
+    rounds = [(seconds(None), seconds(128)) for _ in range(4)]
+    whole, narrow = (min(times) for times in zip(*rounds[1:]))
+    assert whole >= 4 * narrow, (whole, narrow)
 
 
 @pytest.mark.parametrize("cls", [False, True])

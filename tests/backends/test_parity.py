@@ -24,8 +24,8 @@ CALLS = [
 ]
 
 
-def attention(backend, encoding, lengths, padding, causal, extra, dtype):
-    """[output, gradients of q, k, v and of every parameter]."""
+def attention(backend, encoding, lengths, padding, causal, extra, dtype, window=None):
+    """[output, gradients of q, k, v and of every parameter]. extra: a mask, or True for one that is added."""
     torch.manual_seed(1)
     # the same numbers in every type
     q, k = random_qk(encoding.dims, *lengths, dtype=torch.float32)
@@ -38,7 +38,9 @@ def attention(backend, encoding, lengths, padding, causal, extra, dtype):
         padding_BS[1, src_len // 2 + 1 :] = True
     elif padding == "left":
         padding_BS[1, : src_len // 2] = True
-    mask = Mask(padding_BS, causal, torch.randn(lengths).to(dtype) if extra else None)
+    if extra is True:
+        extra = torch.randn(lengths).to(dtype)
+    mask = Mask(padding_BS, causal, extra if torch.is_tensor(extra) else None, window=window)
     encoding.zero_grad()
     out, _ = select(backend)(
         encoding.terms(q, k, positions_of(encoding.dims, *lengths, padding_BS)), v, mask, 0.0, False
@@ -69,6 +71,28 @@ def test_outputs_and_gradients_are_eagers(name, backend, dtype):
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+@pytest.mark.parametrize("backend", ["eager", "sdpa", "lean", pytest.param("fused", marks=needs_compiler)])
+def test_a_window_is_a_plain_mask(name, backend, monkeypatch):
+    monkeypatch.setattr("fairseq_relpos.backends.fused.SMALLEST", 32)  # several tiles
+    dtype = torch.float32 if backend == "fused" else torch.float64
+    for lengths, padding, causal, window in ((63, 63), "left", False, 4), ((80, 130), "right", True, 33):
+        dims = dims_for(name, 24, 3, 130, causal)
+        encoding = scale_up(build(name, dims), 0.3).to(dtype)
+        q, k = random_qk(dims, 2, 2, dtype=dtype)
+        if BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(encoding.dims, 2, 2)), False):
+            return
+        # position of the first query: tgt_len queries are the last of src_len keys
+        first = lengths[1] - lengths[0]
+        far = [[abs(j - first - i) > window for j in range(lengths[1])] for i in range(lengths[0])]
+        found = attention(backend, encoding, lengths, padding, causal, False, dtype, window)
+        expected = attention(backend, encoding, lengths, padding, causal, torch.tensor(far), dtype)
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            in_float32 = 1e-5 if number else 1e-6  # tiles of other sizes round their gradients otherwise
+            tolerance = 1e-10 if dtype == torch.float64 else in_float32
+            assert (one - other).abs().max() <= tolerance * max(1, other.abs().max()), (lengths, padding, causal)
+
+
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_compiled_attention_is_as_exact_as_eager(name):
     """Both in float32, against eager in float64. Sums are in another order here, so where eager loses bits the two

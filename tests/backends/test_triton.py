@@ -1,5 +1,6 @@
 """The fused kernels against eager, outputs and gradients: on a GPU, or in Triton's interpreter."""
 
+import math
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -380,17 +381,19 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "terms, rows, C_rows, lengths, causal, few",
+    "terms, rows, C_rows, lengths, mask, few",
     [
-        ("A C gain bias_row reset", LogBuckets(8, 8, causal=True), Clipped(2), (36, 36), False, 0),
-        ("A C product", ROWS, None, (36, 36), False, 64),
-        ("A C", ROWS, None, (20, 52), True, 0),
-        ("A C", ROWS, None, (20, 52), True, 64),
-        ("bias_row gain", lambda offset: offset.abs() % 3 * (offset.abs() < 4), None, (36, 36), False, 64),
+        ("A C gain bias_row reset", LogBuckets(8, 8, causal=True), Clipped(2), (36, 36), Mask(), 0),
+        ("A C product", ROWS, None, (36, 36), Mask(), 64),
+        ("A C", ROWS, None, (20, 52), Mask(causal=True), 0),
+        ("A C", ROWS, None, (20, 52), Mask(causal=True), 64),
+        ("A C", ROWS, None, (20, 70), Mask(window=20), 0),
+        ("A C", ROWS, None, (20, 70), Mask(window=9), 64),
+        ("bias_row gain", lambda offset: offset.abs() % 3 * (offset.abs() < 4), None, (36, 36), Mask(), 64),
     ],
-    ids=["all", "product of few rows", "memory", "memory, few rows", "rows of any order"],
+    ids=["all", "product of few rows", "memory", "memory, few rows", "window", "window, few rows", "rows of any order"],
 )
-def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, causal, few, monkeypatch):
+def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, mask, few, monkeypatch):
     """Where all offsets beyond some share a row of each table."""
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend, "FAR_FROM", 0)
@@ -407,7 +410,40 @@ def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, c
     found = Terms(q, k, 0.3, rows=rows, C_rows=C_rows, product="product" in names, **tables)
     near = backend.near_offsets(found)
     assert near is not None and 4 * len(near) < sum(lengths)
-    assert_equals_eager(found, v, Mask(causal=causal))
+    expected = outcome(Eager(), found, v, mask)
+    poison(monkeypatch)
+    assert_equal(outcome(Triton(), found, v, mask), expected)
+
+
+@pytest.mark.parametrize(
+    "form, lengths, mask",
+    [
+        ("sum of all", (20, 50), Mask(window=5)),
+        ("gate", (17, 33), Mask(causal=True, window=3)),
+        ("bias of a pair, reset", (33, 33), Mask(padding(33), True, window=1)),
+    ],
+)
+def test_a_window_leaves_out_tiles(form, lengths, mask, monkeypatch):
+    set_tiles(monkeypatch, 16)
+    terms, v = make(form, *lengths, batch=1 if mask.padding_BS is None else 2)
+    expected = outcome(Eager(), terms, v, mask)
+    poison(monkeypatch)
+    assert_equal(outcome(Triton(), terms, v, mask), expected)
+
+
+def test_keys_outside_the_window_are_not_read(monkeypatch):
+    """Numbers that are missing there reach no query but those that see their tile."""
+    set_tiles(monkeypatch, 16)
+    terms, v = make("query rows", 64, 64)
+    mask = Mask(window=10)
+    known = outcome(Triton(), terms, v, mask)
+    with torch.no_grad():
+        for x in (terms.k_BHSD, v):
+            x[:, :, 48:] = math.nan  # seen by queries from 32 on, which see keys from 16 on
+    found = outcome(Triton(), terms, v, mask)
+    for name, clean in (("out", 32), ("q_BHTD", 32), ("k_BHSD", 16), ("v", 16)):
+        assert torch.equal(found[name][:, :, :clean], known[name][:, :, :clean])
+        assert found[name][:, :, -1].isnan().all()
 
 
 def test_causal_queries_without_any_key_attend_to_all():
@@ -517,16 +553,26 @@ def test_the_same_seed_gives_the_same_bits():
 # --- memory ---
 
 
-def test_nothing_is_left_of_what_was_in_memory_before(monkeypatch):
-    def poisoned(make):
-        return lambda *args, **kwargs: make(*args, **kwargs).fill_(float("nan"))
+def poison(monkeypatch):
+    """New memory has missing numbers in it."""
 
+    def poisoned(make):
+        def new(*args, **kwargs):
+            x = make(*args, **kwargs)
+            return x.fill_(math.nan) if x.is_floating_point() else x
+
+        return new
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+
+
+def test_nothing_is_left_of_what_was_in_memory_before(monkeypatch):
     # two tiles of queries, which do not meet the same offsets
     set_tiles(monkeypatch, 16)
     terms, v = make("sum of all", 20, 20)
     expected = outcome(Eager(), terms, v)
-    for name in ("empty", "empty_like"):
-        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+    poison(monkeypatch)
     assert_equal(outcome(Triton(), terms, v), expected)
 
 

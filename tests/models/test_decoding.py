@@ -34,7 +34,11 @@ def model_of(name, seed=1, **settings):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, PRE_NORM, COPYING], ids=["post-norm", "pre-norm", "copying"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {**PRE_NORM, "attention_window": "3 decoder.2=5"}, COPYING],
+    ids=["post-norm", "pre-norm and windows", "copying"],
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_equals_the_full_pass_with_left_padding_and_reordering(name, settings):
     model = model_of(name, **settings)

@@ -99,9 +99,9 @@ def test_with_every_backend(name, backend):
     assert_exact(*encoder(f"roberta_{name}", attention_backend=backend), *packed())
 
 
-@pytest.mark.parametrize("settings", ["checkpoint_activations", "unpad"])
+@pytest.mark.parametrize("settings", [{"checkpoint_activations": True}, {"unpad": True}, {"attention_window": "3 2=4"}])
 def test_however_the_layers_run(settings):
-    assert_exact(*encoder("roberta_m4", **{settings: True}), *packed())
+    assert_exact(*encoder("roberta_m4", **settings), *packed())
 
 
 def test_given_ids_that_count_within_documents_say_the_same():

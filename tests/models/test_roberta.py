@@ -383,7 +383,7 @@ def test_a_file_without_signature_is_named_in_the_log(caplog):
         ({"position_hparams": "x"}, "--position-hparams: hyperparameter 'x' is not of the form name=value"),
         ({"attention_backend": "flash"}, "--attention-backend: attention backend 'flash'"),
         ({"encoder_attention_heads": 0}, "--encoder-embed-dim, --encoder-attention-heads: num_heads=0: "),
-        ({"position_layers": "0"}, "--position-layers '0' is not all, first, or numbers from 1 to 3"),
+        ({"position_layers": "0"}, "--position-layers '0' names no layer of 1 to 3"),
         ({"attention_backend": "flash"}, "'flash' is not known; choose from auto eager lean fused sdpa"),
         ({"ddp_backend": "fully_sharded"}, "fully_sharded"),
         ({"export": True}, "TorchScript and ONNX"),

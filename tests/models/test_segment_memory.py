@@ -135,8 +135,9 @@ def test_every_encoding_that_adds_nothing_to_the_input_can_remember():
 @torch.no_grad()
 @pytest.mark.parametrize("name", ABLE)
 def test_segments_with_a_long_memory_equal_the_full_pass(name):
-    for layers, normalize_before in ((1, True), (3, False), (3, True)):
-        model = model_of(name, decoder_layers=layers, decoder_normalize_before=normalize_before)
+    for layers, normalize_before, window in ((1, True, ""), (3, False, "7 2=none"), (3, True, "")):
+        how = {"decoder_normalize_before": normalize_before, "attention_window": window}
+        model = model_of(name, decoder_layers=layers, **how)
         full = model(TOKENS, features_only=True)[0]
         torch.testing.assert_close(read(model, TOKENS, 5), full, atol=1e-12, rtol=0)
     assert not torch.allclose(model(TOKENS[:, 5:10], features_only=True)[0], full[:, 5:10]), "nothing was remembered"

@@ -157,7 +157,7 @@ def test_a_stack_that_is_left_out_is_stock_fairseq():
             "the decoder is not among --position-stacks encoder",
         ),
         ({"position_stacks": "encoders"}, "--position-stacks 'encoders' is not encoder,decoder"),
-        ({"position_layers": "3"}, "numbers from 1 to 2"),
+        ({"position_layers": "3"}, "--position-layers '3' names no layer of 1 to 2"),
         ({"encoder_learned_pos": True}, "--encoder-learned-pos and the position encoding t5"),
         ({"no_token_positional_embeddings": True}, "leave the flag out"),
         ({"cross_self_attention": True}, "--cross-self-attention mixes"),

@@ -253,7 +253,10 @@ def test_torch_compile_gives_the_same_results_and_gradients():
 
 WRONG = {
     "activation": ({"activation": "swoosh"}, "'swoosh' is not known: give gelu, relu"),
-    "position_layers": ({"position_layers": "3"}, "position_layers '3' is not all, first, or numbers from 1 to 2"),
+    "position_layers": ({"position_layers": "3"}, "position_layers '3' names no layer of 1 to 2"),
+    "window": ({"window": 0}, "window 0: give a number of tokens, 1 or more"),
+    "windows": ({"window": "4 3=none"}, "window '3' names no layer of 1 to 2"),
+    "layer's hparams": ({"hparams": {"layer.3.cls": "first"}}, "layer.3.cls=first: '3' names no layer of 1 to 2"),
     "hparams": ({"hparams": {"rows": 3}}, "tupe_r has no rows; it accepts num_buckets"),
     "backend": ({"backend": "flash"}, "'flash' is not known"),
 }
