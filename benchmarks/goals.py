@@ -74,29 +74,46 @@ def goals_table(results):
     )
 
 
+#: the ends of the names of two machines' results: the tables of docs/performance.md have the first one's
+MACHINES = ("", "_intel")
+
+
 def overview(results):
-    """For README.md: the four kinds of encoding, attention alone and whole training steps."""
-    machine = json.loads((results / "attention_cpu.json").read_text(encoding="utf-8"))["machine"]
+    """For README.md: the four kinds of encoding on two processors, attention alone and whole training steps."""
+    names = [processor(results, f"attention_cpu{end}") for end in MACHINES]
     lines = [
-        "| times the same without positions, on a CPU | one attention, 8 x 512 tokens, dropout 0 | dropout 0.1 "
-        "| a training step, 2 layers x 512, 4 x 512 tokens, dropout 0 | dropout 0.1 |",
-        "|---|---:|---:|---:|---:|",
+        f"| times the same without positions | {' | '.join(f'one attention, {name}' for name in names)} "
+        f"| {' | '.join(f'a training step, {name}' for name in names)} |",
+        f"|---|{'---:|' * 2 * len(MACHINES)}",
     ]
     for arch in STEPS:
         name = arch.removeprefix("roberta_")
-        cells = [between(ratios(results, (name,), 512, dropout, "tuned")) for dropout in (0.0, 0.1)]
-        cells += [number(step(results, arch, 512, dropout, "tuned")) for dropout in (0.0, 0.1)]
+        files = [f"{kind}{end}" for kind in ("attention_cpu", step_file(512)) for end in MACHINES]
+        cells = [
+            "{} ({})".format(*(number(ratio_in(results, file, name, arch, dropout)) for dropout in (0.0, 0.1)))
+            for file in files
+        ]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    machine = read(results, "attention_cpu")["machine"]
     return "\n".join(
         [
             *lines,
             "",
-            "Attention beside torch's `scaled_dot_product_attention` (SDPA), steps beside stock fairseq, each with the "
-            f"same dropout: forward and backward, one thread of an {machine['cpu'].replace('(R)', '')}, float32, torch "
-            f"{machine['torch']}, allocator tuned for both sides. With dropout, SDPA is not fused on a CPU, so those "
-            "ratios are low.",
+            "Without dropout, and in brackets with 0.1: then torch's own attention is not fused on a CPU, so the ratios "
+            "are lower. Attention (8 x 512 tokens, width 512) beside torch's `scaled_dot_product_attention`, steps (2 "
+            "layers x 512, 4 x 512 tokens) beside stock fairseq: forward and backward, one thread, float32, torch "
+            f"{machine['torch']}, allocator tuned for both sides.",
         ]
     )
+
+
+def ratio_in(results, file, name, arch, dropout):
+    wanted = {"dropout": dropout, "allocator": "tuned"}
+    if file.startswith("attention"):
+        wanted |= {"encoding": name, "length": 512, "backend": "auto", "threads": 1}
+    else:
+        wanted |= {"arch": arch}
+    return only(rows_of(results, file), "ratio", **wanted)
 
 
 def attention(results):
