@@ -63,10 +63,10 @@ def goals_table(results):
     return "\n\n".join(
         [
             attention(results),
-            clipped(results),
+            *([clipped(results)] if read(results, "attention_clipped_cpu") else []),
             further(results),
             steps(results),
-            amp_steps(results),
+            *([amp_steps(results)] if read(results, "train_step_cpu_amp") else []),
             *language_models(results),
             beside_others(results),
             "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured.",
@@ -145,7 +145,9 @@ def clipped(results):
     files = "attention_clipped_cpu", "attention_clipped_long_cpu"
     rows = {(row["encoding"], row["length"]): row["ratio"] for name in files for row in rows_of(results, name)}
     lengths = sorted({length for _, length in rows})
-    batches = {x: settings(results, name)["batch"] for name in files for x in settings(results, name)["lengths"]}
+    batches = {
+        x: settings(results, name)["batch"] for name in files for x in settings(results, name).get("lengths", [])
+    }
     lines = [
         f"| clipped tables, times SDPA without positions | {' | '.join(f'{batches[x]} x {x}' for x in lengths)} |",
         f"|---|{'---:|' * len(lengths)}",

@@ -122,6 +122,7 @@ class Step:
             padding=0.0,
             device=self.device,
             dtype=dtype,
+            amp=False,
         )
         self.step = kind(arch, DROPOUT, settings, hparams=" ".join(hparams))
         self.tokens = sizes["batch"] * sizes["length"]

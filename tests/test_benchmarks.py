@@ -73,7 +73,14 @@ def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_
     train_step, report, goals = (benchmark_module(name) for name in ("train_step", "report", "goals"))
     archs = ["transformer_lm_tupe_r_gpt", "transformer_lm_t5_gpt"]
     sizes = {"layers": 1, "dim": 16, "ffn": 16, "heads": 2, "vocabulary": 50, "length": 8, "batch": 2, "threads": 1}
-    flags = {"backend": "auto", "torch_compile": False, "unpad": False, "device": "cpu", "dtype": "float32"}
+    flags = {
+        "backend": "auto",
+        "torch_compile": False,
+        "unpad": False,
+        "device": "cpu",
+        "dtype": "float32",
+        "amp": False,
+    }
     args = Namespace(stock="transformer_lm_gpt", archs=archs, memory_length=8, **sizes, **flags)
     steps = train_step.steps_of(0.0, args)
     names = [args.stock, *archs, *(f"{arch}, memory 8" for arch in archs)]
