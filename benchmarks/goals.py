@@ -99,7 +99,7 @@ def overview(results):
         [
             *lines,
             "",
-            "Without dropout, and in brackets with 0.1: then torch's own attention is not fused on a CPU, so the ratios "
+            "Without dropout, and in brackets with 0.1: torch's attention is not fused on a CPU then, so the ratios "
             "are lower. Attention (8 x 512 tokens, width 512) beside torch's `scaled_dot_product_attention`, steps (2 "
             "layers x 512, 4 x 512 tokens) beside stock fairseq: forward and backward, one thread, float32, torch "
             f"{machine['torch']}, allocator tuned for both sides.",
