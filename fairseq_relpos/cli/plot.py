@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses, reach
+from ..reports import attention_plot, bias_plot, encoding_plots, figures, losses, model_plots, reach
 
 #: kind -> (module or class with ``add_arguments`` and ``run``, summary)
 KINDS: dict[str, tuple[Any, str]] = {
@@ -13,6 +13,11 @@ KINDS: dict[str, tuple[Any, str]] = {
     "buckets": (encoding_plots.Buckets, "the bucket functions of T5 and AT5"),
     "prior-matrix": (encoding_plots.PriorMatrix, "the fixed matrices of Transformer-XL and GCDF"),
     "distance": (encoding_plots.Distance, "how far apart a prior keeps two distances"),
+    "correlations": (model_plots.Correlations, "the four products of words and positions in the first layer"),
+    "scores": (model_plots.Scores, "position scores, context scores and their sum for one word of a text"),
+    "vectors": (model_plots.Vectors, "the relative vectors of a head"),
+    "heads": (model_plots.Heads, "a score while heads are added one by one, by their largest prior"),
+    "lengths": (model_plots.Lengths, "the lengths of the inputs of data sets"),
     "extrapolation": (reach, "losses of several runs against the length, as `extrapolation --json` found them"),
     "loss": (losses, "validation losses of several runs against updates"),
 }

@@ -20,7 +20,7 @@ INCHES_A_TOKEN = 0.15
 LARGEST_INCHES = 120
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_text(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     parser.add_argument("--text", required=True, help="what the model reads; <mask> stands for a hidden word")
     parser.add_argument(
@@ -34,23 +34,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "one the text is split at spaces",
     )
     parser.add_argument("--stack", choices=STACKS, help="whose self-attention (default: the encoder's if there is one)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_text(parser)
     parser.add_argument("--layers", default="all", metavar="1,2,..", help="default: all")
+    add_heads(parser)
+
+
+def add_heads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", default="all", metavar="1,2,..", help="default: all")
 
 
 def run(args: argparse.Namespace) -> None:
-    model, settings, task = load_model(args.checkpoint, args.data)
-    name = encoding_name(settings, args.checkpoint)
-    which, stack = choose_stack(model, args.stack)
-    refuse_stock_stack(stack, which, args.checkpoint)
-    pieces_of = splitter(args.sentencepiece_model, args.data or settings.task.data)
-    shown, encoder_out = read(model, task, which, args.text, args.target, pieces_of)
-    weights_NHTT = attention_weights(stack, shown.ids_1T, **encoder_out)
+    name, which, stack, shown, others = read_text(args)
+    weights_NHTT = attention_weights(stack, shown.ids_1T, **others)
     layers = numbers("--layers", args.layers, weights_NHTT.size(0))
     heads = numbers("--heads", args.heads, weights_NHTT.size(1))
     path = plot(weights_NHTT, shown.labels, layers, heads, f"Attention of {name}, {which}", args.output)
-    if shown.unknown:
-        print(f"not in the dictionary, read as <unk>: {' '.join(shown.unknown)}")
+    print_unknown(shown)
     print(f"{which}: {len(layers)} layers x {len(heads)} heads x {len(shown.labels)} tokens")
     print(f"plot: {path}")
 
@@ -62,6 +64,22 @@ class Tokens:
     ids_1T: torch.Tensor
     labels: list[str]
     unknown: list[str]
+
+
+def print_unknown(shown: Tokens) -> None:
+    if shown.unknown:
+        print(f"not in the dictionary, read as <unk>: {' '.join(shown.unknown)}")
+
+
+def read_text(args: argparse.Namespace) -> tuple[str, str, Any, Tokens, dict[str, Any]]:
+    """Loads the model and returns its encoding, the name of the stack, the stack, the tokens that it reads, and the
+    other keyword arguments of its forward."""
+    model, settings, task = load_model(args.checkpoint, args.data)
+    name = encoding_name(settings, args.checkpoint)
+    which, stack = choose_stack(model, args.stack)
+    refuse_stock_stack(stack, which, args.checkpoint)
+    pieces_of = splitter(args.sentencepiece_model, args.data or settings.task.data)
+    return name, which, stack, *read(model, task, which, args.text, args.target, pieces_of)
 
 
 def read(
@@ -169,6 +187,13 @@ def numbers(flag: str, text: str, count: int) -> list[int]:
     return chosen
 
 
+def label(axis: Any, labels: Sequence[str]) -> None:
+    """Writes the tokens along an axis; a $ among them begins no formula."""
+    axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
+    if axis.axis_name == "x":
+        axis.set_tick_params(rotation=90)
+
+
 def plot(
     weights_NHTT: torch.Tensor,
     labels: Sequence[str],
@@ -194,10 +219,8 @@ def plot(
             weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest, interpolation="nearest"
         )
         panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
-        # a $ in the text must not begin a formula
         for axis in (panel.xaxis, panel.yaxis):
-            axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
-        panel.tick_params(axis="x", rotation=90)
+            label(axis, labels)
     for panel in panels[-len(heads) :]:
         panel.set_xlabel("key j")
     for panel in panels[:: len(heads)]:

@@ -11,7 +11,7 @@ from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_di
 from ..flags import hparams, named
 from ..positions import Positions
 from ..rows import LogBuckets
-from ..terms import over_offsets
+from ..terms import Terms, over_offsets
 from .checkpoint import STACKS, add_unread_data, choose_stack, encoding_name, load_positions, refuse_stock_stack
 from .figures import HEAT, line_colours, new_figure, save
 
@@ -101,15 +101,20 @@ def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
 
 
 @torch.no_grad()
-def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tuple[torch.Tensor, str] | None:
-    """Returns the values [1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what they are. It returns None
-    for an encoding that is no function of j - i."""
+def terms_without_words(encoding: PositionEncoding, part: StackPart, length: int) -> Terms:
+    """Returns the terms of attention over this many tokens, with queries and keys of zeros."""
     pos = Positions.of(length, length)
     part.check_length(length)
     pos.shared = part.evaluate(pos)
     q = torch.zeros(1, encoding.dims.num_heads, length, encoding.dims.head_dim)
     with pos.in_layer(lambda: torch.zeros(1, length, encoding.dims.embed_dim)):
-        terms = encoding.terms(q, q, pos)
+        return encoding.terms(q, q, pos)
+
+
+def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tuple[torch.Tensor, str] | None:
+    """Returns the values [1|H, 2 length - 1] over j - i = 1 - length .. length - 1, and what they are. It returns None
+    for an encoding that is no function of j - i."""
+    terms = terms_without_words(encoding, part, length)
     if terms.gain is not None:
         return over_offsets(terms.gain, terms.rows, length, length).detach(), "factor of the logit"
     if terms.is_additive_bias and terms.bias_row is not None and terms.bias is None:
