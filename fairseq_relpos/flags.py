@@ -7,6 +7,7 @@ their way to the layers.
 
 import argparse
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -154,13 +155,15 @@ def window(args: argparse.Namespace) -> str:
 
 
 def windows_of(args: argparse.Namespace, chosen: Sequence[str]) -> dict[str, str]:
-    """--attention-window, "128 decoder.every.3=none", as that of each chosen stack. What names a stack wins."""
+    """--attention-window, "128 decoder.every.3=none", as that of each chosen stack. An item that names a stack wins."""
     common: list[str] = []
     own: dict[str, list[str]] = {stack: [] for stack in chosen}
-    for item in window(args).split():
+    for item in re.split(r"[\s;]+", window(args).strip()):
         stack = item.replace("=", ".").partition(".")[0]
         if stack in STACKS:
             _refuse_other_stacks(f"--attention-window {item}", stack, chosen)
+            if not item[len(stack) + 1 :]:
+                raise ValueError(f"--attention-window {item}: give a number of tokens, such as {stack}=128")
             own[stack].append(item[len(stack) + 1 :])
         else:
             common.append(item)

@@ -162,8 +162,9 @@ def upstream(case: Case, name: str) -> torch.Tensor:
 def checked(case: Case, results: Any) -> dict[str, torch.Tensor]:
     shapes = {"logits": (BATCH, HEADS, LENGTH, LENGTH), **dict.fromkeys(RESULTS[1:], (BATCH, LENGTH, WIDTH))}
     if not isinstance(results, dict) or not results or set(results) - set(shapes):
-        got = f"keys {', '.join(map(str, results))}" if isinstance(results, dict) else type(results).__name__
-        raise ValueError(f"it returned {got or 'nothing'}: a dict with logits, out or added is needed")
+        keys = ", ".join(map(str, results)) if isinstance(results, dict) else None
+        got = type(results).__name__ if keys is None else f"the keys {keys or 'none'}"
+        raise ValueError(f"it returned {got}: a dict with logits, out or added is needed")
     for name, x in results.items():
         size = tuple(getattr(x, "shape", ()))
         if size != shapes[name]:

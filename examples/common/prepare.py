@@ -239,7 +239,7 @@ def parallel(arguments, own_texts=None):
     if own_texts and not any(texts.values()):
         texts = own_texts(given.out / "own", getattr(given, "offline", None))
     if not all(texts.values()):
-        fail("no text for training, validation or test (see --help)")
+        fail("a text is missing: give --train, --valid and --test, as the first lines of prepare.sh show")
     if len(texts["valid"]) > 1:
         fail(f"two texts for validation, {' and '.join(texts['valid'])}: give one")
     prefixes = {"train": texts["train"], "valid": texts["valid"]}

@@ -24,7 +24,7 @@ TOKENS_PER_SAMPLE=32       # T, with <s>; with larger T, learned needs more upda
 # whole, and fails on (or drops) those longer than T, of which there are many here.
 SAMPLE_BREAK_MODE=none
 TOKENS_PER_UPDATE=4096     # 128 blocks
-PRECISION=fp32             # amp: bfloat16 on a CPU that has units for it; its losses were not compared with these
+PRECISION=fp32             # amp: bfloat16 on a CPU that has units for it; losses about the same (README.md)
 
 # --- schedule and optimizer ---
 CRITERION=masked_lm_order_gap # masked_lm, and the order gap at each validation, which doubles its time

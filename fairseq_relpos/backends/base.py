@@ -74,8 +74,8 @@ class Mask:
             yield ones.triu(src_len - tgt_len + 1)
 
     def _too_far(self, tgt_len, src_len, device):
-        slot_S = torch.arange(src_len, device=device)
-        return (slot_S - slot_S[src_len - tgt_len :, None]).abs() > self.window
+        slot_T, slot_S = (torch.arange(src_len - x, src_len, device=device) for x in (tgt_len, src_len))
+        return (slot_S - slot_T[:, None]).abs() > self.window
 
 
 #: why a backend refuses terms with values

@@ -1,8 +1,8 @@
 // softmax(e + mask) V for every form of the terms (fairseq_relpos/terms.py), and its gradients.
 //
 // The [T, S] logits of a sentence and head are made in tiles of some rows and columns that stay in
-// the cache, and are made again in backward. Between the two only q, k, v, the output and one
-// number a query are kept. Matrix products are those of the BLAS or of the oneDNN that torch brings, threads are
+// the cache, and are made again in backward. Between the two only q, k, v, the output and two
+// numbers a query are kept. Matrix products are those of the BLAS or of the oneDNN that torch brings, threads are
 // those of torch's OpenMP: pointers to both come with each call, so this file needs no header and no library
 // of torch. Vectors are the compiler's own extension, as in gated.cpp.
 //
@@ -12,6 +12,7 @@
 // meet keys it is BAND keys and n + BAND - 1 offsets, transposed.
 #include "../gated/gated.cpp"
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -231,27 +232,27 @@ static inline vec_u rounded(V x) {
 static inline Half rounded(F x) { return (Half)(rounded(all(x))[0] >> 16); }
 typedef Half vec_h __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-// `count` rows of `width` numbers, which become rows of `to_width`, with zeros at their ends
-static void halve(Half* to, I to_width, const F* from, I stride, I count, I width) {
+// `count` rows of `width` numbers times a factor, which become rows of `to_width`, with zeros at their ends
+static void halve(Half* to, I to_width, const F* from, I stride, I count, I width, F factor) {
   for (I r = 0; r < count; r++, to += to_width, from += stride) {
     I j = 0;
     for (; j + LANES <= width; j += LANES)
-      *(vec_h*)(to + j) = __builtin_convertvector(rounded(load(from + j)) >> 16, vec_h);
-    for (; j < to_width; j++) to[j] = j < width ? rounded(from[j]) : 0;
+      *(vec_h*)(to + j) = __builtin_convertvector(rounded(factor * load(from + j)) >> 16, vec_h);
+    for (; j < to_width; j++) to[j] = j < width ? rounded(factor * from[j]) : 0;
   }
 }
 
-// Rows in pairs, times a factor; an odd last one is paired with zeros
-static void halve_pairs(Half* to, const F* from, I stride, I count, I width, F factor) {
+// Rows in pairs; an odd last one is paired with zeros
+static void halve_pairs(Half* to, const F* from, I stride, I count, I width) {
   for (I r = 0; r < count; r += 2, from += 2 * stride, to += 2 * width) {
     const bool both = r + 1 < count;
     I j = 0;
     for (; j + LANES <= width; j += LANES) {
-      const vec_u low = rounded(factor * load(from + j)) >> 16;
-      const vec_u high = both ? rounded(factor * load(from + stride + j)) & 0xFFFF0000u : vec_u{};
+      const vec_u low = rounded(load(from + j)) >> 16;
+      const vec_u high = both ? rounded(load(from + stride + j)) & 0xFFFF0000u : vec_u{};
       *(vec_u*)(to + 2 * j) = low | high;
     }
-    for (; j < width; j++) to[2 * j] = rounded(factor * from[j]), to[2 * j + 1] = both ? rounded(factor * from[stride + j]) : 0;
+    for (; j < width; j++) to[2 * j] = rounded(from[j]), to[2 * j + 1] = both ? rounded(from[stride + j]) : 0;
   }
 }
 
@@ -355,8 +356,8 @@ struct Work {
     const I operand = !turns ? 0 : tile > rows_turned ? tile : rows_turned;
     const I halves = c.half_brgemm ? operand / 2 + 2 * wide : 0;  // an odd last row or column has a pair, too
     const I along = c.rows + ld + LANES, gates_along = c.gate ? along * c.D : 0;
-    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + operand + 2 * halves + 2 * along + gates_along +
-                 26 * 16);
+    scratch.room(tile * tiles() + vectors + 2 * c.rows + 2 * banded + BAND * c.D + operand + 2 * halves + 2 * along +
+                 gates_along + 26 * 16);
     Q = scratch.take(c.rows * c.D), K = scratch.take(ld * c.D);
     VV = scratch.take(ld * c.DV), O = scratch.take(c.rows * c.DV);
     E = scratch.take(tile);
@@ -383,10 +384,14 @@ struct Work {
     if (c.half_brgemm && large) {
       if (ta == 'T') turn(turned, x, ldx, depth, M, 1), x = turned, ldx = depth;
       else if (tb == 'T') turn(turned, y, ldy, N, depth, 1), y = turned, ldy = N;
+      // A fresh product is scaled afterwards: its operands may be exact in bfloat16. The x of a sum, which
+      // is no input, is rounded in any case.
       const I even = at_least(depth, 2);
-      halve(half_x, even, x, ldx, M, depth);
-      halve_pairs(half_y, y, ldy, depth, N, alpha);
+      halve(half_x, even, x, ldx, M, depth, beta ? alpha : 1);
+      halve_pairs(half_y, y, ldy, depth, N);
       c.half_brgemm(M, N, even, even, N, ldto, beta != 0, half_x, half_y, to, true);
+      for (I r = 0; r < M && !beta && alpha != 1; r++)
+        for (I j = 0; j < N; j++) to[r * ldto + j] *= alpha;
       return;
     }
     if (c.brgemm && large) {
@@ -849,24 +854,28 @@ struct Work {
 
 // --- threads ---
 
-// Runs work(number) for each number below `parts`. What a part computes does not depend on how
-// many threads there really are.
-template <class Work> static void run_parts(const Call& c, I parts, const Work& work) {
-  if (parts <= 1 || !c.parallel) {
-    for (I part = 0; part < parts; part++) work(part);
-    return;
-  }
+// Runs work(number) for each number below `parts`. The result of a part does not depend on how
+// many threads there really are. Returns 1 if one failed: oneDNN throws, and an exception that left a
+// thread would end the process.
+template <class Work> static int run_parts(const Call& c, I parts, const Work& work) {
   struct Job {
     const Call& c;
     I parts;
     const Work& work;
+    std::atomic<int> failed{0};
+    void run(I first, I step) {
+      try {
+        for (I part = first; part < parts; part += step) work(part);
+      } catch (...) {
+        failed = 1;
+      }
+    }
   } job{c, parts, work};
-  c.parallel(
-      [](void* data) {
-        const Job& job = *(Job*)data;
-        for (I part = job.c.thread(); part < job.parts; part += job.c.team()) job.work(part);
-      },
-      &job, (unsigned)parts, 0);
+  if (parts <= 1 || !c.parallel) job.run(0, 1);
+  else
+    c.parallel([](void* data) { ((Job*)data)->run(((Job*)data)->c.thread(), ((Job*)data)->c.team()); }, &job,
+               (unsigned)parts, 0);
+  return job.failed;
 }
 
 // Backward goes through heads, and sentences within each, in one order, cut into one run for each
@@ -893,21 +902,21 @@ I size_of_call() { return sizeof(Call); }
 
 // 1 where oneDNN's product of bfloat16 runs on this CPU
 int multiplies_halves(HalfBrgemm* brgemm, Release* release) {
-  enum { N = 64 };
-  const std::vector<Half> x(N * N, rounded(2.f)), y(N * N, rounded(3.f));
-  std::vector<F> to(N * N, 1);
+  enum { M = 33, N = 95, DEPTH = 66 };
+  const std::vector<Half> x(M * DEPTH, rounded(2.f)), y(DEPTH * N, rounded(3.f));
+  std::vector<F> to(M * N, 1);
   try {
-    brgemm(N, N, N, N, N, N, true, x.data(), y.data(), to.data(), true);
+    brgemm(M, N, DEPTH, DEPTH, N, N, true, x.data(), y.data(), to.data(), true);
     release(true);
   } catch (...) {
     return 0;
   }
   for (const F z : to)
-    if (z != 6 * N + 1) return 0;
+    if (z != 6 * DEPTH + 1) return 0;
   return 1;
 }
 
-// 1 where oneDNN's product runs on this CPU; elsewhere it throws
+// 1 where oneDNN's product runs on this CPU
 int multiplies(Brgemm* brgemm) {
   enum { N = 64 };
   std::vector<F> x(N * N, 2), y(N * N, 3), to(N * N, 1);
@@ -921,13 +930,13 @@ int multiplies(Brgemm* brgemm) {
   return 1;
 }
 
-void attend(const Call* call) {
+int attend(const Call* call) {
   const Call& c = *call;
   const I blocks = (c.T + c.rows - 1) / c.rows, tasks = c.B * c.H * blocks;
   const I parts = tasks < c.threads ? tasks : c.threads;
   const std::vector<F> gates = transposed_gates(c);
   const Runs A_runs(c.A_runs, c.T + c.S - 1), C_runs(c.C_runs, c.T + c.S - 1);
-  run_parts(c, parts, [&](I part) {
+  return run_parts(c, parts, [&](I part) {
     Work work(c, false, gates.data(), A_runs, C_runs);
     for (I task = part * tasks / parts; task < (part + 1) * tasks / parts; task++)
       work.attend(task / blocks, task % blocks * c.rows);
@@ -935,7 +944,7 @@ void attend(const Call* call) {
   });
 }
 
-void differentiate(const Call* call) {
+int differentiate(const Call* call) {
   const Call& c = *call;
   // a dense bias for all sentences is too large for copies: whole heads then
   const bool together = (c.dbias && !c.dbias.sentence) || (c.dextra && !c.dextra.sentence);
@@ -947,7 +956,7 @@ void differentiate(const Call* call) {
   const I sizes[5] = {A_runs.count() * c.D, C_runs.count() * c.D, L * c.D, L, L};
   std::vector<Copies> copies(parts);
   const std::vector<F> gates = transposed_gates(c);
-  run_parts(c, parts, [&](I part) {
+  const int failed = run_parts(c, parts, [&](I part) {
     const I first = part * units / parts * unit, last = (part + 1) * units / parts * unit;
     Copies& mine = copies[part];
     I room = 0;
@@ -977,6 +986,7 @@ void differentiate(const Call* call) {
       copy += mine.sizes[x];
     }
   }
+  return failed;
 }
 
 // 1 where a weight is kept, [B H, T, S] side by side

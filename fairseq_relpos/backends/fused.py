@@ -21,7 +21,7 @@ from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import NO_VALUES, Backend, Mask
 from .eager import Eager
 from .lean import LEVELS
-from .processor import has_bf16_units, is_of_another_maker_than_intel
+from .processor import has_avx512_but_is_not_intel, has_bf16_units
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,10 @@ GATED_ROWS, GATED_COLUMNS = 512, 256
 #: what a narrow window leaves of them at least
 SMALLEST = 128
 
-#: multiplications from which a product is worth one of oneDNN's kernels, of which each set of sizes has its own
+#: multiplications from which a product is worth one of oneDNN's kernels
 LARGE = 2**18
+#: lengths for which oneDNN serves are multiples of this: torch keeps a kernel for each set of sizes and each thread
+MULTIPLE = 32
 
 
 class _Tensor(ctypes.Structure):
@@ -73,7 +75,7 @@ class _Call(ctypes.Structure):
 
 @functools.cache
 def functions() -> dict[str, int | None]:
-    """The addresses of torch's own matrix product and of its OpenMP; None for what it does not bring."""
+    """The addresses of torch's own matrix products and of its OpenMP; None for what it does not bring."""
     torchs = ctypes.CDLL(torch._C.__file__)  # and what that is linked to
     found = {name: getattr(torchs, symbol, None) for name, symbol in FUNCTIONS.items()}
     return {name: ctypes.cast(x, ctypes.c_void_p).value if x is not None else None for name, x in found.items()}
@@ -81,12 +83,12 @@ def functions() -> dict[str, int | None]:
 
 @functools.cache
 def faster_products() -> set[str]:
-    """Which of oneDNN's products, which torch brings, serve in place of its BLAS: of float32 on other processors than
-    Intel's, where MKL, the BLAS of torch's x86 builds, reaches less than half of their speed; of bfloat16 on those
+    """The products of oneDNN, which torch brings, that serve in place of its BLAS: of float32 on AMD processors with
+    AVX-512, where MKL, the BLAS of torch's x86 builds, reaches less than half of the speed; of bfloat16 on processors
     that have units for it."""
     at = {name: ctypes.c_void_p(x) for name, x in functions().items() if x is not None}
     library, found = compiled.library(SOURCE), set()
-    if "brgemm" in at and is_of_another_maker_than_intel() and library.multiplies(at["brgemm"]):
+    if "brgemm" in at and has_avx512_but_is_not_intel() and library.multiplies(at["brgemm"]):
         found.add("brgemm")
     if {"half_brgemm", "release"} <= {*at} and has_bf16_units():
         if library.multiplies_halves(at["half_brgemm"], at["release"]):
@@ -94,10 +96,11 @@ def faster_products() -> set[str]:
     return found
 
 
-def products(half: bool) -> dict[str, int | None]:
-    """The functions of fused.cpp for one call. half: products of bfloat16, where they are faster."""
+def products(half: bool, *lengths: int) -> dict[str, int | None]:
+    """The functions of fused.cpp for one call with these lengths. half: products of bfloat16, where they are faster."""
     wanted = {"brgemm", "half_brgemm"} if half else {"brgemm"}
-    used = wanted & faster_products() if torch.backends.mkldnn.enabled else set()
+    onednn = torch.backends.mkldnn.enabled and all(length % MULTIPLE == 0 for length in lengths)
+    used = wanted & faster_products() if onednn else set()
     return {name: x if name in used or "brgemm" not in name else None for name, x in functions().items()}
 
 
@@ -268,10 +271,13 @@ def run(what: str, half: bool, options: dict[str, Any], tensors: dict[str, torch
         large=LARGE,
         lowest=torch.finfo(torch.float32).min / 2,
         **options,
-        **products(half),
+        **products(half, tgt_len, src_len),
         **{name: described(name, x) for name, x in tensors.items()},
     )
-    getattr(compiled.library(SOURCE), what)(ctypes.byref(call))
+    if getattr(compiled.library(SOURCE), what)(ctypes.byref(call)):
+        raise RuntimeError(
+            "attention backend fused: oneDNN refused a product; torch.backends.mkldnn.enabled = False avoids it"
+        )
 
 
 def tile(tgt_len: int, src_len: int, rows: int, columns: int) -> tuple[int, int]:

@@ -30,7 +30,10 @@ COMMANDS = {
     ),
     "export-hf": ("fairseq_relpos.cli.export_hf", "a trained model for Hugging Face transformers"),
     "export-ct2": ("fairseq_relpos.cli.export_ct2", "a trained translator or language model for CTranslate2"),
-    "import-hf": ("fairseq_relpos.cli.import_hf", "a RoBERTa, BERT or DeBERTa of Hugging Face transformers"),
+    "import-hf": (
+        "fairseq_relpos.cli.import_hf",
+        "a RoBERTa, XLM-R, BERT, DeBERTa or BART of Hugging Face transformers",
+    ),
     "vectors": ("fairseq_relpos.cli.vectors", "test vectors of every encoding, for other implementations"),
     "conform": ("fairseq_relpos.cli.conform", "another implementation of an encoding against the test vectors"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),

@@ -39,19 +39,18 @@ def function_of(name: str) -> Callable[[vectors.Case], Any]:
     """The callable MODULE:FUNCTION, with the working folder on the path. ValueError if there is none, or if it does not
     take one argument."""
     module_name, colon, attribute = name.partition(":")
-    if not (module_name and colon and attribute):
+    if not (module_name and colon and attribute) or module_name.startswith("."):
         raise ValueError(f"{name} is not of the form MODULE:FUNCTION, such as adapters:t5")
     sys.path.insert(0, os.getcwd())
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name:
             raise
         raise ValueError(f"no module {module_name} here or among the installed ones") from None
-    except AttributeError:
-        raise ValueError(f"{module_name} has no {attribute}") from None
+    function = getattr(module, attribute, None)
     if not callable(function):
-        raise ValueError(f"{name} cannot be called")
+        raise ValueError(f"{module_name} has no {attribute} that can be called")
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""`fairseq-relpos import-hf DIR OUT`: a RoBERTa, BERT or DeBERTa of transformers for fairseq."""
+"""`fairseq-relpos import-hf DIR OUT`: a RoBERTa, XLM-R, BERT, DeBERTa or BART of transformers for fairseq."""
 
 import argparse
 from collections.abc import Iterator

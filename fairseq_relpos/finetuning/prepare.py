@@ -35,6 +35,8 @@ def prepare(task: Task, tsv: str | Path, vocabulary: str | Path, out: str | Path
 def main(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["own"]:
         return own.main(arguments[1:])
+    if len(arguments) != 4:
+        raise ValueError(f"{len(arguments)} arguments: give TASK TSV VOCABULARY OUT, or own ...")
     name, tsv, vocabulary, out = arguments
     counts = prepare(task_of(name), tsv, vocabulary, out)
     print(f"{name}: {', '.join(f'{count:,} {split}' for split, count in counts.items())}")

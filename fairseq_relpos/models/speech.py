@@ -22,7 +22,7 @@ class SpeechEncoder(S2TTransformerEncoder):
         self.max_source_positions = args.max_source_positions
 
     @property
-    def layers(self):
+    def layers(self) -> nn.ModuleList:
         return self.transformer_layers
 
 

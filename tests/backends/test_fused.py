@@ -33,7 +33,7 @@ def room(request, monkeypatch):
 
 def use_onednn(monkeypatch, *products):
     """These of its products for every call, whatever the processor's maker."""
-    monkeypatch.setattr(fused, "is_of_another_maker_than_intel", lambda: True)
+    monkeypatch.setattr(fused, "has_avx512_but_is_not_intel", lambda: True)
     fused.faster_products.cache_clear()
     found = fused.faster_products()
     fused.faster_products.cache_clear()
@@ -41,6 +41,7 @@ def use_onednn(monkeypatch, *products):
         pytest.skip(f"torch has no {' and '.join(products)} for this processor")
     monkeypatch.setattr(fused, "faster_products", lambda: {*products})
     monkeypatch.setattr(fused, "LARGE", 0)
+    monkeypatch.setattr(fused, "MULTIPLE", 1)
 
 
 def wide(case, tgt_len=40, src_len=70, learned=True):
@@ -424,6 +425,16 @@ def test_a_bias_may_have_one_column_or_row(shape):
     assert_equals_eager(Terms(terms.q_BHTD, terms.k_BHSD, 0.3, bias=torch.randn(shape)), v, tensors)
 
 
+def test_a_window_of_more_queries_than_keys():
+    """The queries are the last slots, so the first of them come before all keys."""
+    q, k = torch.randn(B, H, 6, D), torch.randn(B, H, 3, D)
+    far_TS = torch.tensor([[abs(j - (i - 3)) > 2 for j in range(3)] for i in range(6)])
+    expected, _ = EAGER(Terms(q, k, 0.3), k, Mask(extra=far_TS), 0.0, False)
+    for backend in ("fused", "eager", "lean", "sdpa"):
+        found, _ = select(backend)(Terms(q, k, 0.3), k, Mask(window=2), 0.0, False)
+        torch.testing.assert_close(found[:, :, 1:], expected[:, :, 1:])  # no key is near the first one
+
+
 @pytest.mark.parametrize("sizes", [(0, 7, 7), (2, 0, 7)])
 @pytest.mark.parametrize("name", ["fused", "lean"])
 def test_no_sentences_and_no_queries(name, sizes):
@@ -460,36 +471,69 @@ def test_half_precision_under_autocast_has_the_gradients_of_float32(case, dtype,
 
 @pytest.mark.parametrize("maker, found", [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)])
 def test_the_processors_maker(maker, found, tmp_path):
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id\t: {maker}\n")
-    assert processor.is_of_another_maker_than_intel(tmp_path / "cpuinfo") == found
-    assert not processor.is_of_another_maker_than_intel(tmp_path / "none")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor : 0\nvendor_id\t: {maker}\nflags\t\t: fpu avx512f avx512dq\n")
+    assert processor.has_avx512_but_is_not_intel(cpuinfo) == found
+    cpuinfo.write_text(f"processor : 0\nvendor_id\t: {maker}\nflags\t\t: fpu avx2\n")
+    assert not processor.has_avx512_but_is_not_intel(cpuinfo)
+    assert not processor.has_avx512_but_is_not_intel(tmp_path / "none")
 
 
 def test_without_onednn_the_products_are_those_of_the_blas():
+    """Nor with other lengths than multiples of 32: torch never frees the kernel of a set of sizes."""
     with torch.backends.mkldnn.flags(enabled=False):
-        assert not {fused.products(True)[name] for name in ("brgemm", "half_brgemm")} - {None}
+        assert not {fused.products(True, 64, 64)[name] for name in ("brgemm", "half_brgemm")} - {None}
+    assert not {fused.products(True, 64, 65)[name] for name in ("brgemm", "half_brgemm")} - {None}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_product_that_onednn_refuses_is_an_error(monkeypatch, threads):
+    use_onednn(monkeypatch, "half_brgemm")
+    x = torch.randn(2, 2, 64, 64).bfloat16()
+    before, switched = torch.get_num_threads(), fused.products
+
+    def too_late(*args):
+        found = switched(*args)
+        torch._C._set_mkldnn_enabled(False)
+        return found
+
+    monkeypatch.setattr(fused, "products", too_late)
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(RuntimeError, match="oneDNN"):
+            FUSED(Terms(x, x, 1.0), x, Mask(), 0.0, False)
+    finally:
+        torch._C._set_mkldnn_enabled(True)
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_products_of_bfloat16_keep_what_bfloat16_keeps(case, monkeypatch):
     use_onednn(monkeypatch, "half_brgemm")
+    torch.manual_seed(1)
     terms, v, tensors = wide(case)
     small = [x.detach().bfloat16().requires_grad_() for x in (terms.q_BHTD, terms.k_BHSD, v)]
     terms.q_BHTD, terms.k_BHSD, v = small
     tensors = [*small, *tensors[3:]]
     found = results(FUSED(terms, v, Mask(), 0.0, False)[0], tensors)
-    # the operands of each product are rounded
-    check([x.float() for x in found], exact(terms, v, tensors, Mask()), 4 * torch.finfo(torch.bfloat16).eps)
+    # the operands of each product are rounded; with ``product`` three rounded factors make a logit
+    times = 8 if terms.product else 4
+    check([x.float() for x in found], exact(terms, v, tensors, Mask()), times * torch.finfo(torch.bfloat16).eps)
 
 
-def test_products_of_bfloat16_are_as_exact_as_torchs_own(monkeypatch):
-    """Without positions, beside scaled_dot_product_attention."""
+@pytest.mark.parametrize("scale", [0.125, 128**-0.5])
+def test_products_of_bfloat16_are_as_exact_as_torchs_own(monkeypatch, scale):
+    """Without positions, beside scaled_dot_product_attention, also where the scale is no power of 2."""
     use_onednn(monkeypatch, "half_brgemm")
-    q, k, v = (torch.randn(B, H, 130, 64).bfloat16().requires_grad_() for _ in range(3))
-    expected = [x.detach() for x in exact(Terms(q, k, 0.125), v, [q, k, v], Mask())]
+    torch.manual_seed(1)
+    q, k, v = ((1.7 * torch.randn(B, H, 130, 64)).bfloat16().requires_grad_() for _ in range(3))
+    expected = [x.detach() for x in exact(Terms(q, k, scale), v, [q, k, v], Mask())]
     mine, torchs = (
         [(x.detach().float() - y).norm().item() for x, y in zip(results(out, [q, k, v]), expected)]
-        for out in (FUSED(Terms(q, k, 0.125), v, Mask(), 0.0, False)[0], F.scaled_dot_product_attention(q, k, v))
+        for out in (
+            FUSED(Terms(q, k, scale), v, Mask(), 0.0, False)[0],
+            F.scaled_dot_product_attention(q, k, v, scale=scale),
+        )
     )
     assert all(x <= 1.2 * y for x, y in zip(mine, torchs)), (mine, torchs)
 

@@ -201,6 +201,9 @@ def test_each_stack_of_a_translation_model_may_have_a_window():
         model(source, lengths, previous)
     with pytest.raises(ValueError, match="--attention-window decoder=3: the decoder is not among --position-stacks"):
         transformer("transformer_t5", position_stacks="encoder", attention_window="decoder=3")
+    for text in ("decoder", "encoder="):
+        with pytest.raises(ValueError, match=f"--attention-window {text}: give a number"):
+            transformer("transformer_t5", attention_window=text)
 
 
 def test_both_parts_of_an_electra_have_it():
@@ -213,6 +216,10 @@ def test_a_checkpoint_with_another_window_is_refused():
     model = roberta("roberta_t5", attention_window="4 1=none")
     assert model.args.attention_window == "4 1=none"
     roberta("roberta_t5", attention_window="2-3=4").load_state_dict(model.state_dict())
+    # also where the positions are fairseq's own
+    windowed = transformer("transformer_sinusoidal", attention_window="decoder=3;encoder=2")
+    with pytest.raises(SignatureMismatch, match="window:[23]"):
+        transformer("transformer_sinusoidal").load_state_dict(windowed.state_dict())
     with pytest.raises(SignatureMismatch, match=r"layers:all\|window:none,4,4\], asked for .*layers:all\]"):
         roberta("roberta_t5").load_state_dict(model.state_dict())
     with pytest.raises(SignatureMismatch, match=r"window:4\]"):
