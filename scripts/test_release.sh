@@ -76,7 +76,7 @@ fairseq-relpos compare run
 fairseq-relpos export-hf run/checkpoint_last.pt model --data data
 fairseq-relpos import-hf model imported
 fairseq-relpos warm-start imported/model.pt rope.pt --arch roberta_rope
-fairseq-relpos warm-start run/checkpoint_last.pt longer.pt --max-positions 128
+fairseq-relpos warm-start run/checkpoint_last.pt longer.pt --arch roberta_tupe_r --max-positions 128
 quietly fairseq-preprocess -s a -t b --joined-dictionary --trainpref text --validpref text --destdir pairs
 quietly fairseq-train pairs --user-dir "$(fairseq-relpos path)" --arch transformer_rope --share-all-embeddings \
   --decoder-layers 2 --decoder-embed-dim 32 --decoder-ffn-embed-dim 64 --decoder-attention-heads 2 "${small[@]}" \
