@@ -1,4 +1,4 @@
-"""Which layers of a stack a setting is for: patterns of their numbers, which count from 1."""
+"""Patterns of layer numbers, which count from 1: the layers of a stack that a setting is for."""
 
 import re
 from collections.abc import Sequence

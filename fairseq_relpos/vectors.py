@@ -75,7 +75,7 @@ class Case:
 
 
 def ours(case: Case) -> dict[str, torch.Tensor]:
-    """What this package computes: the results that a callable is compared with."""
+    """The results of this package, with which a callable is compared."""
     encoding = encoding_of(case.encoding, case.causal)
     # for good, unlike torch.func.functional_call: backward computes parts of some encodings again
     for name, x in case.parameters.items():

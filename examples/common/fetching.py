@@ -139,7 +139,7 @@ def write(file, target, expected_bytes=None):
 
 
 def located(alternatives, folder, offline, schemes):
-    """Of the archives one on this machine, or the first address that answers."""
+    """Returns the archive on this machine, or else the first address that answers."""
     for source in alternatives:
         for place in [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]:
             if source.archive != "-" and place.is_file():

@@ -102,7 +102,7 @@ def order_table(compared, gaps, splits, names):
 
 
 def bags_of_words(runs, gaps):
-    """Which runs have not begun to use order, and what that means for the first table."""
+    """Names the runs that do not use order yet, and says what follows for the first table."""
     unused = [run.name for run in runs if gap_of(run, gaps) < USED]
     if not unused:
         return "Every run uses it, so the losses above compare the encodings."
@@ -114,7 +114,7 @@ def bags_of_words(runs, gaps):
 
 
 def heads_in_words(runs, gaps):
-    """Which runs have a head that no longer reads the text."""
+    """Names the runs that have a head which no longer reads the text."""
     told, unknown = [], []
     for run in runs:
         gap = next(iter(gaps[run.name].values()))
@@ -179,7 +179,7 @@ def soon_table(compared, soon):
 
 
 def commands_of(settings, compared):
-    """What has made these runs and this report."""
+    """The commands, texts and machines that made these runs and this report."""
     recipe, data = settings["RECIPE"], settings["DATA"]
     files = {"train": [], "valid": [], "test": []}
     for split, name in texts(compared):

@@ -84,7 +84,7 @@ def functions() -> dict[str, int | None]:
 @functools.cache
 def faster_products() -> set[str]:
     """The products of oneDNN, which torch brings, that serve in place of its BLAS: of float32 on AMD processors with
-    AVX-512, where MKL, the BLAS of torch's x86 builds, reaches less than half of the speed; of bfloat16 on processors
+    AVX-512, where MKL, the BLAS of torch's x86 builds, is slow; of bfloat16 on processors
     that have units for it."""
     at = {name: ctypes.c_void_p(x) for name, x in functions().items() if x is not None}
     library, found = compiled.library(SOURCE), set()

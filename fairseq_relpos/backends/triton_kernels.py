@@ -229,7 +229,7 @@ def times_end(
 def near_keys(
     call: "Call", t0: tl.tensor, first: tl.tensor, end: tl.tensor, M: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Where the near tiles of queries t0 .. begin and end, of keys from ``first`` up to ``end``."""
+    """The beginning and end of the near tiles of queries t0 .., of keys from ``first`` up to ``end``."""
     if call.near is None:
         return first, end
     else:
@@ -735,7 +735,7 @@ def first_query(call: "Call", s0: tl.tensor, M: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def end_of_queries(call: "Call", s0: tl.tensor, first: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """Where queries from ``first`` on see no more of keys s0 .. s0 + M - 1."""
+    """The end of the queries from ``first`` on that see keys s0 .. s0 + M - 1."""
     end = tgt_len(call)
     if call.window is not None:
         seen = s0 + M - (src_len(call) - tgt_len(call)) + (call.window >> 2)

@@ -86,7 +86,7 @@ def refuse_what_layers_share(
 
 
 def _shared(encoding):
-    """What distinguishes the stack part of the encoding from others: its weights from one seed, and its settings."""
+    """The weights of the stack part from one seed, and its settings: they tell it from other stack parts."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         stack_part = encoding.make_stack()
