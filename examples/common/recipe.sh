@@ -41,6 +41,7 @@ read_settings() {
   done
   # not every recipe has them
   unset DATA_NAME EVALUATED ALLOCATOR OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY VALIDATE_EVERY SAVE_EVERY
+  declare -gA VARIANTS=()
   . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -105,10 +106,10 @@ refuse_other_dictionary() {
     die "the dictionary in $DATA is not the one that $1 was trained with: run prepare.sh with --vocabulary of its data"
 }
 
-# hparams: the flag for HPARAMS of the encoding -> `hparams`
+# hparams: the flag for HPARAMS of the encoding, and the flags of the variant -> `hparams`
 hparams() {
-  hparams=()
-  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
+  hparams=("${variant[@]}")
+  [ -z "${HPARAMS[$encoding]:-}" ] || hparams+=("--position-hparams=${HPARAMS[$encoding]}")
 }
 
 # write_report PROGRAM FOLDER NAME...: PROGRAM gets these settings and those that every report needs as NAME=VALUE; NAME may be
@@ -195,7 +196,7 @@ need_encoding() {
 }
 
 # print_command [flags]: `run.sh command`. training_command of the recipe sets `training`, and `warm_start` if it is needed.
-warm_start=() machine=
+warm_start=() variant=() machine=
 print_command() {
   need_encoding
   training_command "$@"
@@ -217,6 +218,8 @@ act() {
   encoding=${3:-}
   [ -n "$encoding" ] || die "which encoding? $usage"
   run=$RUNS/$encoding-seed$SEED
+  variant=(${VARIANTS[$encoding]:-$encoding}) # an encoding and flags
+  encoding=${variant[0]} variant=("${variant[@]:1}")
   checkpoint=$run/${EVALUATED:-checkpoint_last.pt}
   shared_flags
   [ "$action" != command ] || action=print_command

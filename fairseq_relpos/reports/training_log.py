@@ -26,6 +26,8 @@ OF_A_RUN = {
     "position-encoding",
     "position-hparams",
     "position-layers",
+    "attention-window",
+    "randomized-positions",
     "left-pad-source",
     "seed",
     "save-dir",
@@ -63,7 +65,7 @@ class Run:
     seed: int
     #: --lr of a run that has come to its end by a recipe, as it was written
     learning_rate: str = ""
-    #: the values of --position-hparams and --position-layers, if given
+    #: the values of --position-hparams, --position-layers, --attention-window and --randomized-positions, if given
     variant: str = ""
     parameters: int | None = None
     #: the name of the loss in the log
@@ -212,6 +214,10 @@ def read_settings(run: Run, line: str) -> None:
     given = [" ".join(sorted(hparams[1].split()))] if hparams and hparams[1] else []  # in any order, they are the same
     if layers and layers[1] != "all":
         given.append(f"layers {layers[1]}")
+    if window := re.search(r"\battention_window='([^']+)'", line):
+        given.append(f"window {window[1]}")
+    if randomized := re.search(r"\brandomized_positions='?(\d+)", line):
+        given.append(f"randomized {randomized[1]}")
     run.variant = " ".join(given)
 
 

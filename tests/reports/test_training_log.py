@@ -85,12 +85,14 @@ def test_runs_with_other_hyperparameters_are_no_seeds_of_one_another(tmp_path):
         run("a", 1, position_encoding="t5", position_hparams="", position_layers="all"),
         run("b", 1, position_encoding="t5", position_hparams="num_buckets=16", position_layers="first"),
         run("c", 1, position_encoding="encoder=t5,decoder=alibi", position_hparams="", position_layers="all"),
+        run("d", 1, position_encoding="t5", attention_window="32;every.2=none", randomized_positions=64),
     ]
     tell_variants_apart(runs)
     assert [r.encoding for r in runs] == [
         "t5 (defaults)",
         "t5 (num_buckets=16 layers first)",
         "encoder=t5,decoder=alibi",
+        "t5 (window 32;every.2=none randomized 64)",
     ]
     with pytest.raises(ValueError, match="x and y are both m4 with seed 2"):
         tell_variants_apart([Run("x", "m4", 2), Run("y", "m4", 2)])
