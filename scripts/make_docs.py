@@ -40,6 +40,7 @@ BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
 RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
 MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
 REACH_BEGIN, REACH_END = "<!-- reach: begin -->", "<!-- reach: end -->"
+RECENT_BEGIN, RECENT_END = "<!-- reach of recent models: begin -->", "<!-- reach of recent models: end -->"
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
 # The position encodings
@@ -185,20 +186,24 @@ def results():
     return "\n".join(lines)
 
 
-def reach():
+def reach(folder):
     """The effect of longer blocks and of a memory on language models, each run compared with itself."""
-    _, figures = comparison.read(ROOT / "examples/language_modeling/results.json")
-    blocks = {length: figures[f"bits per byte, blocks of {length}"] for length in (128, 256, 512, 2048)}
-    alone, remembering = (
-        figures[f"bits per byte, segments of 128, {memory}"] for memory in ("no memory", "a memory of 384")
+    _, figures = comparison.read(ROOT / "examples" / folder / "results.json")
+    blocks, ends = (
+        {length: figures[f"{what}, {where} of {length}"] for length in (128, 256, 512, 2048)}
+        for what, where in (("bits per byte", "blocks"), ("nats a token", "the end of blocks"))
     )
+    columns = {"of 256": (blocks, 256), "of 512": (blocks, 512), "of 2,048": (blocks, 2048)}
+    columns["last 32 tokens of 2,048 (nats)"] = (ends, 2048)
+    changes = {name: (figures_at[length], figures_at[128]) for name, (figures_at, length) in columns.items()}
+    if remembering := figures.get("bits per byte, segments of 128, a memory of 384"):
+        changes["with a memory of 384"] = (remembering, figures["bits per byte, segments of 128, no memory"])
     lines = [
-        "| encoding | bits per byte in blocks of 128 | of 256 | of 512 | of 2,048 | with a memory of 384 |",
-        "|---|---:|---:|---:|---:|---:|",
+        f"| encoding | bits per byte in blocks of 128 | {' | '.join(changes)} |",
+        f"|---|{'---:|' * (len(changes) + 1)}",
     ]
     for name, of_seed in sorted(blocks[128].items(), key=lambda item: statistics.mean(item[1].values())):
-        pairs = [(blocks[length].get(name), of_seed) for length in (256, 512, 2048)]
-        pairs.append((remembering.get(name), alone[name]))
+        pairs = [(now.get(name), before[name]) for now, before in changes.values()]
         cells = [
             comparison.difference([now[seed] for seed in now], [before[seed] for seed in now]).text() if now else "none"
             for now, before in pairs
@@ -358,7 +363,7 @@ def main():
             (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), (MENDS_BEGIN, mends(), MENDS_END)
         ),
         ROOT / "docs/reach.md": with_between(
-            (ROOT / "docs/reach.md").read_text(encoding="utf-8"), (REACH_BEGIN, reach(), REACH_END)
+            (ROOT / "docs/reach.md").read_text(encoding="utf-8"), (REACH_BEGIN, reach("language_modeling"), REACH_END)
         ),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "

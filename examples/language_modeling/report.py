@@ -50,6 +50,7 @@ def main(folder, *arguments):
         {
             **{f"{what}, {in_words(column)}": of_column for column, of_column in values.items()},
             **{f"{what}, blocks of {length}": of_length for length, of_length in whole.items()},
+            **{f"nats a token, the end of blocks of {length}": of_length for length, of_length in last.items()},
         },
         what=what,
         convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
