@@ -424,12 +424,14 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
             print("not ended")
 
         command.cli_main = cli_main
+        print("before:", signal.getsignal(signal.SIGTERM))
         signal_in_update(2, signal.SIGTERM)()
 
     run = Run(
         arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation"), tmp_path / "log", before=program
     )
-    assert run.wait() == -signal.SIGTERM and "not ended" not in run.printed()
+    code = run.wait()
+    assert code == -signal.SIGTERM and "not ended" not in run.printed(), (code, run.printed())
 
 
 def test_a_programs_own_processes_live_as_long_as_it_wants(data, tmp_path):
