@@ -195,10 +195,10 @@ def further(results):
     """Threads and memory, in sentences."""
     rows = rows_of(results, "attention_threads_cpu")
     gains = {row["encoding"]: row["speedup"] for row in rows if row["threads"] == 2 and row["backend"] == "auto"}
-    scratch = {}
+    scratch, judged = {}, {name for names, *_ in ATTENTION for name in names}
     for name in ("attention_cpu", "attention_threads_cpu", "attention_lengths_cpu", "attention_long_cpu"):
         for row in rows_of(results, name):
-            if row["scratch_mib"] is not None and row["encoding"] in {name for names, *_ in ATTENTION for name in names}:
+            if row["scratch_mib"] is not None and row["encoding"] in judged:
                 used = row["scratch_mib"] * 2**20 / 1e6 / row["threads"]
                 scratch[row["encoding"]] = max(used, scratch.get(row["encoding"], 0))
     faster = ", ".join(f"`{name}` {gain:.2f}" for name, gain in gains.items()) or "-"

@@ -14,10 +14,14 @@
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# training_command [flags]: the whole of it -> `training`
+# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
 training_command() {
-  local precision
+  local precision start=()
   precision_flags
+  if [ -n "$START_FROM" ]; then
+    warm_start=(python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding" --seed "$SEED")
+    start=(--finetune-from-model "$run/start.pt")
+  fi
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
     --task masked_lm --criterion "$CRITERION"
@@ -29,8 +33,10 @@ training_command() {
     "${adam[@]}" "${linear[@]}" "${checkpoints[@]}" --keep-interval-updates 1 "${logs[@]}"
     --max-tokens "$TOKENS_PER_UPDATE" --seed "$SEED" --num-workers 0 --valid-subset "$(splits valid)"
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
-    "${precision[@]}" "$@")
+    "${precision[@]}" "${start[@]}" "$@")
 }
+
+conditions() { data_conditions; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
 
 validate() {
   need_data

@@ -17,6 +17,7 @@ EMBED_DIM=128
 HEADS=2                    # of 64 dimensions, as in roberta_base
 FFN_DIM=512
 DROPOUT=0                  # 4,000 updates are few epochs; RoBERTa's 0.1 is for many
+START_FROM=                # a checkpoint of this recipe, from which training starts with another encoding (moving.sh)
 
 # --- one update ---
 TOKENS_PER_SAMPLE=32       # T, with <s>; with larger T, learned needs more updates
