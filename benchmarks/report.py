@@ -184,13 +184,15 @@ def serving(settings, rows):
     title = (
         f"Translating with CTranslate2 and with fairseq's generator: the first {settings['sentences']} sentences, beam "
         f"{settings['beam']}, batches of {settings['batch']}, {settings['threads']} thread(s), {settings['rounds']} "
-        "rounds. Same translations: the share of sentences that become the same words as with fairseq."
+        "rounds. Same translations: the share of sentences that become the same words as with fairseq; of the others, the "
+        "largest difference of the scores (mean log-probabilities)."
     )
-    heads = ["translator", ">tokens per second", ">times fairseq's speed", "quartiles", ">same translations"]
+    heads = ["translator", ">tokens per second", ">times fairseq's speed", "quartiles", ">same translations", ">others"]
     lines = []
     for row in rows:
         speed = [f"{row['tokens_per_second']:.0f}", f"{row['ratio']:.3f}", quartiles_of(row)]
-        lines.append([row["translator"], *speed, f"{row['same']:.1%}"])
+        others = f"{len(row['others'])}, up to {max(row['others'].values()):.1e}" if row["others"] else "none"
+        lines.append([row["translator"], *speed, f"{row['same']:.1%}", others])
     return title, table(heads, lines)
 
 

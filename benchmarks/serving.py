@@ -6,7 +6,8 @@
 Both translate the same sentences of the data with the same beam, in batches of the same size sorted by length.
 fairseq's batches are padded beforehand, as fairseq-generate's workers do; CTranslate2 gets words. All take their turn
 in each round of one process; the ratio of a round is taken within it. Tokens are those of the translations, </s>
-included. Seconds are CPU time with one thread, so that a busy machine counts for less.
+included. "Others" are float32's or int8's translations that differ from fairseq's, with the largest difference of the
+scores (a mean log-probability, in nats). Seconds are CPU time with one thread, so that a busy machine counts for less.
 """
 
 import argparse
@@ -75,7 +76,7 @@ class Fairseq:
         self.sources = {i: [words[token] for token in dataset[i]["source"].tolist()[:-1]] for i in numbers}
         self.longest = self.models[0].max_decoder_positions() - 1
         self.generator = self.task.build_generator(self.models, Namespace(beam=args.beam))
-        self.translations = {}
+        self.translations, self.scores = {}, {}
 
     def translate(self):
         words = self.task.target_dictionary
@@ -83,6 +84,7 @@ class Fairseq:
             found = self.task.inference_step(self.generator, self.models, batch)
             for number, (best, *_) in zip(batch["id"].tolist(), found):
                 self.translations[number] = [words[token] for token in best["tokens"].tolist()[:-1]]
+                self.scores[number] = best["score"].item()
 
 
 def in_batches(numbers, size):
@@ -96,21 +98,23 @@ class CTranslate2:
     def __init__(self, folder, kind, fairseq, args):
         self.translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=args.threads)
         self.sources = fairseq.sources
-        self.how = {"beam_size": args.beam, "max_batch_size": args.batch, "max_input_length": 0}
+        self.how = {"beam_size": args.beam, "max_batch_size": args.batch, "max_input_length": 0, "return_scores": True}
         self.how["max_decoding_length"] = min(200, fairseq.longest)  # as fairseq-generate
-        self.translations = {}
+        self.translations, self.scores = {}, {}
 
     def translate(self):
         results = self.translator.translate_batch(list(self.sources.values()), **self.how)
         self.translations = {i: result.hypotheses[0] for i, result in zip(self.sources, results, strict=True)}
+        self.scores = {i: result.scores[0] for i, result in zip(self.sources, results, strict=True)}
 
 
 def report(times, translators, args):
-    expected = translators[FAIRSEQ].translations
+    expected, scores = translators[FAIRSEQ].translations, translators[FAIRSEQ].scores
     rows = []
     for name, translator in translators.items():
         found = translator.translations
         tokens = sum(len(words) + 1 for words in found.values())
+        others = {i: abs(translator.scores[i] - scores[i]) for i in expected if found[i] != expected[i]}
         ratios = [theirs / mine for mine, theirs in zip(times[name], times[FAIRSEQ])]
         rows.append(
             {
@@ -118,15 +122,20 @@ def report(times, translators, args):
                 "tokens_per_second": tokens / statistics.median(times[name]),
                 "ratio": statistics.median(ratios),
                 "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-                "same": sum(found[i] == expected[i] for i in expected) / len(expected),
+                "same": 1 - len(others) / len(expected),
+                "others": others,
             }
         )
-    print("| translator | tokens/s | times fairseq's speed | quartiles | same translations |\n|---|---|---|---|---|")
+    print("| translator | tokens/s | times fairseq's speed | quartiles | same translations | others, scores |\n|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between}"
-        print(f"| {row['translator']} | {speed} | {row['same']:.1%} |")
+        print(f"| {row['translator']} | {speed} | {row['same']:.1%} | {differences(row['others'])} |")
     save("serving", args, rows, ["ctranslate2"])
+
+
+def differences(others):
+    return f"{len(others)}, up to {max(others.values()):.1e} apart" if others else "none"
 
 
 if __name__ == "__main__":
