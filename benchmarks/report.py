@@ -184,10 +184,10 @@ def serving(settings, rows):
     title = (
         f"Translating with CTranslate2 and with fairseq's generator: the first {settings['sentences']} sentences, beam "
         f"{settings['beam']}, batches of {settings['batch']}, {settings['threads']} thread(s), {settings['rounds']} "
-        "rounds. Same translations: the share of sentences that become the same words as with fairseq; of the others, the "
-        "largest difference of the scores (mean log-probabilities)."
+        "rounds. Same: the share of sentences that become the same words as with fairseq. Others: their number, and "
+        "the largest difference of their scores (mean log-probabilities)."
     )
-    heads = ["translator", ">tokens per second", ">times fairseq's speed", "quartiles", ">same translations", ">others"]
+    heads = ["translator", ">tokens per second", ">times fairseq's speed", "quartiles", ">same", ">others"]
     lines = []
     for row in rows:
         speed = [f"{row['tokens_per_second']:.0f}", f"{row['ratio']:.3f}", quartiles_of(row)]

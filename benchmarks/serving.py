@@ -126,7 +126,8 @@ def report(times, translators, args):
                 "others": others,
             }
         )
-    print("| translator | tokens/s | times fairseq's speed | quartiles | same translations | others, scores |\n|---|---|---|---|---|---|")
+    print("| translator | tokens/s | times fairseq's speed | quartiles | same translations | others, scores |")
+    print("|---|---|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
         speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between}"
