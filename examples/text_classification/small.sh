@@ -1,4 +1,4 @@
-# For a laptop: TREC in two minutes on one core. Read after settings.sh.
+# For a laptop. Read after settings.sh.
 LAYERS=2
 HEADS=2
 EMBED_DIM=128

@@ -1,0 +1,6 @@
+# TREC, fine-tuned, in RESULTS.md: for run.sh finetune.
+LEARNING_RATE=5e-4
+BATCH=64
+MAX_TOKENS=
+EPOCHS=4
+VALIDATIONS=1
