@@ -121,6 +121,7 @@ measures = losses
 numbers =
     | loss
     T5 (`t5`) | 1.0
+    AT5 (`at5`) | 2.0
 laptop =
     bash examples/electra/run.sh train t5
 minutes = 2
@@ -171,6 +172,9 @@ def test_an_entry_is_coming_until_its_files_are_there(papers, tmp_path, monkeypa
     assert "| coming |" in page and "bash examples/electra/run.sh train t5" in page and "here**: [" not in page
     results = "90 updates\n## Losses\n| encoding | seeds | loss |\n|---|---|---|\n| t5 | 1 2 | 0.5 ± 0.1 |\n"
     (tmp_path / "examples/electra/RESULTS.md").write_text(results)
+    with pytest.raises(papers.Wrong, match=r"Table 1\]: fewer than two encodings .* have a number in \[ours\]"):
+        papers.page(path)
+    (tmp_path / "examples/electra/RESULTS.md").write_text(results + "| at5 | 1 2 | 0.4 ± 0.1 |\n")
     page = papers.page(path)
     assert "| numbers |" in page and "| T5 (`t5`) | 0.5 ± 0.1 (2 seeds) | 1.0 |" in page and "90 updates" in page
 
