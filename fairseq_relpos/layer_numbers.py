@@ -44,6 +44,19 @@ def _named(text, count):
     return numbers
 
 
+def layers_text(text: str, count: int) -> str:
+    """The canonical form of a pattern: all, first, or the numbers of the layers.
+
+    Examples:
+        >>> layers_text("every.2", count=4), layers_text("1-4", count=4)
+        ('2,4', 'all')
+    """
+    numbers = parse_layers(text, count)
+    if len(numbers) == count:
+        return "all"
+    return "first" if numbers == [1] else ",".join(map(str, numbers))
+
+
 def parse_windows(text: str | int | None, count: int, option: str = "--attention-window") -> list[int | None]:
     """How many tokens away a key may be in each of ``count`` layers; None: any number. text: N for all layers, and
     PATTERN=N or PATTERN=none for some, as in "128 every.3=none"; the later of two wins. A semicolon may take the place

@@ -85,7 +85,7 @@ def override_self_attention(
             stack_part.check_length(randomized)
     as_stock = encoding.stock_positions == kind_of(stack.embed_positions)
     window_text = windows_text(windows)
-    sign(stack_part, encoding, layers, stock=as_stock and not window_text, windows=window_text)
+    sign(stack_part, encoding, layers, len(all_layers), stock=as_stock and not window_text, windows=window_text)
     stack.embed_positions = stack_part
     for layer, part, farthest in zip(all_layers, parts, windows):
         part.to(next(layer.parameters()))

@@ -1,13 +1,16 @@
 """The encoding's signature in the state dict, so that a checkpoint of one encoding cannot
 be continued with another whose tables happen to have the same shapes."""
 
+import contextlib
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from .layer_numbers import layers_text
 from .once import log_once
 
 logger = logging.getLogger(__name__)
@@ -26,11 +29,19 @@ class SignatureMismatch(ValueError):
 
 
 def sign(
-    stack_part: Any, encoding: Any, layers: str = "all", stock: bool = True, advice: str = ADVICE, windows: str = ""
+    stack_part: Any,
+    encoding: Any,
+    layers: str = "all",
+    count: int = 1,
+    stock: bool = True,
+    advice: str = ADVICE,
+    windows: str = "",
 ) -> None:
-    """Gives the stack part its signature. stock=False: also where the encoding's positions are fairseq's own, but not
-    those that fairseq builds in this stack. advice: what a mismatch says to do. windows: of the layers, as text."""
-    stack_part.signature = text_of(encoding, layers, windows)
+    """Gives the stack part its signature. layers: those of ``count`` that have the encoding. stock=False: also where
+    the encoding's positions are fairseq's own, but not those that fairseq builds in this stack. advice: what a mismatch
+    says to do. windows: of the layers, as text."""
+    stack_part.signature = canonical(text_of(encoding, layers, windows), count)
+    stack_part.layer_count = count
     stack_part.if_signatures_differ = advice
     if stock and encoding.stock_positions:
         # stock fairseq's state dict, key for key
@@ -51,7 +62,7 @@ def check_stock_file(positions: Any, state_dict: dict[str, Any], prefix: str, *u
     drop_sinusoids(positions, state_dict, prefix)
     signature = state_dict.pop(prefix + KEY, None)
     if signature is not None:
-        compare(to_text(signature), positions.signature, prefix, positions.if_signatures_differ)
+        compare_with(positions, signature, prefix)
 
 
 def drop_sinusoids(positions: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
@@ -77,17 +88,33 @@ def text_of(encoding: Any, layers: str, windows: str = "") -> str:
     return f"{encoding.signature}|layers:{layers}" + (f"|window:{windows}" if windows else "")
 
 
+def canonical(signature: str, count: int) -> str:
+    """The signature of a stack of ``count`` layers with the canonical form of their pattern: files from before it have
+    the pattern as it was given."""
+    pattern = re.search(r"(?<=\|layers:)[^|]*", signature)
+    if pattern:
+        with contextlib.suppress(ValueError):  # no layers of this stack
+            return signature[: pattern.start()] + layers_text(pattern[0], count) + signature[pattern.end() :]
+    return signature
+
+
+def compare_with(stack_part: Any, found: torch.Tensor, prefix: str) -> None:
+    """Raises SignatureMismatch where a file has another signature than the stack part."""
+    signature = canonical(to_text(found), stack_part.layer_count)
+    compare(signature, stack_part.signature, prefix, stack_part.if_signatures_differ)
+
+
 def check_signature(stack_part: Any, state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
     key = prefix + KEY
     if key in state_dict:
-        compare(to_text(state_dict[key]), stack_part.signature, prefix, stack_part.if_signatures_differ)
-        return
-    # once: fairseq's EMA loads one at every update
-    log_once(
-        logger,
-        "checkpoint without a position-encoding signature (stock fairseq, or learned positions): loaded as "
-        f"{stack_part.signature} where the weights fit",
-    )
+        compare_with(stack_part, state_dict[key], prefix)
+    else:
+        # once: fairseq's EMA loads one at every update
+        log_once(
+            logger,
+            "checkpoint without a position-encoding signature (stock fairseq, or learned positions): loaded as "
+            f"{stack_part.signature} where the weights fit",
+        )
     state_dict[key] = to_bytes(stack_part.signature)
 
 

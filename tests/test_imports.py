@@ -31,7 +31,7 @@ ALLOWED = {
     "encodings": MATHS | {"layer_numbers", "once"},
     "backends": {"terms", "positions", "gated"},
     "segments": {"once"},
-    "signature": {"once"},
+    "signature": {"layer_numbers", "once"},
     "real_tokens": set(),
     "self_attention": {"backends", "encodings", "positions", "real_tokens"},
     "nn": MATHS - {"rows"} | {"backends", "encodings", "layer_numbers", "real_tokens", "self_attention", "signature"},

@@ -16,12 +16,14 @@ logger = logging.getLogger(__name__)
 def adopt_hparams(args: argparse.Namespace) -> None:
     """Completes ``args.position_hparams`` with those of the checkpoint that --finetune-from-model or --restore-file
     names, if its encoding is the same. What is given stays. Without this, a hyperparameter whose default depends on
-    --max-positions would not fit the checkpoint where inputs are longer than in the pretraining."""
+    --max-positions would not fit the checkpoint where inputs are longer than in the pretraining.
+
+    It does so once: ``args`` are saved with the model, which is built again by them alone."""
     path = start_of(args)
-    if path is None:
+    if path is None or getattr(args, "position_hparams_adopted", False):
         return
-    given = flags.hparams(args.position_hparams)
-    if set(hyperparameters(ENCODINGS[args.position_encoding])) <= set(given):
+    args.position_hparams_adopted = True
+    if not hyperparameters(ENCODINGS[args.position_encoding]):
         return
     saved = from_the_first(lambda: saved_hparams(path, args.position_encoding))
     text = not_given(saved, args.position_hparams)

@@ -226,7 +226,8 @@ def settings(old: Any, arch: str, positions: dict[str, Any]) -> Namespace:
     old_arch = getattr(old, "_name", None) or getattr(old, "arch", None)
     ARCH_CONFIG_REGISTRY.get(old_arch, lambda args: None)(old)
     args = {k: v for k, v in vars(old).items() if k not in position_settings()}
-    return Namespace(**{**args, **positions, "arch": arch, "_name": arch})
+    # the file that the source was started from has nothing to say here
+    return Namespace(**{**args, **positions, "arch": arch, "_name": arch, "position_hparams_adopted": True})
 
 
 def position_settings() -> set[str]:

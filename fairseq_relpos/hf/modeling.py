@@ -23,6 +23,7 @@ from transformers.utils.generic import can_return_tuple
 
 from ..encodings import PositionEncoding, StackPart, build_layer_part, parse_hparams
 from ..nn import RelPosEncoder
+from ..signature import canonical
 from .configuration import RelPosConfig, RelPosRobertaConfig
 
 
@@ -101,7 +102,7 @@ def encoder_of(config: RelPosConfig) -> RelPosEncoder:
         memory_dim=getattr(config, "memory_size", None),
     )
     signature = encoder.embed_positions.signature
-    if config.position_signature not in ("", signature):
+    if canonical(config.position_signature, config.num_hidden_layers) not in ("", signature):
         raise ValueError(
             f"the weights were trained with [{config.position_signature}], but position_encoding, position_hparams, "
             f"position_layers and attention_window make [{signature}]: restore the config.json that was exported with "

@@ -17,10 +17,12 @@ from .cache import Cache, as_padding, positions_of_pass
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
 
 
-def sign_module(stack_part: StackPart, encoding: PositionEncoding, layers: str = "all", windows: str = "") -> None:
+def sign_module(
+    stack_part: StackPart, encoding: PositionEncoding, layers: str = "all", count: int = 1, windows: str = ""
+) -> None:
     """Signs every encoding: without a signature, weights with fairseq's own sinusoids would load as those of another
     encoding that has no weights either. Files of fairseq load as before."""
-    sign(stack_part, encoding, layers, stock=False, advice=IF_WEIGHTS_DIFFER, windows=windows)
+    sign(stack_part, encoding, layers, count, stock=False, advice=IF_WEIGHTS_DIFFER, windows=windows)
     if encoding.stock_positions:
         before_loading(stack_part, drop_sinusoids)
 

@@ -181,7 +181,7 @@ class RelPosEncoder(nn.Module):
         first, self.embed_positions, parts = build_stack(encoding, dims, hparams or {}, num_layers, chosen)
         self.hparams, self.reads_cls = {**first.hparams, **first.layer_hparams}, first.reads_cls
         self.embed_positions.prepare_bias = serving.prepare_bias
-        sign_module(self.embed_positions, first, position_layers, windows_text(windows))
+        sign_module(self.embed_positions, first, position_layers, num_layers, windows_text(windows))
         self.layernorm_embedding = nn.LayerNorm(embed_dim, layer_norm_eps) if layernorm_embedding else None
         self.layers = nn.ModuleList()
         for part, farthest in zip(parts, windows):

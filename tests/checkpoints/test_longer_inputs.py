@@ -89,6 +89,21 @@ def test_what_is_given_wins_over_the_checkpoint_and_another_encoding_takes_nothi
     assert "max_distance=47" in other.args.position_hparams
 
 
+def test_settings_of_single_layers_are_taken_too_and_only_where_a_training_starts(tmp_path):
+    """Also where a value is given of all that the layers have in common. The model that was fine-tuned is built again
+    from its own settings, and so is another one that starts from it."""
+    start, tuned = tmp_path / "start.pt", tmp_path / "tuned.pt"
+    trained("roberta_rope", start, position_hparams="layer.2.base=70")
+    every = "base=50 scaling=none factor=1 trained_length=None fraction=1 kind=partial"
+    model = roberta("roberta_rope", position_hparams=every, finetune_from_model=str(start))
+    assert model.args.position_hparams.endswith("layer.2.base=70")
+    settings = {"position_hparams": "layer.2.base=10000", "finetune_from_model": str(start)}
+    model = trained("roberta_rope", tuned, **settings)
+    assert "layer.2" not in model.args.position_hparams
+    assert "layer.2" not in roberta(**vars(model.args)).args.position_hparams
+    assert "layer.2" not in warm_start(tuned, tmp_path / "other.pt", "roberta_rope").args.position_hparams
+
+
 @pytest.fixture
 def data(tmp_path):
     """Binarised text without a run of fairseq-preprocess."""

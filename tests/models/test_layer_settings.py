@@ -1,5 +1,6 @@
 """Settings that differ from layer to layer: hyperparameters, layers without positions, and windows of attention."""
 
+import contextlib
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ from small_models import language_model, roberta, sentences, stack_of, transform
 
 from fairseq_relpos.layer_numbers import parse_layers, parse_windows
 from fairseq_relpos.nn import RelPosEncoder
-from fairseq_relpos.signature import SignatureMismatch
+from fairseq_relpos.signature import KEY, SignatureMismatch, to_bytes, to_text
 
 
 def parts_of(stack):
@@ -33,6 +34,22 @@ def parts_of(stack):
 )
 def test_a_pattern_names_layers(text, numbers):
     assert parse_layers(text, 6) == numbers
+
+
+def test_patterns_of_the_same_layers_have_one_signature_and_files_with_others_load():
+    """Files from before the canonical form have the pattern as it was given."""
+    signed = {
+        text: stack_of(roberta("roberta_rope", position_layers=text)).embed_positions.signature.rpartition("|")[2]
+        for text in ("all", "1-3", "1,2,3", "first", "not.2-3", "1,3", "not.every.2")
+    }
+    assert [*signed.values()] == ["layers:all"] * 3 + ["layers:first"] * 2 + ["layers:1,3"] * 2
+    model = roberta("roberta_rope", position_layers="1,3")
+    weights = model.state_dict()
+    (key,) = (name for name in weights if name.endswith(KEY))
+    for written, fits in (("not.every.2", True), ("1, 3", True), ("1-2", False), ("4", False), ("", False)):
+        old = {**weights, key: to_bytes(to_text(weights[key]).replace("layers:1,3", f"layers:{written}"))}
+        with contextlib.nullcontext() if fits else pytest.raises(SignatureMismatch, match="layers:1,3"):
+            model.load_state_dict(old)
 
 
 @pytest.mark.parametrize("text", ["", "0", "7", "5-7", "3-2", "every.0", "every.7", "every.", "not.all", "not.9", "x"])

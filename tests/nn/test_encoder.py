@@ -228,6 +228,7 @@ def test_weights_of_fairseqs_own_positions_are_refused_where_others_fit_them():
 def test_weights_of_another_encoding_are_refused():
     with pytest.raises(SignatureMismatch, match="layers:first.*layers:all"):
         encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers="first").state_dict())
+    encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers=f"1-{LAYERS}").state_dict())
 
 
 @pytest.mark.parametrize("name", ["learned", "tupe_r", "m4m"])
