@@ -830,7 +830,7 @@ WRONG = {
     "position_embedding_type 'rotary' is not known": lambda a: change(a, position_embedding_type="rotary"),
     "hidden_act is 'mish'": lambda a: change(a, hidden_act="mish"),
     "config.json has no hidden_size": lambda a: change(a, hidden_size=None),
-    "token_type_embeddings.weight is [2, 24], not [types, 999]": lambda a: change(a, hidden_size=999),
+    "promises a model of": lambda a: change(a, hidden_size=999),
     "have no bert.encoder.layer.2.attention": lambda a: change(a, num_hidden_layers=5),
     "the weights have bert.encoder.layer.1.attention": lambda a: change(a, num_hidden_layers=1),
     "are not tied, but the weights have no": lambda a: change(a, tie_word_embeddings=False),
@@ -883,6 +883,8 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
     "kind, settings, what",
     [
         ("bart", {"encoder_layers": 5}, "no weight for encoder.layers.2"),
+        ("bart", {"d_model": 10**9}, "promises a model of"),
+        ("ours", {"num_hidden_layers": 10**9}, "promises a model of"),
         ("bart", {"decoder_ffn_dim": 41}, "fc1.weight is [40, 24] in it and [41, 24] here"),
         ("bart", {"max_position_embeddings": 21}, "absolute positions end at 20, 21 are asked for"),
         ("ours", {"num_hidden_layers": 1}, "it has besides encoder.sentence_encoder.layers.1"),

@@ -122,6 +122,26 @@ def read_weights(folder: Path) -> Weights:
     raise ValueError(f"no model.safetensors or pytorch_model.bin in {folder}: give a folder with weights")
 
 
+#: how many times as many numbers as the weights have the layers may have that config.json promises
+MOST = 10
+
+
+def refuse_too_large(config: Config, args: Namespace, weights: Weights) -> None:
+    """Raises ValueError, one line, for a config.json that promises a model far larger than its weights: it would fill
+    the memory before anything is compared."""
+    rows = getattr(args, "max_positions", None) or args.max_source_positions
+    promised = rows * args.encoder_embed_dim if args.arch.endswith("_learned") else 0
+    for stack in ("encoder", "decoder") if args.arch == "transformer_learned" else ("encoder",):
+        layers, dim, ffn_dim = (getattr(args, f"{stack}_{name}") for name in ("layers", "embed_dim", "ffn_embed_dim"))
+        promised += layers * dim * (4 * dim + 2 * ffn_dim)
+    found = sum(tensor.numel() for tensor in weights.values())
+    if promised > MOST * found:
+        raise ValueError(
+            f"{config.folder}/config.json promises a model of {promised:,} numbers, the weights have {found:,}: give "
+            "the config.json of these weights"
+        )
+
+
 def read_safetensors(path: Path) -> Weights:
     try:
         from safetensors import SafetensorError
@@ -162,6 +182,7 @@ class Source:
         has_prefix = any(key.startswith(self.prefix) for key in weights)
         self.at = self.prefix if has_prefix else ""
         self.args = self.settings()
+        refuse_too_large(config, self.args, weights)
         self.take_embeddings()
         for layer in range(self.args.encoder_layers):
             self.take_layer(layer)
@@ -584,6 +605,7 @@ class Bart:
             for theirs, ours in {"layers": "layers", "ffn_dim": "ffn_embed_dim"}.items():
                 setattr(self.args, f"{stack}_{ours}", get(f"{stack}_{theirs}"))
             setattr(self.args, f"{stack}_attention_heads", get(f"{stack}_attention_heads"))
+        refuse_too_large(config, self.args, weights)
         bias = self.theirs.pop("final_logits_bias", None)
         if bias is not None and bias.any():
             raise ValueError(f"{config.folder}: final_logits_bias is not 0, which has no counterpart in fairseq")
