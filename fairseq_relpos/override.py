@@ -7,6 +7,7 @@ function serves every model family, the common weights of all encodings are thos
 stock architecture, and each encoding keeps its own initialisation.
 """
 
+import argparse
 import logging
 from typing import Any
 
@@ -14,10 +15,10 @@ import torch
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import nn
 
+from . import flags
 from .attention import RelPosMultiheadAttention
 from .backends import Backend, select
 from .encodings import Dims, PositionEncoding, StackPart, build_stack, check_serves, find, to_text
-from .flags import named
 from .layer_numbers import parse_layers, parse_windows, windows_text
 from .layers import wrap
 from .signature import sign
@@ -59,7 +60,7 @@ def override_self_attention(
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
-    with named("--position-encoding"):
+    with flags.named("--position-encoding"):
         check_serves(name, causal)
     all_layers = layers_of(stack)
     chosen = parse_layers(layers, len(all_layers))
@@ -69,11 +70,11 @@ def override_self_attention(
     dims = Dims(
         attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
-    with named("--attention-backend"):
+    with flags.named("--attention-backend"):
         chosen_backend = select(backend)
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]):
-        with named("--position-hparams"):
+        with flags.named("--position-hparams"):
             encoding, stack_part, parts = build_stack(name, dims, hparams, len(all_layers), chosen)
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
@@ -81,7 +82,7 @@ def override_self_attention(
     stack_part.prepare_bias = chosen_backend.prepare_bias
     if randomized is not None:
         stack_part.randomized = randomized
-        with named("--randomized-positions"):
+        with flags.named("--randomized-positions"):
             stack_part.check_length(randomized)
     as_stock = encoding.stock_positions == kind_of(stack.embed_positions)
     window_text = windows_text(windows)
@@ -94,11 +95,26 @@ def override_self_attention(
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
-    with named("--attention-backend"):
+    with flags.named("--attention-backend"):
         refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
     for layer in all_layers:
         wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations, segment_memory)
     return encoding
+
+
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``override_self_attention`` takes from the flags of every model."""
+    offload = getattr(args, "offload_activations", False)
+    return {
+        "layers": args.position_layers,
+        "backend": args.attention_backend,
+        "randomized": flags.randomized_positions(args),
+        "device": flags.device_of(args),
+        "torch_compile": getattr(args, "torch_compile", False),
+        "unpad": getattr(args, "unpad", False),
+        "checkpoint_activations": offload or getattr(args, "checkpoint_activations", False),
+        "offload_activations": offload,
+    }
 
 
 def layers_of(stack: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, Dims, build, find, names_for
 from ..once import log_once
-from ..override import override_self_attention, resolved_hparams
+from ..override import options, override_self_attention, resolved_hparams
 from ..segments import Place, SegmentMemory
 
 logger = logging.getLogger(__name__)
@@ -62,24 +62,17 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         model = super().build_model(stock, task)
         # saved with the checkpoint: another --tokens-per-sample must not change a table
         args.max_target_positions = stock.max_target_positions
-        offload = getattr(args, "offload_activations", False)
         encoding = override_self_attention(
             model.decoder,
             args.position_encoding,
             flags.hparams(args.position_hparams),
             causal=True,
             max_len=args.max_target_positions,
-            layers=args.position_layers,
-            backend=args.attention_backend,
-            randomized=flags.randomized_positions(args),
             window=flags.window(args),
-            torch_compile=getattr(args, "torch_compile", False),
-            device=flags.device_of(args),
             has_cls=False,
-            checkpoint_activations=offload or getattr(args, "checkpoint_activations", False),
-            offload_activations=offload,
             length_flag="--max-target-positions",
             segment_memory=True,
+            **options(args),
         )
         args.position_hparams = resolved_hparams(encoding)
         model.encoding_name = args.position_encoding

@@ -12,7 +12,7 @@ from .. import flags
 from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
-from ..override import override_self_attention, resolved_hparams
+from ..override import options, override_self_attention, resolved_hparams
 from .hub_interface import RelPosHubInterface
 from .pooling import POOLING, pool
 
@@ -84,14 +84,8 @@ class RelPosRoberta(FittingModel, RobertaModel):
             flags.hparams(args.position_hparams),
             causal=False,
             max_len=encoder.max_source_positions,
-            layers=args.position_layers,
-            backend=args.attention_backend,
-            randomized=flags.randomized_positions(args),
             window=flags.window(args),
-            torch_compile=getattr(args, "torch_compile", False),
-            unpad=getattr(args, "unpad", False),
-            device=flags.device_of(args),
-            checkpoint_activations=recompute,
+            **options(args),
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)
         # saved with the checkpoint: a later --max-positions must not change a table

@@ -13,7 +13,7 @@ from torch import nn
 
 from .. import flags
 from ..encodings import ENCODINGS
-from ..override import override_self_attention, resolved_hparams
+from ..override import options, override_self_attention, resolved_hparams
 from .pooling import POOLING, pool
 
 
@@ -73,15 +73,10 @@ class SequenceEncoder(BaseFairseqModel):
             flags.hparams(args.position_hparams),
             causal=False,
             max_len=args.max_source_positions,
-            layers=args.position_layers,
-            backend=args.attention_backend,
-            randomized=flags.randomized_positions(args),
             window=flags.window(args),
-            torch_compile=getattr(args, "torch_compile", False),
-            unpad=getattr(args, "unpad", False),
-            device=flags.device_of(args),
             has_cls=False,
             length_flag="--max-source-positions",
+            **options(args),
         )
         args.position_hparams = resolved_hparams(encoding)
         if task.channels:

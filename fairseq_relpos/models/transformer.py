@@ -12,7 +12,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from .. import flags
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
-from ..override import layers_of, override_self_attention, resolved_hparams
+from ..override import layers_of, options, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
 from . import copy_head
 
@@ -70,8 +70,7 @@ class EncoderDecoder(FittingModel):
         model = super().build_model(stock_settings(args, names, cls.always_learned), task)
         if copies:
             copy_head.copy_from_source(model)
-        offload = getattr(args, "offload_activations", False)
-        recompute = offload or getattr(args, "checkpoint_activations", False)
+        common = options(args)
         resolved = {}
         for name, causal in cls.stacks.items():
             stack = getattr(model, name)
@@ -82,24 +81,17 @@ class EncoderDecoder(FittingModel):
                     hparams[name],
                     causal=causal,
                     max_len=cls.longest_input(stack),
-                    layers=args.position_layers,
-                    backend=args.attention_backend,
-                    randomized=flags.randomized_positions(args),
                     window=windows[name],
-                    torch_compile=getattr(args, "torch_compile", False),
-                    unpad=getattr(args, "unpad", False),
-                    device=flags.device_of(args),
                     has_cls=False,
-                    checkpoint_activations=recompute,
-                    offload_activations=offload,
                     length_flag=LENGTH_FLAGS[name],
+                    **common,
                 )
                 resolved[name] = resolved_hparams(encoding)
                 continue
             refuse_positions(stack)
-            if recompute:
+            if common["checkpoint_activations"]:
                 for layer in layers_of(stack):
-                    checkpoint_wrapper(layer, offload_to_cpu=offload)
+                    checkpoint_wrapper(layer, offload_to_cpu=common["offload_activations"])
         # saved with the checkpoint: a later --max-source-positions must not change a table
         args.position_hparams = flags.hparams_text(resolved)
         return model
