@@ -132,7 +132,7 @@ def another_family(folder, monkeypatch):
     "change, what",
     [
         (no_dictionary, ["no dict.de.txt in", "give the folder of the training's data"]),
-        (another_dictionary, ["dict.de.txt makes 5 words", "the decoder of", "has 45"]),
+        (another_dictionary, ["dict.de.txt makes 5 words", "a.pt has 45"]),
         (no_languages, ["does not say its languages"]),
         (folder_exists, ["out is there already", "new name"]),
         (nan, ["encoder.layers.1.fc1.weight", "nan or inf"]),

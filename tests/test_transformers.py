@@ -853,9 +853,6 @@ WRONG = {
     ),
     "quantized weights are not served": lambda a: change(a, quantization_config={"bits": 8}),
     "word_embeddings.weight is of type torch.int32": with_weights(lambda w: w.update({WORDS: w[WORDS].int()})),
-    "token_type_embeddings.weight is [2, 7], not [types, 24]": with_weights(
-        lambda w: w.update({"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 7)})
-    ),
     "pad_token_id is 7 in config.json": lambda a: change(a, pad_token_id=7),
     "fc1.weight is [48, 24] in it and [49, 24] here": lambda a: change(a, intermediate_size=49),
     "absolute positions end at 26, 27 are asked for": lambda a: change(a, max_position_embeddings=27),
@@ -910,7 +907,6 @@ def test_sizes_that_the_weights_do_not_have_are_refused(kind, settings, what, wi
         ({"relative_attention": False}, "relative_attention is not true"),
         ({"pos_att_type": ["c2p", "p2p"]}, "pos_att_type is ['c2p', 'p2p']"),
         ({"pos_att_type": 7}, "pos_att_type is ['7']"),
-        ({"conv_kernel_size": 3}, "conv_kernel_size is 3: the convolution has no counterpart"),
         ({"norm_rel_ebd": "batch"}, "norm_rel_ebd is 'batch'"),
         ({"position_buckets": 9}, "embed_positions.a is [16, 32] in it and [18, 32] here"),
     ],

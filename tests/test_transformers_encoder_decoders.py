@@ -334,7 +334,7 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(tmp_p
         "a.pt out --head mood": "an encoder-decoder model, which has no classification heads",
         "a.pt out --data none": "no dict.en.txt in none",
         "a.pt out --data one": "no dict.de.txt in one",
-        "a.pt out --data small": "dict.en.txt makes 5 words, the encoder of a.pt has 45",
+        "a.pt out --data small": "dict.en.txt makes 5 words, a.pt has 45",
         "a.pt out --data pieces": "dict.en.txt has pieces of SentencePiece: give the folder that has spm.model",
         "a.pt out --data damaged": "spm.model is no SentencePiece model",
     }.items():

@@ -13,13 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..checkpoints.exporting import export_discriminator
-    from .warm_start import train_flags
+    from .warm_start import flags_of_positions
 
     settings = export_discriminator(args.checkpoint, args.output, args.seed)
     print(f"{args.output}: the discriminator of {args.checkpoint} as {settings.arch}, to be fine-tuned")
     print("its head for masks is new: it fills no masks before it is trained")
-    names = ("position_hparams", "position_layers", "attention_window")
-    positions = {name: getattr(settings, name) for name in names}
-    given = {name: value for name, value in positions.items() if value not in ("", "all")}
-    print(f"train with: {' '.join(train_flags(args.output, settings, given))}")
+    print(f"train with: {' '.join(flags_of_positions(args.output, settings))}")
     return 0

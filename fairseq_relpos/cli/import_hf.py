@@ -1,7 +1,6 @@
 """`fairseq-relpos import-hf DIR OUT`: a RoBERTa, XLM-R, BERT, DeBERTa or BART of transformers for fairseq."""
 
 import argparse
-from collections.abc import Iterator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -10,8 +9,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..checkpoints import encoder_decoder
     from ..exchange.from_transformers import CHECKPOINT, import_hf
-    from .warm_start import train_flags
+    from .warm_start import flags_of_positions
 
     done = import_hf(args.folder, args.out)
     path = f"{args.out}/{CHECKPOINT}"
@@ -24,26 +24,9 @@ def run(args: argparse.Namespace) -> int:
     if done.left_out:
         print(f"left out, because fairseq has no place for it: {' '.join(done.left_out)}")
     if done.args.arch == "transformer_learned":
-        print(f"train with: {' '.join(translation_flags(path, done.args))}")
+        flags = encoder_decoder.train_flags(path, done.args, {})
+        print(f"train with: --task translation {' '.join(flags)}")
         print(f"for another encoding, or denoising: fairseq-relpos warm-start {path} START.pt --arch bart_NAME")
-        return 0
-    names = ("position_hparams", "position_layers", "attention_window")
-    positions = {name: getattr(done.args, name, "") for name in names}
-    given = {name: value for name, value in positions.items() if value not in ("", "all")}
-    print(f"train with: {' '.join(train_flags(path, done.args, given))}")
+    else:
+        print(f"train with: {' '.join(flags_of_positions(path, done.args))}")
     return 0
-
-
-def translation_flags(path: str, settings: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags of fairseq-train that build and start from an imported BART."""
-    from ..checkpoints.warm_start import flag
-
-    yield f"--task translation --arch {settings.arch} --share-all-embeddings --layernorm-embedding"
-    if settings.no_scale_embedding:
-        yield "--no-scale-embedding"
-    for stack in ("encoder", "decoder"):
-        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads"):
-            yield flag(f"{stack}_{name}", getattr(settings, f"{stack}_{name}"))
-    for name in ("activation_fn", "max_source_positions", "max_target_positions"):
-        yield flag(name, getattr(settings, name))
-    yield flag("finetune_from_model", path)

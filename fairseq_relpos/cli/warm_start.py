@@ -104,6 +104,13 @@ def show(what: str, shapes: dict[str, tuple[int, ...]]) -> None:
         print(f"  {name} [{', '.join(map(str, shape))}]{f', {count} times' if count > 1 else ''}")
 
 
+def flags_of_positions(path: str, settings: argparse.Namespace) -> Iterator[str]:
+    """``train_flags`` with the positions that the settings have."""
+    names = ("position_hparams", "position_layers", "attention_window")
+    positions = {name: getattr(settings, name, "") for name in names}
+    return train_flags(path, settings, {name: value for name, value in positions.items() if value not in ("", "all")})
+
+
 def train_flags(path: str, settings: argparse.Namespace, given: dict[str, Any]) -> Iterator[str]:
     """Yields the flags of fairseq-train that continue from the new checkpoint."""
     from ..checkpoints.warm_start import flag, model_flags

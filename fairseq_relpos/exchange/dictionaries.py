@@ -1,17 +1,25 @@
 """The dictionaries in a folder of data, for an export."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq.data import Dictionary, data_utils
 
 
-def load_dictionary(data: Path, name: str) -> Dictionary:
-    """Raises ValueError, one line, if the folder has no such file."""
+def load_dictionary(data: Path, name: str, size: int, checkpoint: Path, with_mask: bool = False) -> Dictionary:
+    """The dictionary in a file of the data. with_mask: the task adds <mask> to it. Raises ValueError, one line, if the
+    folder has no such file, or if it has not ``size`` words, as the checkpoint."""
     if not (data / name).is_file():
         raise ValueError(f"no {name} in {data}: give the folder of the training's data")
-    return Dictionary.load(str(data / name))
+    dictionary = Dictionary.load(str(data / name))
+    if with_mask:
+        dictionary.add_symbol("<mask>")
+    if len(dictionary) != size:
+        raise ValueError(
+            f"{data}/{name}{' and <mask> make' if with_mask else ' makes'} {len(dictionary)} words, {checkpoint} has "
+            f"{size}: give the folder of the data that it was trained with"
+        )
+    return dictionary
 
 
 def languages_of(task: Any, data: Path, checkpoint: Path) -> list[str]:
@@ -27,16 +35,3 @@ def languages_of(task: Any, data: Path, checkpoint: Path) -> list[str]:
             "does: give the folder of the training's data"
         )
     return [*map(str, languages)]
-
-
-def two_dictionaries(data: Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path) -> list[Dictionary]:
-    """Returns the dictionaries of source and target. sizes: the words of encoder and decoder. Raises ValueError if a
-    dictionary has another size."""
-    dictionaries = [load_dictionary(data, f"dict.{language}.txt") for language in languages]
-    for name, language, dictionary, size in zip(("encoder", "decoder"), languages, dictionaries, sizes):
-        if len(dictionary) != size:
-            raise ValueError(
-                f"{data}/dict.{language}.txt makes {len(dictionary)} words, the {name} of {checkpoint} has "
-                f"{size}: give the folder of the data that it was trained with"
-            )
-    return dictionaries

@@ -25,7 +25,7 @@ from . import language_model_to_transformers as language_model
 from .dictionaries import languages_of
 from .language_model_to_transformers import GENERATED
 from .names import ACTIVATIONS
-from .to_transformers import Exported, load, write
+from .to_transformers import Exported, load, random_rows, renamed, write
 from .trained_models import (
     END,
     OF_TRANSLATORS,
@@ -96,7 +96,7 @@ def as_transformers(model: Any, args: argparse.Namespace) -> RelPosTransformerFo
         tie_word_embeddings=model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight,
     )
     out = RelPosTransformerForConditionalGeneration(config)
-    load(out, language_model.renamed(model.state_dict(), NAMES))
+    load(out, renamed(model.state_dict(), NAMES))
     language_model.set_generation(out, args.max_target_positions, decoder_start_token_id=END)
     return out.eval()
 
@@ -147,18 +147,11 @@ def compare(folder: Path, model: Any, words: TwoVocabularies | DenoisedText | No
 
 def batches(model: Any, words: TwoVocabularies | DenoisedText | None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Sources and the decoder's inputs: random ones, with pads on either side and without, and real sentences."""
-    longest = min(*model.max_positions(), 48)
-    sizes = [len(stack.embed_tokens.weight) for stack in (model.encoder, model.decoder)]
-    generator = torch.Generator().manual_seed(1)
-
-    def random(size: int, lengths: tuple[int, ...]) -> list[torch.Tensor]:
-        rows = [torch.randint(4, max(size, 5), (length,), generator=generator) for length in lengths]
-        for row in rows:
-            row[-1] = END
-        return rows
-
-    lengths = (longest, longest // 2, 3)
-    source, target = random(sizes[0], lengths), random(sizes[1], lengths[::-1])
+    longest, stacks = min(model.max_positions()), (model.encoder, model.decoder)
+    source, target = (random_rows(len(stack.embed_tokens.weight), longest) for stack in stacks)
+    target.reverse()
+    for row in (*source, *target):
+        row[-1] = END
     previous_BT = data_utils.collate_tokens(target, PAD, END, move_eos_to_beginning=True)
     yield source[0][None], previous_BT[:1]
     yield data_utils.collate_tokens(source, PAD, left_pad=True), previous_BT

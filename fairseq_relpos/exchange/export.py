@@ -5,11 +5,10 @@ from typing import Any
 
 from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
-from ..checkpoints.loading import load_checkpoint, refuse_nonfinite, upgraded
-from ..checkpoints.starting_point import same_dictionaries
+from ..checkpoints.loading import upgraded
 from . import encoder_decoder_to_transformers, language_model_to_transformers, to_transformers
 from .to_transformers import Exported
-from .trained_models import arch_of, check_paths
+from .trained_models import arch_of, read
 
 
 def export(
@@ -25,11 +24,7 @@ def export(
     and real sentences, and the ids of texts. Raises ValueError, one line, and writes nothing, if they differ.
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
-    check_paths(checkpoint, folder)
-    raw = load_checkpoint(checkpoint)
-    refuse_nonfinite(checkpoint, raw["model"])
-    if data is not None:
-        same_dictionaries(checkpoint, raw.get("cfg"), data, "give the folder of the data that it was trained with")
+    raw = read(checkpoint, folder, data)
     arch = arch_of(raw)
     if arch.startswith(("transformer", "bart")):
         family: Any = encoder_decoder_to_transformers

@@ -22,8 +22,9 @@ from ..checkpoints.starting_point import build_roberta, nameless_words, save
 from ..encodings import names_for
 from ..tasks import span_head
 from ..version import install
-from .names import ACTIVATIONS, LAYER, STACK
+from .names import FAIRSEQ_ACTIVATIONS, LAYER, STACK
 from .pieces import Pieces, read
+from .trained_models import check_new_folder
 
 Weights = dict[str, torch.Tensor]
 
@@ -54,10 +55,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     """
     folder, out = Path(folder), Path(out)
     config = Config(folder)
-    if out.exists():
-        raise ValueError(f"{out} is there already: give OUT a new name")
-    if not out.parent.is_dir():
-        raise ValueError(f"{out} cannot be written, there is no folder {out.parent}: make it first")
+    check_new_folder(out, "OUT")
     kind = config.get("model_type", "")
     if kind not in READERS:
         raise ValueError(f"{folder}: model type {kind!r} is not served; served are {', '.join(READERS)}")
@@ -205,11 +203,10 @@ class Source:
         self.config.refuse("add_cross_attention", "cross-attention is not served", False)
         self.config.refuse("is_encoder_decoder", "an encoder-decoder model is not served", False)
         activation = get("hidden_act", "gelu")
-        names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
-        if activation not in names:
+        if activation not in FAIRSEQ_ACTIVATIONS:
             raise ValueError(
                 f"{self.config.folder}/config.json: hidden_act is {activation!r}, which fairseq lacks; it has "
-                f"{', '.join(names)}"
+                f"{', '.join(FAIRSEQ_ACTIVATIONS)}"
             )
         dropout = self.config.get("hidden_dropout_prob", 0.1)
         head_dropout = self.config.get("classifier_dropout", dropout)
@@ -221,7 +218,7 @@ class Source:
             encoder_embed_dim=get("hidden_size"),
             encoder_ffn_embed_dim=get("intermediate_size"),
             encoder_attention_heads=get("num_attention_heads"),
-            activation_fn=names[activation],
+            activation_fn=FAIRSEQ_ACTIVATIONS[activation],
             dropout=dropout,
             attention_dropout=self.config.get("attention_probs_dropout_prob", 0.1),
             pooler_dropout=head_dropout,
@@ -262,9 +259,6 @@ class Source:
         self.ours[f"{STACK}embed_tokens.weight"] = self.take(f"{at}word_embeddings.weight")
         self.move_norm(f"{at}LayerNorm", f"{STACK}layernorm_embedding")
         types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
-        if types is not None and (types.dim() != 2 or types.size(1) != self.args.encoder_embed_dim):
-            wanted = f"[types, {self.args.encoder_embed_dim}]"
-            raise ValueError(f"{self.config.folder}: token_type_embeddings.weight is {list(types.shape)}, not {wanted}")
         self.type_0 = None if types is None or not len(types) else types[0].float()
 
     def take_layer(self, layer: int) -> None:
@@ -435,10 +429,6 @@ class Deberta(Source):
             )
         if not self.config.get("relative_attention", False):
             raise ValueError(f"{self.config.folder}/config.json: relative_attention is not true, which is not served")
-        refuse("talking_head", "it has no counterpart here", False)
-        refuse("conv_kernel_size", "the convolution has no counterpart here", 0)
-        refuse("embedding_size", "it has to be hidden_size", self.config.get("hidden_size"))
-        refuse("attention_head_size", "heads of another size have no counterpart here", self.head_size())
         return super().settings()
 
     def head_size(self) -> int:
@@ -547,8 +537,7 @@ class Ours(Source):
         args.layernorm_embedding = get("layernorm_embedding", True)
         args.no_scale_embedding = not get("scale_embedding", False)
         args.activation_dropout = self.config.get("activation_dropout", 0.0)
-        names = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
-        args.pooler_activation_fn = names.get(get("classifier_activation", "tanh"), "tanh")
+        args.pooler_activation_fn = FAIRSEQ_ACTIVATIONS.get(get("classifier_activation", "tanh"), "tanh")
 
     def take_embeddings(self) -> None:
         self.type_0 = None

@@ -1,7 +1,6 @@
 """A checkpoint of a language model (transformer_lm) as a folder that transformers loads."""
 
 import argparse
-import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..encodings import Dims, build_layer_part, parse_hparams
 from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM
 from ..signature import text_of
 from .names import ACTIVATIONS
-from .to_transformers import Exported, Words, compare_ids, load, random_rows, real_rows, write
+from .to_transformers import Exported, Words, compare_ids, load, random_rows, real_rows, renamed, write
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -126,16 +125,6 @@ def set_generation(model: Any, longest: int, **tokens: int | None) -> None:
         max_length=min(MAX_LEN_B + 2, longest + 1),
         forced_eos_token_id=END,
     )
-
-
-def renamed(weights: dict[str, torch.Tensor], names: dict[str, str]) -> dict[str, torch.Tensor]:
-    out = {}
-    for key, tensor in weights.items():
-        if key.endswith((".version", "._float_tensor")):  # no weights
-            continue
-        pattern = next(pattern for pattern in names if re.match(pattern, key))
-        out[re.sub(pattern, names[pattern], key, count=1)] = tensor
-    return out
 
 
 def compare(folder: Path, model: Any, words: Words | None) -> Exported:

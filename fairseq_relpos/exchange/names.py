@@ -26,3 +26,4 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+FAIRSEQ_ACTIVATIONS = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}

@@ -22,13 +22,12 @@ from fairseq.modules import MultiheadAttention
 
 from .. import vocabulary_files
 from ..atomic_files import whole_folder
-from ..checkpoints.loading import load_checkpoint, refuse_nonfinite, upgraded
-from ..checkpoints.starting_point import same_dictionaries
+from ..checkpoints.loading import upgraded
 from ..models.language_model import RelPosLanguageModel
 from ..models.transformer import RelPosTransformer
 from ..override import layers_of
 from .ctranslate2_positions import CannotHoldError, encodings_of, has_alibi, is_blind, numpy, put_positions
-from .dictionaries import languages_of, load_dictionary, two_dictionaries
+from .dictionaries import languages_of, load_dictionary
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -36,7 +35,7 @@ from .trained_models import (
     arch_of,
     built_language_model,
     built_translator,
-    check_paths,
+    read,
     refuse_without_counterpart,
     settings,
 )
@@ -76,10 +75,7 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     differs by more than 1e-4, or if CTranslate2 has no place for something in the model.
     """
     checkpoint, folder, data = Path(checkpoint), Path(folder), Path(data)
-    check_paths(checkpoint, folder)
-    raw = load_checkpoint(checkpoint)
-    refuse_nonfinite(checkpoint, raw["model"])
-    same_dictionaries(checkpoint, raw.get("cfg"), data, "give the folder of the data that it was trained with")
+    raw = read(checkpoint, folder, data)
     is_translator = kind_of(checkpoint, arch_of(raw))
     state = upgraded(raw)
     task = state["cfg"].task
@@ -92,19 +88,17 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     unfit = OF_TRANSLATORS if is_translator else OF_LANGUAGE_MODELS
     refuse_without_counterpart(args, checkpoint, unfit, ACTIVATIONS, "CTranslate2")
     model = (built_translator if is_translator else built_language_model)(args, state["model"])
-    sizes = [len(stack.embed_tokens.weight) for stack in stacks_of(model).values()]
+    languages = languages_of(task, data, checkpoint) if is_translator else None
+    names = [f"dict.{language}.txt" for language in languages] if languages else ["dict.txt"]
+    words = [
+        load_dictionary(data, name, len(stack.embed_tokens.weight), checkpoint)
+        for name, stack in zip(names, stacks_of(model).values())
+    ]
     try:
         if is_translator:
-            words = two_dictionaries(data, languages_of(task, data, checkpoint), sizes, checkpoint)
             start = words[1].eos_word
             spec = translator_spec(model, args, words)
         else:
-            words = [load_dictionary(data, "dict.txt")]
-            if len(words[0]) != sizes[0]:
-                raise ValueError(
-                    f"{data}/dict.txt makes {len(words[0])} words, {checkpoint} has {sizes[0]}: give the folder of the "
-                    "data that it was trained with"
-                )
             start = "<s>" if getattr(task, "add_bos_token", False) else "</s>"
             spec = generator_spec(model, args, words[0], start)
     except CannotHoldError as error:

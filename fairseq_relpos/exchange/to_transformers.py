@@ -23,7 +23,8 @@ from ..finetuning.vocabulary import Vocabulary
 from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
 from ..signature import KEY
 from ..tasks import span_head
-from .names import ACTIVATIONS, LAYER, STACK
+from .dictionaries import load_dictionary
+from .names import ACTIVATIONS, LAYER
 
 #: names of weights, fairseq's -> ours for transformers; the first that fits
 NAMES = {
@@ -291,26 +292,34 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
         )
         names = NAMES
     out = getattr(transformers, kind.auto).from_config(config)
-    load(out, renamed(model.state_dict(), names, kind))
+    load(out, renamed(without_other_heads(model.state_dict(), kind), names))
     return out.eval()
 
 
-def renamed(weights: dict[str, torch.Tensor], names: dict[str, str], kind: Kind) -> dict[str, torch.Tensor]:
-    """The weights by their names in transformers, without those of other heads."""
+def without_other_heads(weights: dict[str, torch.Tensor], kind: Kind) -> dict[str, torch.Tensor]:
+    heads = {
+        "encoder.lm_head.": kind.auto == "AutoModelForMaskedLM",
+        f"classification_heads.{kind.head}.": True,
+        "classification_heads.": False,
+        f"{span_head.NAME}.": kind.auto == "AutoModelForQuestionAnswering",
+    }
+    return {
+        key: tensor
+        for key, tensor in weights.items()
+        if next((is_its for head, is_its in heads.items() if key.startswith(head)), True)
+    }
+
+
+def renamed(weights: dict[str, torch.Tensor], names: dict[str, str]) -> dict[str, torch.Tensor]:
+    """The weights by their names in transformers."""
     out = {}
     for key, tensor in weights.items():
-        if key == f"{STACK}version" or key.startswith("encoder.lm_head.") and kind.auto != "AutoModelForMaskedLM":
+        if key.endswith((".version", "._float_tensor")):  # no weights
             continue
-        if key.startswith("classification_heads.") and not key.startswith(f"classification_heads.{kind.head}."):
-            continue
-        if key.startswith(f"{span_head.NAME}.") and kind.auto != "AutoModelForQuestionAnswering":
-            continue
-        for pattern, name in names.items():
-            if re.match(pattern, key):
-                out[re.sub(pattern, name, key, count=1)] = tensor
-                break
-        else:
+        pattern = next((pattern for pattern in names if re.match(pattern, key)), None)
+        if pattern is None:
             raise ValueError(f"the model has a weight {key}, which has no place in transformers")
+        out[re.sub(pattern, names[pattern], key, count=1)] = tensor
     return out
 
 
@@ -335,22 +344,12 @@ class Words:
 
     def __init__(self, data: str | Path, size: int, checkpoint: Path, start: str | None = None):
         self.data, self.start = Path(data), start
-        if not (self.data / "dict.txt").is_file():
-            raise ValueError(f"no dict.txt in {data}: give the folder of the training's data")
-        self.dictionary = Dictionary.load(str(self.data / "dict.txt"))
-        symbols = self.dictionary.symbols[4:]
-        if start is None:
-            self.dictionary.add_symbol("<mask>")
-        if len(self.dictionary) != size:
-            raise ValueError(
-                f"{self.data}/dict.txt{' and <mask> make' if start is None else ' makes'} {len(self.dictionary)} words,"
-                f" {checkpoint} has {size}: give the folder of the data that it was trained with"
-            )
+        self.dictionary = load_dictionary(self.data, "dict.txt", size, checkpoint, with_mask=start is None)
         self.vocabulary: Vocabulary | None = None
         if vocabulary_files.find(self.data)[0]:
             self.vocabulary = Vocabulary(self.data)
         else:
-            refuse_pieces(self.data / "dict.txt", symbols)
+            refuse_pieces(self.data / "dict.txt", self.dictionary.symbols[4:])
         #: Moses' tokens, into which texts have to be cut first
         self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
         self.lowercase = self.vocabulary is not None and self.vocabulary.lowercase

@@ -13,7 +13,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
 from .. import flags
-from ..checkpoints.starting_point import nameless_words
+from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
+from ..checkpoints.starting_point import nameless_words, same_dictionaries
 
 PAD, END = 1, 2
 #: settings of fairseq's decoder that no other program has a counterpart of
@@ -47,13 +48,25 @@ def arch_of(state: dict[str, Any]) -> str:
     return str(settings.get("arch") or settings.get("_name") or "")
 
 
-def check_paths(checkpoint: Path, folder: Path) -> None:
-    if not checkpoint.is_file():
-        raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
+def check_new_folder(folder: Path, name: str = "DIR") -> None:
+    """Raises ValueError, one line, if the folder cannot be made. name: what the user gave it by."""
     if folder.exists():
-        raise ValueError(f"{folder} is there already: give DIR a new name")
+        raise ValueError(f"{folder} is there already: give {name} a new name")
     if not folder.parent.is_dir():
         raise ValueError(f"{folder} cannot be written, there is no folder {folder.parent}: make it first")
+
+
+def read(checkpoint: Path, folder: Path, data: str | Path | None) -> dict[str, Any]:
+    """The checkpoint that is to be exported. Raises ValueError, one line, for one that is damaged, has numbers that are
+    not finite, or was trained with another dictionary than that of ``data``, and where ``folder`` cannot be made."""
+    if not checkpoint.is_file():
+        raise ValueError(f"{checkpoint} is no file: give a checkpoint, a .pt file")
+    check_new_folder(folder)
+    state = load_checkpoint(checkpoint)
+    refuse_nonfinite(checkpoint, state["model"])
+    if data is not None:
+        same_dictionaries(checkpoint, state.get("cfg"), data, "give the folder of the data that it was trained with")
+    return state
 
 
 def settings(model: Any) -> argparse.Namespace:

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import dataset_exists
 
 from ..hf import fast_tokenizer
-from .dictionaries import two_dictionaries
+from .dictionaries import load_dictionary
 from .to_transformers import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
 
 #: the folder of the target's tokenizer, where one tokenizer cannot have both
@@ -34,7 +34,8 @@ class TwoVocabularies:
     def __init__(self, data: str | Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path):
         self.data = Path(data)
         self.languages = [*languages]
-        self.dictionaries = two_dictionaries(self.data, languages, sizes, checkpoint)
+        names = [f"dict.{language}.txt" for language in languages]
+        self.dictionaries = [load_dictionary(self.data, name, size, checkpoint) for name, size in zip(names, sizes)]
         self.joined = self.dictionaries[0].symbols == self.dictionaries[1].symbols
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
@@ -48,8 +49,8 @@ class TwoVocabularies:
                 "no sentence of the data shows one that was split)"
             )
         else:
-            for language, dictionary in zip(languages, self.dictionaries):
-                refuse_pieces(self.data / f"dict.{language}.txt", dictionary.symbols[4:])
+            for name, dictionary in zip(names, self.dictionaries):
+                refuse_pieces(self.data / name, dictionary.symbols[4:])
             self.kind = "words with blanks between"
         if not self.joined:
             self.kind += ", a vocabulary for each language"
