@@ -1,5 +1,6 @@
 """No command runs what is in a checkpoint, unless it is told to."""
 
+import importlib
 import os
 import sys
 from argparse import Namespace
@@ -7,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq_data import binarise
 
-import fairseq_relpos.models  # noqa: F401  registers the architectures, and mends
 from fairseq_relpos.checkpoints import loading
 from fairseq_relpos.cli import main
+from fairseq_relpos.models.roberta import RelPosRoberta  # registers the architectures, and mends
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,35 +23,24 @@ class RunsCode:
         return exec, ("import pathlib; pathlib.Path('was_executed').touch()",)
 
 
-@pytest.fixture
-def hostile(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def without_trust(tmp_path, monkeypatch):
+    """An empty folder, in which nothing is trusted."""
     monkeypatch.delenv(loading._TRUST, raising=False)
     monkeypatch.chdir(tmp_path)
-    torch.save({"model": {}, "args": None, "extra": RunsCode()}, "hostile.pt")
-    yield "hostile.pt"
+    yield
     os.environ.pop(loading._TRUST, None)
+
+
+@pytest.fixture
+def hostile():
+    torch.save({"model": {}, "args": None, "extra": RunsCode()}, "hostile.pt")
+    return "hostile.pt"
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     return binarise(tmp_path_factory.mktemp("trust"))
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["import-tupe", "hostile.pt", "out.pt"],
-        ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
-        ["order-gap", "hostile.pt", "DATA"],
-        ["plot", "bias", "hostile.pt"],
-        ["plot", "attention", "hostile.pt", "--text", "w1"],
-    ],
-)
-def test_our_commands_do_not_run_what_is_in_a_file(hostile, data, command, capsys):
-    assert main([str(data) if word == "DATA" else word for word in command]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "hostile.pt contains exec" in said and "--trust-checkpoint" in said
-    assert os.listdir() == ["hostile.pt"]
 
 
 FAIRSEQ = {
@@ -63,24 +54,6 @@ FAIRSEQ = {
         *"--encoder-attention-heads 2 --optimizer adam --lr 1 --batch-size 2 --save-dir save".split(),
     ],
 }
-
-
-@pytest.mark.parametrize("command", FAIRSEQ)
-def test_fairseqs_commands_do_not_run_what_is_in_a_file(hostile, data, command, monkeypatch):
-    import importlib
-
-    for side in ("a", "b"):  # for translation
-        Path(f"dict.{side}.txt").write_bytes((data / "dict.txt").read_bytes())
-    folder = "." if "translation" in FAIRSEQ[command] else str(data)
-    module = importlib.import_module(f"fairseq_cli.{command}")
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        [f"fairseq-{command}", folder, "--cpu", "--user-dir", str(ROOT / "fairseq_relpos"), *FAIRSEQ[command]],
-    )
-    with pytest.raises((SystemExit, ValueError), match="hostile.pt contains exec, which has no place"):
-        module.cli_main()
-    assert not os.path.exists("was_executed")
 
 
 @pytest.mark.parametrize(
@@ -99,12 +72,8 @@ def test_fairseqs_commands_do_not_run_what_is_in_a_file(hostile, data, command, 
         },
     ],
 )
-def test_code_in_a_setting_is_not_run(tmp_path, monkeypatch, settings):
+def test_code_in_a_setting_is_not_run(settings):
     """fairseq evaluates some settings of the model that a file names."""
-    from fairseq import checkpoint_utils
-
-    monkeypatch.delenv(loading._TRUST, raising=False)
-    monkeypatch.chdir(tmp_path)
     torch.save({"model": {}, **settings}, "hostile.pt")
     with pytest.raises(ValueError, match="hostile.pt has code in its setting .*--trust-checkpoint"):
         checkpoint_utils.load_model_ensemble_and_task(["hostile.pt"])
@@ -184,9 +153,7 @@ EVALUATED = """
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_setting_that_runs_something_is_refused(text, monkeypatch, tmp_path):
-    monkeypatch.delenv(loading._TRUST, raising=False)
-    monkeypatch.chdir(tmp_path)
+def test_a_setting_that_runs_something_is_refused(text):
     for state in ({"args": Namespace(a=[text])}, {"cfg": {"model": {"b": {"c": text}}, "task": {"data": RUN}}}):
         with pytest.raises(ValueError, match="x.pt has code in its setting .*--trust-checkpoint") as refusal:
             loading.refuse_code_in_settings("x.pt", state)
@@ -214,11 +181,7 @@ def hidden(settings):
 
 
 @pytest.mark.parametrize("form", range(6))
-def test_no_object_hides_a_setting(form, tmp_path, monkeypatch):
-    from fairseq import checkpoint_utils
-
-    monkeypatch.delenv(loading._TRUST, raising=False)
-    monkeypatch.chdir(tmp_path)
+def test_no_object_hides_a_setting(form):
     loading.allow_fairseq_classes()
     state = list(hidden({"arch": "wav2vec2", "_name": "wav2vec2", "conv_feature_layers": RUN}))[form]
     torch.save(state, "hostile.pt")
@@ -234,10 +197,9 @@ def test_no_object_hides_a_setting(form, tmp_path, monkeypatch):
     assert os.listdir() == ["hostile.pt"]
 
 
-def test_a_file_whose_contents_are_packed_is_not_read(tmp_path, monkeypatch):
+def test_a_file_whose_contents_are_packed_is_not_read(tmp_path):
     import zipfile
 
-    monkeypatch.delenv(loading._TRUST, raising=False)
     torch.save({"model": {}, "args": None}, tmp_path / "plain.pt")
     with zipfile.ZipFile(tmp_path / "plain.pt") as plain:
         with zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed:
@@ -255,8 +217,7 @@ def test_protection_is_off_only_where_torch_says_so_too(monkeypatch):
 
 
 @pytest.mark.parametrize("setting", EVALUATED)
-def test_every_setting_that_fairseq_evaluates_is_looked_at(setting, monkeypatch):
-    monkeypatch.delenv(loading._TRUST, raising=False)
+def test_every_setting_that_fairseq_evaluates_is_looked_at(setting):
     with pytest.raises(ValueError, match=f"x.pt has code in its setting args.{setting} "):
         loading.refuse_code_in_settings("x.pt", {"args": Namespace(**{setting: RUN})})
 
@@ -276,54 +237,54 @@ def test_no_evaluation_in_the_installed_fairseq_is_forgotten():
     assert found <= set(EVALUATED)
 
 
-@pytest.mark.parametrize(
-    "command", "validate generate train hub finetune warm-start import-tupe order-gap plot average ema".split()
-)
-def test_no_route_of_a_checkpoint_leaves_a_setting_unread(command, data, tmp_path, monkeypatch, capsys):
-    import importlib
+OURS = {
+    "warm-start": "warm-start hostile.pt out.pt --arch roberta_t5",
+    "import-tupe": "import-tupe hostile.pt out.pt",
+    "order-gap": "order-gap hostile.pt DATA",
+    "plot bias": "plot bias hostile.pt",
+    "plot attention": "plot attention hostile.pt --text w1",
+}
+ROUTES = (*FAIRSEQ, *OURS, "finetune", "hub", "ema", "average")
 
-    from fairseq import checkpoint_utils
 
-    from fairseq_relpos.models.roberta import RelPosRoberta
-
-    monkeypatch.delenv(loading._TRUST, raising=False)
-    monkeypatch.chdir(tmp_path)
-    settings = Namespace(arch="roberta_t5", _name="roberta_t5", conv_feature_layers=f"[x for x in [{RUN}]]")
-    torch.save({"model": {}, "args": None, "cfg": {"model": settings}}, "hostile.pt")
-    for side in ("a", "b"):
+def run_of_fairseq(command, data, monkeypatch):
+    arguments = list(FAIRSEQ["train" if command == "finetune" else command])
+    if command == "finetune":
+        arguments[0] = "--finetune-from-model"
+    for side in ("a", "b"):  # for translation
         Path(f"dict.{side}.txt").write_bytes((data / "dict.txt").read_bytes())
-    ours = {
-        "warm-start": ["warm-start", "hostile.pt", "out.pt", "--arch", "roberta_t5"],
-        "import-tupe": ["import-tupe", "hostile.pt", "out.pt"],
-        "order-gap": ["order-gap", "hostile.pt", str(data)],
-        "plot": ["plot", "bias", "hostile.pt"],
-    }
-    expected = "hostile.pt has code in its setting cfg.model.conv_feature_layers"
-    if command in ours:
-        assert main(ours[command]) == 1 and expected in capsys.readouterr().err
-    elif command == "average":
-        monkeypatch.syspath_prepend(ROOT / "scripts")
-        average = importlib.import_module("average_checkpoints")
-        monkeypatch.setattr(sys, "argv", ["average_checkpoints.py", "out.pt", "hostile.pt", "hostile.pt"])
-        with pytest.raises(SystemExit, match=expected):
-            average.main()
-    elif command in ("hub", "ema"):
-        with pytest.raises(ValueError, match=expected):
-            if command == "hub":
-                RelPosRoberta.from_pretrained(str(tmp_path), "hostile.pt", str(data))
-            else:
-                checkpoint_utils.load_ema_from_checkpoint("hostile.pt")
+    name = "train" if command == "finetune" else command
+    folder = "." if "translation" in arguments else str(data)
+    line = [f"fairseq-{name}", folder, "--cpu", "--user-dir", str(ROOT / "fairseq_relpos"), *arguments]
+    monkeypatch.setattr(sys, "argv", line)
+    importlib.import_module(f"fairseq_cli.{name}").cli_main()
+
+
+@pytest.mark.parametrize("command", ROUTES)
+@pytest.mark.parametrize("kind", ["object", "setting"])
+def test_no_route_of_a_checkpoint_runs_what_is_in_it(kind, command, hostile, data, monkeypatch, capsys):
+    expected = "hostile.pt contains exec, which has no place"
+    if kind == "setting":
+        settings = Namespace(arch="roberta_t5", _name="roberta_t5", conv_feature_layers=f"[x for x in [{RUN}]]")
+        torch.save({"model": {}, "args": None, "cfg": {"model": settings}}, "hostile.pt")
+        expected = "hostile.pt has code in its setting cfg.model.conv_feature_layers"
+    if command in OURS:
+        assert main(OURS[command].replace("DATA", str(data)).split()) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert expected in said and "--trust-checkpoint" in said
+        assert os.listdir() == ["hostile.pt"]
     else:
-        arguments = list(FAIRSEQ["train" if command == "finetune" else command])
-        if command == "finetune":
-            arguments[0] = "--finetune-from-model"
-        folder = "." if "translation" in arguments else str(data)
-        module = importlib.import_module(f"fairseq_cli.{'train' if command == 'finetune' else command}")
-        monkeypatch.setattr(
-            sys, "argv", [f"fairseq-{command}", folder, "--cpu", "--user-dir", str(ROOT / "fairseq_relpos"), *arguments]
-        )
         with pytest.raises((SystemExit, ValueError), match=expected):
-            module.cli_main()
+            if command == "hub":
+                RelPosRoberta.from_pretrained(".", "hostile.pt", str(data))
+            elif command == "ema":
+                checkpoint_utils.load_ema_from_checkpoint("hostile.pt")
+            elif command == "average":
+                monkeypatch.syspath_prepend(ROOT / "scripts")
+                monkeypatch.setattr(sys, "argv", ["average_checkpoints.py", "out.pt", "hostile.pt", "hostile.pt"])
+                importlib.import_module("average_checkpoints").main()
+            else:
+                run_of_fairseq(command, data, monkeypatch)
     assert not os.path.exists("was_executed") and not os.path.exists("out.pt")
 
 
@@ -367,11 +328,11 @@ def test_settings_that_are_no_code_are_read(text):
         {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
         {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
         {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "1/3", "data": ["wmt14.en-fr.joined"]},
+        {"save_dir": "runs/tupe(2)", "data": "wiki (1)"},
         {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
     ],
 )
-def test_settings_of_real_checkpoints_are_read(settings, monkeypatch):
-    monkeypatch.delenv(loading._TRUST, raising=False)
+def test_settings_of_real_checkpoints_are_read(settings):
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(**settings), "cfg": {"model": settings}})
 
 
@@ -394,20 +355,10 @@ def test_every_default_of_the_installed_fairseq_is_read():
         loading.refuse_code_in_settings(arch, {"args": settings})
 
 
-def test_names_of_files_are_no_code():
-    loading.refuse_code_in_settings(
-        "x.pt", {"cfg": {"checkpoint": {"save_dir": "runs/tupe(2)"}, "task": {"data": "wiki (1)"}}}
-    )
-
-
-def test_reading_protects_its_own_thread_alone(monkeypatch, tmp_path):
+def test_reading_protects_its_own_thread_alone(monkeypatch):
     """torch.load of somebody else in the same process keeps what its caller says."""
     import threading
 
-    from fairseq import checkpoint_utils
-
-    monkeypatch.delenv(loading._TRUST, raising=False)
-    monkeypatch.chdir(tmp_path)
     torch.save({"model": {}, "args": None, "cfg": {}, "optimizer_history": [{"optimizer_name": ""}]}, "plain.pt")
     torch.save(RunsCode(), "theirs.pt")
     seen = []
