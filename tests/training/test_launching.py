@@ -9,17 +9,15 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import preloaded
 import pytest
 import torch
-from fairseq_cli.train import main as train_command
 from fairseq_data import binarise, masked_lm
 from forked import Run, free_port, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.mends import agreement, joining, launching, resuming, saving
+from fairseq_relpos.mends import agreement, joining, resuming, saving
 
 USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
@@ -74,13 +72,6 @@ def in_order():
 
 def assert_close(one, other):
     torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_accumulated_gradients_equal_twice_the_batch(data, tmp_path):
-    train(arguments(data, tmp_path / "one", *in_order(), "--batch-size", 8), tmp_path / "log")
-    train(arguments(data, tmp_path / "two", *in_order(), "--update-freq", 2), tmp_path / "log")
-    assert_close(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.slow
@@ -482,26 +473,6 @@ def test_launch_check_lets_nodes_go_on_that_have_all_come_and_frees_the_port(che
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("", port))
-
-
-@pytest.mark.parametrize("gpus, local_rank, device", [(8, 7, 7), (1, 7, 0), (8, 8, None)])
-def test_each_rank_has_a_gpu_of_its_own(gpus, local_rank, device, monkeypatch):
-    """Where a launcher shows each process its own GPU alone, all have number 0."""
-    variables = {"WORLD_SIZE": "16", "RANK": "9", "LOCAL_RANK": str(local_rank), "MASTER_ADDR": "h", "MASTER_PORT": "1"}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    distributed = SimpleNamespace(
-        distributed_init_method=None, distributed_world_size=1, pipeline_model_parallel=False, device_id=None
-    )
-    cfg = SimpleNamespace(common=SimpleNamespace(tpu=False, cpu=False), distributed_training=distributed)
-    if device is None:
-        with pytest.raises(ValueError, match="started more than 8 ranks on .*, which has 8 GPUs: start one rank"):
-            launching.take_our_rank(cfg, train_command)
-    else:
-        launching.take_our_rank(cfg, train_command)
-        assert distributed.device_id == device and distributed.distributed_rank == 9
 
 
 # Slurm, as far as stand-ins for its commands go

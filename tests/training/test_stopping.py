@@ -33,8 +33,8 @@ def weights(folder):
     return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
-def signal_in_update(number, sent):
-    """Sends ``sent`` to the process while update ``number`` is under way."""
+def in_update(number, act):
+    """Calls ``act`` while update ``number`` is under way."""
 
     def arm():
         from fairseq.tasks import FairseqTask
@@ -43,12 +43,16 @@ def signal_in_update(number, sent):
 
         def optimizer_step(self, optimizer, model, update_num):
             if update_num + 1 == number:
-                os.kill(os.getpid(), sent)
+                act()
             return step(self, optimizer, model, update_num)
 
         FairseqTask.optimizer_step = optimizer_step
 
     return arm
+
+
+def signal_in_update(number, sent):
+    return in_update(number, lambda: os.kill(os.getpid(), sent))
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -261,28 +265,14 @@ def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
     assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1] and "sentences" in lines[1]
 
 
-def test_a_collapsing_loss_scale_is_named(data, tmp_path):
-    command = arguments(
-        data,
-        tmp_path / "run",
-        *"--max-update 9 --disable-validation --fp16".split(),
-        *"--fp16-init-scale 4 --min-loss-scale 0.5".split(),
-    )
-    run = Run(command, tmp_path / "log", before=poison(1))
+@pytest.mark.parametrize("lowest", ["--min-loss-scale 0.5", "--threshold-loss-scale 1"])
+def test_a_loss_scale_that_has_collapsed_is_named(data, tmp_path, lowest):
+    how = f"--max-update 9 --disable-validation --fp16 --fp16-init-scale 4 {lowest}".split()
+    run = Run(arguments(data, tmp_path / "run", *how), tmp_path / "log", before=poison(1))
     said = last_line(run)
-    assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
     assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
-
-
-def test_a_loss_scale_that_stays_at_its_threshold_has_collapsed(data, tmp_path):
-    command = arguments(
-        data,
-        tmp_path / "run",
-        *"--max-update 9 --disable-validation --fp16".split(),
-        *"--fp16-init-scale 4 --threshold-loss-scale 1".split(),
-    )
-    said = last_line(Run(command, tmp_path / "log", before=poison(1)))
-    assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
+    if "min" in lowest:
+        assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
 
 
 # Half precision without a GPU
@@ -338,20 +328,14 @@ def test_a_processor_says_whether_it_has_units_for_bfloat16(tmp_path, line, has_
 
 
 def test_a_second_ctrl_c_ends_at_once_and_nothing_half_written_stays(data, tmp_path):
+    def twice():
+        for pause in (0.1, 0):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(pause)
+
     def arm():
-        from fairseq.tasks import FairseqTask
-
         stopping.SECONDS_BETWEEN_CTRL_C = 0.05
-        step = FairseqTask.optimizer_step
-
-        def optimizer_step(self, optimizer, model, update_num):
-            if update_num == 3:
-                for pause in (0.1, 0):
-                    os.kill(os.getpid(), signal.SIGINT)
-                    time.sleep(pause)
-            return step(self, optimizer, model, update_num)
-
-        FairseqTask.optimizer_step = optimizer_step
+        in_update(4, twice)()
 
     command = arguments(
         data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 2, "--disable-validation"
@@ -390,24 +374,15 @@ def test_signals_are_a_python_programs_own_again_after_its_training(data, tmp_pa
 def test_ctrl_c_saves_where_what_reads_the_output_has_ended_by_it(data, tmp_path):
     """fairseq-train ... 2>&1 | tee log"""
 
-    def arm():
-        from fairseq.tasks import FairseqTask
-
-        step = FairseqTask.optimizer_step
-
-        def optimizer_step(self, optimizer, model, update_num):
-            if update_num == 2:
-                read, write = os.pipe()
-                os.close(read)
-                os.dup2(write, 1)
-                os.dup2(write, 2)
-                os.kill(os.getpid(), signal.SIGINT)
-            return step(self, optimizer, model, update_num)
-
-        FairseqTask.optimizer_step = optimizer_step
+    def end_the_reader_too():
+        read, write = os.pipe()
+        os.close(read)
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        os.kill(os.getpid(), signal.SIGINT)
 
     command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
-    Run(command, tmp_path / "log", before=arm).wait()
+    Run(command, tmp_path / "log", before=in_update(3, end_the_reader_too)).wait()
     assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 3
 
 

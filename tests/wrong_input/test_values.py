@@ -26,6 +26,7 @@ USER_DIR = fairseq_relpos.__path__[0]
         ("max_update", -1),
         ("label_smoothing", 2),
         ("sacrebleu", True),
+        ("write_checkpoints_asynchronously", True),  # without iopath
         ("mask", 1.0),
         ("mask_random", -0.1),
         ("insert", float("nan")),
