@@ -295,9 +295,7 @@ def no_settings(path, stock):
 
 BAD_SOURCES = {
     "cut short": (lambda p, stock: p.write_bytes(Path(stock).read_bytes()[:-2000]), "is cut short or damaged"),
-    "text": (lambda p, stock: p.write_text("no checkpoint"), "is no checkpoint"),
     "missing": (lambda p, stock: None, "does not exist"),
-    "tensor": (lambda p, stock: torch.save(torch.zeros(3), p), "no fairseq checkpoint"),
     "no settings": (no_settings, "no settings"),
     "translation": (lambda p, stock: translation(p), "is no RoBERTa checkpoint"),
     "official TUPE": (

@@ -347,38 +347,23 @@ def test_killed_while_saving_and_while_training_it_ends_with_the_same_weights(da
 
 
 @pytest.mark.parametrize(
-    "more, what",
-    [(("--batch-size", 2), "--batch-size 4, now 2"), (("--tokens-per-sample", 12), "--tokens-per-sample 16, now 12")],
+    "more, sentences, what",
+    [
+        (("--batch-size", 2), None, ["--batch-size 4, now 2"]),
+        (("--tokens-per-sample", 12), None, ["--tokens-per-sample 16, now 12"]),
+        ((), 61, ["training data 64 samples of sizes", "now 61 samples of sizes"]),
+        ((), 8, ["more batches a rank than the training data make now"]),
+    ],
 )
-def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more, what):
+def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more, sentences, what):
     train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
-    command = arguments(data, tmp_path / "run", "--max-update", 6, *more)
+    now = data if sentences is None else binarise(tmp_path / "other", train=sentences)
+    command = arguments(now, tmp_path / "run", "--max-update", 6, *more)
     run = Run(command, tmp_path / "log")
     assert run.wait() == 1
     last = run.printed().splitlines()[-1]
-    assert what in last and "--reset-dataloader" in last and "Traceback" not in run.printed()
+    assert all(part in last for part in (*what, "--reset-dataloader")) and "Traceback" not in run.printed()
     assert "@ 4 updates" in train([*command, "--reset-dataloader"], tmp_path / "log")
-
-
-def test_resuming_with_other_data_in_an_epoch_is_refused(data, tmp_path):
-    train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
-    other = binarise(tmp_path / "other", train=61)
-    run = Run(arguments(other, tmp_path / "run", "--max-update", 6), tmp_path / "log")
-    assert run.wait() == 1
-    last = run.printed().splitlines()[-1]
-    assert "training data 64 samples of sizes" in last and "now 61 samples of sizes" in last
-    command = arguments(other, tmp_path / "run", "--max-update", 6, "--reset-dataloader")
-    assert "@ 4 updates" in train(command, tmp_path / "log")
-
-
-def test_resuming_with_training_data_that_end_before_the_place_is_refused(data, tmp_path):
-    train(arguments(data, tmp_path / "run", "--max-update", 4), tmp_path / "log")
-    shorter = binarise(tmp_path / "shorter", train=8)
-    run = Run(arguments(shorter, tmp_path / "run", "--max-update", 6), tmp_path / "log")
-    assert run.wait() == 1
-    last = run.printed().splitlines()[-1]
-    assert "more batches a rank than the training data make now" in last and "add --reset-dataloader" in last
-    assert "fairseq developers" not in run.printed() and "Traceback" not in run.printed()
 
 
 def test_at_the_end_of_an_epoch_other_batches_are_allowed():
