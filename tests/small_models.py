@@ -49,16 +49,21 @@ def roberta(arch, seed=1, **settings):
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
+def moved(model):
+    """The model with all weights moved, so that none has no effect."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
 def trained(arch, path, seed=1, head=False, **settings):
     """A checkpoint as fairseq-train of today leaves it behind, with all weights moved."""
     model = roberta(arch, seed, task="masked_lm", criterion="masked_lm", data="elsewhere", **settings)
     if head:
         model.register_classification_head("mood", num_classes=3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    save(model, path)
-    return model.eval()
+    save(moved(model), path)
+    return model
 
 
 def save(model, path, **settings):
