@@ -11,13 +11,12 @@ from typing import Any
 import torch
 
 from ..encodings import StackPart
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model, refuse_stock_stack
+from .checkpoint import STACKS, choose_stack, encoded_stack, load_model
 
 #: names of a sentencepiece model beside dict.txt: in fairseq's hub, in the project's recipes
 SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spm.model")
 MASK = "<mask>"
 INCHES_A_TOKEN = 0.15
-LARGEST_INCHES = 120
 
 
 def add_text(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +46,28 @@ def add_heads(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from .figures import SHARE, heat_maps
+
     name, which, stack, shown, others = read_text(args)
     weights_NHTT = attention_weights(stack, shown.ids_1T, **others)
     layers = numbers("--layers", args.layers, weights_NHTT.size(0))
     heads = numbers("--heads", args.heads, weights_NHTT.size(1))
-    path = plot(weights_NHTT, shown.labels, layers, heads, f"Attention of {name}, {which}", args.output)
+    maps = [
+        (f"layer {layer + 1}, head {head + 1}", weights_NHTT[layer, head])
+        for layer in layers
+        for head in heads
+    ]
+    path = heat_maps(
+        maps,
+        len(heads),
+        max(2.4, 0.6 + INCHES_A_TOKEN * len(shown.labels)),
+        "attention probability",
+        f"Attention of {name}, {which}",
+        args.output,
+        ("key j", "query i"),
+        shown.labels,
+        SHARE,
+    )
     print_unknown(shown)
     print(f"{which}: {len(layers)} layers x {len(heads)} heads x {len(shown.labels)} tokens")
     print(f"plot: {path}")
@@ -75,9 +91,7 @@ def read_text(args: argparse.Namespace) -> tuple[str, str, Any, Tokens, dict[str
     """Loads the model and returns its encoding, the name of the stack, the stack, the tokens that it reads, and the
     other keyword arguments of its forward."""
     model, settings, task = load_model(args.checkpoint, args.data)
-    name = encoding_name(settings, args.checkpoint)
-    which, stack = choose_stack(model, args.stack)
-    refuse_stock_stack(stack, which, args.checkpoint)
+    name, which, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
     pieces_of = splitter(args.sentencepiece_model, args.data or settings.task.data)
     return name, which, stack, *read(model, task, which, args.text, args.target, pieces_of)
 
@@ -185,46 +199,3 @@ def numbers(flag: str, text: str, count: int) -> list[int]:
     if len(chosen) != len(text.split(",")) or not set(chosen) <= set(range(count)):
         raise ValueError(f"{flag} {text}: numbers from 1 to {count} with commas between, or all")
     return chosen
-
-
-def label(axis: Any, labels: Sequence[str]) -> None:
-    """Writes the tokens along an axis; a $ among them begins no formula."""
-    axis.set_ticks(range(len(labels)), labels, parse_math=False, fontsize=7)
-    if axis.axis_name == "x":
-        axis.set_tick_params(rotation=90)
-
-
-def plot(
-    weights_NHTT: torch.Tensor,
-    labels: Sequence[str],
-    layers: Sequence[int],
-    heads: Sequence[int],
-    title: str,
-    path: str | Path,
-) -> Path:
-    """Plots a row of panels for each layer and a column for each head, all with the same colour scale."""
-    from .figures import SHARE, new_figure, save
-
-    side = max(2.4, 0.6 + INCHES_A_TOKEN * len(labels))
-    if side * max(len(layers), len(heads)) > LARGEST_INCHES:
-        raise ValueError(
-            f"{len(layers)} layers x {len(heads)} heads x {len(labels)} tokens make too large a "
-            "picture: choose some with --layers and --heads, or give less text"
-        )
-    figure, panels = new_figure(len(heads), len(layers), width=side, height=side, sharex=True, sharey=True)
-    chosen = [(layer, head) for layer in layers for head in heads]
-    largest = max(weights_NHTT[layer, head].max().item() for layer, head in chosen)
-    for panel, (layer, head) in zip(panels, chosen):
-        picture = panel.imshow(
-            weights_NHTT[layer, head].numpy(), cmap=SHARE, vmin=0, vmax=largest, interpolation="nearest"
-        )
-        panel.set_title(f"layer {layer + 1}, head {head + 1}", fontsize="medium")
-        for axis in (panel.xaxis, panel.yaxis):
-            label(axis, labels)
-    for panel in panels[-len(heads) :]:
-        panel.set_xlabel("key j")
-    for panel in panels[:: len(heads)]:
-        panel.set_ylabel("query i")
-    figure.colorbar(picture, ax=panels, label="attention probability")
-    figure.suptitle(title)
-    return save(figure, path)

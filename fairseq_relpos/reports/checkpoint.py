@@ -93,13 +93,17 @@ def choose_stack(model: Any, wanted: str | None = None) -> tuple[str, Any]:
     return name, stacks[name]
 
 
-def refuse_stock_stack(stack: Any, name: str, path: str | Path) -> None:
-    """Raises ValueError if the stack is stock fairseq's, which --position-stacks allows."""
+def encoded_stack(model: Any, settings: Any, path: str | Path, wanted: str | None) -> tuple[str, str, Any]:
+    """Returns the name of the encoding, the name of the stack and the stack. Raises ValueError if the stack is stock
+    fairseq's, which --position-stacks allows."""
+    encoding = encoding_name(settings, path)
+    name, stack = choose_stack(model, wanted)
     if not isinstance(stack.embed_positions, StackPart):
         raise ValueError(
             f"the {name} of {path} is stock fairseq, without a position encoding of this package: "
             "choose the other with --stack"
         )
+    return encoding, name, stack
 
 
 def encoding_name(settings: Any, path: str | Path) -> str:

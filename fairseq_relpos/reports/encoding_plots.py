@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from ..command_line import positive
 from ..encodings import Dims, PositionEncoding, StackPart, build, find, names_for
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
 from ..flags import hparams, named
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Terms, over_offsets
-from .checkpoint import STACKS, add_unread_data, choose_stack, encoding_name, load_positions, refuse_stock_stack
+from .checkpoint import STACKS, add_unread_data, encoded_stack, load_positions
 from .figures import HEAT, line_colours, new_figure, save
 
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
@@ -20,13 +21,8 @@ PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_dista
 
 def add_reach(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
-        "--reach", type=int, default=default, metavar="K", help="largest distance in tokens (default: %(default)s)"
+        "--reach", type=positive, default=default, metavar="K", help="largest distance in tokens (default: %(default)s)"
     )
-
-
-def check_at_least(smallest: int, flag: str, value: int, what: str) -> None:
-    if value < smallest:
-        raise ValueError(f"{flag} {value}: {what}, {smallest} or more")
 
 
 class Curve:
@@ -43,20 +39,16 @@ class Curve:
         parser.add_argument(
             "--layer", type=int, metavar="N", help="of a CHECKPOINT, from 1 (default: the first that has positions)"
         )
-        parser.add_argument("--heads", type=int, default=8, help="of a NAME (default: %(default)s)")
+        parser.add_argument("--heads", type=positive, default=8, help="of a NAME (default: %(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
         add_reach(parser, 64)
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
         length = args.reach + 1
-        check_at_least(1, "--reach", args.reach, "a distance in tokens")
-        check_at_least(1, "--heads", args.heads, "a number of heads")
         if Path(args.what).suffix == ".pt":
             model, settings, _ = load_positions(args.what)
-            name = encoding_name(settings, args.what)
-            chosen, stack = choose_stack(model, args.stack)
-            refuse_stock_stack(stack, chosen, args.what)
+            name, _, stack = encoded_stack(model, settings, args.what, args.stack)
             encoding, number = layer_of(stack, args.layer)
             title = f"{name}, layer {number}" if any(True for _ in encoding.parameters()) else name
             part = encoding.stack or stack.embed_positions
@@ -132,7 +124,6 @@ class Buckets:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        check_at_least(1, "--reach", args.reach, "a distance in tokens")
         distances = torch.arange(args.reach + 1)
         figure, (t5, at5) = new_figure(columns=2)
         for num_buckets, max_distance in ((32, 128), (32, 64), (64, 128), (16, 128)):
@@ -156,17 +147,11 @@ class PriorMatrix:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--dim", type=int, default=256, metavar="E", help="of the model (default: %(default)s)")
+        parser.add_argument("--dim", type=positive, default=256, metavar="E", help="of the model (default: %(default)s)")
         add_reach(parser, 128)
 
     @staticmethod
-    def check(args: argparse.Namespace) -> None:
-        check_at_least(1, "--reach", args.reach, "a distance in tokens")
-        check_at_least(2, "--dim", args.dim, "the model's dimension")
-
-    @staticmethod
     def run(args: argparse.Namespace) -> None:
-        PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
             matrix = prior(args.reach, args.dim).flip(0)
@@ -190,7 +175,6 @@ class Distance:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        PriorMatrix.check(args)
         figure, panels = new_figure(columns=len(PRIORS))
         for panel, (name, prior) in zip(panels, PRIORS.items()):
             rows = prior(args.reach, args.dim)[: args.reach + 1].flip(0)

@@ -6,7 +6,6 @@ same tokens, so the numbers differ by the length alone.
 """
 
 import argparse
-import json
 import logging
 import re
 import sys
@@ -20,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json
+from ..command_line import positive
 from ..encodings import ENCODINGS, StackPart, parse_hparams
 from ..segments import Place, SegmentMemory
 from .checkpoint import choose_stack, load_model
@@ -104,9 +104,6 @@ class Text:
         """The tokens of the text in a block of this length."""
         return length - (self.first is not None)
 
-    def at(self, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.inputs[places], self.targets[places], self.scored[places]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "The loss at other lengths than the training's, of all tokens and of the last of each block."
@@ -116,13 +113,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lengths", required=True, metavar="A,B", help="tokens in a block, such as 128,256,512; <s> counts where it is"
     )
     parser.add_argument("--split", default="valid", help="default: %(default)s")
-    parser.add_argument("--tokens", type=int, metavar="N", help="the first N tokens of the split (default: all)")
+    parser.add_argument("--tokens", type=positive, metavar="N", help="the first N tokens of the split (default: all)")
     parser.add_argument(
-        "--last", type=int, metavar="N", help="last tokens of a block (default: a quarter of the shortest length)"
+        "--last", type=positive, metavar="N", help="last tokens of a block (default: a quarter of the shortest length)"
     )
     parser.add_argument(
         "--stride",
-        type=int,
+        type=positive,
         metavar="N",
         help="also a sliding window that moves by N tokens and scores these, of a language model",
     )
@@ -141,14 +138,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "trained_length) follows from each length",
     )
     parser.add_argument(
-        "--trained-length", type=int, metavar="N", help="tokens in a training sequence (default: as in the checkpoint)"
-    )
-    parser.add_argument(
         "--post-process",
         choices=("none", "sentencepiece", "subword_nmt"),
         help="how tokens make words (none: they are words), for bits per byte and perplexity per word",
     )
-    parser.add_argument("--max-tokens", type=int, default=TOKENS_PER_BATCH, metavar="N", help="in a batch: %(default)s")
+    parser.add_argument(
+        "--max-tokens", type=positive, default=TOKENS_PER_BATCH, metavar="N", help="in a batch: %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the masks (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write the numbers here, for `plot extrapolation`, too")
     parser.add_argument("--output", metavar="FILE", help="write a picture here, .png or .svg, too")
@@ -157,34 +153,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     lengths = numbers("--lengths", args.lengths, least=2)
     memories = numbers("--memory", args.memory, least=0)
-    for flag in ("tokens", "stride", "last", "max_tokens", "trained_length"):
-        if (value := getattr(args, flag)) is not None and value < 1:
-            raise ValueError(f"--{flag.replace('_', '-')} {value}: a number of tokens, 1 or more")
     files = [Path(path) for path in (args.json, args.output and picture_path(args.output)) if path]
     for path in files:  # before the work
         path.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     # weights of far keys may be denormal numbers, which x86 CPUs compute slowly
     torch.set_flush_denormal(True)
-    found = measure(
-        args.checkpoint,
-        args.data,
-        lengths,
-        memories,
-        args.split,
-        args.tokens,
-        args.last,
-        args.stride,
-        args.position_hparams,
-        args.trained_length,
-        args.post_process,
-        args.max_tokens,
-        args.seed,
-    )
+    flags = ("split", "tokens", "last", "stride", "position_hparams", "post_process", "max_tokens", "seed")
+    found = measure(args.checkpoint, args.data, lengths, memories, **{name: getattr(args, name) for name in flags})
     print(table(asdict(found)))
     if args.json:
-        with whole_file(args.json) as part, open(part, "w", encoding="utf-8") as file:
-            json.dump(asdict(found), file, indent=1)
+        write_json(args.json, asdict(found))
     if args.output:
         print(f"\nplot: {plot([asdict(found)], args.output)}")
 
@@ -210,7 +189,6 @@ def measure(
     last: int | None = None,
     stride: int | None = None,
     position_hparams: str = "",
-    trained_length: int | None = None,
     post_process: str | None = None,
     max_tokens: int = TOKENS_PER_BATCH,
     seed: int = 1,
@@ -220,7 +198,11 @@ def measure(
     kind = kind_of(model, task, checkpoint)
     given = changes(settings.model, position_hparams)
     text = masked_text(task, split, tokens, seed) if kind == MASKED else text_of(task, split, tokens)
-    refuse_lengths(lengths, text, split)
+    longest = len(text) + (text.first is not None)
+    if lengths[-1] > longest:
+        raise ValueError(
+            f"--lengths {lengths[-1]}: the text has {len(text):,} tokens (--split {split}); give {longest} or less"
+        )
     last = max(1, lengths[0] // 4) if last is None else last
     if last > text.step(lengths[0]):
         raise ValueError(f"--last {last}: a block of {lengths[0]} tokens has no more than {text.step(lengths[0])}")
@@ -238,7 +220,7 @@ def measure(
         getattr(settings.model, "position_encoding", None) or f"stock {name_of(settings.model)}",
         position_hparams,
         settings.common.seed,
-        trained_length or settings.task.tokens_per_sample,
+        settings.task.tokens_per_sample,
         kind,
         str(data),
         split,
@@ -394,15 +376,6 @@ def stream(task: Any, split: str, tokens: int | None) -> torch.Tensor:
     return torch.cat(parts)[:tokens].long() if parts else torch.empty(0, dtype=torch.long)
 
 
-def refuse_lengths(lengths: Sequence[int], text: Text, split: str) -> None:
-    """Raises ValueError for a length beyond the text."""
-    longest = len(text) + (text.first is not None)
-    if lengths[-1] > longest:
-        raise ValueError(
-            f"--lengths {lengths[-1]}: the text has {len(text):,} tokens (--split {split}); give {longest} or less"
-        )
-
-
 def digest(text: Text) -> str:
     value = 0
     for tensor in (text.inputs, text.targets):
@@ -466,7 +439,7 @@ def fill(plan: Measurement, model: Any, text: Text, last: int, ends: torch.Tenso
         rows = 1 if plan.memory else max(1, max_tokens // plan.length)
         for number, (begins, width, new) in enumerate(batches(windows, rows)):
             places = begins[:, None] + torch.arange(width)
-            inputs, targets, scored = text.at(places)
+            inputs, targets, scored = text.inputs[places], text.targets[places], text.scored[places]
             scored[:, : width - new] = False
             place = {"place": Place(0, number, (number > 0,))} if plan.memory else {}
             losses = losses_of(model, inputs, targets, scored, text.first, **place)

@@ -1,6 +1,7 @@
 """The style of every picture of the project, drawn without a display."""
 
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,44 @@ def dashes_of(encoding: str) -> str:
     """Returns the line style of an encoding: solid, unless other hyperparameters give it the colour of another line."""
     _, _, variant = encoding.partition(" ")
     return ("--", ":", "-.")[zlib.crc32(encoding.encode()) % 3] if "=" in variant else "-"
+
+
+def heat_maps(
+    maps: Sequence[tuple[str, Any]],
+    columns: int,
+    side: float,
+    label: str,
+    title: str,
+    path: str | Path,
+    axes: tuple[str, str] = ("", ""),
+    tokens: Sequence[str] = (),
+    colours: Any = HEAT,
+) -> Path:
+    """Draws a panel for each (title, map [rows, columns]), all with one colour scale. axes: the labels of x and y;
+    tokens: names of the places on both. The scale of HEAT is white at 0, and as long below as above."""
+    figure, panels = new_figure(columns, -(-len(maps) // columns), width=side, height=side)
+    strongest = max(abs(values).max().item() for _, values in maps)
+    lowest = -strongest if colours is HEAT else 0
+    for panel, (name, values) in zip(panels, maps):
+        picture = panel.imshow(values, cmap=colours, vmin=lowest, vmax=strongest, interpolation="nearest")
+        panel.set_title(name, fontsize="medium")
+        panel.set(xlabel=axes[0], ylabel=axes[1])
+        for axis in (panel.xaxis, panel.yaxis) if tokens else ():
+            name_places(axis, tokens)
+        if not tokens:
+            panel.locator_params(integer=True)
+    for panel in panels[len(maps) :]:
+        panel.set_axis_off()
+    figure.colorbar(picture, ax=panels, label=label)
+    figure.suptitle(title)
+    return save(figure, path)
+
+
+def name_places(axis: Any, tokens: Sequence[str]) -> None:
+    """Writes the tokens along an axis; a $ among them begins no formula."""
+    axis.set_ticks(range(len(tokens)), tokens, parse_math=False, fontsize=7)
+    if axis.axis_name == "x":
+        axis.set_tick_params(rotation=90)
 
 
 def line_colours(count: int) -> list[Any]:

@@ -10,10 +10,10 @@ import torch
 
 from ..terms import Terms, evaluate, over_offsets
 from . import attention_plot
-from .attention_plot import add_heads, add_text, label, print_unknown, read_text
-from .checkpoint import STACKS, choose_stack, encoding_name, load_model, load_positions, refuse_stock_stack
-from .encoding_plots import add_reach, check_at_least, layer_of, row_values, terms_without_words
-from .figures import HEAT, line_colours, new_figure, save
+from .attention_plot import add_heads, add_text, print_unknown, read_text
+from .checkpoint import STACKS, encoded_stack, load_model, load_positions
+from .encoding_plots import add_reach, layer_of, row_values, terms_without_words
+from .figures import HEAT, heat_maps, line_colours, name_places, new_figure, save
 from .order_gap import every_sample
 
 NOTHING = "{} has no position scores of its own: its positions reach attention through the words"
@@ -41,18 +41,15 @@ class Correlations:
                 f"{args.checkpoint}: {name} adds no positions to the words, so their products are not mixed"
             )
         heads = attention_plot.numbers("--heads", args.heads, stack.layers[0].self_attn.num_heads)
-        figure, panels = new_figure(len(products), len(heads), width=3.6, height=3.2)
-        strongest = max(product_HTT[heads].abs().max().item() for product_HTT in products.values())
-        maps = [(title, head, product_HTT[head]) for head in heads for title, product_HTT in products.items()]
-        for panel, (title, head, product_TT) in zip(panels, maps):
-            picture = panel.imshow(product_TT, cmap=HEAT, vmin=-strongest, vmax=strongest, interpolation="nearest")
-            panel.set_title(f"{title}, head {head + 1}", fontsize="medium")
-            label(panel.xaxis, shown.labels)
-            label(panel.yaxis, shown.labels)
-        figure.colorbar(picture, ax=panels, label="part of the logit (nats)")
-        figure.suptitle(f"Products of words and positions in the first layer of {name}, {which}")
+        maps = [
+            (f"{title}, head {head + 1}", product_HTT[head]) for head in heads for title, product_HTT in products.items()
+        ]
+        title = f"Products of words and positions in the first layer of {name}, {which}"
         print_unknown(shown)
-        print(f"plot: {save(figure, args.output)}")
+        path = heat_maps(
+            maps, len(products), 3.4, "part of the logit (nats)", title, args.output, tokens=shown.labels
+        )
+        print(f"plot: {path}")
 
 
 @torch.no_grad()
@@ -123,7 +120,7 @@ class Scores:
             panel.bar(range(len(keys)), row_S[: len(keys)], color=colours)
             panel.axhline(0, color="black", linewidth=0.6)
             panel.set_title(f"{what}, head {head + 1}", fontsize="medium")
-            label(panel.xaxis, keys)
+            name_places(panel.xaxis, keys)
         for panel in panels[:: len(parts)]:
             panel.set_ylabel("score (nats)")
         figure.suptitle(f'Scores of the query "{args.word}" in layer {number} of {name}, {which}', parse_math=False)
@@ -165,11 +162,8 @@ class Vectors:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        check_at_least(1, "--reach", args.reach, "a distance in tokens")
         model, settings, _ = load_positions(args.checkpoint)
-        name = encoding_name(settings, args.checkpoint)
-        chosen, stack = choose_stack(model, args.stack)
-        refuse_stock_stack(stack, chosen, args.checkpoint)
+        name, _, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
         encoding, number = layer_of(stack, args.layer)
         tables = vectors(encoding, encoding.stack or stack.embed_positions, args.reach + 1)
         if not tables:
@@ -230,7 +224,6 @@ class Heads:
 
     @staticmethod
     def run(args: argparse.Namespace) -> None:
-        check_at_least(1, "--reach", args.reach, "a distance in tokens")
         curves = [heads_added(args, checkpoint) for checkpoint in args.checkpoints]
         metrics = {metric for _, metric, _, _ in curves}
         if len(metrics) > 1:
@@ -252,9 +245,7 @@ def heads_added(args: argparse.Namespace, checkpoint: str) -> tuple[str, str, li
     """Returns the encoding, the metric by which the training chose its best checkpoint, the heads in the order in which
     they are added, and the metric with 0, 1, .. of them."""
     model, settings, task = load_model(checkpoint, args.data)
-    name = encoding_name(settings, checkpoint)
-    chosen, stack = choose_stack(model, args.stack)
-    refuse_stock_stack(stack, chosen, checkpoint)
+    name, _, stack = encoded_stack(model, settings, checkpoint, args.stack)
     encoding, number = layer_of(stack, args.layer)
     curves = row_values(encoding, encoding.stack or stack.embed_positions, args.reach + 1)
     if curves is None or "bias" not in curves[1]:

@@ -16,14 +16,10 @@ MASKED = "masked language model"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="JSON", help="files that `extrapolation --json` wrote")
-    parser.add_argument(
-        "--show", choices=SHOWN, help="the loss of all tokens or of the last of each block alone (default: both)"
-    )
 
 
 def run(args: argparse.Namespace) -> None:
-    runs = [read(path) for path in args.runs]
-    print(f"plot: {plot(runs, args.output, [args.show] if args.show else list(SHOWN))}")
+    print(f"plot: {plot([read(path) for path in args.runs], args.output)}")
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -61,11 +57,8 @@ UNITS = {"bits per byte": "bytes", "perplexity per word": "words"}
 def row(found: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     cells = [f"{measured['length']:,}", context(measured)]
     if measured["loss"] is None:
-        return [
-            *cells,
-            f"ends at {measured['ends_at']:,}",
-            *["-"] * (3 + sum(bool(found[unit]) for unit in UNITS.values())),
-        ]
+        units = [unit for unit in UNITS.values() if found[unit]]
+        return [*cells, f"ends at {measured['ends_at']:,}", *["-"] * (3 + len(units))]
     for key in SHOWN.values():
         loss = measured[key]
         cells += ["-", "-"] if loss is None else [f"{loss:.4f}", f"{perplexity(loss):.2f}"]
