@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +52,7 @@ def run(args: argparse.Namespace) -> None:
     weights_NHTT = attention_weights(stack, shown.ids_1T, **others)
     layers = numbers("--layers", args.layers, weights_NHTT.size(0))
     heads = numbers("--heads", args.heads, weights_NHTT.size(1))
-    maps = [
-        (f"layer {layer + 1}, head {head + 1}", weights_NHTT[layer, head])
-        for layer in layers
-        for head in heads
-    ]
+    maps = [(f"layer {layer + 1}, head {head + 1}", weights_NHTT[layer, head]) for layer in layers for head in heads]
     path = heat_maps(
         maps,
         len(heads),

@@ -14,7 +14,9 @@ from .figures import heat_maps
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
     add_unread_data(parser)
-    parser.add_argument("--length", type=positive, metavar="T", help="draw T positions (default: as many as in training)")
+    parser.add_argument(
+        "--length", type=positive, metavar="T", help="draw T positions (default: as many as in training)"
+    )
     parser.add_argument("--stack", choices=STACKS, help="whose bias (default: the encoder's if there is one)")
 
 

@@ -6,7 +6,6 @@ positions. It refuses runs of different data.
 """
 
 import argparse
-import json
 import math
 import re
 import tempfile
@@ -17,11 +16,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json, write_text
 from . import comparison, reach, run_folder
 from .losses import with_deviation
 from .page import Page, Picture
-from .run_folder import EVALUATED, TEXT, USED, VOCABULARY, RunFolder
+from .run_folder import EVALUATED, TEXT, USED, RunFolder
 from .training_log import HOW_COMPUTED, NO_SETTING, NOT_GIVEN, OF_A_RUN, differing, tell_variants_apart
 
 #: settings that architectures set for an encoding
@@ -67,16 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     tasks = compare(args.runs, args.baseline or [])
     print(page_of(tasks).markdown())
-    with tempfile.TemporaryDirectory() as folder:
-        texts = {}
-        if args.json:
-            texts[args.json] = json.dumps({"tasks": [task.as_json() for task in tasks]}, indent=1) + "\n"
-        if args.html:
-            texts[args.html] = page_of(tasks, Path(folder)).html()
-        for path, text in texts.items():
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as part:
-                Path(part).write_text(text, encoding="utf-8")
+    for path in filter(None, (args.json, args.html)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if args.json:
+        write_json(args.json, {"tasks": [task.as_json() for task in tasks]})
+    if args.html:
+        with tempfile.TemporaryDirectory() as folder:
+            write_text(args.html, page_of(tasks, Path(folder)).html())
 
 
 def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list["Task"]:
@@ -115,13 +111,13 @@ class Task:
     @classmethod
     def of(cls, name: str, folders: list[RunFolder], baselines: Sequence[str]) -> "Task":
         for folder in folders:
-            for settings in (folder.settings, *folder.earlier_settings):
+            for settings in (folder.run.settings, *folder.run.earlier_settings):
                 settings["batch"] = batch_of(settings)
-            if changed := different([*folder.earlier_settings, folder.settings], may_change):
+            if changed := different([*folder.run.earlier_settings, folder.run.settings], may_change):
                 told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
                 folder.notes.append(f"{folder.path} went on with other settings: {told}")
             if folder.facts.get("fold") is not None:
-                folder.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
+                folder.run.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
@@ -166,7 +162,7 @@ class Task:
                 value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
                 for value, numbers in by_value.items()
             }
-            for name, by_value in different([folder.settings for folder in self.folders], free).items()
+            for name, by_value in different([folder.run.settings for folder in self.folders], free).items()
         }
 
     @property
@@ -197,8 +193,8 @@ class Task:
         updates = {folder.updates for folder in self.good}
         if len(updates) > 1 and "max-update" not in differing:
             self.warnings.append(
-                f"the runs have made from {min(updates):,} to {max(updates):,} updates, which the last table tells: a "
-                "longer training alone may give a better figure"
+                f"the runs have made from {min(updates):,} to {max(updates):,} updates: a longer training alone may "
+                "give a better figure"
             )
         # a model without an encoding has none to use
         unused = [f.run.name for f in self.good if f.uses_positions is False and f.run.encoding.split()[0] != "none"]
@@ -313,16 +309,16 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
     for folder in folders:
         groups[folder.run.encoding, folder.run.variant].append(folder)
     for group in groups.values():
-        every = [folder.settings for folder in group]
+        every = [folder.run.settings for folder in group]
         names = {name for settings in every for name in settings if is_free(name) and not name.startswith("position-")}
         differs = [name for name in differing(every, names) if name not in ("position-encoding", "position-hparams")]
         for folder in group:
-            given = [f"{name}={folder.settings.get(name, NOT_GIVEN)}" for name in differs]
+            given = [f"{name}={folder.run.settings.get(name, NOT_GIVEN)}" for name in differs]
             folder.run.variant = " ".join([folder.run.variant, *given]).strip()
         keys = [(folder.run.variant, folder.run.seed) for folder in group]
         if len(set(keys)) < len(keys):  # fine-tuned from several models
             for folder in group:
-                start = folder.settings.get("finetune-from-model", "None")
+                start = folder.run.settings.get("finetune-from-model", "None")
                 if start != "None":
                     folder.run.variant = f"{folder.run.variant} from={Path(start).parent.name}".strip()
     tell_variants_apart([folder.run for folder in folders])
@@ -339,38 +335,32 @@ def choose_baseline(task: str, rows: Sequence[str], names: Sequence[str]) -> str
 
 def check_data(folders: Sequence[RunFolder]) -> list[str]:
     """Raises ValueError for runs of different data. Returns warnings where it cannot be known."""
+    # each seed, or fold, may have data of its own
+    has_own = len({folder.data_name for folder in folders}) == 1 < len({Path(f.data).name for f in folders})
     groups: dict[int, list[RunFolder]] = defaultdict(list)
-    # whether each seed, or fold, has data of its own
-    own = len({folder.data_name for folder in folders}) == 1 < len({Path(data_of(f)).name for f in folders})
     for folder in folders:
-        groups[folder.run.seed if own else 0].append(folder)
+        groups[folder.run.seed if has_own else 0].append(folder)
     return [warning for group in groups.values() for warning in check_same_data(group)]
 
 
 def check_same_data(folders: Sequence[RunFolder]) -> list[str]:
-    kinds = (VOCABULARY, TEXT, EVALUATED)
-    keys = sorted({key for folder in folders for key in folder.data}, key=lambda key: (kinds.index(key[0]), key[1]))
-    for key in keys:
-        refuse_different(
-            key[0], key[1], {folder.run.name: folder.data[key] for folder in folders if key in folder.data}
-        )
-    by_place = {folder.run.name: data_of(folder) for folder in folders}
-    places = sorted(set(by_place.values()))
-    proven = any(key[0] == TEXT and all(key in folder.data for folder in folders) for key in keys)
-    if len(places) == 1 or proven:
+    is_proven = False
+    for kind, what in dict.fromkeys(key for folder in folders for key in folder.digests):
+        known = {f.run.name: f.digests[kind, what] for f in folders if (kind, what) in f.digests}
+        refuse_different(kind, what, known)
+        is_proven = is_proven or kind == TEXT and len(known) == len(folders)
+    places = {folder.data for folder in folders}
+    if len(places) == 1 or is_proven:
         return []
-    digests = {place: run_folder.digest_of(place) for place in places}
-    if all(digests.values()):
-        refuse_different(TEXT, "content", {name: str(digests[place]) for name, place in by_place.items()})
+    contents = {place: run_folder.digest_of(place) for place in places}
+    if all(contents.values()):
+        refuse_different(TEXT, "content", {folder.run.name: str(contents[folder.data]) for folder in folders})
     elif len({Path(place).name for place in places}) > 1:
-        refuse_different(TEXT, "folder; nothing here shows that they hold the same text", by_place)
+        what = "folder; nothing here shows that they hold the same text"
+        refuse_different(TEXT, what, {folder.run.name: folder.data for folder in folders})
     else:
-        return [f"nothing here shows that these hold the same data: {', '.join(places)}"]
+        return [f"nothing here shows that these hold the same data: {', '.join(sorted(places))}"]
     return []
-
-
-def data_of(folder: RunFolder) -> str:
-    return folder.settings.get("data", "")
 
 
 def refuse_different(kind: str, what: str, by_run: dict[str, str]) -> None:
@@ -380,11 +370,7 @@ def refuse_different(kind: str, what: str, by_run: dict[str, str]) -> None:
     if len(groups) > 1:
         # a digest is long, and its beginning tells it from another
         told = "; ".join(f"{value[:40]} of {listed(names)}" for value, names in groups.items())
-        remedy = (
-            "evaluate all alike, or compare each group by itself"
-            if kind == EVALUATED
-            else "give each group to a comparison of its own"
-        )
+        remedy = "evaluate all alike" if kind == EVALUATED else "give each group to a comparison of its own"
         raise ValueError(f"runs of different {kind} do not compare ({what}: {told}): {remedy}")
 
 
@@ -433,7 +419,9 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
         page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
         if note := comparison.note_of(task.values(figure), task.baseline_of(figure)):
             page.add(note)
-        if folder and not any(f.figures[figure].in_a_row for f in task.good if figure in f.figures):
+        # figures in a row, as the losses at each length, share a picture
+        in_a_row = any(f.figures[figure].in_a_row for f in task.good if figure in f.figures)
+        if folder and not in_a_row and task.differences(figure):
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:
         known = any(map(task.baseline_of, task.figures))
@@ -520,32 +508,22 @@ def curve_pictures(task: Task, folder: Path) -> Iterator[Picture]:
 
 
 def difference_picture(task: Task, figure: str, path: Path) -> Picture:
-    """Draws the differences from the baseline with their intervals; without a baseline, the values."""
+    """Draws the differences from the baseline, seed by seed, with their intervals."""
     from .figures import colour_of, new_figure, save
 
-    values, baseline = task.values(figure), task.baseline_of(figure)
-    found = task.differences(figure)
-    shown = [row for row in values if row in found] if found else list(values)
+    values, found = task.values(figure), task.differences(figure)
+    shown = [row for row in values if row in found]
+    theirs = values[str(task.baseline)]
     drawing, (panel,) = new_figure(width=4.6, height=0.9 + 0.28 * len(shown))
     for place, row in enumerate(reversed(shown)):
-        seeds = sorted(values[row].keys() & values[baseline].keys()) if baseline and found else sorted(values[row])
-        dots = [values[row][seed] - (values[baseline][seed] if baseline and found else 0) for seed in seeds]
+        dots = [value - theirs[seed] for seed, value in values[row].items() if seed in theirs]
         panel.plot(dots, [place] * len(dots), "o", markersize=3.5, alpha=0.6, color=colour_of(row))
-        if row in found and math.isfinite(found[row].half_width):
+        if math.isfinite(found[row].half_width):
             panel.errorbar(found[row].mean, place, xerr=found[row].half_width, fmt="|", capsize=4, color=colour_of(row))
-    if found:
-        panel.axvline(0, color="0.4", linewidth=0.8)
+    panel.axvline(0, color="0.4", linewidth=0.8)
     panel.set_yticks(range(len(shown)), shown[::-1])
     panel.set_ylim(-0.6, len(shown) - 0.4)
-    if found:
-        interval = ", with 95 % interval" if any(math.isfinite(found[row].half_width) for row in shown) else ""
-        panel.set_xlabel(f"{figure.split(',')[0]}\nminus that of {baseline}{interval}")
-    else:
-        panel.set_xlabel(figure.split(",")[0])
+    panel.set_xlabel(f"{figure.split(',')[0]}\nminus that of {task.baseline}, with 95 % interval")
     panel.grid(axis="x", alpha=0.3)
-    digits = task.figures[figure]
-    if found:
-        text = f"{figure}, difference from {baseline}: " + ", ".join(f"{r} {found[r].text(digits)}" for r in shown)
-    else:
-        text = f"{figure}: " + ", ".join(f"{r} {with_deviation(list(values[r].values()), digits)}" for r in shown)
-    return Picture(save(drawing, path), text)
+    text = ", ".join(f"{row} {found[row].text(task.figures[figure])}" for row in shown)
+    return Picture(save(drawing, path), f"{figure}, difference from {task.baseline}: {text}")

@@ -48,7 +48,7 @@ class ComparedRuns:
             )
         self.check_same_conditions(chosen, settings.get("CONDITIONS", ""))
         runs = {name: read_run(self.place / name) for name in chosen}
-        diverged = [name for name, run in runs.items() if learning_rates.has_diverged(run)]
+        diverged = [name for name, run in runs.items() if learning_rates.why_diverged(run)]
         for name, run in runs.items():
             run.name = name
         self.runs = [run for name, run in runs.items() if name not in diverged]

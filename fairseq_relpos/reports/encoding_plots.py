@@ -147,7 +147,9 @@ class PriorMatrix:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--dim", type=positive, default=256, metavar="E", help="of the model (default: %(default)s)")
+        parser.add_argument(
+            "--dim", type=positive, default=256, metavar="E", help="of the model (default: %(default)s)"
+        )
         add_reach(parser, 128)
 
     @staticmethod

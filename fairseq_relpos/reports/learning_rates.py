@@ -7,7 +7,6 @@ reported on text that had no part in the choice.
 """
 
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,46 +14,27 @@ from statistics import mean, median
 
 from .training_log import Run, read_run
 
-#: nats that the last validation of a run may be above its best one
+#: nats that the last validation of a run may be above its best one, and the last training loss above the first
 DIVERGED = 0.5
 #: nats: those of a guess among hundreds of millions of classes. A first epoch may end above it, and all later ones
 WORST_GUESS = 20.0
 
 
-def has_diverged(run: Run) -> bool:
-    """Returns whether the last validation is no number, or is DIVERGED above the best one."""
-    return any(
-        not math.isfinite(values[max(values)]) or values[max(values)] > min(values.values()) + DIVERGED
-        for values in run.valid.values()
-    )
-
-
-def why_diverged(log: Path, run: Run, is_scored: bool) -> str:
-    """Returns why the run of this log has diverged, empty if it has not: its numbers were not finite (exit code 76), or
-    its loss rose. For a run that is compared by a score the loss in training counts: while an accuracy grows, the loss
-    in validation may rise without harm."""
-    if (log.parent / "diverged").exists():
+def why_diverged(run: Run, is_scored: bool = False) -> str:
+    """Returns why a run has diverged: its numbers were not finite (exit code 76), or its loss rose. Else it is empty.
+    For a run that is compared by a score the loss in training counts: while an accuracy grows, the loss in validation
+    may rise without harm."""
+    if (run.log.parent / "diverged").exists():
         return "its numbers were not finite"
-    if not is_scored:
-        return "the validation loss rose" if has_diverged(run) else ""
-    losses = training_losses(log, run.unit)
-    return f"the training loss ended at {losses[-1]:.4g} nats" if has_lost_its_way(losses) else ""
-
-
-def training_losses(log: Path, unit: float) -> list[float]:
-    """All that a log says of the loss in training, in nats, in this order."""
-    found = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        said = re.search(r'"(?:train_)?loss": "([^"]+)"', line)
-        if said:
-            found.append(float(said[1]) * unit)
-    return found
-
-
-def has_lost_its_way(losses: Sequence[float]) -> bool:
-    """Whether the last training loss is no number, is more than DIVERGED above the first one, or more than any guess
-    costs."""
-    return bool(losses) and not losses[-1] <= min(losses[0] + DIVERGED, WORST_GUESS)
+    if is_scored:
+        losses = list(run.train.values())
+        if losses and not losses[-1] <= min(losses[0] + DIVERGED, WORST_GUESS):
+            return f"the training loss ended at {losses[-1]:.4g} nats"
+        return ""
+    for losses in (list(of_split.values()) for of_split in run.valid.values()):
+        if not (math.isfinite(losses[-1]) and losses[-1] <= min(losses) + DIVERGED):
+            return "the validation loss rose"
+    return ""
 
 
 def figure_of(run: Run) -> float:
@@ -62,7 +42,7 @@ def figure_of(run: Run) -> float:
     criterion has it. Infinite if the run has diverged."""
     if not run.losses:
         raise ValueError(f"{run.name} has not been validated")
-    if has_diverged(run):
+    if why_diverged(run):
         return math.inf
     return mean(of_split[max(of_split)] for of_split in run.losses.values())
 

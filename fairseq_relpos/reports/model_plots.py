@@ -42,13 +42,13 @@ class Correlations:
             )
         heads = attention_plot.numbers("--heads", args.heads, stack.layers[0].self_attn.num_heads)
         maps = [
-            (f"{title}, head {head + 1}", product_HTT[head]) for head in heads for title, product_HTT in products.items()
+            (f"{title}, head {head + 1}", product_HTT[head])
+            for head in heads
+            for title, product_HTT in products.items()
         ]
         title = f"Products of words and positions in the first layer of {name}, {which}"
         print_unknown(shown)
-        path = heat_maps(
-            maps, len(products), 3.4, "part of the logit (nats)", title, args.output, tokens=shown.labels
-        )
+        path = heat_maps(maps, len(products), 3.4, "part of the logit (nats)", title, args.output, tokens=shown.labels)
         print(f"plot: {path}")
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from . import reach
 from .learning_rates import why_diverged
-from .training_log import END, LOG_NAME, NATS, SETTINGS, Run, read_run, settings_of
+from .training_log import END, LOG_NAME, NATS, SETTINGS, Run, read_run
 
 #: nats that a loss must rise by when the tokens are permuted, if the model uses their order
 USED = 0.05
@@ -50,18 +50,14 @@ class RunFolder:
     """A run, and all that is known of it."""
 
     path: Path
-    log: Path
     run: Run
-    settings: dict[str, str]
-    #: of the starts before the last one
-    earlier_settings: list[dict[str, str]] = field(default_factory=list)
     #: what an evaluation says of the run itself
     facts: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
     #: split -> what the loss rises by when the tokens are permuted
     gaps: dict[str, float] = field(default_factory=dict)
     #: (VOCABULARY, TEXT or EVALUATED, what it is) -> a digest of it, or what else tells it from others
-    data: dict[tuple[str, str], str] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
     #: what a reader of the figures has to know
     notes: list[str] = field(default_factory=list)
     #: the result of `extrapolation`
@@ -70,7 +66,7 @@ class RunFolder:
     @property
     def kind(self) -> str:
         """What fairseq calls the task."""
-        task = self.settings.get("task", "task not known")
+        task = self.run.settings.get("task", "task not known")
         return SAME_TASK.get(task, task)
 
     @property
@@ -81,9 +77,14 @@ class RunFolder:
         return " ".join(str(self.facts[name]) for name in ("recipe", "task") if self.facts.get(name))
 
     @property
+    def data(self) -> str:
+        """The folder with the data."""
+        return self.run.settings.get("data", "")
+
+    @property
     def data_name(self) -> str:
-        """The name of the folder with the data. A seed or a fold may have data of its own."""
-        return re.sub(r"-(seed|fold)\d+$", "", Path(self.settings.get("data", "")).name)
+        """The name of this folder. A seed or a fold may have data of its own."""
+        return re.sub(r"-(seed|fold)\d+$", "", Path(self.data).name)
 
     @property
     def updates(self) -> int:
@@ -94,7 +95,7 @@ class RunFolder:
         if not all(math.isfinite(figure.value) for figure in self.figures.values()):
             return True
         is_scored = bool(self.facts) or (self.path / "result.json").exists()
-        return bool(why_diverged(self.log, self.run, is_scored))
+        return bool(why_diverged(self.run, is_scored))
 
     @property
     def uses_positions(self) -> bool | None:
@@ -127,10 +128,9 @@ def read(path: str | Path) -> RunFolder:
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     run.name = str(path)
-    folder = RunFolder(path if path.is_dir() else path.parent, log, run, settings_of(run))
-    folder.earlier_settings = [settings_of(run, line) for line in run.earlier_settings]
+    folder = RunFolder(path if path.is_dir() else path.parent, run)
     if run.vocabularies:
-        folder.data[VOCABULARY, "words in the embeddings"] = " and ".join(f"{n:,}" for n in sorted(run.vocabularies))
+        folder.digests[VOCABULARY, "words in the embeddings"] = " and ".join(f"{n:,}" for n in sorted(run.vocabularies))
     read_conditions(folder)
     read_evaluations(folder)
     for split, losses in run.losses.items():
@@ -178,7 +178,7 @@ def refuse_unfinished(folders: Iterable[RunFolder]) -> None:
         run, begun, trained = folder.run, folder.kept("command"), folder.kept("trained")
         if begun and begun != trained or not (run.ended or trained):
             of_all = f" of {run.max_updates:,}" if run.max_updates else ""
-            lacks = "" if run.ended else f", no line '{END}' in {folder.log.name}"
+            lacks = "" if run.ended else f", no line '{END}' in {run.log.name}"
             found.append(f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks})")
     if found:
         raise ValueError(f"{'; '.join(found)}: still going, or stopped: wait, or go on with it, or leave it out")
@@ -188,11 +188,11 @@ def read_conditions(folder: RunFolder) -> None:
     for line in folder.kept("conditions").splitlines():
         name, _, value = line.partition(" ")
         if name in ("dictionary", "text", "data"):
-            folder.data[VOCABULARY if name == "dictionary" else TEXT, "digest"] = value
+            folder.digests[VOCABULARY if name == "dictionary" else TEXT, "digest"] = value
         elif name == "start":
-            folder.settings["start"] = value
+            folder.run.settings["start"] = value
     if dictionary := folder.kept("dictionary").strip():
-        folder.data.setdefault((VOCABULARY, "digest"), dictionary)
+        folder.digests.setdefault((VOCABULARY, "digest"), dictionary)
 
 
 def read_evaluations(folder: RunFolder) -> None:
@@ -214,13 +214,13 @@ def read_evaluations(folder: RunFolder) -> None:
 def order_gap(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for gap in found:
         folder.gaps[gap["split"]] = gap["permuted"] - gap["loss"]
-        folder.data[EVALUATED, f"masked text of {gap['split']}"] = gap["digest"]
+        folder.digests[EVALUATED, f"masked text of {gap['split']}"] = gap["digest"]
         yield f"loss on {gap['split']} (nats)", Figure(gap["loss"])
 
 
 def scores(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     if "counts" in found:  # of a language model
-        folder.data[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
+        folder.digests[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
         tokens = found["counts"]["test"]["tokens"]
         for one in found["scores"]:
             memory = f"a memory of {one['memory']}" if one["memory"] else "no memory"
@@ -232,13 +232,13 @@ def scores(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for split, of_split in found.items():
         for one in of_split:
             if one["name"] in COMPARED_SCORES:
-                folder.data[EVALUATED, f"way to compute {one['name']}"] = one["signature"]
+                folder.digests[EVALUATED, f"way to compute {one['name']}"] = one["signature"]
                 yield f"{one['name']} on {split}", Figure(one["value"], 1)
 
 
 def extrapolation(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     folder.reach = found
-    folder.data[EVALUATED, f"text of {found['split']}"] = found["digest"]
+    folder.digests[EVALUATED, f"text of {found['split']}"] = found["digest"]
     for one in found["measurements"]:
         if one["loss"] is not None:
             context = reach.context(one).removeprefix("block")

@@ -82,7 +82,7 @@ def why_diverged_at(place: Path, score: float) -> str:
     if scored and not math.isfinite(score):
         return "the score is no number"
     logs = sorted(place.rglob(LOG_NAME))
-    return next(filter(None, (why_diverged(log, read_run(log), scored) for log in logs)), "")
+    return next(filter(None, (why_diverged(read_run(log), scored) for log in logs)), "")
 
 
 def scores(table: pd.DataFrame, split: str = "valid") -> pd.DataFrame:

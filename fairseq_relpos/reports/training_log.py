@@ -49,6 +49,8 @@ HOW_COMPUTED = re.compile(
     "cpu|num-workers|checkpoint-activations|attention-backend|torch-compile|unpad|(memory-efficient-)?(fp16|bf16)|amp"
     "|distributed-world-size"
 )
+#: flags that make a variant of an encoding, beside --position-hparams -> their names there
+VARIANTS = {"position-layers": "layers", "attention-window": "window", "randomized-positions": "randomized"}
 #: groups of fairseq's settings that are about neither the model nor its training, except some of HOW_COMPUTED
 OTHER_GROUPS = (
     *("common", "common_eval", "distributed_training", "bmuf", "generation", "eval_lm", "interactive", "scoring"),
@@ -63,6 +65,7 @@ class Run:
     name: str
     encoding: str
     seed: int
+    log: Path = Path()
     #: --lr of a run that has come to its end by a recipe, as it was written
     learning_rate: str = ""
     #: the values of --position-hparams, --position-layers, --attention-window and --randomized-positions, if given
@@ -95,10 +98,10 @@ class Run:
     ended: bool = False
     #: whether no update of the last start has been read yet
     is_starting: bool = False
-    #: the line with all settings of the last start
-    settings: str = ""
-    #: such lines of earlier starts from which the last one went on
-    earlier_settings: list[str] = field(default_factory=list)
+    #: the settings of the last start, by the names of their flags; see ``settings_of``
+    settings: dict[str, str] = field(default_factory=dict)
+    #: those of earlier starts from which the last one went on
+    earlier_settings: list[dict[str, str]] = field(default_factory=list)
     #: words in the tables of token embeddings
     vocabularies: set[int] = field(default_factory=set)
     #: memory of a GPU: the least that was free, and all of it
@@ -182,7 +185,7 @@ def read_run(path: str | Path) -> Run:
     for line in lines:
         if SETTINGS.search(line) and line.rstrip().endswith("}"):  # the line is not cut short
             # each start writes one such line; a resumed run keeps what was read before
-            run = run or Run(path.name if path.is_dir() else path.stem, "", 0)
+            run = run or Run(path.name if path.is_dir() else path.stem, "", 0, log)
             read_settings(run, line)
         elif run is not None:
             read_line(run, line)
@@ -198,31 +201,20 @@ def read_settings(run: Run, line: str) -> None:
     """Takes from the line with fairseq-train's settings what a report needs."""
     if run.settings and not run.is_starting:
         run.earlier_settings.append(run.settings)
-    run.settings, run.ended, run.is_starting = line[line.index("{") :].strip(), False, True
+    run.settings, every = settings_of(line[line.index("{") :].strip(), run.name)
+    run.ended, run.is_starting = False, True
     run.earlier_seconds, run.training_seconds = run.seconds, 0
-    run.seed = int(_needed(r"'seed': (\d+)", line))
-    if re.search(r"'criterion': {'_name': '(sequence_labels|sentence_scores)'", line):
+    run.seed, run.max_updates = int(every["seed"]), int(every["max-update"])
+    if every.get("criterion") in ("sequence_labels", "sentence_scores"):
         run.unit = 1.0  # nats already, or a squared error
-    if re.search(r"'criterion': {'_name': 'electra'", line):
+    if every.get("criterion") == "electra":
         run.loss = "disc_loss"  # the whole one is a sum of two that do not compare
-    run.max_updates = int(_needed(r"'max_update': (\d+)", line))
-    encoding = re.search(r"\bposition_encoding='([^']*)'", line)
     # stock architectures have none of the plugin's flags
-    run.encoding = encoding[1] if encoding else _needed(r"\barch='(\w+)'", line)
-    hparams = re.search(r"\bposition_hparams='([^']*)'", line)
-    layers = re.search(r"\bposition_layers='([^']*)'", line)
-    given = [" ".join(sorted(hparams[1].split()))] if hparams and hparams[1] else []  # in any order, they are the same
-    if layers and layers[1] != "all":
-        given.append(f"layers {layers[1]}")
-    if window := re.search(r"\battention_window='([^']+)'", line):
-        given.append(f"window {window[1]}")
-    if randomized := re.search(r"\brandomized_positions='?(\d+)", line):
-        given.append(f"randomized {randomized[1]}")
-    run.variant = " ".join(given)
-
-
-def _needed(pattern, line):
-    return re.search(pattern, line)[1]
+    run.encoding = every.get("position-encoding") or every["arch"]
+    run.variant = " ".join(sorted(every.get("position-hparams", "").split()))  # in any order, they are the same
+    for flag, word in VARIANTS.items():
+        if every.get(flag, "None") not in ("None", "all", ""):
+            run.variant = f"{run.variant} {word} {every[flag]}".strip()
 
 
 def tell_variants_apart(runs: list[Run]) -> None:
@@ -249,17 +241,17 @@ def tell_variants_apart(runs: list[Run]) -> None:
 
 def read_line(run: Run, line: str) -> None:
     """Adds what one line of the log says to the run."""
-    if "num. shared model params" in line:
-        run.parameters = int(_needed(r"num. shared model params: ([\d,]+)", line).replace(",", ""))
-    elif "(embed_tokens): Embedding(" in line:
-        run.vocabularies.add(int(_needed(r"Embedding\((\d+)", line)))
-    elif "total memory = " in line:
-        run.gb_total = float(_needed(r"total memory = ([\d.]+) GB", line))
-    if END in line:
+    if said := re.search(r"num\. shared model params: ([\d,]+)", line):
+        run.parameters = int(said[1].replace(",", ""))
+    elif said := re.search(r"\(embed_tokens\): Embedding\((\d+)", line):
+        run.vocabularies.add(int(said[1]))
+    elif said := re.search(r"total memory = ([\d.]+) GB", line):
+        run.gb_total = float(said[1])
+    elif END in line:
         run.ended = True
-        told = re.search(rf"{END} ([\d.]+)", line)
-        if told and run.earlier_seconds:
-            run.seconds = max(run.seconds, run.earlier_seconds + float(told[1]))
+        said = re.search(rf"{END} ([\d.]+)", line)
+        if said and run.earlier_seconds:
+            run.seconds = max(run.seconds, run.earlier_seconds + float(said[1]))
     entry = entry_of(line)
     numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
     if numbers and run.is_starting:
@@ -276,11 +268,19 @@ def read_line(run: Run, line: str) -> None:
         if "wps" in entry:
             run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
     for key, value in entry.items():
-        split = key.removesuffix("_num_updates")
-        if split not in (key, "train"):
-            for name, values in ((run.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
-                if f"{split}_{name}" in entry:
-                    values.setdefault(split, {})[int(value)] = float(entry[f"{split}_{name}"]) * run.unit
+        split, is_count, _ = key.partition("_num_updates")
+        if not is_count:
+            continue
+        if split == "train" and f"train_{run.loss}" in entry:  # the mean over an epoch
+            run.train.setdefault(int(value), float(entry[f"train_{run.loss}"]) * run.unit)
+        elif split != "train":
+            read_validation(run, entry, split, int(value))
+
+
+def read_validation(run: Run, entry: dict[str, str], split: str, update: int) -> None:
+    for name, values in ((run.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+        if f"{split}_{name}" in entry:
+            values.setdefault(split, {})[update] = float(entry[f"{split}_{name}"]) * run.unit
 
 
 def forget_from(run: Run, update: int) -> None:
@@ -315,22 +315,22 @@ def entry_of(line: str) -> dict[str, str]:
     return entry if isinstance(entry, dict) else {}
 
 
-def settings_of(run: Run, line: str = "") -> dict[str, str]:
+def settings_of(line: str, run: str) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the value of each of fairseq's settings by the name of its flag without "--", also of those that were not
-    given. A component is called like the flag that chooses it: task, criterion, optimizer, lr-scheduler, arch. Settings
-    of other things than the model and its training are left out. ``line``: of another start than the last one."""
+    given: those of the model and its training, and all of them. A component is called like the flag that chooses it:
+    task, criterion, optimizer, lr-scheduler, arch."""
     try:
-        groups = _plain(ast.parse(line or run.settings, mode="eval").body)
+        groups = _plain(ast.parse(line, mode="eval").body)
     except SyntaxError:
-        raise ValueError(f"the settings in the log of {run.name} cannot be read: is the log whole?") from None
-    found: dict[str, str] = {}
+        raise ValueError(f"the settings in the log of {run} cannot be read: is the log whole?") from None
+    every: dict[str, str] = {}
     for group, values in groups.items():
         if isinstance(values, dict):
             for name, value in values.items():
                 flag = name if name != "_name" else "arch" if group == "model" else group
-                found.setdefault(flag.replace("_", "-"), _text(value))
+                every.setdefault(flag.replace("_", "-"), _text(value))
     others = {name.replace("_", "-") for group in OTHER_GROUPS for name in groups.get(group) or ()}
-    return {name: value for name, value in found.items() if name not in others or HOW_COMPUTED.fullmatch(name)}
+    return {name: v for name, v in every.items() if name not in others or HOW_COMPUTED.fullmatch(name)}, every
 
 
 def _plain(node: ast.expr) -> Any:

@@ -3,7 +3,7 @@ import math
 import pytest
 from training_logs import finished, inner, log_of, valid
 
-from fairseq_relpos.reports.training_log import Run, how_alike, read_run, settings_of, tell_variants_apart
+from fairseq_relpos.reports.training_log import Run, how_alike, read_run, tell_variants_apart
 
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
@@ -143,7 +143,7 @@ def test_a_run_of_a_gpu_that_goes_on_without_one_keeps_the_least_memory_of_the_g
 
 
 def test_settings_have_the_names_of_flags_and_are_of_the_training_alone(tmp_path):
-    found = settings_of(read_run(finished(tmp_path / "a", "t5", 1, lr="0.001, 0.0005")))
+    found = read_run(finished(tmp_path / "a", "t5", 1, lr="0.001, 0.0005")).settings
     assert found["arch"] == "roberta_t5" and found["criterion"] == "masked_lm" and found["lr"] == "0.001 0.0005"
     assert found["sample-break-mode"] == "none" and found["fp16"] == "False"
     assert not found.keys() & {"user-dir", "device-id"}
