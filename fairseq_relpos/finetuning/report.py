@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_text
 from ..reports import comparison, sweeps
 from ..reports import table as tables
 from ..reports.losses import markdown, with_deviation
@@ -77,24 +77,13 @@ def means(by_task: dict[str, pd.DataFrame]) -> str:
     return f"## All tasks, validation\n\n{markdown(['encoding', 'scores', 'mean'], lines)}\n"
 
 
-def every_score(runs: pd.DataFrame) -> str:
-    known = {split: tables.scores(runs, split).set_index("run").value for split in SPLITS}
-    splits = [split for split in SPLITS if len(known[split])]
-    lines = []
-    for run in tables.scores(runs).itertuples():
-        cells = [f"{100 * known[split][run.run]:.2f}" if run.run in known[split] else "" for split in splits]
-        lines.append([run.task, run.encoding, run.rate, run.seed, *cells, run.state])
-    head = ["task", "encoding", "rate", "seed", *(SPLITS[split] for split in splits), "state"]
-    return f"## Every score\n\n{markdown(head, sorted(lines))}\n"
-
-
 def text(runs: pd.DataFrame, missing: Sequence[str], convention: str, baseline: str) -> str:
     by_task = {task: runs[runs.task == task] for task in TASKS if task in set(runs.task)}
     parts = ["# Fine-tuning\n", sweeps.RULES["median"] + " " + LEGEND.format(baseline=baseline)]
     parts += [table(task, found, convention, baseline) for task, found in by_task.items()]
     if len(by_task) > 1:
         parts.append(means(by_task))
-    parts.append(every_score(runs))
+    parts.append(sweeps.each_score(runs))
     bad = [f"{name} ({said})" for name, said in sweeps.without_score(runs).items()]
     if bad or missing:
         parts.append(f"Without a score: {', '.join([*bad, *(f'{name} (not ended)' for name in missing)])}.\n")
@@ -123,8 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     missing = sorted(str(path.relative_to(runs)) for path in begun if not (path / "results.json").exists())
     report = text(found, missing, convention, baseline)
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / "RESULTS.md") as part:
-        Path(part).write_text(report, encoding="utf-8")
+    write_text(folder / "RESULTS.md", report)
     print(report)
 
 

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..atomic_files import whole_file
+from ..atomic_files import whole_file, write_text
 from . import comparison, learning_rates
 from .losses import markdown
 from .training_log import NO_SETTING, Run, flags_of, how_alike, other_flags, read_run, tell_variants_apart
@@ -243,8 +243,7 @@ class ComparedRuns:
             "missing": self.missing(),
         }
         Path(folder).mkdir(parents=True, exist_ok=True)
-        with whole_file(Path(folder, "RESULTS.md")) as part:
-            Path(part).write_text(template.format(**{**known, **words}), encoding="utf-8")
+        write_text(Path(folder, "RESULTS.md"), template.format(**{**known, **words}))
         comparison.write(Path(folder, "results.json"), self.baseline, figures)
 
 

@@ -16,7 +16,7 @@ from statistics import mean, median, stdev
 
 import numpy as np
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json
 from .losses import markdown, with_deviation
 
 LEVEL, ALPHA = 0.95, 0.05
@@ -285,8 +285,7 @@ def write(
     path: str | Path, baseline: str | None, figures: Mapping[str, Mapping[str, Mapping[int, float | None]]]
 ) -> None:
     """Writes what other documents quote: {"baseline": ..., "figures": {what it is: {encoding: {seed: value}}}}."""
-    with whole_file(path) as part:
-        Path(part).write_text(json.dumps({"baseline": baseline, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+    write_json(path, {"baseline": baseline, "figures": figures})
 
 
 def read(path: str | Path) -> tuple[str | None, dict[str, dict[str, dict[int, float]]]]:

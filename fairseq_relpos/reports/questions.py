@@ -6,7 +6,6 @@ where what computes it is installed. Scores of different names, or of other toke
 
 import argparse
 import importlib.util
-import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from statistics import mean
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json
 from .translation import MULTI_BLEU, Score, read_lines
 
 #: what a line is taken apart into
@@ -58,8 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if not any(score.name.startswith("METEOR") for score in found):
         print(NO_METEOR if args.tokens != "characters" else "METEOR: not computed; it is for words")
     if args.json:
-        with whole_file(args.json) as part:
-            Path(part).write_text(json.dumps([asdict(score) for score in found], indent=1) + "\n", encoding="utf-8")
+        write_json(args.json, [asdict(score) for score in found])
 
 
 def read_pairs(hypotheses: str | Path, references: str | Path) -> tuple[list[str], list[str]]:

@@ -1,14 +1,10 @@
 """The tables of a sweep: the papers' rules for a learning rate, every score, and what failed or diverged.
 
-    python -m fairseq_relpos.reports.sweeps RUNS FOLDER [median|best]      # of every results.json in RUNS
-
-A run is scored by its ``results.json`` (``metrics``, of which the first or the one that ``metric`` names counts), or
-else by the last validation loss of its train.log. Runs that differ in seed, learning rate and fold alone are compared.
+Runs that differ in seed, learning rate and fold alone are compared; ``table`` says how a run is scored.
 """
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
@@ -16,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_files import whole_file
+from ..atomic_files import write_json, write_text
 from . import table as tables
 from .losses import markdown, with_deviation
 from .table import pd
@@ -79,8 +75,7 @@ def text(runs: pd.DataFrame, rule: str) -> str:
     if without := without_score(runs):
         parts.append("## Runs without a score\n")
         parts.append("".join(f"- {name}: {said}\n" for name, said in without.items()))
-    parts.append("## Every score\n")
-    parts.append(markdown(["run", "metric", "score", "test"], each_score(runs)) + "\n")
+    parts.append(each_score(runs))
     return "\n".join(parts)
 
 
@@ -90,17 +85,15 @@ def without_score(runs: pd.DataFrame) -> dict[str, str]:
     return {run.run: f"{run.state}{f': {run.message}' if run.message else ''}" for run in bad.itertuples()}
 
 
-def each_score(runs: pd.DataFrame) -> list[list[str]]:
-    tests = tables.scores(runs, "test").set_index("run").value
-    return [
-        [
-            run.run,
-            "-" if math.isnan(run.value) else run.metric,
-            f"{run.value:.4f}" if run.state == "done" else run.state,
-            f"{tests[run.run]:.4f}" if run.run in tests else "-",
-        ]
-        for run in tables.scores(runs).itertuples()
-    ]
+def each_score(runs: pd.DataFrame) -> str:
+    """Returns a section with a row for each run, and what it scored on each split."""
+    by_split = {split: tables.scores(runs, split).set_index("run").value for split in dict.fromkeys(runs.split)}
+    rows = []
+    for run in tables.scores(runs).itertuples():
+        known = {split: values[run.run] for split, values in by_split.items() if run.run in values}
+        cells = [f"{known[split]:.4f}" if math.isfinite(known.get(split, math.nan)) else "-" for split in by_split]
+        rows.append([run.run, run.metric, *cells, run.state])
+    return f"## Every score\n\n{markdown(['run', 'metric', *by_split, 'state'], rows)}\n"
 
 
 def summary(runs: pd.DataFrame) -> str:
@@ -113,8 +106,7 @@ def write(folder: str | Path, records: Iterable[Mapping[str, Any]], rule: str) -
     """Writes RESULTS.md and results.json (every score) into the folder. Returns the summary, a line."""
     runs = tables.read(records)
     folder = Path(folder)
-    with whole_file(folder / "RESULTS.md") as part:
-        Path(part).write_text(text(runs, rule), encoding="utf-8")
+    write_text(folder / "RESULTS.md", text(runs, rule))
     tests = tables.scores(runs, "test").set_index("run").value
     scores = [
         {"name": run.run, **run.cells, "state": run.state, "metric": run.metric}
@@ -122,8 +114,7 @@ def write(folder: str | Path, records: Iterable[Mapping[str, Any]], rule: str) -
         | ({"test": tests[run.run]} if run.run in tests else {})
         for run in tables.scores(runs).itertuples()
     ]
-    with whole_file(folder / "results.json") as part:
-        Path(part).write_text(json.dumps({"rule": rule, "runs": scores}, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "results.json", {"rule": rule, "runs": scores})
     return f"{summary(runs)} {folder / 'RESULTS.md'}"
 
 
@@ -143,14 +134,3 @@ def records_of(runs: str | Path) -> list[dict[str, Any]]:
     if not found:
         raise ValueError(f"no finished run in {runs}: a run that has been evaluated has a results.json")
     return found
-
-
-def main(runs: str, folder: str, rule: str = "median") -> None:
-    print(write(folder, records_of(runs), rule))
-
-
-if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"report: error: {' '.join(str(error).split())}")

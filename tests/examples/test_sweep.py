@@ -191,12 +191,16 @@ def test_the_rate_has_the_best_median_or_the_best_run(tmp_path):
     sweeps.write(tmp_path, records, "median")
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| t5 | 1e-5 | 3 | 0.6000 | 0.6000 ± 0.1000 | 0.7000 | 0.2500 ± 0.0000 | 2 | 0 | 0 |" in text
-    assert "| 2e-5-2 | mcc | 0.9000 | 0.2500 |" in text and "| 3e-5-1 | - | diverged | - |" in text
+    assert "| 2e-5-2 | mcc | 0.9000 | 0.2500 | done |" in text and "| 3e-5-1 | mcc | - | - | diverged |" in text
     sweeps.write(tmp_path, records, "best")
     assert "| t5 | 3e-5 | 3 | diverged | 0.9900 | 0.9900 |" in (tmp_path / "RESULTS.md").read_text()
 
 
-LOG = """2026-01-01 {'common': {'seed': 1}, 'criterion': {'_name': 'sequence_labels'}, 'max_update': 9, arch='x'}
+SETTINGS = (
+    "{'common': {'seed': 1}, 'criterion': {'_name': 'sequence_labels'}, 'optimization': {'max_update': 9}, "
+    "'model': {'arch': 'x'}}\n"
+)
+LOG = """\
 {"epoch": 1, "num_updates": "4", "loss": "FIRST", "wall": "1"}
 {"epoch": 1, "valid_loss": "1.5", "valid_num_updates": "4"}
 {"epoch": 1, "train_loss": "LAST", "train_num_updates": "5"}
@@ -209,7 +213,7 @@ LOG = """2026-01-01 {'common': {'seed': 1}, 'criterion': {'_name': 'sequence_lab
     [("1.7", "0.2", False), ("1.7", "2.3", True), ("7e7", "2e7", True), ("1.7", "nan", True), ("7", "6", False)],
 )
 def test_a_run_with_scores_has_diverged_if_its_training_loss_says_so(tmp_path, first, last, diverged):
-    (tmp_path / "train.log").write_text(LOG.replace("FIRST", first).replace("LAST", last))
+    (tmp_path / "train.log").write_text(SETTINGS + LOG.replace("FIRST", first).replace("LAST", last))
     (tmp_path / "results.json").write_text('{"metrics": {"accuracy": 0.5}}')
 
     def ended():
