@@ -124,9 +124,9 @@ class Bucket:
     low: int
     high: int | None
     sentences: int
-    bleu: float | None = None
+    bleu: float
     #: words of the translations per word of the references
-    length_ratio: float | None = None
+    length_ratio: float
 
     @property
     def label(self) -> str:
@@ -136,16 +136,15 @@ class Bucket:
 def by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str, edges: Sequence[int]
 ) -> list[Bucket]:
-    """Computes BLEU by the number of words in the source. edges: the largest number of each bucket but the last."""
+    """Computes BLEU by the number of words in the source, where there are sentences. edges: the largest number of each
+    bucket but the last."""
     lengths = [len(source.split()) for source in sources]
     buckets = []
     for low, high in zip([0, *(edge + 1 for edge in edges)], [*edges, None]):
         inside = [i for i, n in enumerate(lengths) if n >= low and (high is None or n <= high)]
-        bucket = Bucket(low, high, len(inside))
         if inside:
             score = bleu(language).corpus_score([hypotheses[i] for i in inside], [[references[i] for i in inside]])
-            bucket.bleu, bucket.length_ratio = score.score, score.ratio
-        buckets.append(bucket)
+            buckets.append(Bucket(low, high, len(inside), score.score, score.ratio))
     return buckets
 
 

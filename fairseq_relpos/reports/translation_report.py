@@ -33,33 +33,34 @@ class TestSet:
     language: str
 
 
-def encodings_of(runs: Sequence[Evaluated]) -> list[str]:
-    return list(dict.fromkeys(run.run.encoding for run in runs))
-
-
-def of_encoding(runs: Sequence[Evaluated], encoding: str) -> list[Evaluated]:
-    return [run for run in runs if run.run.encoding == encoding]
+def by_encoding_of(runs: Sequence[Evaluated]) -> dict[str, list[Evaluated]]:
+    groups: dict[str, list[Evaluated]] = {}
+    for run in runs:
+        groups.setdefault(run.run.encoding, []).append(run)
+    return groups
 
 
 def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str | None) -> str:
     """Returns a Markdown table with one row per encoding; BLEU also as difference from the baseline, seed by seed."""
-    by_seed = {run.run.seed: run for run in of_encoding(runs, baseline)} if baseline else {}
+    groups = by_encoding_of(runs)
+    by_seed = {run.run.seed: run for run in groups.get(baseline or "", [])}
     chances = {seed: p_of_seed(runs, test, run) for seed, run in by_seed.items()}
     names = [score.name for score in runs[0].scores[test.name]]
     head = ["encoding", "seeds", "BLEU", f"- {baseline}", "bootstrap", *names[1:]]
     rows = []
-    for encoding in encodings_of(runs):
-        group = of_encoding(runs, encoding)
-        paired = [run for run in group if run.run.seed in by_seed and encoding != baseline]
-        differences = [run.score(test.name, "BLEU") - by_seed[run.run.seed].score(test.name, "BLEU") for run in paired]
+    for encoding, group in groups.items():
+        bleu, *others = ([run.score(test.name, name) for run in group] for name in ("BLEU", *names[1:]))
+        paired = [run.run.seed for run in group if run.run.seed in by_seed and encoding != baseline]
+        ours = dict(zip((run.run.seed for run in group), bleu))
+        differences = [ours[seed] - by_seed[seed].score(test.name, "BLEU") for seed in paired]
         rows.append(
             [
                 encoding,
                 " ".join(str(run.run.seed) for run in group),
-                with_deviation([run.score(test.name, "BLEU") for run in group], digits=1),
+                with_deviation(bleu, digits=1),
                 with_deviation(differences, digits=1, sign="+") if differences else "-",
-                ", ".join(f"{chances[run.run.seed][encoding]:.3f}" for run in paired) or "-",
-                *(with_deviation([run.score(test.name, name) for run in group], digits=1) for name in names[1:]),
+                ", ".join(f"{chances[seed][encoding]:.3f}" for seed in paired) or "-",
+                *(with_deviation(values, digits=1) for values in others),
             ]
         )
     return markdown(head, rows)
@@ -92,6 +93,9 @@ def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
 def training_table(runs: Sequence[Run]) -> str:
     """Returns a Markdown table with one row per encoding; the loss is that of the last validation."""
 
+    def distinct(runs: list[Run], name: str) -> str:
+        return " ".join(sorted({f"{getattr(run, name):,}" for run in runs}))
+
     def loss(runs: list[Run]) -> str:
         last = [valid_loss(run)[max(valid_loss(run))] for run in runs if valid_loss(run)]
         return with_deviation(last) if last else "-"
@@ -103,8 +107,8 @@ def training_table(runs: Sequence[Run]) -> str:
     return by_encoding(
         runs,
         {
-            "parameters": lambda runs: " ".join(sorted({f"{run.parameters:,}" for run in runs})),
-            "updates": lambda runs: " ".join(sorted({f"{run.updates:,}" for run in runs})),
+            "parameters": lambda runs: distinct(runs, "parameters"),
+            "updates": lambda runs: distinct(runs, "updates"),
             "valid loss (nats)": loss,
             "target tokens/s": speed,
             "minutes a run": lambda runs: f"{mean(run.seconds for run in runs) / 60:.0f}",
@@ -117,40 +121,35 @@ def valid_loss(run: Run) -> dict[int, float]:
 
 
 def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges: Sequence[int]) -> dict[str, list[list[Bucket]]]:
-    """Returns, by encoding, the buckets of each of its runs."""
+    """Returns, by encoding, the buckets of each of its runs, without those that have no sentences."""
     return {
         encoding: [
-            by_length(test.sources, run.translations[test.name], test.references, test.language, edges)
-            for run in of_encoding(runs, encoding)
+            by_length(test.sources, run.translations[test.name], test.references, test.language, edges) for run in group
         ]
-        for encoding in encodings_of(runs)
+        for encoding, group in by_encoding_of(runs).items()
     }
 
 
 def length_table(found: dict[str, list[list[Bucket]]]) -> str:
     """Returns a Markdown table of BLEU and, in brackets, the length ratio to the references; means over the seeds."""
-    filled = [i for i, bucket in enumerate(next(iter(found.values()))[0]) if bucket.sentences]
-    head = ["encoding"]
-    for i in filled:
-        bucket = next(iter(found.values()))[0][i]
-        head.append(f"{bucket.label} words ({bucket.sentences:,})")
+    first = next(iter(found.values()))[0]
+    head = ["encoding", *(f"{bucket.label} words ({bucket.sentences:,})" for bucket in first)]
     rows = []
     for encoding, runs in found.items():
-        cells = [f"{mean_bleu(runs, i):.1f} ({mean(b[i].length_ratio or 0 for b in runs):.2f})" for i in filled]
+        places = list(zip(*runs))
+        cells = [
+            f"{mean(b.bleu for b in of_place):.1f} ({mean(b.length_ratio for b in of_place):.2f})"
+            for of_place in places
+        ]
         rows.append([encoding, *cells])
     return markdown(head, rows)
-
-
-def mean_bleu(runs: list[list[Bucket]], number: int) -> float:
-    """Returns the mean over the runs of a bucket's BLEU; the bucket must hold sentences."""
-    return mean(buckets[number].bleu or 0 for buckets in runs)
 
 
 def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:
     """Plots validation loss against updates."""
     from . import curves
 
-    losses = {encoding: [valid_loss(run.run) for run in of_encoding(runs, encoding)] for encoding in encodings_of(runs)}
+    losses = {encoding: [valid_loss(run.run) for run in group] for encoding, group in by_encoding_of(runs).items()}
     return curves.plot({"": losses}, path, "updates", "validation loss (nats a target token)", skip_first=True)
 
 
@@ -159,10 +158,7 @@ def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path: str | 
     from . import curves
 
     bleu = {
-        test: {
-            encoding: [{b.label: b.bleu or 0 for b in buckets if b.sentences} for buckets in runs]
-            for encoding, runs in found.items()
-        }
+        test: {encoding: [{b.label: b.bleu for b in buckets} for buckets in runs] for encoding, runs in found.items()}
         for test, found in by_test.items()
     }
     return curves.plot(bleu, path, "words in the source", "BLEU")
