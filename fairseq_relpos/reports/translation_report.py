@@ -136,11 +136,10 @@ def length_table(found: dict[str, list[list[Bucket]]]) -> str:
     head = ["encoding", *(f"{bucket.label} words ({bucket.sentences:,})" for bucket in first)]
     rows = []
     for encoding, runs in found.items():
-        places = list(zip(*runs))
-        cells = [
-            f"{mean(b.bleu for b in of_place):.1f} ({mean(b.length_ratio for b in of_place):.2f})"
-            for of_place in places
-        ]
+        cells = []
+        for buckets in zip(*runs):  # one of each run
+            bleu, ratio = mean(b.bleu for b in buckets), mean(b.length_ratio for b in buckets)
+            cells.append(f"{bleu:.1f} ({ratio:.2f})")
         rows.append([encoding, *cells])
     return markdown(head, rows)
 
