@@ -16,7 +16,7 @@ import torch
 from ..atomic_files import write_json, write_text
 from ..criterions.metrics import need_finite
 from .errors import run_program
-from .predict import outputs_of
+from .predict import load, outputs_of
 
 BATCH = 64
 
@@ -29,18 +29,15 @@ def outputs(model: Any, dataset: Any) -> torch.Tensor:
 
 def predict(run: str, checkpoint: str, data: str, split: str, facts: dict[str, Any]) -> dict[str, float]:
     """Writes the files. Returns the scores."""
-    from fairseq import checkpoint_utils
-
     place = Path(data, "facts.json")
     if not place.is_file():
         raise ValueError(f"no data in {data}: run prepare.sh first, or set DATA")
     of_data = json.loads(place.read_text(encoding="utf-8"))
     if split not in of_data["examples"]:
         raise ValueError(f"{of_data['task']} in {data} has no part {split}: it has {', '.join(of_data['examples'])}")
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+    model, _, task = load(checkpoint, data, "sequence_labels")
     task.load_dataset(split)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = outputs(models[0].to(device).eval(), task.datasets[split])
+    found = outputs(model, task.datasets[split])
     need_finite(found)
     wanted = task.datasets[split].labels
     answers = found.argmax(-1)

@@ -9,13 +9,13 @@ split, its scores are added to those that FILE has.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, mode
 from typing import Any
 
 import torch
-from fairseq import utils
+from fairseq import checkpoint_utils, utils
 
 from ..atomic_files import write_json, write_text
 from ..command_line import Parser
@@ -27,21 +27,17 @@ from .glue import TASKS, Task
 TEST = "test"
 
 
-def load(checkpoint: str, data: str) -> tuple[Any, Any, Any]:
-    """The model, in evaluation and on the device and in the precision of its training, if there is one; its settings,
-    and its task on this data."""
-    from fairseq import checkpoint_utils
-
+def load(checkpoint: str, data: str, kind: str) -> tuple[Any, Any, Any]:
+    """The model, in evaluation and on the GPU if there is one; its settings, and its task on this data. Raises
+    ValueError for a checkpoint of another task than ``kind``."""
     if not Path(checkpoint).is_file():
         raise ValueError(f"no checkpoint {checkpoint}: fine-tune first")
-    overrides = {"data": data, "finetune_from_model": None}
-    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], arg_overrides=overrides)
-    if not hasattr(task, "regression"):
-        raise ValueError(f"{checkpoint} was not fine-tuned with --task sentence_pairs: give one that was")
-    if torch.cuda.is_available() and not cfg.common.cpu:
-        model = model.cuda()
-        model = model.half() if cfg.common.fp16 else model.bfloat16() if cfg.common.bf16 else model
-    return model.eval(), cfg, task
+    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint, {"data": data, "finetune_from_model": None})
+    trained = getattr(state["cfg"]["task"], "_name", None)
+    if trained != kind:
+        raise ValueError(f"{checkpoint} was trained with --task {trained}: give one of --task {kind}")
+    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], state=state)
+    return model.to("cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu").eval(), cfg, task
 
 
 def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
@@ -61,15 +57,20 @@ def predict(model: Any, cfg: Any, task: Any, split: str) -> torch.Tensor:
 @torch.no_grad()
 def outputs_of(model: Any, dataset: Any, batches: Iterable[Any], **settings: Any) -> torch.Tensor:
     """Returns the outputs of the model for the examples 0, 1, ... of the batches. settings: of its forward pass."""
-    cuda = next(model.parameters()).is_cuda
     rows: dict[int, torch.Tensor] = {}
-    for batch in batches:
-        sample = dataset.collater([dataset[index] for index in batch])
-        given = utils.move_to_cuda(sample["net_input"]) if cuda else sample["net_input"]
-        output = model(**given, **settings)
+    for sample in samples_of(model, dataset, batches):
+        output = model(**sample["net_input"], **settings)
         output = output[0] if isinstance(output, tuple) else output
         rows.update(zip(sample["id"].tolist(), output.float().cpu()))
     return torch.stack([rows[number] for number in range(len(dataset))])
+
+
+def samples_of(model: Any, dataset: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The samples of the batches, where the model is."""
+    cuda = next(model.parameters()).is_cuda
+    for batch in batches:
+        sample = dataset.collater([dataset[int(index)] for index in batch])
+        yield utils.move_to_cuda(sample) if cuda else sample
 
 
 def targets_of(task: Any, split: str) -> list[Any] | None:
@@ -108,7 +109,9 @@ def write_for_server(path: Path, glue: Task, task: Any, outputs: torch.Tensor) -
 def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> tuple[dict[str, Any], Any]:
     """Writes the predictions of these splits into OUT. Returns the scores of those that have labels, and the settings
     of the training."""
-    model, cfg, task = load(checkpoint, data)
+    model, cfg, task = load(checkpoint, data, "sentence_pairs")
+    if next(model.parameters()).is_cuda:  # in the precision of the training
+        model = model.half() if cfg.common.fp16 else model.bfloat16() if cfg.common.bf16 else model
     glue = TASKS.get(json.loads(Path(data, "task.json").read_text(encoding="utf-8"))["task"])
     found = {}
     for split in splits:

@@ -28,7 +28,6 @@ from ..command_line import Parser
 from ..reports.translation import best_hypotheses, read_lines
 from ..tasks.span_windows import load_dictionary
 from .errors import in_one_line
-from .offsets import tokenizer_of
 from .squad_data import read_questions, span_of
 from .vocabulary import Vocabulary
 
@@ -144,11 +143,11 @@ def dictionary(args: argparse.Namespace) -> None:
 
 def encode(args: argparse.Namespace) -> None:
     """Questions to learn from that are longer than the limit are left out; one to be generated is a ValueError."""
-    tokenizer, words = tokenizer_of(args.vocabulary), Vocabulary(args.vocabulary)
+    words = Vocabulary(args.vocabulary)
     sources, targets, questions, cut, long, unknown, total = [], [], [], 0, 0, 0, 0
     name = os.path.basename(args.split)
     for example in examples_of(f"{args.split}.jsonl"):
-        question = list(words.pieces(words.changed(example.question)))
+        question = words.pieces(example.question)
         if len(question) + 1 > args.longest_question:
             if not args.training:
                 raise ValueError(
@@ -157,7 +156,7 @@ def encode(args: argparse.Namespace) -> None:
                 )
             long += 1
             continue
-        source, is_cut = source_of(example, tokenizer, args.longest_source)
+        source, is_cut = source_of(example, words, args.longest_source)
         cut += is_cut
         unknown += count_unknown([*source, *question], words.dictionary)
         total += len(source) + len(question)
@@ -186,14 +185,14 @@ def count_unknown(pieces: list[str], dictionary: Dictionary) -> int:
     return sum(dictionary.index(piece) == dictionary.unk() for piece in pieces)
 
 
-def source_of(example: Example, tokenizer: Any, longest: int) -> tuple[list[str], bool]:
+def source_of(example: Example, words: Vocabulary, longest: int) -> tuple[list[str], bool]:
     """Returns the pieces of a source but for the </s> at its end, at most ``longest`` with it, and whether its text
     has been cut."""
-    pieces, starts, ends = tokenizer(example.text)
+    pieces, spans = words.placed(example.text)
     answer, span = [], (0, 0)
     if example.start is not None and example.end is not None:
-        answer = ["</s>", "</s>", *tokenizer(example.text[example.start : example.end])[0]]
-        span = span_of(starts, ends, example.start, example.end - example.start) or span
+        answer = ["</s>", "</s>", *words.pieces(example.text[example.start : example.end])]
+        span = span_of(spans, example.start, example.end) or span
     room = longest - AROUND - len(answer)
     if room < 1:
         raise ValueError(

@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
 
 from ..atomic_files import write_json
 from ..checkpoints import warm_start
-from ..command_line import Parser
+from ..command_line import Parser, positive
+from ..criterions.metrics import need_finite
 from ..criterions.span_prediction import logits_of, loss_of
-from ..diverged import Diverged
-from ..tasks import span_head, span_windows
+from ..tasks import span_windows
 from . import squad_data, squad_metrics
 from .errors import in_one_line
+from .predict import load, samples_of
 from .squad_answers import Answers, answers_of
 from .start import refuse_another_dictionary
 
@@ -58,8 +58,8 @@ def encode(args: argparse.Namespace) -> None:
 
 def updates(args: argparse.Namespace) -> None:
     """Prints how many updates these epochs have, and how many of them are the warm-up."""
-    if args.batch < 1 or args.epochs < 1 or not 0 <= args.warmup <= 1:
-        raise ValueError("--batch, --epochs, --warmup: give numbers from 1 on, and a share from 0 to 1")
+    if not 0 <= args.warmup <= 1:
+        raise ValueError(f"--warmup {args.warmup}: give a share from 0 to 1")
     if args.start:
         refuse_another_dictionary(args.start, warm_start.read(args.start), args.data)
     arrays = span_windows.read_arrays(args.data, "train")
@@ -68,45 +68,22 @@ def updates(args: argparse.Namespace) -> None:
     print(total, round(total * args.warmup))
 
 
-def load(checkpoint: str, data: str) -> tuple[Any, Any]:
-    """Returns the fine-tuned model in the checkpoint, ready to predict, and its task."""
-    if not os.path.isfile(checkpoint):
-        raise FileNotFoundError(f"no checkpoint {checkpoint}: fine-tune a model first")
-    # with the settings of now: load_model_ensemble_and_task changes none where it is given a state
-    overrides = {"data": data, "finetune_from_model": None}
-    state = checkpoint_utils.load_checkpoint_to_cpu(checkpoint, overrides)
-    task_name = getattr(state["cfg"]["task"], "_name", None)
-    if task_name != "span_prediction":
-        raise ValueError(f"{checkpoint} was trained with --task {task_name}: fine-tune it first, and give the result")
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([checkpoint], state=state)
-    if isinstance(getattr(model, span_head.NAME, None), span_head.SpanHead):
-        if f"{span_head.NAME}.weight" not in state["model"]:
-            raise ValueError(f"{checkpoint} has no head for answers: fine-tune it first, and give the result")
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval(), task
-
-
+@torch.no_grad()
 def logits_of_split(model: Any, task: Any, split: str, batch: int) -> tuple[list[np.ndarray], float, float]:
     """Returns for each window the logits of <s> and of its text [1 + length, 2], and the loss and the share of exact
     windows, as the validation of the training computes them."""
     data = task.dataset(split)
-    device = next(model.parameters()).device
-    found: list[Any] = [None] * len(data)
+    found: dict[int, np.ndarray] = {}
     loss = right = 0.0
     order = data.ordered_indices()
-    for start in range(0, len(order), batch):
-        sample = data.collater([data[int(index)] for index in order[start : start + batch]])
-        sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
-        with torch.no_grad():
-            logits_BT2 = logits_of(model, sample)
-            of_batch = loss_of(logits_BT2, sample["target"])
+    for sample in samples_of(model, data, [order[start : start + batch] for start in range(0, len(order), batch)]):
+        logits_BT2 = logits_of(model, sample)
+        of_batch = loss_of(logits_BT2, sample["target"])
         loss, right = loss + of_batch[0].item(), right + of_batch[1].item()
         for index, logits_T2, allowed_T in zip(sample["id"].tolist(), logits_BT2.cpu(), sample["allowed"].cpu()):
             found[index] = logits_T2[allowed_T].numpy()
-    if any(window is None for window in found):
-        raise RuntimeError(f"{split}: windows without a prediction")
-    if not all(np.isfinite(logits_L2).all() for logits_L2 in found):
-        raise Diverged(f"{split}: the model computes no finite numbers: it has diverged. Try a smaller --lr")
-    return found, loss / len(data), right / len(data)
+            need_finite(found[index])
+    return [found[number] for number in range(len(data))], loss / len(data), right / len(data)
 
 
 def answers_of_split(
@@ -136,9 +113,7 @@ def answers_of_split(
 def predict(args: argparse.Namespace) -> None:
     if args.split == "train":
         raise ValueError("--split train: its windows leave questions out; give valid, test or another split")
-    if args.max_answer_length < 1 or args.n_best < 1 or args.batch_size < 1:
-        raise ValueError("--max-answer-length, --n-best and --batch-size: give numbers from 1 on")
-    model, task = load(args.checkpoint, args.data)
+    model, _, task = load(args.checkpoint, args.data, "span_prediction")
     task.load_dataset(args.split)
     questions = squad_data.read_questions(os.path.join(args.data, f"{args.split}.json"))
     logits, loss, exact = logits_of_split(model, task, args.split, args.batch_size)
@@ -217,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     add = actions.add_parser("updates", help="how many updates there are in so many epochs")
     add.add_argument("data")
     for flag in ("window", "doc-stride", "max-query-length", "batch", "epochs"):
-        add.add_argument(f"--{flag}", type=int, required=True)
+        add.add_argument(f"--{flag}", type=positive, required=True)
     add.add_argument("--warmup", type=float, default=0.0, help="share of the updates")
     add.add_argument("--start", metavar="CHECKPOINT", help="refuse one that has another dictionary than DATA")
     add.set_defaults(run=updates)
@@ -227,10 +202,10 @@ def parser() -> argparse.ArgumentParser:
     add.add_argument("data")
     add.add_argument("--split", default="valid")
     add.add_argument("--output", metavar="PREFIX", required=True)
-    add.add_argument("--max-answer-length", type=int, default=30, help="tokens")
-    add.add_argument("--n-best", type=int, default=20)
+    add.add_argument("--max-answer-length", type=positive, default=30, help="tokens")
+    add.add_argument("--n-best", type=positive, default=20)
     add.add_argument("--null-threshold", type=float, default=0.0, help="no answer where the null odds are above it")
-    add.add_argument("--batch-size", type=int, default=32)
+    add.add_argument("--batch-size", type=positive, default=32)
     add.set_defaults(run=predict)
 
     add = actions.add_parser("evaluate", help="answers -> EM and F1")

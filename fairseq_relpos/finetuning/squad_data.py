@@ -11,7 +11,7 @@ import numpy as np
 from ..atomic_files import UNPACKING_ERRORS, opened, whole_file
 from ..tasks.span_windows import LEFT_OUT, NO_ANSWER, load_dictionary
 from . import squad_metrics
-from .offsets import tokenizer_of
+from .vocabulary import Span, Vocabulary
 
 
 @dataclass
@@ -88,23 +88,22 @@ def encode(source: str | Path, vocabulary: str, target: str | Path, metric: str 
     Returns what there is to tell of it: counts, the oracle EM of this metric and the questions that training leaves
     out."""
     found = read_questions(source)
-    tokenizer = tokenizer_of(vocabulary)
-    dictionary = load_dictionary(vocabulary)
-    contexts = [tokenizer(text) for text in found.contexts]
-    questions = [tokenizer(question.text.strip())[0] for question in found.questions]
+    words, dictionary = Vocabulary(vocabulary), load_dictionary(vocabulary)
+    contexts = [words.placed(text) for text in found.contexts]
+    questions = [words.pieces(question.text.strip()) for question in found.questions]
     spans, exact, hit, misplaced, left_out = [], 0.0, 0, 0, []
     for question in found.questions:
         context = found.contexts[question.context]
-        _, starts, ends = contexts[question.context]
+        _, places = contexts[question.context]
         standing = [a for a in question.answers if a[0].strip() and context[a[1] : a[1] + len(a[0])] == a[0]]
         misplaced += len(question.answers) - len(standing)
         if not question.answers:
             spans.append((NO_ANSWER, NO_ANSWER))
             continue
         reached = [
-            (span, context[starts[span[0]] : ends[span[1]]])
+            (span, context[places[span[0]][0] : places[span[1]][1]])
             for text, start in standing
-            if (span := span_of(starts, ends, start, len(text)))
+            if (span := span_of(places, start, start + len(text)))
         ]
         if not reached:
             spans.append((LEFT_OUT, LEFT_OUT))
@@ -116,10 +115,10 @@ def encode(source: str | Path, vocabulary: str, target: str | Path, metric: str 
         exact += max(squad_metrics.best(squad_metrics.EXACT[metric], text, golds) for _, text in reached)
     answers = sum(first >= 0 for first, _ in spans)
     arrays = {
-        "context_tokens": _ids([piece for pieces, _, _ in contexts for piece in pieces], dictionary),
-        "context_starts": np.array([start for _, starts, _ in contexts for start in starts], np.int64),
-        "context_ends": np.array([end for _, _, ends in contexts for end in ends], np.int64),
-        "context_lengths": np.array([len(pieces) for pieces, _, _ in contexts], np.int64),
+        "context_tokens": _ids([piece for pieces, _ in contexts for piece in pieces], dictionary),
+        "context_starts": np.array([start for _, places in contexts for start, _ in places], np.int64),
+        "context_ends": np.array([end for _, places in contexts for _, end in places], np.int64),
+        "context_lengths": np.array([len(pieces) for pieces, _ in contexts], np.int64),
         "question_tokens": _ids([piece for pieces in questions for piece in pieces], dictionary),
         "question_lengths": np.array([len(pieces) for pieces in questions], np.int64),
         "question_context": np.array([question.context for question in found.questions], np.int64),
@@ -161,9 +160,9 @@ def _as_json(found):
     return {"version": "v2.0" if found.may_lack_answers else "1.1", "data": [{"paragraphs": paragraphs}]}
 
 
-def span_of(starts: list[int], ends: list[int], start: int, length: int) -> tuple[int, int] | None:
-    """Returns the first and the last token that have characters of the answer."""
-    inside = [n for n, (begin, end) in enumerate(zip(starts, ends)) if begin < start + length and end > start]
+def span_of(places: list[Span], start: int, end: int) -> tuple[int, int] | None:
+    """Returns the first and the last token that have characters of an answer, from ``start`` to before ``end``."""
+    inside = [number for number, (begin, after) in enumerate(places) if begin < end and after > start]
     return (inside[0], inside[-1]) if inside else None
 
 

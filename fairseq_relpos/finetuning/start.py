@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..command_line import Parser
+from ..command_line import Parser, positive
 from .errors import run_program
 
 
@@ -94,11 +94,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("data")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=positive, default=32)
     parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=positive, default=10)
     parser.add_argument("--warmup", type=float, default=0.06)
-    parser.add_argument("--validations", type=int, default=1)
+    parser.add_argument("--validations", type=positive, default=1)
     parser.add_argument("--max-positions", type=int)
     print("\n".join(flags(parser.parse_args(arguments))))
 

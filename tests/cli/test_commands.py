@@ -110,7 +110,7 @@ def test_errors_are_one_line_and_an_exit_code(command, what, capsys, tmp_path, m
         ([], "required: COMMAND"),
         (["draw"], "invalid choice: 'draw'"),
         (["plot"], "required: KIND"),
-        (["plot", "curve", "t5", "--reach", "far"], "argument --reach: invalid int value: 'far'"),
+        (["plot", "curve", "t5", "--reach", "far"], "argument --reach: invalid positive value: 'far'"),
         (["plot", "buckets", "--reach", "-3"], "argument --reach: -3: give a whole number, 1 or more"),
         (["params", "--max-positions", "x"], "argument --max-positions: invalid int value: 'x'"),
         (["show"], "required: name"),

@@ -19,7 +19,6 @@ from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import questions
 from fairseq_relpos.finetuning.encoder_start import start
-from fairseq_relpos.finetuning.offsets import tokenizer_of
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
 from fairseq_relpos.tasks import span_windows
 
@@ -172,23 +171,23 @@ def test_only_articles_with_the_wanted_titles_are_taken(tmp_path):
 
 
 def test_a_long_text_is_cut_around_its_answer(pretraining):
-    tokenizer = tokenizer_of(str(pretraining))
+    words = Vocabulary(pretraining)
     text = " ".join(f"the cat {number}" for number in range(40)) + " Ångström " + "the dog " * 40
     start_ = text.index("Ångström")
     example = questions.Example(text, "who ?", start_, start_ + len("Ångström"))
-    answer = tokenizer("Ångström")[0]
+    answer = words.pieces("Ångström")
     for longest in (len(answer) + 5, 40, 60):
-        source, is_cut = questions.source_of(example, tokenizer, longest)
+        source, is_cut = questions.source_of(example, words, longest)
         assert is_cut and len(source) == longest - 1 and source[0] == "<s>"
         assert source[-len(answer) - 2 :] == ["</s>", "</s>", *answer]
         inside = "".join(source[1 : -len(answer) - 2])
         assert ("".join(answer) in inside) == (longest >= 40)
-    whole, is_cut = questions.source_of(example, tokenizer, 1000)
-    assert not is_cut and whole[1 : -len(answer) - 2] == tokenizer(text)[0]
+    whole, is_cut = questions.source_of(example, words, 1000)
+    assert not is_cut and whole[1 : -len(answer) - 2] == words.pieces(text)
     first = questions.Example(text, "what ?", 0, 7)
-    assert questions.source_of(first, tokenizer, 40)[0][1:5] == tokenizer(text)[0][:4]
+    assert questions.source_of(first, words, 40)[0][1:5] == words.pieces(text)[:4]
     with pytest.raises(ValueError, match=r"leaves no room for its text in a source of \d+: set a larger MAX_SOURCE"):
-        questions.source_of(example, tokenizer, len(answer) + 4)
+        questions.source_of(example, words, len(answer) + 4)
 
 
 def test_questions_that_are_too_long_are_left_out_of_training_and_refused_elsewhere(tmp_path, pretraining, capsys):

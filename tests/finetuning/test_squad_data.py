@@ -8,7 +8,7 @@ import pytest
 import tiny_squad
 import torch
 
-from fairseq_relpos.finetuning import offsets, squad, squad_data, squad_metrics
+from fairseq_relpos.finetuning import squad, squad_data, squad_metrics
 from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
 from fairseq_relpos.tasks import span_windows
@@ -36,28 +36,29 @@ def gpt2(folder):
 TEXTS = [*tiny_squad.CONTEXTS, "été ﬁne Ⅻ 战国\u3000x", "  cat\n\tthe cat "]
 
 
+def need_cover(spans, text):
+    assert all(0 <= start <= end <= len(text) for start, end in spans)
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+
+
 def test_pieces_of_sentencepiece_stand_where_they_come_from(folder):
-    tokenizer = offsets.tokenizer_of(str(folder))
+    words = Vocabulary(folder)
     for text in TEXTS:
-        pieces, starts, ends = tokenizer(text)
-        assert pieces == tokenizer.processor.encode(text, out_type=str)
-        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends))
-        covered = {place for start, end in zip(starts, ends) for place in range(start, end)}
-        assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
-        assert all(text[start:end] == text[start:end].strip() for start, end in zip(starts, ends))
-    pieces, starts, ends = tokenizer("Zoë cat")
-    assert ("▁cat", 4, 7) in zip(pieces, starts, ends)
+        pieces, spans = words.placed(text)
+        assert pieces == words.tokenizer.processor.encode(text, out_type=str)
+        need_cover(spans, text)
+        assert all(text[start:end] == text[start:end].strip() for start, end in spans)
+    assert ("▁cat", (4, 7)) in zip(*words.placed("Zoë cat"))
 
 
 def test_pieces_of_gpt2_stand_where_they_come_from(tmp_path):
-    tokenizer = offsets.tokenizer_of(str(gpt2(tmp_path)))
+    words = Vocabulary(gpt2(tmp_path))
     for text in TEXTS:
-        pieces, starts, ends = tokenizer(text)
-        assert pieces == [str(number) for number in tokenizer.bpe.encode(text)]
-        for character, place in ((c, n) for n, c in enumerate(text) if not c.isspace()):
-            assert any(start <= place < end for start, end in zip(starts, ends)), character
-    pieces, starts, ends = tokenizer("é cat")
-    assert list(zip(starts, ends)) == [(0, 1), (0, 1), (2, 2), (2, 5)]
+        pieces, spans = words.placed(text)
+        assert pieces == [str(number) for number in words.tokenizer.bpe.encode(text)]
+        need_cover(spans, text)
+    assert words.placed("é cat")[1] == [(0, 1), (0, 1), (2, 2), (2, 5)]
 
 
 def test_bytes_of_gpt2_can_make_every_answer(tmp_path):
@@ -107,14 +108,11 @@ def test_text_is_changed_as_that_of_the_pretraining_was(folder, tmp_path, moses)
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     settings = {"lowercase": True, "moses_tokens": moses}
     (tmp_path / "manifest.json").write_text(json.dumps({"settings": settings}))
-    tokenizer = offsets.tokenizer_of(str(tmp_path))
-    plain = offsets.tokenizer_of(str(folder))
+    words, plain = Vocabulary(tmp_path), Vocabulary(folder)
     for text in [*TEXTS, "ΣΑΣ in İzmir: “İ”, don't"]:
-        pieces, starts, ends = tokenizer(text)
-        assert pieces == plain(Vocabulary(tmp_path).changed(text))[0]
-        assert all(0 <= start <= end <= len(text) for start, end in zip(starts, ends))
-        covered = {place for start, end in zip(starts, ends) for place in range(start, end)}
-        assert {place for place, character in enumerate(text) if not character.isspace()} <= covered
+        pieces, spans = words.placed(text)
+        assert pieces == plain.pieces(words.changed(text)) == words.pieces(text)
+        need_cover(spans, text)
     told = squad_data.encode(tiny_squad.write(tmp_path / "x.json", tiny_squad.squad()), str(tmp_path), tmp_path / "x")
     assert told["oracle_em"] == 100 and not told["left_out"]
 
@@ -216,7 +214,7 @@ def test_a_file_cut_short_and_a_vocabulary_of_other_data_are_one_line(folder, tm
         squad_data.read_questions(tmp_path / "missing.json")
     other = tmp_path / "other"
     other.mkdir()
-    with pytest.raises(FileNotFoundError, match="no vocabulary in .*other"):
+    with pytest.raises(ValueError, match="no dict.txt in .*other"):
         squad_data.encode(folder / "train.json", str(other), tmp_path / "train")
     (other / "spm.model").write_bytes((folder / "spm.model").read_bytes())
     (other / "dict.txt").write_text("x 1\ny 1\n")
