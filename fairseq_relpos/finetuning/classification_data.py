@@ -362,8 +362,7 @@ def prepare_finetuning(
         part: Split(list(zip(*(one.sentences for one in examples))), [one.label for one in examples])
         for part, examples in parts_of(Path(texts), task, fold).items()
     }
-    counts = write_data(out, vocabulary, task.name, task.labels, splits)
-    return f"{task.name}: {', '.join(f'{count:,} {part}' for part, count in counts.items())}"
+    return write_data(out, vocabulary, task.name, task.labels, splits)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .glue import Task
+from .glue import OPTIONAL, Task
 from .prepared_folder import prepared_folder
 from .tables import Table
 from .vocabulary import Vocabulary
@@ -23,10 +23,16 @@ class Split:
     labels: Sequence[Any] | None
 
 
+def split_of(task: Task, table: Table, name: str) -> Split:
+    """The sentences and labels in a table. Those of tests may lack labels, as on the GLUE server."""
+    labelled = name not in OPTIONAL or table.has(task.label_columns)
+    return Split([table.column(names) for names in task.columns], label_numbers(task, table) if labelled else None)
+
+
 def write_data(
     out: str | Path, vocabulary: str | Path, task: str, labels: Sequence[str] | None, splits: Mapping[str, Split]
-) -> dict[str, int]:
-    """Writes OUT, complete or not at all. Returns the number of examples of each split."""
+) -> str:
+    """Writes OUT, complete or not at all. Returns a line that counts the examples of each split."""
     words = Vocabulary(vocabulary)
     with prepared_folder(Path(out)) as part:
         for name, split in splits.items():
@@ -45,7 +51,7 @@ def write_data(
         counts = {name: len(split.sentences[0]) for name, split in splits.items()}
         write(part / "sources.txt", [digest(path for path in part.rglob("*") if path.is_file())])
         (part / "task.json").write_text(json.dumps({"task": task, "examples": counts}) + "\n", encoding="utf-8")
-    return counts
+    return f"{task}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}"
 
 
 def label_numbers(task: Task, table: Table) -> list[Any]:

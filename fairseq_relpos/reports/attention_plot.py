@@ -152,13 +152,11 @@ def splitter(model_path: str | None, data: str | Path) -> Callable[[str], list[s
         model_path = next(filter(os.path.isfile, beside), None)
         if model_path is None:
             return str.split
-    elif not os.path.isfile(model_path):
-        raise ValueError(f"--sentencepiece-model {model_path}: no such file")
     import sentencepiece
 
     try:
         model = sentencepiece.SentencePieceProcessor(model_file=model_path)
-    except RuntimeError:
+    except (RuntimeError, OSError):
         raise ValueError(f"--sentencepiece-model {model_path} is no sentencepiece model") from None
     return lambda text: model.encode(text, out_type=str)
 

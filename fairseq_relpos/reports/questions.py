@@ -62,15 +62,7 @@ def run(args: argparse.Namespace) -> None:
 
 def read_pairs(hypotheses: str | Path, references: str | Path) -> tuple[list[str], list[str]]:
     """Reads both files. Raises ValueError, one line, if they cannot be compared line by line."""
-    sides = []
-    for path in (hypotheses, references):
-        try:
-            sides.append(read_lines(path))
-        except FileNotFoundError:
-            raise ValueError(f"No such file: {path}; give a file with one question a line") from None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it") from None
-    ours, theirs = sides
+    ours, theirs = read_lines(hypotheses), read_lines(references)
     if len(ours) != len(theirs):
         raise ValueError(
             f"{hypotheses} has {len(ours):,} lines and {references} has {len(theirs):,}: line N of one has to be "

@@ -157,12 +157,12 @@ def find_log(path: Path) -> Path:
     logs = sorted(file for file in path.iterdir() if file.suffix in ("", ".log", ".txt", ".out") and is_log(file))
     if len(logs) == 1:
         return logs[0]
-    what = f"has {len(logs)} logs of fairseq-train ({', '.join(log.name for log in logs)})" if logs else "has no log"
-    if not any(path.iterdir()):
-        what = "is empty"
-    elif not logs and any(path.glob(f"*/{LOG_NAME}")):
+    if not logs and any(path.glob(f"*/{LOG_NAME}")):
         raise ValueError(f"{path} is a folder of runs: give the runs, {path}/*")
-    raise ValueError(f"{path} {what}: give the log that fairseq-train wrote with --log-file, or a folder with one")
+    found = ", ".join(log.name for log in logs) or "none"
+    raise ValueError(
+        f"{path} needs one log, and has {found}: give the log that fairseq-train wrote with --log-file, or its folder"
+    )
 
 
 def is_log(path: Path) -> bool:

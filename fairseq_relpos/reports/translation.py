@@ -37,8 +37,11 @@ class Text:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    with open(path, encoding="utf-8-sig", newline="\n") as file:  # Windows may begin it with a mark
-        return [line.rstrip("\n") for line in file]
+    try:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:  # Windows may begin it with a mark
+            return [line.rstrip("\n") for line in file]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}): convert it") from None
 
 
 def read_text(path: str | Path, language: str, tokenised: bool = False) -> Text:

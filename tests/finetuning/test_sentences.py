@@ -18,10 +18,9 @@ from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.criterions.metrics import check_names
 from fairseq_relpos.criterions.sentence_scores import SentenceScores, SentenceScoresConfig
 from fairseq_relpos.encodings import names_for
-from fairseq_relpos.finetuning import own
 from fairseq_relpos.finetuning import predict as predicting
 from fairseq_relpos.finetuning.glue import CONVENTIONS, TASKS, metric_of, task_of
-from fairseq_relpos.finetuning.prepare import main, prepare
+from fairseq_relpos.finetuning.prepare import main, prepare, prepare_own
 from fairseq_relpos.finetuning.start import flags, settings_of, task_on
 from fairseq_relpos.finetuning.tables import Table
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
@@ -44,7 +43,8 @@ def data(vocabulary, tmp_path_factory):
     """Prepared folders by task."""
     folder = tmp_path_factory.mktemp("glue")
     for name in ("CoLA", "RTE", "STS-B", "MNLI"):
-        assert prepare(task_of(name), write_tsv(folder / "tsv" / name, name), vocabulary, folder / name)["valid"] == 24
+        told = prepare(task_of(name), write_tsv(folder / "tsv" / name, name), vocabulary, folder / name)
+        assert told.startswith(f"{name}: 24 train, 24 valid")
     return folder
 
 
@@ -232,8 +232,8 @@ def test_sentences_become_pieces_of_gpt2(tmp_path):
     words = Vocabulary(write_gpt2(tmp_path))
     symbols = [words.dictionary[number] for number in words.encode("cat he")]
     assert symbols == ["257", "220", str(ord("h") - 33), str(ord("e") - 33), "</s>"]
-    counts = prepare(task_of("STS-B"), write_tsv(tmp_path / "tsv", "STS-B"), tmp_path, tmp_path / "out")
-    assert counts == {"train": 24, "valid": 24, "test": 24}
+    told = prepare(task_of("STS-B"), write_tsv(tmp_path / "tsv", "STS-B"), tmp_path, tmp_path / "out")
+    assert told == "STS-B: 24 train, 24 valid, 24 test"
     sample = task_on(str(tmp_path / "out"), 1, 32).load_dataset("train")[0]
     assert (sample["net_input.src_tokens"] != words.dictionary.unk()).all()
 
@@ -272,7 +272,7 @@ def test_a_task_of_ones_own_is_read_as_single_sentences_pairs_or_numbers(vocabul
     assert task.dictionary.string(test[0]["net_input.src_tokens"]) == "▁w5 ▁w6 ▁w7"
 
     pair = "sentence2\tlabel\tsentence1\nw2 w3\t-1.5\tw1\n"
-    assert own.prepare_own(tmp_path / "two", vocabulary, own_files(tmp_path, train=pair, valid=pair), None)
+    assert prepare_own(tmp_path / "two", vocabulary, own_files(tmp_path, train=pair, valid=pair), None)
     task = task_on(str(tmp_path / "two"), 1, 32)
     (sample,) = task.load_dataset("train")
     assert task.regression and sample["target"] == -1.5
@@ -282,12 +282,12 @@ def test_a_task_of_ones_own_is_read_as_single_sentences_pairs_or_numbers(vocabul
 
 def test_a_table_of_ones_own_without_a_pretraining_becomes_words(tmp_path):
     files = own_files(tmp_path, valid=TABLE.replace("w3", "W2, w9"))
-    assert own.prepare_own(tmp_path / "out", None, files, LABELS).startswith("own: 2 train, 2 valid;")
+    assert prepare_own(tmp_path / "out", None, files, LABELS).startswith("own: 2 train, 2 valid;")
     valid = read_split(str(tmp_path / "out"), "valid")
     assert [str(valid["symbols"][n]) for n in valid["inputs"]] == ["w1", "w2", "w2", "[UNK]", "[UNK]"]
     assert valid["labels"].tolist() == [0, 1] and valid["lengths"].tolist() == [2, 3]
     with pytest.raises(ValueError, match="--numbers needs --vocabulary"):
-        own.prepare_own(tmp_path / "out", None, files, None)
+        prepare_own(tmp_path / "out", None, files, None)
 
 
 @pytest.mark.parametrize(
@@ -307,23 +307,23 @@ def test_a_table_of_ones_own_without_a_pretraining_becomes_words(tmp_path):
 def test_a_wrong_table_of_ones_own_is_one_line_and_nothing_is_written(table, labels, message, vocabulary, tmp_path):
     files = own_files(tmp_path, train=table)
     with pytest.raises(ValueError, match=message):
-        own.prepare_own(tmp_path / "out", vocabulary, files, labels)
+        prepare_own(tmp_path / "out", vocabulary, files, labels)
     assert {path.suffix for path in tmp_path.iterdir()} == {".tsv"}
 
 
 def test_only_earlier_data_of_this_kind_are_replaced(vocabulary, tmp_path):
     files = own_files(tmp_path)
     with pytest.raises(ValueError, match=f"{vocabulary} has other files than prepared data.*: give a new folder"):
-        own.prepare_own(vocabulary, vocabulary, files, LABELS)
+        prepare_own(vocabulary, vocabulary, files, LABELS)
     for _ in range(2):
-        assert own.prepare_own(tmp_path / "out", vocabulary, files, LABELS) == "own: 2 train, 2 valid"
+        assert prepare_own(tmp_path / "out", vocabulary, files, LABELS) == "own: 2 train, 2 valid"
     inside = Path(shutil.copy(files["train"], tmp_path / "out" / "label" / "train.label"))
     with pytest.raises(ValueError, match=f"{inside} is in {tmp_path / 'out'}, which is written anew"):
-        own.prepare_own(tmp_path / "out", vocabulary, {**files, "train": inside}, LABELS)
+        prepare_own(tmp_path / "out", vocabulary, {**files, "train": inside}, LABELS)
     with pytest.raises(ValueError, match="train.tsv is a file: give a new folder"):
-        own.prepare_own(files["train"], vocabulary, files, LABELS)
+        prepare_own(files["train"], vocabulary, files, LABELS)
     with pytest.raises(ValueError, match="no nowhere.tsv: correct the name"):
-        own.prepare_own(tmp_path / "out", vocabulary, {**files, "valid": "nowhere.tsv"}, LABELS)
+        prepare_own(tmp_path / "out", vocabulary, {**files, "valid": "nowhere.tsv"}, LABELS)
     assert inside.exists() and (vocabulary / "dict.txt").exists()
 
 
@@ -345,8 +345,8 @@ def test_a_folder_with_any_other_file_is_not_replaced(names, other, vocabulary, 
         (out / name).write_text("mine")
     tsv = write_tsv(tmp_path / "tsv", "RTE")
     for write in (
-        lambda: own.prepare_own(out, vocabulary, files, LABELS),
-        lambda: own.prepare_own(out, None, files, LABELS),
+        lambda: prepare_own(out, vocabulary, files, LABELS),
+        lambda: prepare_own(out, None, files, LABELS),
         lambda: prepare(task_of("RTE"), tsv, vocabulary, out),
     ):
         with pytest.raises(ValueError, match=f"{out} has other files .*such as {other}: .*OUT"):
@@ -358,9 +358,9 @@ def test_a_folder_with_any_other_file_is_not_replaced(names, other, vocabulary, 
 def test_prepared_data_are_replaced_and_what_killed_processes_left_is_removed(vocabulary, tmp_path):
     files, out = own_files(tmp_path), tmp_path / "new" / "out"
     for words in (vocabulary, vocabulary, None, None, vocabulary):
-        own.prepare_own(out, words, files, LABELS)
+        prepare_own(out, words, files, LABELS)
         (out.parent / "out.part0123456789ab").mkdir()
-    own.prepare_own(out, vocabulary, own_files(tmp_path, test=TABLE), LABELS)
+    prepare_own(out, vocabulary, own_files(tmp_path, test=TABLE), LABELS)
     assert (out / "input0" / "test.idx").exists() and [*out.parent.iterdir()] == [out]
 
 

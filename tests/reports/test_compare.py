@@ -284,7 +284,7 @@ def empty(place):
 
 
 BAD = {
-    "an empty folder": (empty, "empty is empty: give the log that fairseq-train wrote"),
+    "an empty folder": (empty, "empty needs one log, and has none: give the log that fairseq-train wrote"),
     "a folder of runs": (lambda place: other(place / "runs").parent, "is a folder of runs: give the runs, "),
     "no folder": (lambda place: place / "nowhere", "no run "),
     "still going": (

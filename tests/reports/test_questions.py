@@ -95,8 +95,7 @@ def test_the_command_prints_every_score_and_says_where_there_is_no_meteor(tmp_pa
         (["a ?"] * 3, ["a ?"] * 4, "ours has 3 lines and "),
         ([], [], "theirs is empty"),
         (["a ?", "b ?"], ["a ?", "  "], "theirs, line 2 has no question"),
-        (["a ?"], None, "theirs; give a file with one question a line"),
-        (["a ?"], None, "No such file"),
+        (["a ?"], None, "No such file or directory"),
     ],
 )
 def test_files_that_cannot_be_compared_are_one_line(tmp_path, capsys, ours, theirs, message):
