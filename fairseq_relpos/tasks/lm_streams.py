@@ -47,6 +47,9 @@ REFUSED = {
     "pad_to_fixed_bsz": "adds rows that are no streams",
 }
 
+#: arguments of get_batch_iterator that fairseq's iterator takes as they are
+OF_THE_ITERATOR = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
+
 
 @register_task("lm_streams", dataclass=LMStreamsConfig)
 class LMStreamsTask(LanguageModelingTask):
@@ -99,37 +102,11 @@ class LMStreamsTask(LanguageModelingTask):
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         max_positions: Any = None,
-        ignore_invalid_inputs: bool = False,
-        required_batch_size_multiple: int = 1,
-        seed: int = 1,
-        num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
-        *args: Any,
-        skip_remainder_batch: bool = False,
-        **kwargs: Any,
+        **how: Any,
     ) -> Any:
         split = next((name for name, known in self.datasets.items() if known is dataset), None)
         if split is None:  # sentences to be continued or scored
-            return super().get_batch_iterator(
-                dataset,
-                max_tokens,
-                max_sentences,
-                max_positions,
-                ignore_invalid_inputs,
-                required_batch_size_multiple,
-                seed,
-                num_shards,
-                shard_id,
-                num_workers,
-                epoch,
-                data_buffer_size,
-                *args,
-                skip_remainder_batch=skip_remainder_batch,
-                **kwargs,
-            )
+            return super().get_batch_iterator(dataset, max_tokens, max_sentences, max_positions, **how)
         if max_tokens is not None:
             given = "--max-tokens" if max_tokens == self.args.max_tokens else "--max-tokens-valid"
             raise ValueError(
@@ -148,7 +125,7 @@ class LMStreamsTask(LanguageModelingTask):
                     f"--update-freq {count}: it splits the {max_sentences} streams of a rank ({flag}) among the "
                     "batches of an update; give a number that divides them"
                 )
-        streams = Streams(dataset, split, num_shards, max_sentences, flag)
+        streams = Streams(dataset, split, how.get("num_shards", 1), max_sentences, flag)
         logger.info(
             f"{split}: {len(dataset):,} segments of {self.args.tokens_per_sample} tokens in {streams.count} streams, "
             f"{max_sentences} on each rank, {max_sentences // passes[0]} in each batch"
@@ -157,14 +134,9 @@ class LMStreamsTask(LanguageModelingTask):
             dataset=dataset,
             collate_fn=functools.partial(collate, dataset.collater, streams.place),
             batch_sampler=functools.partial(batches_of_epoch, streams, passes),
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
+            buffer_size=how.get("data_buffer_size", 0),
             disable_shuffling=True,
-            skip_remainder_batch=skip_remainder_batch,
+            **{name: how[name] for name in OF_THE_ITERATOR if name in how},
         )
 
     def eval_lm_dataloader(

@@ -138,8 +138,6 @@ def check(arrays: dict[str, np.ndarray], path: str) -> None:
     inputs, lengths, labels = arrays["inputs"], arrays["lengths"], arrays["labels"]
     if not len(lengths) or len(lengths) != len(labels):
         raise ValueError(f"{path} has {len(lengths)} lengths and {len(labels)} labels")
-    if lengths.dtype.kind not in "iu":
-        raise ValueError(f"{path} has lengths of type {lengths.dtype}: give integers")
     symbols, known = [str(symbol) for symbol in arrays["symbols"]], Dictionary()
     for symbol in symbols:
         if known.index(symbol) != known.unk() or symbol == known.unk_word:
@@ -149,15 +147,6 @@ def check(arrays: dict[str, np.ndarray], path: str) -> None:
         raise ValueError(
             f"{path} has {len(inputs)} inputs, but lengths (each at least 1) that add up to {lengths.sum()}"
         )
-    for name, x, most in (("inputs", inputs, 2), ("labels", labels, 1)):
-        floats = x.dtype.kind == "f"
-        if not (floats or x.dtype.kind in "iub") or x.ndim > most or x.ndim == 2 and not floats:
-            raise ValueError(
-                f"{path} has {name} of shape {list(x.shape)} and type {x.dtype}: inputs are integers or vectors of "
-                "floats, labels integers or floats"
-            )
-    if inputs.ndim == 1 and inputs.dtype.kind == "f":
-        raise ValueError(f"{path} has floats in one row: vectors of numbers are of shape (sum of lengths, C)")
     if inputs.ndim == 1 and not 0 <= inputs.min() <= inputs.max() < len(arrays["symbols"]):
         raise ValueError(
             f"{path} has symbols {inputs.min()} to {inputs.max()}, but names for {len(arrays['symbols'])} of them"
