@@ -17,6 +17,7 @@ from .checkpoint import STACKS, choose_stack, encoded_stack, load_model
 SENTENCEPIECE_MODELS = ("sentencepiece.bpe.model", "spm.model")
 MASK = "<mask>"
 INCHES_A_TOKEN = 0.15
+LARGEST_INCHES = 120
 
 
 def add_text(parser: argparse.ArgumentParser) -> None:
@@ -52,20 +53,17 @@ def run(args: argparse.Namespace) -> None:
     weights_NHTT = attention_weights(stack, shown.ids_1T, **others)
     layers = numbers("--layers", args.layers, weights_NHTT.size(0))
     heads = numbers("--heads", args.heads, weights_NHTT.size(1))
-    maps = [(f"layer {layer + 1}, head {head + 1}", weights_NHTT[layer, head]) for layer in layers for head in heads]
+    size = f"{len(layers)} layers x {len(heads)} heads x {len(shown.labels)} tokens"
+    side = max(2.4, 0.6 + INCHES_A_TOKEN * len(shown.labels))
+    if side * max(len(layers), len(heads)) > LARGEST_INCHES:
+        raise ValueError(f"{size} make too large a picture: choose some with --layers and --heads, or give less text")
+    maps = [(f"layer {n + 1}, head {head + 1}", weights_NHTT[n, head]) for n in layers for head in heads]
+    title, axes = f"Attention of {name}, {which}", ("key j", "query i")
     path = heat_maps(
-        maps,
-        len(heads),
-        max(2.4, 0.6 + INCHES_A_TOKEN * len(shown.labels)),
-        "attention probability",
-        f"Attention of {name}, {which}",
-        args.output,
-        ("key j", "query i"),
-        shown.labels,
-        SHARE,
+        maps, len(heads), side, "attention probability", title, args.output, axes, shown.labels, colours=SHARE
     )
     print_unknown(shown)
-    print(f"{which}: {len(layers)} layers x {len(heads)} heads x {len(shown.labels)} tokens")
+    print(f"{which}: {size}")
     print(f"plot: {path}")
 
 

@@ -57,17 +57,7 @@ def test_a_stack_of_stock_fairseq_beside_ours(monkeypatch, tmp_path, capsys):
     task = Namespace(source_dictionary=dictionary(), target_dictionary=dictionary())
     settings = Namespace(model=model.args, task=Namespace(data=str(tmp_path)))
     monkeypatch.setattr(attention_plot, "load_model", lambda *_: (model, settings, task))
-    command = [
-        "plot",
-        "attention",
-        "x.pt",
-        "--text",
-        "w1 w2",
-        "--target",
-        "w3 w4 w5",
-        "--output",
-        str(tmp_path / "a.svg"),
-    ]
+    command = ["plot", "attention", "x.pt", "--text", "w1 w2", "--target", "w3 w4 w5", "--output", f"{tmp_path}/a.svg"]
     assert main([*command, "--stack", "decoder"]) == 0
     assert "decoder: 2 layers x 3 heads x 4 tokens" in capsys.readouterr().out
     assert main([*command, "--stack", "encoder"]) == 1
@@ -85,21 +75,8 @@ def test_a_text_becomes_a_picture(ending, checkpoint, tmp_path, capsys):
 
 
 def test_words_that_the_model_does_not_know_are_named(checkpoint, tmp_path, capsys):
-    path = tmp_path / "a.svg"
-    command = [
-        "plot",
-        "attention",
-        checkpoint,
-        "--text",
-        "w1 cat $w2$",
-        "--layers",
-        "3",
-        "--heads",
-        "1,3",
-        "--output",
-        str(path),
-    ]
-    assert main(command) == 0
+    command = ["plot", "attention", checkpoint, "--text", "w1 cat $w2$", "--layers", "3", "--heads", "1,3"]
+    assert main([*command, "--output", f"{tmp_path}/a.svg"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "not in the dictionary, read as <unk>: cat $w2$",
         "encoder: 1 layers x 2 heads x 5 tokens",
@@ -116,8 +93,7 @@ def test_words_that_the_model_does_not_know_are_named(checkpoint, tmp_path, caps
         (["--text", TEXT, "--layers", "4"], "--layers 4: numbers from 1 to 3"),
         (["--text", TEXT, "--heads", "one"], "--heads one: numbers from 1 to 3"),
         (["--text", TEXT, "--data", "absent"], "absent"),
-        (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent: no such"),
-        (["--text", TEXT, "--sentencepiece-model", __file__], "is no sentencepiece model"),
+        (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent is no sentencepiece model"),
         (["--text", TEXT, "--output", "a.pdf"], "--output a.pdf: pictures are written as .png or .svg"),
     ],
 )

@@ -26,24 +26,8 @@ def checkpoints(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("order_gap_runs")
     for name in ("none", "tupe_r"):
         # another seed than the masks will have
-        fairseq_ok(
-            "train",
-            *masked_lm(
-                data,
-                folder / name,
-                "fairseq_relpos",
-                "--arch",
-                f"roberta_{name}",
-                "--max-update",
-                4,
-                "--lr",
-                0.1,
-                "--seed",
-                7,
-                "--disable-validation",
-                "--no-epoch-checkpoints",
-            ),
-        )
+        flags = f"--arch roberta_{name} --max-update 4 --lr 0.1 --seed 7 --disable-validation --no-epoch-checkpoints"
+        fairseq_ok("train", *masked_lm(data, folder / name, "fairseq_relpos", *flags.split()))
     checkpoints = {name: str(folder / name / "checkpoint_last.pt") for name in ("none", "tupe_r")}
     amplify_positions(checkpoints["tupe_r"])
     return checkpoints
@@ -108,25 +92,9 @@ def test_no_sentence_is_lost(checkpoints, data):
 
 
 def test_the_loss_is_that_of_fairseq_validate(checkpoints, data):
-    printed = fairseq_ok(
-        "validate",
-        data,
-        "--user-dir",
-        "fairseq_relpos",
-        "--task",
-        "masked_lm",
-        "--path",
-        checkpoints["tupe_r"],
-        "--seed",
-        1,
-        "--batch-size",
-        4,
-        "--required-batch-size-multiple",
-        1,
-        "--log-format",
-        "simple",
-        "--cpu",
-    )
+    flags = "--user-dir fairseq_relpos --task masked_lm --seed 1 --batch-size 4 --required-batch-size-multiple 1"
+    path = checkpoints["tupe_r"]
+    printed = fairseq_ok("validate", data, *flags.split(), "--path", path, "--log-format", "simple", "--cpu")
     bits = float(re.search(r"\| loss ([\d.]+)", printed)[1])
     assert measure(checkpoints["tupe_r"], data).loss == pytest.approx(bits * math.log(2), abs=5e-4)
 
