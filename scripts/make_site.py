@@ -189,13 +189,13 @@ def equation_of(name):
 
 def draw_curve(name, path):
     """Whether the encoding has a curve: `fairseq-relpos plot curve NAME`."""
-    from fairseq_relpos.reports.encoding_plots import Curve
+    from fairseq_relpos.reports.encoding_plots import add_curve, plot_curve
 
     parser = argparse.ArgumentParser()
-    Curve.add_arguments(parser)
+    add_curve(parser)
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            Curve.run(argparse.Namespace(**vars(parser.parse_args([name])), output=str(path)))
+            plot_curve(argparse.Namespace(**vars(parser.parse_args([name])), output=str(path)))
         except ValueError:  # it is no function of the distance
             return False
     return True

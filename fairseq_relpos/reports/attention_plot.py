@@ -39,14 +39,14 @@ def add_text(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser)
     parser.add_argument("--layers", default="all", metavar="1,2,..", help="default: all")
-    add_heads(parser)
+    add_chosen_heads(parser)
 
 
-def add_heads(parser: argparse.ArgumentParser) -> None:
+def add_chosen_heads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", default="all", metavar="1,2,..", help="default: all")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> Path:
     from .figures import SHARE, heat_maps
 
     name, which, stack, shown, others = read_text(args)
@@ -59,12 +59,9 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{size} make too large a picture: choose some with --layers and --heads, or give less text")
     maps = [(f"layer {n + 1}, head {head + 1}", weights_NHTT[n, head]) for n in layers for head in heads]
     title, axes = f"Attention of {name}, {which}", ("key j", "query i")
-    path = heat_maps(
-        maps, len(heads), side, "attention probability", title, args.output, axes, shown.labels, colours=SHARE
-    )
     print_unknown(shown)
     print(f"{which}: {size}")
-    print(f"plot: {path}")
+    return heat_maps(maps, len(heads), side, "attention probability", title, args.output, axes, shown.labels, SHARE)
 
 
 @dataclass

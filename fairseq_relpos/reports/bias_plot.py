@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stack", choices=STACKS, help="whose bias (default: the encoder's if there is one)")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> Path:
     model, settings, updates = load_positions(args.checkpoint)
     name, _, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
     length = stack.embed_positions.max_positions if args.length is None else args.length
@@ -31,13 +31,12 @@ def run(args: argparse.Namespace) -> None:
             "attention through the words. `fairseq-relpos list` shows which encodings add one"
         )
     state = f"after {updates:,} updates" if updates else "as it starts, before any update"
-    path = plot(biases, f"{name} {state}", args.output)
     for title, bias_HTS in biases.items():
         print(
             f"{title or name}: {bias_HTS.size(0)} heads x {length} x {length} tokens, "
             f"{bias_HTS.min():.2f} to {bias_HTS.max():.2f} (added to the logits)"
         )
-    print(f"plot: {path}")
+    return plot(biases, f"{name} {state}", args.output)
 
 
 def plot(biases: dict[str, torch.Tensor], model: str, path: str | Path) -> Path:

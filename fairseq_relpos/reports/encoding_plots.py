@@ -25,61 +25,56 @@ def add_reach(parser: argparse.ArgumentParser, default: int) -> None:
     )
 
 
-class Curve:
-    """The plot of each head's bias or gain against the relative position (AT5 Figure 4)."""
+def add_curve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", metavar="NAME|CHECKPOINT", help="an encoding as it is initialised, or a trained model")
+    parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
+    add_unread_data(parser)
+    parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
+    parser.add_argument(
+        "--layer", type=int, metavar="N", help="of a CHECKPOINT, from 1 (default: the first that has positions)"
+    )
+    parser.add_argument("--heads", type=positive, default=8, help="of a NAME (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
+    add_reach(parser, 64)
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "what", metavar="NAME|CHECKPOINT", help="an encoding as it is initialised, or a trained model"
-        )
-        parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
-        add_unread_data(parser)
-        parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
-        parser.add_argument(
-            "--layer", type=int, metavar="N", help="of a CHECKPOINT, from 1 (default: the first that has positions)"
-        )
-        parser.add_argument("--heads", type=positive, default=8, help="of a NAME (default: %(default)s)")
-        parser.add_argument("--seed", type=int, default=1, help="of a NAME (default: %(default)s)")
-        add_reach(parser, 64)
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        length = args.reach + 1
-        if Path(args.what).suffix == ".pt":
-            model, settings, _ = load_positions(args.what)
-            name, _, stack = encoded_stack(model, settings, args.what, args.stack)
-            encoding, number = layer_of(stack, args.layer)
-            title = f"{name}, layer {number}" if any(True for _ in encoding.parameters()) else name
-            part = encoding.stack or stack.embed_positions
-        else:
-            name = find(args.what).name
-            title = f"{name}, as initialised"
-            causal = name not in names_for(causal=False)
-            dims = Dims(8 * args.heads, args.heads, max(length, 512), causal)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(args.seed)
-                given = hparams(args.position_hparams)
-                with named("--position-hparams"):
-                    encoding = build(name, dims, **given)
-            part = encoding.stack
-        curves = row_values(encoding, part, length)
-        if curves is None:
-            raise ValueError(
-                f"{name} is no function of the relative position alone, so it has no "
-                "curve; `plot bias` shows a bias that depends on both positions"
-            )
-        values_HL, label = curves
-        figure, (panel,) = new_figure(width=6)
-        offsets = torch.arange(-args.reach, args.reach + 1)
-        for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
-            panel.plot(offsets, row, color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
-        panel.set_xlabel("relative position j - i (tokens)")
-        panel.set_ylabel(label)
-        panel.set_title(title)
-        if len(values_HL) > 1:
-            panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
-        print(f"plot: {save(figure, args.output)}")
+def plot_curve(args: argparse.Namespace) -> Path:
+    """Plots each head's bias or gain against the relative position (AT5 Figure 4)."""
+    length = args.reach + 1
+    if Path(args.what).suffix == ".pt":
+        model, settings, _ = load_positions(args.what)
+        name, _, stack = encoded_stack(model, settings, args.what, args.stack)
+        encoding, number = layer_of(stack, args.layer)
+        title = f"{name}, layer {number}" if any(True for _ in encoding.parameters()) else name
+        part = encoding.stack or stack.embed_positions
+    else:
+        name = find(args.what).name
+        title = f"{name}, as initialised"
+        causal = name not in names_for(causal=False)
+        dims = Dims(8 * args.heads, args.heads, max(length, 512), causal)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(args.seed)
+            given = hparams(args.position_hparams)
+            with named("--position-hparams"):
+                encoding = build(name, dims, **given)
+        part = encoding.stack
+    curves = row_values(encoding, part, length)
+    if curves is None:
+        raise ValueError(
+            f"{name} is no function of the relative position alone, so it has no "
+            "curve; `plot bias` shows a bias that depends on both positions"
+        )
+    values_HL, label = curves
+    figure, (panel,) = new_figure(width=6)
+    offsets = torch.arange(-args.reach, args.reach + 1)
+    for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
+        panel.plot(offsets, row, color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
+    panel.set_xlabel("relative position j - i (tokens)")
+    panel.set_ylabel(label)
+    panel.set_title(title)
+    if len(values_HL) > 1:
+        panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    return save(figure, args.output)
 
 
 def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
@@ -115,77 +110,62 @@ def row_values(encoding: PositionEncoding, part: StackPart, length: int) -> tupl
     return None
 
 
-class Buckets:
-    """The plot of the bucket functions of T5 and AT5 (AT5 Figure 3)."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_reach(parser, 160)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        distances = torch.arange(args.reach + 1)
-        figure, (t5, at5) = new_figure(columns=2)
-        for num_buckets, max_distance in ((32, 128), (32, 64), (64, 128), (16, 128)):
-            rows = LogBuckets(num_buckets, max_distance)(-distances)
-            t5.step(distances, rows, where="post", label=f"{num_buckets} buckets, M = {max_distance}")
-        t5.set_ylabel("bucket of one side")
-        t5.set_title("t5")
-        t5.set_ylim(top=48)  # room for the legend
-        for gamma in (1, 5, 10, 15):
-            at5.plot(distances, 1 - torch.exp(-gamma * distances / args.reach), label=f"gamma = {gamma}")
-        at5.set_ylabel("1 - exp(-gamma l / n)")
-        at5.set_title(f"at5, n = {args.reach}")
-        for panel in (t5, at5):
-            panel.set_xlabel("distance l (tokens)")
-            panel.legend(fontsize="small")
-        print(f"plot: {save(figure, args.output)}")
+def add_buckets(parser: argparse.ArgumentParser) -> None:
+    add_reach(parser, 160)
 
 
-class PriorMatrix:
-    """The plot of the fixed matrix R of Transformer-XL and GCDF (LFHC/GCDF Figure 2)."""
+def plot_buckets(args: argparse.Namespace) -> Path:
+    """Plots the bucket functions of T5 and AT5 (AT5 Figure 3)."""
+    distances = torch.arange(args.reach + 1)
+    figure, (t5, at5) = new_figure(columns=2)
+    for num_buckets, max_distance in ((32, 128), (32, 64), (64, 128), (16, 128)):
+        rows = LogBuckets(num_buckets, max_distance)(-distances)
+        t5.step(distances, rows, where="post", label=f"{num_buckets} buckets, M = {max_distance}")
+    t5.set_ylabel("bucket of one side")
+    t5.set_title("t5")
+    t5.set_ylim(top=48)  # room for the legend
+    for gamma in (1, 5, 10, 15):
+        at5.plot(distances, 1 - torch.exp(-gamma * distances / args.reach), label=f"gamma = {gamma}")
+    at5.set_ylabel("1 - exp(-gamma l / n)")
+    at5.set_title(f"at5, n = {args.reach}")
+    for panel in (t5, at5):
+        panel.set_xlabel("distance l (tokens)")
+        panel.legend(fontsize="small")
+    return save(figure, args.output)
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--dim", type=positive, default=256, metavar="E", help="of the model (default: %(default)s)"
+
+def add_prior_matrix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dim", type=positive, default=256, metavar="E", help="of the model (default: %(default)s)")
+    add_reach(parser, 128)
+
+
+def plot_prior_matrix(args: argparse.Namespace) -> Path:
+    """Plots the fixed matrix R of Transformer-XL and GCDF (LFHC/GCDF Figure 2)."""
+    figure, panels = new_figure(columns=len(PRIORS))
+    for panel, (name, prior) in zip(panels, PRIORS.items()):
+        matrix = prior(args.reach, args.dim).flip(0)
+        picture = panel.imshow(
+            matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto", extent=(1, args.dim, args.reach, -args.reach)
         )
-        add_reach(parser, 128)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        figure, panels = new_figure(columns=len(PRIORS))
-        for panel, (name, prior) in zip(panels, PRIORS.items()):
-            matrix = prior(args.reach, args.dim).flip(0)
-            picture = panel.imshow(
-                matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto", extent=(1, args.dim, args.reach, -args.reach)
-            )
-            panel.set_title(name if name != "gcdf" else "gcdf, lambda = 1")
-            panel.set_xlabel("dimension c")
-            panel.set_ylabel("i - j (tokens)")
-        figure.colorbar(picture, ax=panels, label="R")
-        print(f"plot: {save(figure, args.output)}")
+        panel.set_title(name if name != "gcdf" else "gcdf, lambda = 1")
+        panel.set_xlabel("dimension c")
+        panel.set_ylabel("i - j (tokens)")
+    figure.colorbar(picture, ax=panels, label="R")
+    return save(figure, args.output)
 
 
-class Distance:
-    """The plot of phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6). It should fall with i (Property 1), and
+def plot_distance(args: argparse.Namespace) -> Path:
+    """Plots phi(i + k, i) = |R_{i+k} - R_i| (LFHC/GCDF Figures 5 and 6). It should fall with i (Property 1), and
     grow with k, more and more slowly (Property 2)."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        PriorMatrix.add_arguments(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        figure, panels = new_figure(columns=len(PRIORS))
-        for panel, (name, prior) in zip(panels, PRIORS.items()):
-            rows = prior(args.reach, args.dim)[: args.reach + 1].flip(0)
-            for k in (1, 4, 16, 64):
-                if k <= args.reach:
-                    panel.plot((rows[k:] - rows[: len(rows) - k]).norm(dim=1), label=f"k = {k}")
-            panel.set_title(name)
-            panel.set_xlabel("i (tokens)")
-            panel.set_ylabel("|R(i+k) - R(i)|")
-            panel.set_ylim(bottom=0)
-            panel.legend(fontsize="small")
-        print(f"plot: {save(figure, args.output)}")
+    figure, panels = new_figure(columns=len(PRIORS))
+    for panel, (name, prior) in zip(panels, PRIORS.items()):
+        rows = prior(args.reach, args.dim)[: args.reach + 1].flip(0)
+        for k in (1, 4, 16, 64):
+            if k <= args.reach:
+                panel.plot((rows[k:] - rows[: len(rows) - k]).norm(dim=1), label=f"k = {k}")
+        panel.set_title(name)
+        panel.set_xlabel("i (tokens)")
+        panel.set_ylabel("|R(i+k) - R(i)|")
+        panel.set_ylim(bottom=0)
+        panel.legend(fontsize="small")
+    return save(figure, args.output)

@@ -14,10 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> Path:
     runs = [read_run(path) for path in args.runs]
     tell_variants_apart(runs)
-    print(f"plot: {plot(runs, args.output)}")
+    return plot(runs, args.output)
 
 
 def in_nats(runs: list[Run]) -> bool:

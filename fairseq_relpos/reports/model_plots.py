@@ -10,7 +10,7 @@ import torch
 
 from ..terms import Terms, evaluate, over_offsets
 from . import attention_plot
-from .attention_plot import add_heads, add_text, print_unknown, read_text
+from .attention_plot import add_chosen_heads, add_text, print_unknown, read_text
 from .checkpoint import STACKS, encoded_stack, load_model, load_positions
 from .encoding_plots import add_reach, layer_of, row_values, terms_without_words
 from .figures import HEAT, heat_maps, line_colours, name_places, new_figure, save
@@ -23,33 +23,25 @@ def add_layer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layer", type=int, metavar="N", help="from 1 (default: the first that has positions)")
 
 
-class Correlations:
-    """The plot of word-word, word-position, position-word and position-position products in the first layer of a model
+def add_correlations(parser: argparse.ArgumentParser) -> None:
+    add_text(parser)
+    add_chosen_heads(parser)
+
+
+def plot_correlations(args: argparse.Namespace) -> Path:
+    """Plots word-word, word-position, position-word and position-position products in the first layer of a model
     that adds positions to the words (TUPE Eq. 7, Figure 2)."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_text(parser)
-        add_heads(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        name, which, stack, shown, others = read_text(args)
-        products = correlations(stack, shown.ids_1T, **others)
-        if products is None:
-            raise ValueError(
-                f"{args.checkpoint}: {name} adds no positions to the words, so their products are not mixed"
-            )
-        heads = attention_plot.numbers("--heads", args.heads, stack.layers[0].self_attn.num_heads)
-        maps = [
-            (f"{title}, head {head + 1}", product_HTT[head])
-            for head in heads
-            for title, product_HTT in products.items()
-        ]
-        title = f"Products of words and positions in the first layer of {name}, {which}"
-        print_unknown(shown)
-        path = heat_maps(maps, len(products), 3.4, "part of the logit (nats)", title, args.output, tokens=shown.labels)
-        print(f"plot: {path}")
+    name, which, stack, shown, others = read_text(args)
+    products = correlations(stack, shown.ids_1T, **others)
+    if products is None:
+        raise ValueError(f"{args.checkpoint}: {name} adds no positions to the words, so their products are not mixed")
+    heads = attention_plot.numbers("--heads", args.heads, stack.layers[0].self_attn.num_heads)
+    maps = [
+        (f"{title}, head {head + 1}", product_HTT[head]) for head in heads for title, product_HTT in products.items()
+    ]
+    title = f"Products of words and positions in the first layer of {name}, {which}"
+    print_unknown(shown)
+    return heat_maps(maps, len(products), 3.4, "part of the logit (nats)", title, args.output, tokens=shown.labels)
 
 
 @torch.no_grad()
@@ -87,45 +79,42 @@ def correlations(stack: Any, ids_1T: torch.Tensor, **others: Any) -> dict[str, t
     }
 
 
-class Scores:
-    """The plot of position scores, context scores and their sum, for one word of a text as the query (AT5 Figure 2)."""
+def add_scores(parser: argparse.ArgumentParser) -> None:
+    add_text(parser)
+    parser.add_argument("--word", required=True, metavar="TOKEN", help="the token of the text that is the query")
+    add_layer(parser)
+    add_chosen_heads(parser)
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_text(parser)
-        parser.add_argument("--word", required=True, metavar="TOKEN", help="the token of the text that is the query")
-        add_layer(parser)
-        add_heads(parser)
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        name, which, stack, shown, others = read_text(args)
-        if args.word not in shown.labels:
-            raise ValueError(f"--word {args.word}: no token of the text; they are {' '.join(shown.labels)}")
-        query = shown.labels.index(args.word)
-        _, number = layer_of(stack, args.layer)
-        position_HTS, context_HTS = scores(stack, shown.ids_1T, number, **others)
-        if not position_HTS.any():
-            raise ValueError(f"{args.checkpoint}: {NOTHING.format(name)}")
-        heads = attention_plot.numbers("--heads", args.heads, len(position_HTS))
-        # a causal stack sees no later keys
-        keys = shown.labels[: query + 1] if which == "decoder" else shown.labels
-        parts = {"position": position_HTS, "context": context_HTS, "sum": position_HTS + context_HTS}
-        figure, panels = new_figure(
-            len(parts), len(heads), width=max(2.4, 0.18 * len(keys)), height=2.6, sharex=True, sharey="row"
-        )
-        bars = [(what, head, part_HTS[head, query]) for head in heads for what, part_HTS in parts.items()]
-        for panel, (what, head, row_S) in zip(panels, bars):
-            colours = ["tab:red" if number == query else "tab:blue" for number in range(len(keys))]
-            panel.bar(range(len(keys)), row_S[: len(keys)], color=colours)
-            panel.axhline(0, color="black", linewidth=0.6)
-            panel.set_title(f"{what}, head {head + 1}", fontsize="medium")
-            name_places(panel.xaxis, keys)
-        for panel in panels[:: len(parts)]:
-            panel.set_ylabel("score (nats)")
-        figure.suptitle(f'Scores of the query "{args.word}" in layer {number} of {name}, {which}', parse_math=False)
-        print_unknown(shown)
-        print(f"plot: {save(figure, args.output)}")
+def plot_scores(args: argparse.Namespace) -> Path:
+    """Plots position scores, context scores and their sum, for one word of a text as the query (AT5 Figure 2)."""
+    name, which, stack, shown, others = read_text(args)
+    if args.word not in shown.labels:
+        raise ValueError(f"--word {args.word}: no token of the text; they are {' '.join(shown.labels)}")
+    query = shown.labels.index(args.word)
+    _, number = layer_of(stack, args.layer)
+    position_HTS, context_HTS = scores(stack, shown.ids_1T, number, **others)
+    if not position_HTS.any():
+        raise ValueError(f"{args.checkpoint}: {NOTHING.format(name)}")
+    heads = attention_plot.numbers("--heads", args.heads, len(position_HTS))
+    # a causal stack sees no later keys
+    keys = shown.labels[: query + 1] if which == "decoder" else shown.labels
+    parts = {"position": position_HTS, "context": context_HTS, "sum": position_HTS + context_HTS}
+    figure, panels = new_figure(
+        len(parts), len(heads), width=max(2.4, 0.18 * len(keys)), height=2.6, sharex=True, sharey="row"
+    )
+    bars = [(what, head, part_HTS[head, query]) for head in heads for what, part_HTS in parts.items()]
+    for panel, (what, head, row_S) in zip(panels, bars):
+        colours = ["tab:red" if number == query else "tab:blue" for number in range(len(keys))]
+        panel.bar(range(len(keys)), row_S[: len(keys)], color=colours)
+        panel.axhline(0, color="black", linewidth=0.6)
+        panel.set_title(f"{what}, head {head + 1}", fontsize="medium")
+        name_places(panel.xaxis, keys)
+    for panel in panels[:: len(parts)]:
+        panel.set_ylabel("score (nats)")
+    figure.suptitle(f'Scores of the query "{args.word}" in layer {number} of {name}, {which}', parse_math=False)
+    print_unknown(shown)
+    return save(figure, args.output)
 
 
 @torch.no_grad()
@@ -149,47 +138,44 @@ def scores(stack: Any, ids_1T: torch.Tensor, number: int, **others: Any) -> tupl
     return evaluate(terms)[0] - context_HTT, context_HTT
 
 
-class Vectors:
-    """The plot of the relative vectors of one head of one layer (Huang Figure 4)."""
+def add_vectors(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
+    parser.add_argument("--stack", choices=STACKS, help="default: the encoder if there is one")
+    add_layer(parser)
+    parser.add_argument("--head", type=int, default=1, metavar="N", help="from 1 (default: %(default)s)")
+    add_reach(parser, 50)
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
-        parser.add_argument("--stack", choices=STACKS, help="default: the encoder if there is one")
-        add_layer(parser)
-        parser.add_argument("--head", type=int, default=1, metavar="N", help="from 1 (default: %(default)s)")
-        add_reach(parser, 50)
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        model, settings, _ = load_positions(args.checkpoint)
-        name, _, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
-        encoding, number = layer_of(stack, args.layer)
-        tables = vectors(encoding, encoding.stack or stack.embed_positions, args.reach + 1)
-        if not tables:
-            raise ValueError(f"{args.checkpoint}: {name} has no vectors of relative positions; shaw and m4 have")
-        if not 1 <= args.head <= encoding.dims.num_heads:
-            raise ValueError(f"--head {args.head}: the heads are 1 to {encoding.dims.num_heads}")
-        figure, panels = new_figure(columns=len(tables))
-        for panel, (title, table_HLD) in zip(panels, tables.items()):
-            shared = len(table_HLD) == 1
-            table_LD = table_HLD[0 if shared else args.head - 1]
-            strongest = table_LD.abs().max().item()
-            picture = panel.imshow(
-                table_LD,
-                cmap=HEAT,
-                vmin=-strongest,
-                vmax=strongest,
-                aspect="auto",
-                interpolation="nearest",
-                extent=(0.5, table_LD.size(1) + 0.5, args.reach + 0.5, -args.reach - 0.5),
-            )
-            panel.set_title(f"{title}, {'all heads' if shared else f'head {args.head}'}", fontsize="medium")
-            panel.set_xlabel("dimension")
-            panel.set_ylabel("relative position j - i (tokens)")
-            figure.colorbar(picture, ax=panel)
-        figure.suptitle(f"Relative vectors of {name}, layer {number}")
-        print(f"plot: {save(figure, args.output)}")
+def plot_vectors(args: argparse.Namespace) -> Path:
+    """Plots the relative vectors of one head of one layer (Huang Figure 4)."""
+    model, settings, _ = load_positions(args.checkpoint)
+    name, _, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
+    encoding, number = layer_of(stack, args.layer)
+    tables = vectors(encoding, encoding.stack or stack.embed_positions, args.reach + 1)
+    if not tables:
+        raise ValueError(f"{args.checkpoint}: {name} has no vectors of relative positions; shaw and m4 have")
+    if not 1 <= args.head <= encoding.dims.num_heads:
+        raise ValueError(f"--head {args.head}: the heads are 1 to {encoding.dims.num_heads}")
+    figure, panels = new_figure(columns=len(tables))
+    for panel, (title, table_HLD) in zip(panels, tables.items()):
+        shared = len(table_HLD) == 1
+        table_LD = table_HLD[0 if shared else args.head - 1]
+        strongest = table_LD.abs().max().item()
+        picture = panel.imshow(
+            table_LD,
+            cmap=HEAT,
+            vmin=-strongest,
+            vmax=strongest,
+            aspect="auto",
+            interpolation="nearest",
+            extent=(0.5, table_LD.size(1) + 0.5, args.reach + 0.5, -args.reach - 0.5),
+        )
+        panel.set_title(f"{title}, {'all heads' if shared else f'head {args.head}'}", fontsize="medium")
+        panel.set_xlabel("dimension")
+        panel.set_ylabel("relative position j - i (tokens)")
+        figure.colorbar(picture, ax=panel)
+    figure.suptitle(f"Relative vectors of {name}, layer {number}")
+    return save(figure, args.output)
 
 
 def vectors(encoding: Any, part: Any, length: int) -> dict[str, torch.Tensor]:
@@ -209,36 +195,33 @@ def vectors(encoding: Any, part: Any, length: int) -> dict[str, torch.Tensor]:
     return tables
 
 
-class Heads:
-    """The plot of a score while the heads of one layer are added one by one, by their largest prior, the smallest
+def add_heads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
+    parser.add_argument("--data", metavar="DIR", help="folder with the data (default: those of the training)")
+    parser.add_argument("--split", default="test", help="default: %(default)s")
+    parser.add_argument("--stack", choices=STACKS, help="whose heads (default: the encoder's if there is one)")
+    add_layer(parser)
+    add_reach(parser, 64)
+
+
+def plot_heads(args: argparse.Namespace) -> Path:
+    """Plots a score while the heads of one layer are added one by one, by their largest prior, the smallest
     first (AT5 Figure 5). The prior of a head is the softmax of its bias over the relative positions."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
-        parser.add_argument("--data", metavar="DIR", help="folder with the data (default: those of the training)")
-        parser.add_argument("--split", default="test", help="default: %(default)s")
-        parser.add_argument("--stack", choices=STACKS, help="whose heads (default: the encoder's if there is one)")
-        add_layer(parser)
-        add_reach(parser, 64)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        curves = [heads_added(args, checkpoint) for checkpoint in args.checkpoints]
-        metrics = {metric for _, metric, _, _ in curves}
-        if len(metrics) > 1:
-            raise ValueError(f"these models were chosen by different scores, {' and '.join(sorted(metrics))}")
-        figure, (panel,) = new_figure(width=6)
-        for (name, metric, heads, values), colour in zip(curves, line_colours(len(curves))):
-            panel.plot(range(len(values)), values, marker="o", color=colour, label=name)
-            for count, value in enumerate(values):
-                added = f"head {heads[count - 1] + 1} added" if count else "no head"
-                print(f"{name}: {count} heads, {added}: {metric} {value:g}")
-        panel.locator_params(axis="x", integer=True)
-        panel.set_xlabel("heads, added by their largest prior")
-        panel.set_ylabel(f"{metric}, {args.split}")
-        panel.legend()
-        print(f"plot: {save(figure, args.output)}")
+    curves = [heads_added(args, checkpoint) for checkpoint in args.checkpoints]
+    metrics = {metric for _, metric, _, _ in curves}
+    if len(metrics) > 1:
+        raise ValueError(f"these models were chosen by different scores, {' and '.join(sorted(metrics))}")
+    figure, (panel,) = new_figure(width=6)
+    for (name, metric, heads, values), colour in zip(curves, line_colours(len(curves))):
+        panel.plot(range(len(values)), values, marker="o", color=colour, label=name)
+        for count, value in enumerate(values):
+            added = f"head {heads[count - 1] + 1} added" if count else "no head"
+            print(f"{name}: {count} heads, {added}: {metric} {value:g}")
+    panel.locator_params(axis="x", integer=True)
+    panel.set_xlabel("heads, added by their largest prior")
+    panel.set_ylabel(f"{metric}, {args.split}")
+    panel.legend()
+    return save(figure, args.output)
 
 
 def heads_added(args: argparse.Namespace, checkpoint: str) -> tuple[str, str, list[int], list[float]]:
@@ -280,32 +263,27 @@ def score(model: Any, task: Any, criterion: Any, split: str, attention: Any, hea
     return found.get_smoothed_values()
 
 
-class Lengths:
-    """The plot of the lengths of the inputs of data sets (LFHC/GCDF Figure 4)."""
+def add_lengths(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", nargs="+", metavar="DATA", help="a folder that prepare.sh or fairseq-preprocess wrote")
+    parser.add_argument("--split", default="train", help="default: %(default)s")
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "data", nargs="+", metavar="DATA", help="a folder that prepare.sh or fairseq-preprocess wrote"
+
+def plot_lengths(args: argparse.Namespace) -> Path:
+    """Plots the lengths of the inputs of data sets (LFHC/GCDF Figure 4)."""
+    sizes = {folder: lengths(folder, args.split) for folder in args.data}
+    figure, panels = new_figure(min(3, len(sizes)), -(-len(sizes) // 3))
+    for panel, (folder, sizes_N) in zip(panels, sizes.items()):
+        panel.hist(sizes_N, bins=50)
+        panel.set_title(Path(folder).name)
+        panel.set_xlabel("length of an input (tokens)")
+        panel.set_ylabel("inputs")
+        print(
+            f"{folder}: {len(sizes_N):,} inputs of {sizes_N.min()} to {sizes_N.max()} tokens, "
+            f"mean {sizes_N.double().mean():.1f}, median {sizes_N.median()}"
         )
-        parser.add_argument("--split", default="train", help="default: %(default)s")
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> None:
-        sizes = {folder: lengths(folder, args.split) for folder in args.data}
-        figure, panels = new_figure(min(3, len(sizes)), -(-len(sizes) // 3))
-        for panel, (folder, sizes_N) in zip(panels, sizes.items()):
-            panel.hist(sizes_N, bins=50)
-            panel.set_title(Path(folder).name)
-            panel.set_xlabel("length of an input (tokens)")
-            panel.set_ylabel("inputs")
-            print(
-                f"{folder}: {len(sizes_N):,} inputs of {sizes_N.min()} to {sizes_N.max()} tokens, "
-                f"mean {sizes_N.double().mean():.1f}, median {sizes_N.median()}"
-            )
-        for panel in panels[len(sizes) :]:
-            panel.set_axis_off()
-        print(f"plot: {save(figure, args.output)}")
+    for panel in panels[len(sizes) :]:
+        panel.set_axis_off()
+    return save(figure, args.output)
 
 
 def lengths(folder: str | Path, split: str) -> torch.Tensor:

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="JSON", help="files that `extrapolation --json` wrote")
 
 
-def run(args: argparse.Namespace) -> None:
-    print(f"plot: {plot([read(path) for path in args.runs], args.output)}")
+def run(args: argparse.Namespace) -> Path:
+    return plot([read(path) for path in args.runs], args.output)
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def drawn(monkeypatch, tmp_path, arch, model=roberta, **options):
     titles = []
     monkeypatch.setattr(encoding_plots, "save", lambda figure, path: titles.append(figure.axes[0].get_title()))
     given = {"what": "x.pt", "stack": None, "layer": None, "reach": 6, "output": tmp_path / "x.png", **options}
-    encoding_plots.Curve.run(Namespace(**given))
+    encoding_plots.plot_curve(Namespace(**given))
     return titles[0]
 
 
