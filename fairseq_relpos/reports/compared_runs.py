@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file, write_text
 from . import comparison, learning_rates
 from .losses import markdown
+from .table import pd
 from .training_log import NO_SETTING, Run, flags_of, how_alike, other_flags, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
@@ -34,20 +35,20 @@ class ComparedRuns:
         if not any(self.place.glob("lr*/*/train.log")):
             self.rates = []  # no comparison has been begun: single runs of run.sh train
         self.notes: list[str] = []
-        names = self.names_of_runs()
+        table = self.table_of_runs()
         try:
-            self.tried, self.chosen = self.choose(names)
+            self.tried, self.chosen = self.choose(list(dict.fromkeys(table.encoding)))
         except ValueError as error:
             fail(str(error))
-        finished = [name for name in names if is_finished(self.place / name)]
-        unfinished = [name for name in names if name not in finished]
-        chosen = [name for name in finished if self.is_chosen(name)]
-        if not chosen:
+        table["finished"] = [is_finished(self.place / name) for name in table.run]
+        table["chosen"] = table.rate == table.encoding.map(self.chosen) if self.rates else True
+        compared = list(table.run[table.finished & table.chosen]) if len(table) else []
+        if not compared:
             fail(
                 f"no finished run in {self.place} with these settings: run compare.sh, or what the head of run.sh names"
             )
-        self.check_same_conditions(chosen, settings.get("CONDITIONS", ""))
-        runs = {name: read_run(self.place / name) for name in chosen}
+        self.check_same_conditions(compared, settings.get("CONDITIONS", ""))
+        runs = {name: read_run(self.place / name) for name in compared}
         diverged = [name for name, run in runs.items() if learning_rates.why_diverged(run)]
         for name, run in runs.items():
             run.name = name
@@ -63,31 +64,32 @@ class ComparedRuns:
         self.encodings = list(dict.fromkeys(run.encoding for run in self.runs))
         for encoding in self.encodings:
             self.check_alike(encoding)
-        self.note_what_is_missing(names, chosen, unfinished, diverged)
+        self.note_what_is_missing(table, diverged)
 
-    def names_of_runs(self) -> list[str]:
-        logs = sorted(self.place.glob("*/train.log" if not self.rates else "lr*/*/train.log"))
-        names = [str(log.parent.relative_to(self.place)) for log in logs]
-        names = [name for name in names if NAME.fullmatch(Path(name).name)]
+    def table_of_runs(self) -> pd.DataFrame:
+        """Returns a row for each run that was begun: run (its folder), rate, encoding, seed."""
+        begun = sorted(self.place.glob("*/train.log" if not self.rates else "lr*/*/train.log"))
+        rows = []
+        for log in begun:
+            if named := NAME.fullmatch(log.parent.name):
+                rate = log.parent.parent.name.removeprefix("lr") if self.rates else ""
+                rows.append([str(log.parent.relative_to(self.place)), rate, *named.groups()])
+        table = pd.DataFrame(rows, columns=["run", "rate", "encoding", "seed"])
         if self.rates:
-            elsewhere = [name for name in names if Path(name).parent.name.removeprefix("lr") not in self.rates]
-            elsewhere += sorted(log.parent.name for log in self.place.glob("*/train.log"))
+            of_grid = table.rate.isin(self.rates)
+            elsewhere = [*table.run[~of_grid], *sorted(log.parent.name for log in self.place.glob("*/train.log"))]
             if elsewhere:
                 self.notes.append(f"left out, because they are not of LEARNING_RATES: {', '.join(elsewhere)}")
-            names = [name for name in names if name not in elsewhere]
-        return names
+            table = table[of_grid].reset_index(drop=True)
+        return table
 
-    def choose(self, names: Sequence[str]) -> tuple[dict[str, dict[str, float]], dict[str, str | None]]:
+    def choose(self, encodings: Sequence[str]) -> tuple[dict[str, dict[str, float]], dict[str, str | None]]:
         """encoding -> rate -> figure, and encoding -> the best rate"""
         if not self.rates:
             return {}, {}
-        encodings = dict.fromkeys(encoding_of(name) for name in names)
         tried = {name: learning_rates.tried(self.place, self.rates, name, self.seeds[0]) for name in encodings}
         scores = {name: {rate: [figure] for rate, figure in of_one.items()} for name, of_one in tried.items()}
         return tried, {name: learning_rates.choose(of_one, lower=True) for name, of_one in scores.items()}
-
-    def is_chosen(self, name: str) -> bool:
-        return not self.rates or Path(name).parent.name == f"lr{self.chosen[encoding_of(name)]}"
 
     def find_baseline(self, name: str) -> str | None:
         found = comparison.find_baseline([run.encoding for run in self.runs], name)
@@ -124,7 +126,8 @@ class ComparedRuns:
         runs = self.of(encoding)
         commands = [self.kept(run, "trained") for run in runs]
         for rate in self.rates:
-            trained = self.place.glob(f"lr{rate}/{encoding_of(runs[0].name)}-seed*/trained")
+            folder = Path(runs[0].name).name.rpartition("-seed")[0]
+            trained = self.place.glob(f"lr{rate}/{folder}-seed*/trained")
             commands += [path.read_text(encoding="utf-8") for path in trained]
         if others := other_flags(commands, self.free(commands)):
             names = ", ".join(run.name for run in runs)
@@ -161,9 +164,7 @@ class ComparedRuns:
             rows.append([encoding, *cells.values()])
         return markdown(["encoding", *self.rates], rows)
 
-    def note_what_is_missing(
-        self, names: Sequence[str], chosen: Sequence[str], unfinished: Sequence[str], diverged: Sequence[str]
-    ) -> None:
+    def note_what_is_missing(self, table: pd.DataFrame, diverged: Sequence[str]) -> None:
         present = self.values(lambda run: 0.0)
         with_runs = {name.split(" ")[0] for name in present}
         self.notes += [f"{name}: no finished run" for name in self.wanted if name not in with_runs]
@@ -183,17 +184,16 @@ class ComparedRuns:
             self.notes.append(
                 f"the best learning rate is at an edge of the grid, beyond which it may be: {', '.join(edges)}"
             )
-        others = [name for name in names if name not in chosen and seed_of(name) not in self.seeds[:1]]
-        others = [name for name in others if name not in unfinished]
-        if self.rates and others:
+        others = table.run[table.finished & ~table.chosen & ~table.seed.isin(self.seeds[:1])]
+        if self.rates and len(others):
             self.notes.append(f"left out, because another rate is the best: {', '.join(others)}")
         if diverged:
             limit = learning_rates.DIVERGED
             self.notes.append(
                 f"diverged (the last validation more than {limit} nats above the best): {', '.join(diverged)}"
             )
-        if unfinished:
-            self.notes.append(f"not finished with these settings: {', '.join(unfinished)}")
+        if not table.finished.all():
+            self.notes.append(f"not finished with these settings: {', '.join(table.run[~table.finished])}")
 
     def missing(self) -> str:
         return "".join(f"- {note}\n" for note in self.notes) or "Nothing.\n"
@@ -263,14 +263,6 @@ def is_evaluated(run: Path, checkpoint: str, *steps: str) -> bool:
         return False
     times = [path.stat().st_mtime for path in (run / name for name in (checkpoint, *steps)) if path.exists()]
     return times == sorted(times)
-
-
-def encoding_of(name: str) -> str:
-    return Path(name).name.rpartition("-seed")[0]
-
-
-def seed_of(name: str) -> str:
-    return Path(name).name.rpartition("-seed")[2]
 
 
 def fail(message: str) -> NoReturn:
