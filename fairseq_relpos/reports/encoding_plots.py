@@ -69,8 +69,7 @@ def plot_curve(args: argparse.Namespace) -> Path:
     offsets = torch.arange(-args.reach, args.reach + 1)
     for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
         panel.plot(offsets, row, color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
-    panel.set_xlabel("relative position j - i (tokens)")
-    panel.set_ylabel(label)
+    panel.set(xlabel="relative position j - i (tokens)", ylabel=label)
     panel.set_title(title)
     if len(values_HL) > 1:
         panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
@@ -148,8 +147,7 @@ def plot_prior_matrix(args: argparse.Namespace) -> Path:
             matrix, cmap=HEAT, vmin=-1, vmax=1, aspect="auto", extent=(1, args.dim, args.reach, -args.reach)
         )
         panel.set_title(name if name != "gcdf" else "gcdf, lambda = 1")
-        panel.set_xlabel("dimension c")
-        panel.set_ylabel("i - j (tokens)")
+        panel.set(xlabel="dimension c", ylabel="i - j (tokens)")
     figure.colorbar(picture, ax=panels, label="R")
     return save(figure, args.output)
 
@@ -164,8 +162,7 @@ def plot_distance(args: argparse.Namespace) -> Path:
             if k <= args.reach:
                 panel.plot((rows[k:] - rows[: len(rows) - k]).norm(dim=1), label=f"k = {k}")
         panel.set_title(name)
-        panel.set_xlabel("i (tokens)")
-        panel.set_ylabel("|R(i+k) - R(i)|")
+        panel.set(xlabel="i (tokens)", ylabel="|R(i+k) - R(i)|")
         panel.set_ylim(bottom=0)
         panel.legend(fontsize="small")
     return save(figure, args.output)

@@ -171,8 +171,7 @@ def plot_vectors(args: argparse.Namespace) -> Path:
             extent=(0.5, table_LD.size(1) + 0.5, args.reach + 0.5, -args.reach - 0.5),
         )
         panel.set_title(f"{title}, {'all heads' if shared else f'head {args.head}'}", fontsize="medium")
-        panel.set_xlabel("dimension")
-        panel.set_ylabel("relative position j - i (tokens)")
+        panel.set(xlabel="dimension", ylabel="relative position j - i (tokens)")
         figure.colorbar(picture, ax=panel)
     figure.suptitle(f"Relative vectors of {name}, layer {number}")
     return save(figure, args.output)
@@ -218,8 +217,7 @@ def plot_heads(args: argparse.Namespace) -> Path:
             added = f"head {heads[count - 1] + 1} added" if count else "no head"
             print(f"{name}: {count} heads, {added}: {metric} {value:g}")
     panel.locator_params(axis="x", integer=True)
-    panel.set_xlabel("heads, added by their largest prior")
-    panel.set_ylabel(f"{metric}, {args.split}")
+    panel.set(xlabel="heads, added by their largest prior", ylabel=f"{metric}, {args.split}")
     panel.legend()
     return save(figure, args.output)
 
@@ -275,8 +273,7 @@ def plot_lengths(args: argparse.Namespace) -> Path:
     for panel, (folder, sizes_N) in zip(panels, sizes.items()):
         panel.hist(sizes_N, bins=50)
         panel.set_title(Path(folder).name)
-        panel.set_xlabel("length of an input (tokens)")
-        panel.set_ylabel("inputs")
+        panel.set(xlabel="length of an input (tokens)", ylabel="inputs")
         print(
             f"{folder}: {len(sizes_N):,} inputs of {sizes_N.min()} to {sizes_N.max()} tokens, "
             f"mean {sizes_N.double().mean():.1f}, median {sizes_N.median()}"
