@@ -107,6 +107,15 @@ def product(*columns):
         print("\t".join(cell or "-" for cell in cells))
 
 
+def settings_text(path):
+    """The text of settings.sh, and of that of another recipe that it reads first; None: there is no such file."""
+    if not path.exists():
+        return None
+    text = path.read_text(encoding="utf-8")
+    first = re.search(r'^\. "\$ROOT/(.*)"$', text, re.MULTILINE)
+    return text + (ROOT / first[1]).read_text(encoding="utf-8") if first else text
+
+
 def lines_of(text, where):
     """The runs of a manifest: tab-separated, a head with the columns, a run a line; lines with # say nothing."""
     rows = [
@@ -134,8 +143,7 @@ def lines_of(text, where):
                 f"{where}, line {number}: no recipe {line.cells['recipe']}: give one of {' '.join(recipes)}, "
                 "or a folder with a run.sh"
             )
-        settings = line.run_sh.with_name("settings.sh")
-        text = settings.read_text(encoding="utf-8") if settings.exists() else None
+        text = settings_text(line.run_sh.with_name("settings.sh"))
         for name in line.environment.keys() - {"SETTINGS", "RUNS"}:
             if text is not None and not re.search(rf"^{name}=|\s{name}=", text, re.MULTILINE):
                 fail(f"{where}, line {number}: {line.cells['recipe']} has no setting {name}: leave its cell empty")

@@ -1,18 +1,13 @@
 #!/usr/bin/env bash
-# Train one encoding (`fairseq-relpos list`) on one task, and test it.
+# Trains one encoding on one task, and tests it. docs/recipes.md has what all recipes share.
 #
-#   bash examples/artificial_tasks/run.sh command TASK ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/artificial_tasks/run.sh train reber|process50|adding100 ENCODING [flags of fairseq-train]
-#   bash examples/artificial_tasks/run.sh report [FOLDER]
+#   bash examples/artificial_tasks/run.sh train|command reber|process50|adding100 ENCODING [flags of fairseq-train]
+#   bash examples/artificial_tasks/run.sh report [FOLDER]      # tables and plot of all runs, into FOLDER (default: $RUNS)
 #
-# SEED=2 bash run.sh train ...: another seed. The first seed is trained with each learning rate;
-# the others take the best one, and train the first seed where that has not been done.
-# report: the tables and the plot of all runs, into FOLDER (default: $RUNS); in another folder
-# also runs.tar.xz, what they were made of.
+# The first seed is trained with each learning rate. The other seeds (SEED=2) take the best one, and train the first seed if
+# that has not been done.
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
-
-usage="usage: run.sh train|command reber|process50|adding100 ENCODING [...], or run.sh report [FOLDER]"
 FIRST_SEED=${PAPER_SEEDS%% *}
 
 # generate SEED [FOLDER]: the data of this task, unless they are there -> $data, and their lengths
@@ -21,7 +16,7 @@ generate() {
   read -r longest longest_train < <(python "$HERE/generate.py" "$task" "${2:-$data}" --seed "$1")
 }
 
-# training_command SEED LEARNING_RATE [flags]: the whole of it -> `training`, and its folder -> `run`
+# training_command SEED LEARNING_RATE [flags] -> `training`, and its folder -> `run`
 training_command() {
   run=$runs/$encoding-seed$1-lr$2
   training=(fairseq-train "$data"
@@ -43,18 +38,16 @@ training_command() {
 # train_once SEED LEARNING_RATE [flags]: leaves $run/result.json
 train_once() {
   training_command "$@"
-  [ -e "$run/result.json" ] || rm -f "$run/trained" # it was stopped before its test
-  ! same_run is_trained "$run" "${training[@]}" || return 0
-  say "$task: $encoding, seed $1, learning rate $2: $run/train.log"
-  same_run train_afresh "$run" "${training[@]}" # minutes: a run that was cut short starts over
+  [ -e "$run/result.json" ] || rm -rf "$run" # minutes: a run that was stopped, perhaps before its test, starts over
+  same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}"
+  [ ! "$run/result.json" -nt "$run/checkpoint_best.pt" ] || return 0
   logged "$run/test.log" fairseq-validate "$data" --user-dir "$ROOT/fairseq_relpos" --task sequence_labels \
     --path "$run/checkpoint_best.pt" --valid-subset test --batch-size 500 \
     --required-batch-size-multiple 1 --num-workers 0 --log-format json
   python "$HERE/result.py" write "$run"
 }
 
-# The first seed tries every rate, the others have the better one.
-train() {
+train() { # [flags of fairseq-train]
   local rate
   lock "$runs/$encoding"
   generate "$FIRST_SEED"
@@ -70,7 +63,7 @@ train() {
 }
 
 # One for each learning rate, where the better one is not known.
-print_commands() {
+print_command() {
   local rate rates=$LEARNING_RATES
   need_encoding
   work=$(mktemp -d) # of the data only their lengths are needed
@@ -84,23 +77,14 @@ print_commands() {
   done
 }
 
-action=${1:-}
-case $action in
-  command | train)
-    task=${2:-} encoding=${3:-}
-    case $task in
-      reber | process50 | adding100) ;;
-      *) die "no task ${task:-given}; $usage" ;;
-    esac
-    [ -n "$encoding" ] || die "which encoding? $usage"
-    runs=$RUNS/$task
-    shift 3
-    [ "$action" != command ] || action=print_commands
-    "$action" "$@"
-    ;;
-  report)
-    [ $# -le 2 ] || die "$usage"
-    write_report "$HERE/report.py" "${2:-$RUNS}"
-    ;;
-  *) die "$usage" ;;
-esac
+ARGUMENTS="task encoding"
+choose_run() {
+  case $task in
+    reber | process50 | adding100) runs=$RUNS/$task ;;
+    *) die "no task $task; $usage" ;;
+  esac
+}
+shared_flags() { :; } # all are above
+report() { write_report "$HERE/report.py" "$1"; }
+
+act "train command" "$@"; exit

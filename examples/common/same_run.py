@@ -5,9 +5,9 @@
                                                START, which make the checkpoint that a new training begins with
     same_run.py finetune WHAT RUN START... -- COMMAND... -- PREDICT...    the same for a fine-tuning: what START prints
                                                replaces $flags of COMMAND; PREDICT writes RUN/results.json
-    same_run.py is_trained PLACE COMMAND...    exit code 0: this command has come to its end there
     same_run.py train PLACE COMMAND...         trains, or resumes; another run than before is refused
-    same_run.py train_afresh PLACE COMMAND...  the same for runs of minutes: one that was stopped starts over
+    same_run.py pack RUNS FOLDER               packs the inputs of a report into FOLDER/runs.tar.xz, to repeat or extend
+                                               it: tar -xJf FOLDER/runs.tar.xz -C RUNS
 
 COMMAND has --save-dir, the run with the checkpoints. PLACE is this folder, or on other nodes than the first a folder in
 it, because they would wait for the lock of the first and overwrite its files. It stores of a training:
@@ -28,9 +28,9 @@ import platform
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
+import tarfile
 import traceback
 from pathlib import Path
 
@@ -141,10 +141,8 @@ class SameRun:
             remedy = "set RUNS to another folder, or remove this one"
             fail(f"{self.run} was begun with other settings ({' '.join(changed)}): {remedy}")
 
-    def train(self, afresh=False):
+    def train(self):
         self.need_same_settings()
-        if afresh:
-            shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True, exist_ok=True)
         self.keep("command", self.words)
         (self.place / "diverged").unlink(missing_ok=True)
@@ -270,15 +268,30 @@ def show(command):
     print(" \\\n".join(lines))
 
 
+#: weights, output, and the sources and references of a test set, which we may not have the right to distribute
+NOT_PACKED = ("*.pt", "*.generate.txt", "valid.penalty*", "lock", "output.txt", "errors.txt", "*.errors")
+
+
+def pack(runs, folder):
+    """Packs what a report was made of beside it, without the path of this repository."""
+    runs, folder = Path(runs), Path(folder)
+    if runs.resolve() == folder.resolve():
+        return
+    files = [path for path in sorted(runs.rglob("*")) if path.is_file() and not any(map(path.match, NOT_PACKED))]
+    with whole_file(folder / "runs.tar.xz") as part, tarfile.open(part, "w:xz", format=tarfile.GNU_FORMAT) as packed:
+        for path in files:
+            content = path.read_bytes().replace(str(ROOT).encode(), b".")
+            member = tarfile.TarInfo(f"./{path.relative_to(runs)}")
+            member.size, member.mtime, member.mode = len(content), int(path.stat().st_mtime), 0o644
+            packed.addfile(member, io.BytesIO(content))
+
+
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    if action == "show":
-        show(arguments)
-    elif action in ("finetune", "run"):
-        with in_one_line(arguments[1]):
-            {"finetune": finetune, "run": run}[action](*arguments)
-    elif action == "is_trained":
-        sys.exit(not SameRun(arguments[0], arguments[1:]).is_trained())
-    else:
-        with in_one_line(arguments[0]):
-            SameRun(arguments[0], arguments[1:]).train(afresh=action == "train_afresh")
+    with in_one_line(arguments[1] if action in ("run", "finetune", "pack") else arguments[0]):
+        if action == "show":
+            show(arguments)
+        elif action == "train":
+            SameRun(arguments[0], arguments[1:]).train()
+        else:
+            {"finetune": finetune, "run": run, "pack": pack}[action](*arguments)

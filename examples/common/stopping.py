@@ -3,6 +3,7 @@ code is 75, as that of fairseq-train is. By itself bash passes no signal on, and
 
     stopping.py supervise COMMAND...                   COMMAND, a script; a signal is SIGTERM to all that it has started
     stopping.py recipe COMMAND...                      the same for a script that needs torch and fairseq
+    stopping.py lock FILE FOLDER                       waits for the lock on the open file number FILE of the shell
     stopping.py side_by_side JOBS COMMAND... <LINES    COMMAND with the words of a line for each line, so many at a time
 
 It needs the standard library alone: scripts/quickstart.sh begins before there is a .venv.
@@ -58,14 +59,19 @@ def locked(folder):
     Path(folder).mkdir(parents=True, exist_ok=True)
     with open(Path(folder, "lock"), "a") as file:
         os.set_inheritable(file.fileno(), True)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"{folder} is in use by another process: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            say(f"{folder} is on a file system without locks: make sure that nothing else works there")
+        lock(file.fileno(), folder)
         yield
+
+
+def lock(file, folder):
+    """Waits for the lock that other processes have on an open file of the folder. It is kept while the file is open."""
+    try:
+        fcntl.flock(int(file), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"{folder} is in use by another process: waiting for it")
+        fcntl.flock(int(file), fcntl.LOCK_EX)
+    except OSError:
+        say(f"{folder} is on a file system without locks: make sure that nothing else works there")
 
 
 def on_a_signal(act):
@@ -139,4 +145,5 @@ def side_by_side(jobs, *command):
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    sys.exit({"supervise": supervise, "recipe": recipe, "side_by_side": side_by_side}[action](*arguments))
+    actions = {"supervise": supervise, "recipe": recipe, "lock": lock, "side_by_side": side_by_side}
+    sys.exit(actions[action](*arguments))

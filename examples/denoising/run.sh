@@ -1,14 +1,10 @@
 #!/usr/bin/env bash
-# Pretrain one BART: a position encoding (`fairseq-relpos list`) and a seed.
+# Pretrains one BART. docs/recipes.md has what all recipes share, such as resuming and `command`.
 #
-#   bash examples/denoising/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/denoising/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/denoising/run.sh validate ENCODING [flags of fairseq-validate]
-#   bash examples/denoising/run.sh report [FOLDER]
+#   bash examples/denoising/run.sh train|command|validate ENCODING [...]
+#   bash examples/denoising/run.sh report [FOLDER]      # all runs compared, and their losses, into FOLDER (default: $RUNS)
 #
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
-# validate: the loss of what fairseq-validate restores, in bits. report: all runs compared, and a picture of
-# their losses, into FOLDER (default: $RUNS). ../translation_small goes on from here with SETTINGS=translation.sh.
+# ../translation_small starts from here with SETTINGS=translation.sh.
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
@@ -19,8 +15,7 @@ noise_flags() {
     --mask-random "$RANDOM_SHARE" --rotate 0)
 }
 
-# training_command [flags]: the whole of it -> `training`
-training_command() {
+training_command() { # [flags of fairseq-train]
   local noise
   noise_flags
   training=(fairseq-train "$DATA"
@@ -37,7 +32,7 @@ training_command() {
     "$@")
 }
 
-validate() {
+validate() { # [flags of fairseq-validate]: the loss of what is restored, in bits
   local noise
   need_data
   need_checkpoint

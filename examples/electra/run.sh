@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
-# Train and export one run: a position encoding (`fairseq-relpos list`) and a seed.
+# Trains one ELECTRA and exports its discriminator. docs/recipes.md has what all recipes share, such as resuming and `command`.
 #
-#   bash examples/electra/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/electra/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/electra/run.sh export-discriminator ENCODING     # it: discriminator.pt, a roberta_ENCODING to fine-tune
-#   bash examples/electra/run.sh evaluate ENCODING [flags of fairseq-train]   # both, each where it is not done
-#   bash examples/electra/run.sh report [FOLDER]
-#
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
-# report: tables of all runs, into FOLDER (default: $RUNS).
+#   bash examples/electra/run.sh train|command|export-discriminator|evaluate ENCODING [...]
+#   bash examples/electra/run.sh report [FOLDER]      # all runs, into FOLDER (default: $RUNS)
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# training_command [flags]: the whole of it -> `training`
-training_command() {
+training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device order_gap=()
   divide_batch "${MODEL_FLAGS[@]}" "$@"
   [ "$ORDER_GAP" = no ] || order_gap=(--order-gap)
@@ -36,6 +29,7 @@ training_command() {
 
 conditions() { data_conditions; echo "batch $BATCH"; }
 
+# discriminator.pt of the run: a roberta_ENCODING to fine-tune
 export_discriminator() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
   errors_in "$run/export.log" python -m fairseq_relpos export-discriminator "$checkpoint" "$run/discriminator.pt" \
@@ -51,5 +45,4 @@ evaluate() {
 
 report() { write_report "$HERE/report.py" "$1"; }
 
-# On one line, so that a run of days does not see the file change.
-act "train command export-discriminator evaluate" "$@"; exit
+act "train command export-discriminator evaluate" "$@"; exit # on one line, so that a run of days does not see the file change

@@ -1,15 +1,8 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+# Trains and scores one language model. docs/recipes.md has what all recipes share, such as resuming and `command`.
 #
-#   bash examples/language_modeling/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/language_modeling/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/language_modeling/run.sh score ENCODING              # the text, with each memory of EVALUATIONS
-#   bash examples/language_modeling/run.sh extrapolate ENCODING [flags of fairseq-relpos extrapolation]
-#   bash examples/language_modeling/run.sh evaluate ENCODING [flags of fairseq-train]   # of all these what is missing
-#   bash examples/language_modeling/run.sh report [FOLDER]
-#
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. report: all runs,
-# into FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
+#   bash examples/language_modeling/run.sh train|command|score|extrapolate|evaluate ENCODING [...]
+#   bash examples/language_modeling/run.sh report [FOLDER]      # all runs, into FOLDER (default: $RUNS)
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
@@ -20,8 +13,7 @@ need_data() {
     die "$DATA has no $VOCABULARY for a vocabulary: run prepare.sh with these settings, or set DATA"
 }
 
-# training_command [flags]: the whole of it -> `training`
-training_command() {
+training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device hparams schedule norm=() task=(--task language_modeling)
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
   divide_batch "${MODEL_FLAGS[@]}" "$@"
@@ -60,38 +52,31 @@ training_command() {
 
 conditions() { data_conditions; echo "batch $BATCH"; }
 
-score() {
+score() { # the text, with each memory of EVALUATIONS
   need_data
   need_checkpoint
   say "$encoding, seed $SEED: scoring $DATA with memories $EVALUATIONS"
   errors_in "$run/scores.log" python "$HERE/score.py" "$checkpoint" "$DATA" "$run/scores.json" "$SAME_LENGTH" \
     "$EVALUATED_STREAMS" $EVALUATIONS
+  echo "$SCORED" >"$run/scores.json.how"
 }
+SCORED="$EVALUATIONS same length $SAME_LENGTH, $EVALUATED_STREAMS streams"
 
-extrapolate() {
+extrapolate() { # [flags of fairseq-relpos extrapolation]
   need_data
   need_checkpoint
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
     --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"
+  echo "$LENGTHS" >"$run/extrapolation.json.how"
 }
 
 evaluate() {
   train "$@"
-  is_made scores.json "$EVALUATIONS same length $SAME_LENGTH, $EVALUATED_STREAMS streams" score
-  [ -z "$LENGTHS" ] || is_made extrapolation.json "$LENGTHS" extrapolate
-}
-# is_made FILE HOW ACTION: unless FILE is newer than the checkpoint and was made in this way
-is_made() {
-  if [ "$run/$1" -nt "$checkpoint" ] && [ "$(cat "$run/$1.how" 2>/dev/null)" = "$2" ]; then
-    return
-  fi
-  rm -f "$run/$1.how"
-  "$3"
-  echo "$2" >"$run/$1.how"
+  is_current scores.json.how "$SCORED" "$checkpoint" || score
+  [ -z "$LENGTHS" ] || is_current extrapolation.json.how "$LENGTHS" "$checkpoint" || extrapolate
 }
 
 report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED; }
 
-# On one line, so that a run of hours does not see the file change.
-act "train command score extrapolate evaluate" "$@"; exit
+act "train command score extrapolate evaluate" "$@"; exit # on one line, so that a run of hours does not see the file change

@@ -1,21 +1,13 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) for the decoder, and a seed.
+# Trains one model, whose decoder has the position encoding, and scores its questions. docs/recipes.md has what all recipes
+# share, such as resuming and `command`.
 #
-#   bash examples/question_generation/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/question_generation/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/question_generation/run.sh generate ENCODING [flags of fairseq-generate]
-#   bash examples/question_generation/run.sh score ENCODING       # BLEU-4, ROUGE-L, METEOR
-#   bash examples/question_generation/run.sh evaluate ENCODING    # of all these what is missing
-#   bash examples/question_generation/run.sh report [FOLDER]
-#
-# START_FROM of the settings: a RoBERTa that the encoder begins as. train goes on where it was stopped: SIGTERM, SIGUSR1 and
-# Ctrl-C let it save and end with exit code 75. generate writes SCORED.questions, a question a line. report: all runs, into
-# FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
+#   bash examples/question_generation/run.sh train|command|generate|score|evaluate ENCODING [...]
+#   bash examples/question_generation/run.sh report [FOLDER]      # all runs, into FOLDER (default: $RUNS)
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
-training_command() {
+training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device hparams=()
   divide_batch "${TRAIN_FLAGS[@]}" "$@"
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
@@ -46,7 +38,7 @@ conditions() {
   echo "start $(digest "$START_FROM")"
 }
 
-# What the data were made of, which the runs keep, too.
+# What the data were made of; the runs keep it, too.
 sources() { if [ -e "$DATA/sources.txt" ]; then echo "$DATA/sources.txt"; else echo "$RUNS/sources.txt"; fi; }
 
 # What the questions depend on, beside the weights; kept with them in $run/decoded.
@@ -55,9 +47,8 @@ decoding() {
   echo "beam $BEAM, length penalty $LENGTH_PENALTY, no $NO_REPEAT tokens twice, flags ${*:-none}"
   echo "text $(digest "$(sources)")"
 }
-is_decoded() { [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]; }
 
-generate() {
+generate() { # [flags of fairseq-generate]: SCORED.questions, a question a line
   need_data
   need_checkpoint
   [ -e "$DATA/$SCORED.src-tgt.src.idx" ] || die "SCORED=$SCORED: no such split in $DATA: give one that prepare.sh has made"
@@ -75,9 +66,8 @@ generate() {
 
 # What scores depend on, beside the questions; kept with them in $run/scored.
 scoring() { echo "tokens $TOKENS, lower case $LOWERCASE"; }
-is_scored() { [ "$(cat "$run/scored" 2>/dev/null)" = "$(scoring)" ] && ! [ "$run/decoded" -nt "$run/scored" ]; }
 
-score() {
+score() { # BLEU-4, ROUGE-L, METEOR
   local lower=()
   need_data
   [ -e "$run/decoded" ] || die "no questions in $run: run.sh generate $encoding first"
@@ -91,11 +81,10 @@ score() {
   scoring >"$run/scored"
 }
 
-# What has not been done yet of all that the comparison needs.
 evaluate() {
   train "$@"
-  is_decoded || generate
-  is_scored || score
+  is_current decoded "$(decoding)" "$checkpoint" || generate
+  is_current scored "$(scoring)" "$run/decoded" || score
 }
 
 report() {
@@ -104,5 +93,4 @@ report() {
     "DECODING=$(decoding)" "SCORING=$(scoring)"
 }
 
-# On one line, so that a long run does not see the file change.
-act "train command generate score evaluate" "$@"; exit
+act "train command generate score evaluate" "$@"; exit # on one line, so that a long run does not see the file change

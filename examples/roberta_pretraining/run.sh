@@ -1,16 +1,11 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+# Trains one RoBERTa. docs/recipes.md has what all recipes share, such as resuming and `command`.
 #
-#   bash examples/roberta_pretraining/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/roberta_pretraining/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/roberta_pretraining/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
-#   bash examples/roberta_pretraining/run.sh report [FOLDER]
+#   bash examples/roberta_pretraining/run.sh train|command|validate ENCODING [...]
+#   bash examples/roberta_pretraining/run.sh report [FOLDER]      # all runs, into FOLDER (default: $RUNS)
 #
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. LAUNCH is
-# what stands before the data and the flags: by itself fairseq-train, or
-# scripts/launch_torchrun.sh for several GPUs of one machine; for several machines (docs/multi_node.md), on each:
+# For several machines (docs/multi_node.md) LAUNCH is what stands before the data and the flags, on each:
 #   LAUNCH="bash scripts/launch_torchrun.sh --nnodes 2 --node_rank 0 --master_addr HOST --"
-# validate: the loss, and that with the tokens of each block permuted. report: all runs, into FOLDER ($RUNS).
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
@@ -40,18 +35,16 @@ read_machine() {
     die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
 }
 
-# Once it has begun, training goes on from its own checkpoints.
-has_checkpoints() { compgen -G "$run/checkpoint_last*.pt" >/dev/null || compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null; }
-
-need_start() {
+# What makes $run/start.pt of START_FROM with this encoding, where training begins -> `warm_start`, `start`. Once it has begun,
+# training resumes from its own checkpoints, and fairseq refuses the flag beside --reset-dataloader.
+start_from_model() { # [flags]
   local released=${SIZE#_}
   [ "$NEEDS_START" = no ] || [ -n "$START_FROM" ] ||
     die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.${released:-base}"
   [ -z "$START_FROM" ] || [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
-}
-
-# warm_start_command [flags]: what makes $run/start.pt of START_FROM with this encoding, where training begins -> `warm_start`
-warm_start_command() {
+  [ -n "$START_FROM" ] && ! compgen -G "$run/checkpoint_last*.pt" >/dev/null &&
+    ! compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null || return 0
+  start=("--finetune-from-model=$run/start.pt")
   warm_start=(python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED")
   while [ $# -gt 0 ]; do
     case $1 in
@@ -62,21 +55,16 @@ warm_start_command() {
   done
 }
 
-# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
-training_command() {
+training_command() { # [flags of fairseq-train]
   local ranks launch precision device=() words=() start=()
   machine=", on $MACHINE"
   refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
   precision_flags
-  [ "$GPUS" -gt 0 ] || device=(--cpu)
-  need_start
-  if [ -n "$START_FROM" ] && ! has_checkpoints; then # fairseq refuses the flag beside --reset-dataloader
-    warm_start_command "${MODEL_FLAGS[@]}" "$@"
-    start=("--finetune-from-model=$run/start.pt")
-  fi
-  [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
   launcher "$ranks"
+  start_from_model "${MODEL_FLAGS[@]}" "$@"
+  [ "$GPUS" -gt 0 ] || device=(--cpu)
+  [ "$WHOLE_WORDS" = no ] || words=(--mask-whole-words)
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding$SIZE" "${MODEL_FLAGS[@]}"
     --task masked_lm --criterion masked_lm --mask-prob "$MASK_PROB" "${words[@]}"
@@ -92,16 +80,7 @@ training_command() {
 }
 
 conditions() { data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
-
-validate() {
-  need_data
-  need_checkpoint
-  say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
-  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --seed "$MASK_SEED" \
-    --json "$run/order_gap.json" "$@"
-}
-
+validate() { order_gap "$@"; }
 report() { write_report "$COMMON/masked_lm_report.py" "$1"; }
 
-# On one line, so that a run of days does not see the file change.
-act "train command validate" "$@"; exit
+act "train command validate" "$@"; exit # on one line, so that a run of days does not see the file change

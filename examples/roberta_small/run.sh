@@ -1,21 +1,12 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+# Trains and evaluates one masked language model. docs/recipes.md has what all recipes share, such as resuming and `command`.
 #
-#   bash examples/roberta_small/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/roberta_small/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/roberta_small/run.sh validate ENCODING [flags of fairseq-relpos order-gap]
-#   bash examples/roberta_small/run.sh evaluate ENCODING [flags of fairseq-train]   # both, each where it is not done
-#   bash examples/roberta_small/run.sh fill-mask ENCODING [TEXT with <mask>]...
-#   bash examples/roberta_small/run.sh report [FOLDER]
-#
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
-# validate: the loss of fairseq-validate (there in bits), and that with the tokens of each block permuted; of the texts for
-# tests, too. report: all runs, into FOLDER (default: $RUNS).
+#   bash examples/roberta_small/run.sh train|command|validate|evaluate|fill-mask ENCODING [...]
+#   bash examples/roberta_small/run.sh report [FOLDER]      # all runs, into FOLDER (default: $RUNS)
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
-training_command() {
+training_command() { # [flags of fairseq-train]
   local precision start=()
   precision_flags
   if [ -n "$START_FROM" ]; then
@@ -38,20 +29,15 @@ training_command() {
 
 conditions() { data_conditions; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
 
-validate() {
-  need_data
-  need_checkpoint
-  say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
-  errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --split "$(splits valid test)" \
-    --seed "$MASK_SEED" --json "$run/order_gap.json" "$@"
-}
+# The loss of fairseq-validate (there in bits), and that with the tokens of each block permuted; of the texts for tests, too
+validate() { order_gap --split "$(splits valid test)" "$@"; }
 
 evaluate() {
   train "$@"
   [ "$run/order_gap.json" -nt "$checkpoint" ] || validate
 }
 
-fill_mask() {
+fill_mask() { # [TEXT with <mask>]...
   need_data
   need_checkpoint
   [ $# -gt 0 ] || set -- "${MASKED_SENTENCES[@]}"

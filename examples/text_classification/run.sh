@@ -1,23 +1,20 @@
 #!/usr/bin/env bash
-# Train one encoding (`fairseq-relpos list`) on one task from scratch, or fine-tune a pretrained RoBERTa, and score it.
+# Trains one encoder on one task from scratch, or fine-tunes a pretrained RoBERTa, and scores it. docs/recipes.md has what all
+# recipes share, such as resuming.
 #
-#   bash examples/text_classification/run.sh command TASK ENCODING [flags of fairseq-train]   # prints what train runs
-#   bash examples/text_classification/run.sh train TASK ENCODING [flags of fairseq-train]
-#   bash examples/text_classification/run.sh evaluate TASK ENCODING [flags]  # and scores the validation part: results.json
-#   bash examples/text_classification/run.sh test TASK ENCODING [flags]      # and scores the test part; once, at the end
-#   bash examples/text_classification/run.sh finetune TASK CHECKPOINT [flags]     # and scores the validation part
-#   bash examples/text_classification/run.sh predict TASK CHECKPOINT [SPLIT...]   # of the same run: test, by itself
-#   bash examples/text_classification/run.sh report [FOLDER]                 # the tables of all runs, into FOLDER
+#   bash examples/text_classification/run.sh command|train|evaluate TASK ENCODING [flags of fairseq-train]
+#   bash examples/text_classification/run.sh command|finetune TASK CHECKPOINT [flags of fairseq-train]
+#   bash examples/text_classification/run.sh test TASK ENCODING|CHECKPOINT [flags]   # and scores the test part; once, at the end
+#   bash examples/text_classification/run.sh predict TASK CHECKPOINT [SPLIT...]      # of the same run; default: test
+#   bash examples/text_classification/run.sh report [FOLDER]                         # the tables of all runs, into FOLDER
 #
-# CHECKPOINT: a .pt file with a RoBERTa of this package or of stock fairseq; command and test also take one.
-# FOLD=0 for one fold of MR, SUBJ, CR and MPQA. train goes on where it was stopped. Many runs: scripts/sweep.py.
+# evaluate and finetune score the validation part. CHECKPOINT: a .pt file with a RoBERTa of this package or of stock fairseq.
+# FOLD=0 for one fold of MR, SUBJ, CR and MPQA. Many runs: scripts/sweep.py.
 . "$(dirname "$0")/../common/recipe.sh"
 end_in_order "$@"
-kind=scratch
-case "${1:-} ${3:-}" in finetune\ * | predict\ * | command\ *.pt | test\ *.pt) kind=finetune ;; esac
-case $kind in scratch) read_settings ;; finetune) read_settings "$HERE/finetune.sh" ;; esac
-
-usage="usage: run.sh command|train|evaluate|test TASK ENCODING [...], run.sh command|finetune|predict|test TASK CHECKPOINT [...], or run.sh report [FOLDER]"
+ARGUMENTS="task encoding"
+case "${1:-} ${3:-}" in finetune\ * | predict\ * | command\ *.pt | test\ *.pt) ARGUMENTS="task checkpoint" ;; esac
+if [ "$ARGUMENTS" = "task encoding" ]; then read_settings; else read_settings "$HERE/finetune.sh"; fi
 
 need_data() {
   local made="MAX_LENGTH=$MAX_LENGTH MIN_COUNT=$MIN_COUNT"
@@ -26,18 +23,12 @@ need_data() {
     die "$data was not prepared with $made: run prepare.sh $task again with the same SETTINGS"
 }
 
-# training_command [flags]: the whole of it -> `training`
-training_command() {
-  local hparams schedule end=() flags=()
-  shared_flags
+training_command() { # [flags of fairseq-train]
+  local hparams schedule end=(--lr-scheduler fixed --max-epoch "$MAX_EPOCHS") flags=()
   hparams=$(hparams_of "$encoding")
   schedule=$(schedule_of "$task")
-  if [ -n "$schedule" ]; then
-    end=(--lr-scheduler polynomial_decay --warmup-updates "${schedule% *}"
-      --total-num-update "${schedule#* }" --max-update "${schedule#* }")
-  else
-    end=(--lr-scheduler fixed --max-epoch "$MAX_EPOCHS")
-  fi
+  [ -z "$schedule" ] || end=(--lr-scheduler polynomial_decay --warmup-updates "${schedule% *}"
+    --total-num-update "${schedule#* }" --max-update "${schedule#* }")
   [ "$PATIENCE" = 0 ] || end+=(--patience "$PATIENCE")
   [ -z "$hparams" ] || flags+=(--position-hparams "$hparams")
   [ ! -e "$data/embeddings.npy" ] || flags+=(--embedding-file "$data/embeddings.npy")
@@ -56,13 +47,7 @@ training_command() {
     "$@")
 }
 
-train() {
-  need_data
-  need_encoding
-  training_command "$@"
-  CONDITIONS="data $(digest "$data/train.npz" "$data/valid.npz")"
-  train_run "$task${FOLD:+, fold $FOLD}: $encoding, seed $SEED"
-}
+conditions() { echo "data $(digest "$data/train.npz" "$data/valid.npz")"; }
 
 # score PART
 score() {
@@ -80,35 +65,28 @@ test_part() {
   [ "$run/test.predictions.tsv" -nt "$run/$EVALUATED" ] || score test
 }
 
-# After a checkpoint the same words mean what they mean in examples/glue.
-use_finetuning() {
-  . "$COMMON/finetuning.sh"
-  checkpoint=$1 prepare="prepare.sh --vocabulary FOLDER"
-  data=$DATA/finetuning/$part metric=accuracy splits=(valid) facts=(${FOLD:+"fold=$FOLD"})
-  run=$RUNS/finetuned/$(basename "$(dirname "$checkpoint")")/$part-seed$SEED
-  test_part() { finetune "$@"; predict test; }
+choose_run() {
+  case $task in
+    MR | SUBJ | CR | MPQA) [ -n "$FOLD" ] || die "$task is in folds: set FOLD, 0 is the first" ;;
+    SST-2 | SST-5 | TREC | IMDB | SNLI | QNLI | QQP | MNLI) [ -z "$FOLD" ] || die "$task has no folds: leave FOLD=$FOLD out" ;;
+    *) die "no task $task: give MR SUBJ CR MPQA SST-2 SST-5 TREC IMDB SNLI QNLI QQP or MNLI" ;;
+  esac
+  local part=$task${FOLD:+-fold$FOLD}
+  if [ "$ARGUMENTS" = "task checkpoint" ]; then
+    . "$COMMON/finetuning.sh"
+    prepare="prepare.sh --vocabulary FOLDER"
+    data=$DATA/finetuning/$part metric=accuracy splits=(valid) facts=(${FOLD:+"fold=$FOLD"})
+    run=$RUNS/finetuned/$(basename "$(dirname "$checkpoint")")/$part-seed$SEED
+    test_part() { finetune "$@"; predict test; }
+  else
+    case $encoding in *.pt) die "$encoding is a checkpoint, and $action trains from scratch: run.sh finetune $task $encoding" ;; esac
+    data=$DATA/$part run=$RUNS/$part/$encoding-seed$SEED
+  fi
 }
 
-action=${1:-}
-case $action in
-  command | train | evaluate | test | finetune | predict)
-    task=${2:-} encoding=${3:-}
-    [ -n "$task" ] && [ -n "$encoding" ] ||
-      die "which task and $([ $kind = scratch ] && echo encoding || echo checkpoint)? $usage"
-    case $task in
-      MR | SUBJ | CR | MPQA) [ -n "$FOLD" ] || die "$task is in folds: set FOLD, 0 is the first" ;;
-      SST-2 | SST-5 | TREC | IMDB | SNLI | QNLI | QQP | MNLI) [ -z "$FOLD" ] || die "$task has no folds: leave FOLD=$FOLD out" ;;
-      *) die "no task $task: give MR SUBJ CR MPQA SST-2 SST-5 TREC IMDB SNLI QNLI QQP or MNLI" ;;
-    esac
-    case $kind/$encoding in scratch/*.pt) die "$encoding is a checkpoint, and $action trains from scratch: run.sh finetune $task $encoding" ;; esac
-    part=$task${FOLD:+-fold$FOLD}
-    data=$DATA/$part run=$RUNS/$part/$encoding-seed$SEED
-    [ $kind = scratch ] || use_finetuning "$encoding"
-    case $action in command) action=print_command ;; test) action=test_part ;; esac
-    "$action" "${@:4}" ;;
-  report)
-    [ $# -le 2 ] || die "$usage"
-    mkdir -p "$RUNS" "${2:-$RUNS}"
-    errors_in "$RUNS/report.log" python "$HERE/report.py" "$RUNS" "${2:-$RUNS}" "$BASELINE" ;;
-  *) die "$usage" ;;
-esac; exit # on one line, so that a long run does not see the file change
+report() {
+  mkdir -p "$RUNS" "$1"
+  errors_in "$RUNS/report.log" python "$HERE/report.py" "$RUNS" "$1" "$BASELINE"
+}
+
+act "command train evaluate test finetune predict" "$@"; exit # on one line, so that a long run does not see the file change

@@ -1,19 +1,13 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
+# Trains one translation model, translates and scores the test sets. docs/recipes.md has what all recipes share, such as resuming
+# and `command`.
 #
-#   bash examples/translation_small/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/translation_small/run.sh train ENCODING [flags of fairseq-train]
-#   bash examples/translation_small/run.sh average ENCODING       # AVERAGED checkpoints -> average.pt
-#   bash examples/translation_small/run.sh generate ENCODING [flags of fairseq-generate]
-#   bash examples/translation_small/run.sh score ENCODING         # BLEU by several conventions, chrF
+#   bash examples/translation_small/run.sh train|command|average|generate|score|evaluate ENCODING [...]
 #   bash examples/translation_small/run.sh translate ENCODING <TEXT      # one sentence a line
-#   bash examples/translation_small/run.sh evaluate ENCODING      # of all these what is missing
-#   bash examples/translation_small/run.sh report [FOLDER]
+#   bash examples/translation_small/run.sh report [FOLDER]               # all runs, into FOLDER (default: $RUNS)
 #
-# train goes on where it was stopped: SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75. generate
-# translates every test set into $RUNS/ENCODING-seedN/. generate and translate use EVALUATED of settings.sh. report: all
-# runs, into FOLDER (default: $RUNS); in another folder also runs.tar.xz, what the report was made of.
-# ../translation_wmt_en_de/run.sh is the same with the settings there.
+# generate and translate use EVALUATED of settings.sh, which may be average.pt. ../translation_wmt_en_de/run.sh is the same with
+# the settings there.
 . "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 [ "${1:-}" = translate ] || end_in_order "$@" # which reads the text that a terminal may write
 read_settings
@@ -44,15 +38,17 @@ need_same_dictionary() {
 
 need_checkpoint() {
   need_data
-  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh ${1:-train} $encoding first"
+  [ -e "$checkpoint" ] ||
+    die "no checkpoint $checkpoint: run.sh $([ "$EVALUATED" = average.pt ] && echo average || echo train) $encoding first"
   need_same_dictionary
   ! is_older_average || die "$checkpoint is older than the training: run.sh average $encoding first"
 }
-is_older_average() { [ "$(maker)" = average ] && [ "$run/checkpoint_last.pt" -nt "$checkpoint" ]; }
+is_older_average() { [ "$EVALUATED" = average.pt ] && [ "$run/checkpoint_last.pt" -nt "$checkpoint" ]; }
 
 # Tokens of an update -> $made, on $GPUS: without a number all of this machine, as fairseq-train takes them.
-make_batch() {
+make_batch() { # [flags]
   local advice pass
+  [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" "$@"
   [ -n "${GPUS:-}" ] || GPUS=$(python -c 'import torch; print(max(1, torch.cuda.device_count()))')
   [[ $GPUS =~ ^[1-9][0-9]*$ ]] || die "GPUS=$GPUS: give a number, 1 or more"
   pass=$((TOKENS_PER_UPDATE * GPUS))
@@ -66,12 +62,9 @@ make_batch() {
   die "GPUS=$GPUS x TOKENS_PER_UPDATE=$TOKENS_PER_UPDATE x UPDATE_FREQ=$UPDATE_FREQ make an update of $made tokens, and the settings say BATCH=$BATCH: $advice"
 }
 
-# training_command [flags]: the whole of it -> `training`; and `warm_start`, if it has to come first
-training_command() {
+training_command() { # [flags of fairseq-train]
   local keep schedule start=() layers padding launch
-  [ -z "${BATCH:-}" ] || refuse_batch_flags "GPUS, TOKENS_PER_UPDATE and UPDATE_FREQ say" \
-    "${TRAIN_FLAGS[@]}" "$@"
-  make_batch
+  make_batch "${TRAIN_FLAGS[@]}" "$@"
   encoding_flags
   began=
   if [ "${START_FROM:-none}" != none ]; then
@@ -125,7 +118,7 @@ before_training() {
   fi
 }
 
-average() {
+average() { # AVERAGED checkpoints -> average.pt
   need_data
   [ -e "$run/checkpoint_last.pt" ] || die "no checkpoint $run/checkpoint_last.pt: run.sh train $encoding first"
   need_same_dictionary
@@ -141,39 +134,31 @@ decoding() {
   text_digest
 }
 text_digest() { echo "text $(digest "$DATA/sources.txt")"; }
-is_decoded() {
-  [ "$(cat "$run/decoded" 2>/dev/null)" = "$(decoding)" ] && ! [ "$checkpoint" -nt "$run/decoded" ]
-}
 
-# decoder_command PROGRAM [flags]: fairseq-generate or fairseq-interactive; translations.py adds text and length penalty
-decoder_command() {
+# decode ACTION PROGRAM [flags]: fairseq-generate or fairseq-interactive; translations.py adds text and length penalty
+decode() {
   local padding layers
   encoding_flags
-  decoder=("$1" "$DATA" --user-dir "$ROOT/fairseq_relpos" "${padding[@]}"
-    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint"
-    --beam "$BEAM" --batch-size "$BATCH_SENTENCES" --required-batch-size-multiple 1 --post-process sentencepiece
-    --num-workers 0 "${GENERATE_FLAGS[@]}" "${@:2}")
+  translations "$1" "$run" "${LENGTH_PENALTIES:-$LENGTH_PENALTY}" "$2" "$DATA" --user-dir "$ROOT/fairseq_relpos" "${padding[@]}" \
+    --task translation --source-lang "$SOURCE" --target-lang "$TARGET" --path "$checkpoint" \
+    --beam "$BEAM" --batch-size "$BATCH_SENTENCES" --required-batch-size-multiple 1 --post-process sentencepiece \
+    --num-workers 0 "${GENERATE_FLAGS[@]}" "${@:3}"
 }
 
-generate() {
-  need_checkpoint "$(maker)"
+generate() { # [flags of fairseq-generate]: every test set
+  need_checkpoint
   lock "$run"
   rm -f "$run/decoded" "$run/scores.json" # first: they say that all is done
-  decoder_command fairseq-generate --no-progress-bar "$@"
-  translations generate "$run" "${LENGTH_PENALTIES:-$LENGTH_PENALTY}" "${decoder[@]}"
+  decode generate fairseq-generate --no-progress-bar "$@"
   decoding "$@" >"$run/decoded"
 }
 
-# Which action makes $checkpoint.
-maker() { [ "$EVALUATED" = average.pt ] && echo average || echo train; }
-
-translate() {
-  need_checkpoint "$(maker)"
-  decoder_command fairseq-interactive --buffer-size "$BATCH_SENTENCES" "$@"
-  translations translate "$run" "${LENGTH_PENALTIES:-$LENGTH_PENALTY}" "${decoder[@]}"
+translate() { # [flags of fairseq-interactive]
+  need_checkpoint
+  decode translate fairseq-interactive --buffer-size "$BATCH_SENTENCES" "$@"
 }
 
-score() {
+score() { # BLEU by several conventions, chrF
   local name
   need_data
   for name in "$DATA"/text/test*."$TARGET"; do
@@ -184,14 +169,11 @@ score() {
   translations score "$run"
 }
 
-# What has not been done yet of all that the comparison needs.
 evaluate() {
   train "$@"
   ! is_older_average || average
-  is_decoded || generate
-  if [ ! -e "$run/scores.json" ] || [ "$run/decoded" -nt "$run/scores.json" ]; then
-    score
-  fi
+  is_current decoded "$(decoding)" "$checkpoint" || generate
+  [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/scores.json" ] || score
 }
 
 report() {

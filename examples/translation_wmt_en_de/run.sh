@@ -1,10 +1,5 @@
 #!/usr/bin/env bash
-# Train and look at one run: a position encoding (`fairseq-relpos list`) and a seed.
-#
-#   bash examples/translation_wmt_en_de/run.sh command ENCODING [flags of fairseq-train]      # prints what train runs
-#   bash examples/translation_wmt_en_de/run.sh evaluate ENCODING      # train, average, generate, score
-#   bash examples/translation_wmt_en_de/run.sh report [FOLDER]
-#
-# The actions are those of ../translation_small/run.sh, whose head lists them all.
+# ../translation_small/run.sh, whose head lists the actions, with the settings that lie here.
+#   bash examples/translation_wmt_en_de/run.sh command ENCODING [flags of fairseq-train]
 # SETTINGS=examples/translation_wmt_en_de/at5.sh or big.sh before it: another paper's.
-. "$(dirname "$0")/../translation_small/run.sh" # with the settings that lie here
+. "$(dirname "$0")/../translation_small/run.sh"

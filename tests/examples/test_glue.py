@@ -85,7 +85,7 @@ def test_from_tables_to_a_report_and_files_for_the_server(workplace):
             "no data in nowhere/CoLA: run prepare.sh CoLA first, or set DATA",
         ),
         ("run.sh", "finetune SICK t5-seed1/start.pt", "no task 'SICK': give CoLA, SST-2, "),
-        ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|test|predict TASK"),
+        ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|test|predict|sweep TASK"),
         ("run.sh", "predict RTE x/start.pt", "no checkpoint runs/x/RTE-seed1/checkpoint_best.pt: run.sh finetune RTE"),
     ],
 )

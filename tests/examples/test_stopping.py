@@ -21,8 +21,10 @@ for i in {1..300}; do sleep 0.1; done
 ONE = 'same_run train . ./trainer "$@"; echo is trained'
 SEVERAL = r"""
 mkdir -p recipe; ln -sf ../trainer recipe/run.sh
-side_by_side 2 < <(printf "%s\t%s\n" recipe action; printf "$PWD/recipe\t%s\n" "$@") ||
-  die "not every run came to its end"
+code=0
+(printf "%s\t%s\n" recipe action; printf "$PWD/recipe\t%s\n" "$@") | python "$ROOT/scripts/sweep.py" each 2 || code=$?
+[ $code != 75 ] || exit 75
+[ $code = 0 ] || die "not every run came to its end"
 echo report
 """
 

@@ -148,7 +148,7 @@ def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_va
             "is a checkpoint, and train trains from scratch: run.sh finetune TREC t5",
         ),
         ("run.sh", ["finetune", "CR", "t5/start.pt"], "CR is in folds: set FOLD"),
-        ("run.sh", ["finetune", "TREC"], "which task and checkpoint? usage: run.sh"),
+        ("run.sh", ["finetune", "TREC"], "which checkpoint? usage: run.sh"),
         ("run.sh", ["predict", "TREC", "t5/start.pt"], "no checkpoint runs/finetuned/t5/TREC-seed1/checkpoint_best.pt"),
         ("prepare.sh", ["--vocabulary", ".", "TREC"], "no dict.txt in .: give the folder of the pretraining's data"),
         ("run.sh", ["sing"], "usage: run.sh"),
