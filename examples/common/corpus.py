@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import json
 import os
 import random
 from collections import Counter
@@ -106,11 +105,12 @@ def processor_of(folder):
     return sentencepiece.SentencePieceProcessor(model_file=str(Path(folder, "spm.model")))
 
 
-def write_vocabulary(folder, path):
-    """Writes the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would also hold every
-    rare character that the vocabulary lacks."""
+def write_vocabulary(folder, path, special=()):
+    """Writes special words and the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would
+    also hold every rare character that the vocabulary lacks."""
     processor = processor_of(folder)
     with writing(path) as (file,):
+        file.writelines(f"{word} 1\n" for word in special)
         for piece in range(processor.get_piece_size()):
             if not processor.is_control(piece) and not processor.is_unknown(piece):
                 file.write(f"{processor.id_to_piece(piece)} 1\n")
@@ -263,11 +263,6 @@ def encode(folder, split, processor, counted):
             file.write(" ".join(units) + "\n")
     print(f"{split}: {', '.join(f'{count:,} {name}' for name, count in counts.items() if count)}")
     return counts
-
-
-def write_json(path, content):
-    with whole_file(path) as part:
-        Path(part).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def refuse_unknown_words(dictionary, folder, splits):

@@ -41,8 +41,15 @@ def setting(name, *accepted):
     return value
 
 
-def number(name):
-    return int(setting(name))
+def number(name, kind=int, least=1):
+    """Returns the number that a setting is."""
+    try:
+        value = kind(setting(name))
+    except ValueError:
+        fail(f"{name}={setting(name)}: give a number")
+    if value < least and not (kind is float and value > 0):
+        fail(f"{name}={setting(name)}: give a number above {least - 1}")
+    return value
 
 
 def digest(*paths):
@@ -546,13 +553,6 @@ def classification(arguments):
         classification_data.main(list(map(str, [name, texts, out / name, *flags])))
 
 
-#: the settings that roberta_pretraining/preparation needs
-PRETRAINING = (
-    *("VOCABULARY", "VOCAB_SIZE", "MERGES", "VOCAB_MEGABYTES", "CHARACTER_COVERAGE", "LOWERCASE", "MOSES_TOKENS"),
-    *("TUPE_COMPAT", "VALID_EVERY", "LONGEST_LINE"),
-)
-
-
 def pretraining(arguments):
     """Text of a RoBERTa at the size of the papers: the steps are those of roberta_pretraining/preparation."""
     parser = Parser(prog="prepare.sh")
@@ -562,20 +562,33 @@ def pretraining(arguments):
     parser.add_argument("--tupe-compat", action="store_true")
     parser.add_argument("files", metavar="FILE|FOLDER", nargs="*")
     given = parser.parse_args(arguments)
-    settings = dict(os.environ)
-    if given.tupe_compat or setting("TUPE_COMPAT") != "no":
-        settings |= {"TUPE_COMPAT": "yes", "LOWERCASE": "yes", "MOSES_TOKENS": "yes", "MERGES": setting("TUPE_MERGES")}
-    is_gpt2 = setting("VOCABULARY") == "gpt2"
+    if not given.workers.isdecimal() or int(given.workers) < 1:
+        fail(f"--workers {given.workers}: give a number above 0")
+    is_gpt2 = setting("VOCABULARY", "sentencepiece", "gpt2") == "gpt2"
     if given.offline and given.files and not is_gpt2:
         fail(f"--offline is for what downloads.txt lists, and files were given: {' '.join(given.files)}")
+    sys.path.append(str(HERE))
+    from preparation.pipeline import Pipeline, Settings
+
+    compat = given.tupe_compat or setting("TUPE_COMPAT", "yes", "no") == "yes"
+    settings = Settings(
+        vocabulary=setting("VOCABULARY"),
+        vocab_size=number("VOCAB_SIZE"),
+        merges=number("TUPE_MERGES" if compat else "MERGES", least=0),
+        vocab_megabytes=number("VOCAB_MEGABYTES"),
+        character_coverage=number("CHARACTER_COVERAGE", float),
+        lowercase=compat or setting("LOWERCASE", "yes", "no") == "yes",
+        moses_tokens=compat or setting("MOSES_TOKENS", "yes", "no") == "yes",
+        tupe_compat=compat,
+        valid_every=number("VALID_EVERY"),
+        longest_line=number("TOKENS_PER_SAMPLE") - 2,
+    )
     files = given.files or pretraining_texts(given.out / "own", given.offline, given.workers)
     if is_gpt2:  # before hours of text
         fetch(HERE / "downloads.txt", given.out / "gpt2", given.offline, ["encoder.json", "vocab.bpe", "dict.txt"])
-    settings["LONGEST_LINE"] = str(number("TOKENS_PER_SAMPLE") - 2)
-    values = [f"{name}={settings[name]}" for name in PRETRAINING]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(Path(__file__).parent), os.environ["PYTHONPATH"]])
-    words = ["-m", "preparation", given.out, given.workers, *files, "--", *values]
-    os.execvp("python", list(map(str, ["python", *words])))
+    pipeline = Pipeline(given.out, files, settings, int(given.workers))
+    with locked(given.out), in_one_line(given.out):
+        pipeline.run()
 
 
 def pretraining_texts(folder, offline, workers):
@@ -610,5 +623,8 @@ KINDS = {
 if __name__ == "__main__":
     kind, *arguments = sys.argv[1:]
     need_fairseq()
-    with in_one_line():
-        KINDS[kind](arguments)
+    try:
+        with in_one_line():
+            KINDS[kind](arguments)
+    except KeyboardInterrupt:
+        fail("stopped; the same command goes on from here")

@@ -30,7 +30,6 @@ from preparation import (  # noqa: E402
     vocabulary,
     words,
 )
-from preparation.problem import Problem  # noqa: E402
 
 GOOD = "This is a line of running text with more than fifty letters in all of its words."
 
@@ -306,14 +305,14 @@ def test_zst_is_read_and_one_that_is_cut_short_is_an_error(tmp_path):
     packed = zstandard.compress(data[:70_000]) + zstandard.compress(data[70_000:])  # two frames
     assert b"".join(block.text for block in read(tmp_path, "a.zst", packed)) == data
     for bad in (packed[:-20], b"no archive at all"):
-        with pytest.raises(Problem, match="cut short"):
+        with pytest.raises(SystemExit, match="cut short"):
             read(tmp_path, "a.zst", bad)
 
 
 @pytest.mark.parametrize("ending, packed", [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
 def test_an_archive_that_is_cut_short_or_none_is_an_error(tmp_path, ending, packed):
     for bad in (packed(b"one two three\n" * 1000)[:-10], b"no archive at all"):
-        with pytest.raises(Problem, match="cut short"):
+        with pytest.raises(SystemExit, match="cut short"):
             read(tmp_path, f"a{ending}", bad)
 
 
@@ -321,7 +320,7 @@ def test_a_packed_tar_archive_is_not_read_as_text(tmp_path):
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:xz") as archive:
         archive.addfile(tarfile.TarInfo("page.txt"), io.BytesIO())
-    with pytest.raises(Problem, match="a.xz is a tar archive, packed: unpack it"):
+    with pytest.raises(SystemExit, match="a.xz is a tar archive, packed: unpack it"):
         read(tmp_path, "a.xz", packed.getvalue())
 
 
@@ -380,5 +379,5 @@ def test_a_read_that_fails_is_one_line(tmp_path, monkeypatch):
 
     (tmp_path / "a").write_bytes(b"x")
     monkeypatch.setattr(sources, "opened", lambda file, path: Broken())
-    with pytest.raises(Problem, match="Input/output error"):
+    with pytest.raises(SystemExit, match="Input/output error"):
         list(sources.blocks([tmp_path / "a"]))

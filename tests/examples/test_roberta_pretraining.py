@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from forked import free_port
-from recipes import Recipe, fetch, refused
+from recipes import COMMON, Recipe, fetch, refused
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "roberta_pretraining"
@@ -29,11 +29,12 @@ MODEL_FLAGS=(--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 3
 TOKENS_PER_SAMPLE=64 BATCH=8
 UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1 KEEP_EVERY=2
 """
-#: what prepare.sh hands over
-VALUES = (
-    "VOCABULARY=sentencepiece VOCAB_SIZE=150 MERGES=0 VOCAB_MEGABYTES=1 CHARACTER_COVERAGE=1.0 LOWERCASE=no "
-    "MOSES_TOKENS=no TUPE_COMPAT=no VALID_EVERY=4 LONGEST_LINE=62"
-).split()
+#: the settings of `Preparation`
+VALUES = {
+    **{"VOCABULARY": "sentencepiece", "VOCAB_SIZE": "150", "MERGES": "0", "VOCAB_MEGABYTES": "1", "VALID_EVERY": "4"},
+    **{"CHARACTER_COVERAGE": "1.0", "LOWERCASE": "no", "MOSES_TOKENS": "no", "TUPE_COMPAT": "no"},
+    "TOKENS_PER_SAMPLE": "64",
+}
 
 
 def text_of(documents, seed=0):
@@ -85,35 +86,37 @@ for split in train valid; do
 done
 """
 # Blocks of a few KB, so that there are many of them.
-SMALL_BLOCKS = """
-import runpy, sys
-from preparation import binarising, duplicates, sources, words
+SMALL_BLOCKS = f"""
+import runpy
+from preparation import binarising, duplicates, sources
 sources.BLOCK = 2000
 sources.LONGEST_DOCUMENT = 3000
 binarising.TOGETHER = 7
 duplicates.TOGETHER = 50
-words.TOGETHER = 3
-runpy.run_module("preparation", run_name="__main__", alter_sys=True)
+runpy.run_path("{COMMON}/prepare.py", run_name="__main__")
 """
 
 
 class Preparation:
-    """python -m preparation with small blocks, started and perhaps killed."""
+    """prepare.py with small blocks, started and perhaps killed."""
 
-    def __init__(self, folder, inputs, values=VALUES):
-        self.folder, self.inputs, self.values = folder, inputs, values
+    def __init__(self, folder, inputs, **settings):
+        self.folder, self.inputs = folder, inputs
         programs = folder / "programs"
         programs.mkdir(exist_ok=True)
         (programs / "fairseq-preprocess").write_text(FAST_PREPROCESS)
         (programs / "fairseq-preprocess").chmod(0o755)
-        self.environment = environment()
+        self.environment = environment(**{**VALUES, **settings}, HERE=str(RECIPE), DATA="data", SCRIPT="prepare.sh")
         self.environment["PATH"] = f"{programs}{os.pathsep}{self.environment['PATH']}"
 
-    def start(self, out, workers, first="", **more):
+    def command(self, out, workers, first=""):
         """first: Python to run in the process before."""
-        command = [sys.executable, "-c", first + SMALL_BLOCKS, out, workers, *self.inputs, "--", *self.values]
+        words = [first + SMALL_BLOCKS, "pretraining", "--out", out, "--workers", workers, *self.inputs]
+        return [sys.executable, "-c", *map(str, words)]
+
+    def start(self, out, workers, first="", **more):
         return subprocess.Popen(
-            list(map(str, command)),
+            self.command(out, workers, first),
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -226,8 +229,7 @@ def test_changed_text_or_settings_start_over_and_the_manifest_says_what_it_was_m
         if name not in ("manifest.json", "sources.txt")
     }
     assert manifest["outputs"] == digests
-    values = [value.replace("VALID_EVERY=4", "VALID_EVERY=3") for value in VALUES]
-    other = Preparation(preparation.folder, preparation.inputs[:2], values)
+    other = Preparation(preparation.folder, preparation.inputs[:2], VALID_EVERY="3")
     preparation.run("other")
     printed = other.run("other")
     assert "have changed" in printed
@@ -257,20 +259,8 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     common = " and ".join(["The url http://www.a.org/b-c stood in well-known Places, as did me@x.net"] * 3)
     text = "\n\n".join(f"{common} number {'abcdefghij'[n % 10]}{n}x. Then it ended so." for n in range(400))
     (tmp_path / "text").write_text(text)
-    values = [
-        value.split("=")[0]
-        + "="
-        + {
-            "LOWERCASE": "yes",
-            "MOSES_TOKENS": "yes",
-            "TUPE_COMPAT": "yes",
-            "VOCAB_SIZE": "100",
-            "MERGES": "60",
-            "VALID_EVERY": "200",
-        }.get(value.split("=")[0], value.split("=")[1])
-        for value in VALUES
-    ]
-    Preparation(tmp_path, ["text"], values).run("out")
+    values = {"TUPE_COMPAT": "yes", "TUPE_MERGES": "60", "VOCAB_SIZE": "100", "VALID_EVERY": "200"}
+    Preparation(tmp_path, ["text"], **values).run("out")
     pieces = (tmp_path / "out" / "train.bin").read_text()
     assert "<url>" in pieces and "http" not in pieces
     assert "<unk>" in pieces and "399" not in pieces.replace("▁", "").replace(" ", "")
@@ -287,26 +277,13 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     assert manifest["steps"]["words"]["words that stay"] == int(0.21 * manifest["steps"]["words"]["different words"])
 
 
-@pytest.mark.parametrize("flag, setting", [("--tupe-compat", ""), ("--workers 3", "TUPE_COMPAT=yes")])
-def test_prepare_hands_over_the_choices_of_tupe_compat(folder, flag, setting):
-    (folder / "mine.sh").write_text(setting)
-    (folder / "preparation.py").write_text("import sys; print(*sys.argv)")  # in the place of the package
-    printed = subprocess.run(
-        ["bash", "-c", f"cd {folder}; . {RECIPE}/prepare.sh {flag} text.txt", RECIPE / "prepare.sh"],
-        env=environment(DATA="data", WORKERS="3", SETTINGS="mine.sh"),
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    assert {
-        "TUPE_COMPAT=yes",
-        "LOWERCASE=yes",
-        "MOSES_TOKENS=yes",
-        "MERGES=32640",
-        "VOCAB_SIZE=32768",
-        "LONGEST_LINE=510",
-        "VALID_EVERY=200",
-    } <= set(printed)
-    assert printed[1:3] == ["data", "3"]
+@pytest.mark.parametrize("flag, setting", [("--tupe-compat", ""), ("--workers=3", "TUPE_COMPAT=yes\n")])
+def test_the_choices_of_tupe_compat_come_from_a_flag_or_a_setting(folder, flag, setting):
+    (folder / "mine.sh").write_text(f"{setting}VALID_EVERY=2\n")
+    assert "no vocabulary of " in refused(recipe(folder, "prepare.sh", flag, "text.txt", SETTINGS="mine.sh"))
+    made_of = json.loads((folder / "data" / "work" / "begun.json").read_text())["settings"]
+    chosen = {"tupe_compat": True, "lowercase": True, "moses_tokens": True, "merges": 32640}
+    assert made_of == {**made_of, **chosen, "vocab_size": 32768, "longest_line": 510, "valid_every": 2}
 
 
 @pytest.fixture(scope="module")
@@ -614,12 +591,11 @@ def test_memory_does_not_grow_with_the_text(tmp_path):
     for size in (60, 240):
         paragraphs = text_of(size).split("\n\n")
         (tmp_path / f"{size}").write_text("\n\n".join(f"{p} {n} {size}." for n, p in enumerate(paragraphs * 20)))
-        preparation = Preparation(tmp_path, [str(size)], [*VALUES[:3], "VOCAB_MEGABYTES=1", *VALUES[4:]])
+        preparation = Preparation(tmp_path, [str(size)])
         # not ru_maxrss, in which the parent's memory counts
-        script = "import atexit; atexit.register(lambda: print(*open('/proc/self/status')))" + SMALL_BLOCKS.replace(
-            "2000", "100000"
-        ).replace("TOGETHER = 50", "TOGETHER = 5000")
-        command = [sys.executable, "-c", script, f"out{size}", "1", str(size), "--", *preparation.values]
+        first = "import atexit; atexit.register(lambda: print(*open('/proc/self/status')))"
+        command = preparation.command(f"out{size}", 1, first)
+        command[2] = command[2].replace("2000", "100000").replace("TOGETHER = 50", "TOGETHER = 5000")
         printed = subprocess.run(command, cwd=tmp_path, env=preparation.environment, capture_output=True, text=True)
         assert printed.returncode == 0, printed.stdout + printed.stderr
         peaks.append(int(printed.stdout.split("VmHWM:")[1].split()[0]) / 1000)

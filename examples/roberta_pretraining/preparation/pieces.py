@@ -1,7 +1,7 @@
 """Sentences -> lines of pieces for fairseq, none too short or too long; an empty line, one </s>, between documents.
 
-fairseq's --sample-break-mode complete keeps lines whole. One with more than T - 2 pieces (T tokens a
-sample, with <s> and </s>) makes a sample that training refuses, so it is cut here.
+fairseq's --sample-break-mode complete keeps lines whole. A line with more than T - 2 pieces (T tokens a sample, with
+<s> and </s>) makes a sample that training refuses, so it is cut here.
 """
 
 from collections import Counter

@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from .problem import Problem
+from stopping import fail
 
 #: bytes of text in a task: some seconds of work
 BLOCK = 4 << 20
@@ -40,12 +40,12 @@ def files_of(paths):
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
             if not inside:
-                raise Problem(f"the folder {path} is empty: give text files")
+                fail(f"the folder {path} is empty: give text files")
             files += inside
         elif path.is_file():
             files.append(path)
         else:
-            raise Problem(f"no file {path}: give text files, plain or .xz, .gz, .bz2, .zst, or folders of them")
+            fail(f"no file {path}: give text files, plain or .xz, .gz, .bz2, .zst, or folders of them")
     for path in files:
         check_kind(path)
     return files
@@ -53,11 +53,11 @@ def files_of(paths):
 
 def check_kind(path):
     if ".xml" in path.suffixes:
-        raise Problem(f"{path} is a dump in XML: extract its text first, as README.md says, and give the folder")
+        fail(f"{path} is a dump in XML: extract its text first, as README.md says, and give the folder")
     if path.suffix in (".zip", ".7z", ".parquet", ".tgz", ".tar") or ".tar" in path.suffixes:
-        raise Problem(f"{path}: {path.suffix} is not read: unpack it, and give text files or JSON lines")
+        fail(f"{path}: {path.suffix} is not read: unpack it, and give text files or JSON lines")
     if not path.stat().st_size:
-        raise Problem(f"{path} is empty: give text")
+        fail(f"{path} is empty: give text")
 
 
 #: where a tar archive says what it is
@@ -71,7 +71,7 @@ def unpacked(file, path):
     while len(begin) < TAR.stop and (line := opened_file.readline(TAR.stop)):
         begin += line
     if begin[TAR] == b"ustar":
-        raise Problem(f"{path} is a tar archive, packed: unpack it (tar -xf {path}), and give the folder")
+        fail(f"{path} is a tar archive, packed: unpack it (tar -xf {path}), and give the folder")
     file.seek(0)
     return opened(file, path)
 
@@ -81,7 +81,7 @@ def opened(file, path):
         try:
             import zstandard
         except ImportError:
-            raise Problem(f"{path}: reading .zst needs `pip install zstandard`") from None
+            fail(f"{path}: reading .zst needs `pip install zstandard`")
         return Frames(file, zstandard)
     return {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, lambda f: f)(file)
 
@@ -136,7 +136,7 @@ def blocks(files, read=lambda size: None):
                     yield Block(number, path.name, is_json, text)
                     number += 1
             except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-                raise Problem(f"{path} cannot be read to its end ({error}): is it cut short? get it again") from None
+                fail(f"{path} cannot be read to its end ({error}): is it cut short? get it again")
 
 
 def parts(file, path):
@@ -201,10 +201,10 @@ def json_documents(block):
             if not isinstance(found, dict):
                 raise ValueError("no object")
         except ValueError as error:
-            raise Problem(
+            fail(
                 f"{block.file}: a line is not JSON ({error}): {line[:60]!r}...; give JSON lines with "
                 '"text", or plain text'
-            ) from None
+            )
         objects += 1
         if isinstance(found.get("text"), str):
             texts += 1
@@ -212,7 +212,7 @@ def json_documents(block):
             yield found["text"].encode("utf-8", "surrogatepass").split(b"\n")
     # some may have none: every second line of CirrusSearch's dumps
     if objects and not texts:
-        raise Problem(
+        fail(
             f'{block.file}: none of {objects:,} JSON lines has "text", but {", ".join(sorted(found))}: '
             "give lines that have it"
         )

@@ -1,6 +1,6 @@
-"""Cleaned lines -> sentences for training and for validation, without duplicates, in the words and the case
-of the vocabulary. A file has a line for each line of text, its sentences with tabs between them, and
-an empty line between documents.
+"""Cleaned lines -> sentences for training and for validation, without duplicates, in the words and the case of the
+vocabulary. A file has a line for each line of text, its sentences with tabs between them, and an empty line between
+documents.
 """
 
 import hashlib
@@ -24,35 +24,22 @@ def moses(sentence):
     return " ".join(tokenizer().tokenize(sentence, escape=False, protected_patterns=PROTECTED))
 
 
-def documents(path):
-    """Lists of lines."""
-    lines = []
-    for line in storage.lines_of(path):
-        if line:
-            lines.append(line)
-        elif lines:
-            yield lines
-            lines = []
-    if lines:
-        yield lines
-
-
 def split_of(document, valid_every):
-    """A document is in one split, wherever it stands."""
+    """Returns the split of a document, which is the same wherever the document is."""
     digest = hashlib.blake2b("\n".join(document).encode(), digest_size=8).digest()
     return SPLITS[int.from_bytes(digest, "little") % valid_every == 0]
 
 
 def write_sentences(work, settings, task):
-    """Writes the sentences of a block for each split. task: its number, and how many lines that
-    are no duplicates stand before it."""
+    """Writes the sentences of a block for each split. task: its number, and the number of lines before it that are no
+    duplicates."""
     block, before = task
     gone = duplicates.of_block(work / "duplicates", block)
     frequent = words.frequent(work / "words") if settings.tupe_compat else None
     counts = Counter()
     texts = {split: [] for split in SPLITS}
     number = 0
-    for document in documents(work / "cleaned" / f"{block:06}.txt"):
+    for document in storage.documents(work / "cleaned" / f"{block:06}.txt"):
         split = split_of(document, settings.valid_every)
         written = []
         for line in document:

@@ -1,23 +1,14 @@
-"""Files that have their names when they are whole."""
+"""Files of the steps, which get their names when they are whole."""
 
-import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
 import numpy
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import whole_file, write_json, write_text
 
-
-def write_text(path, text):
-    with whole_file(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-
-
-def write_json(path, value):
-    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+__all__ = ["write_json", "write_text"]
 
 
 def read_json(path):
@@ -31,23 +22,21 @@ def write_array(path, array):
 
 
 def lines_of(path):
-    """Without their ends. Only \\n ends a line."""
+    """Yields the lines without their ends. Only \\n ends a line."""
     with open(path, encoding="utf-8", newline="\n") as file:
         for line in file:
             yield line.rstrip("\n")
 
 
-def sha256(path):
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
-
-
-def copy(path, target):
-    with whole_file(target) as part:
-        shutil.copyfile(path, part)
+def documents(path):
+    """Yields the lines of each document; an empty line ends one."""
+    lines = []
+    for line in [*lines_of(path), ""]:
+        if line:
+            lines.append(line)
+        elif lines:
+            yield lines
+            lines = []
 
 
 def remove(*folders):
@@ -56,11 +45,6 @@ def remove(*folders):
 
 
 def remove_parts(folder):
-    """What killed processes have left."""
+    """Removes what killed processes have left."""
     for path in Path(folder).rglob("*.part*"):
         remove(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def replace_folder(part, folder):
-    remove(folder)
-    os.replace(part, folder)

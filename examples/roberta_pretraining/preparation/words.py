@@ -1,79 +1,67 @@
-"""Lines -> the words that are too rare, which TUPE replaces by <unk>: all but the most frequent
-21 % of the different words. Words are sorted on disk and merged; in memory are the kept ones."""
+"""Lines -> the words that are too rare, which TUPE replaces by <unk>: all but the most frequent 21 % of the different
+words. Words are sorted on disk and merged there; only the kept ones are in memory."""
 
-import heapq
+import os
+import subprocess
 from collections import Counter
-from contextlib import ExitStack
 from functools import lru_cache
 from itertools import groupby
 
 from fairseq_relpos.atomic_files import whole_file
 
-from . import compat, duplicates, splits, storage
+from . import compat, duplicates, storage
 
 SHARE = 0.21
-#: files that are merged at once
-TOGETHER = 64
 
 
 def count_words(work, block):
-    """Writes the words of a block, in lower case, with their numbers, sorted."""
+    """Writes the words of a block, in lower case, with their numbers, sorted by their bytes."""
     gone = duplicates.of_block(work / "duplicates", block)
     found, number = Counter(), 0
-    for document in splits.documents(work / "cleaned" / f"{block:06}.txt"):
+    for document in storage.documents(work / "cleaned" / f"{block:06}.txt"):
         for line in document:
             if number not in gone:
                 found.update(line.lower().split())
             number += 1
-    storage.write_text(work / "words" / f"{block:06}.txt", "".join(f"{w} {n}\n" for w, n in sorted(found.items())))
-    storage.write_json(work / "words" / f"{block:06}.json", {"words": sum(found.values())})
-    return {"words": sum(found.values())}
+    storage.write_text(work / "words" / f"{block:06}.txt", "".join(f"{w} {found[w]}\n" for w in sorted(found)))
+    storage.write_json(work / "words" / f"{block:06}.json", {"words": found.total()})
+    return {"words": found.total()}
 
 
-def read_counts(file):
-    for line in file:
-        word, count = line.rsplit(" ", 1)
-        yield word, int(count)
+def read_counts(path):
+    """Yields each word of a sorted file with the sum of its numbers."""
+    pairs = (line.rsplit(" ", 1) for line in storage.lines_of(path))
+    for word, group in groupby(pairs, key=lambda pair: pair[0]):
+        yield word, sum(int(count) for _, count in group)
 
 
 def merge(paths, out):
-    with ExitStack() as stack, whole_file(out) as part:
-        files = [stack.enter_context(open(path, encoding="utf-8", newline="\n")) for path in paths]
-        with open(part, "w", encoding="utf-8", newline="\n") as file:
-            merged = heapq.merge(*map(read_counts, files))
-            for word, group in groupby(merged, key=lambda pair: pair[0]):
-                file.write(f"{word} {sum(count for _, count in group)}\n")
+    """Merges sorted files. Their order by bytes is Python's order of text."""
+    with whole_file(out) as part:
+        names = "\0".join(map(str, paths))
+        sort = ["sort", "--merge", "--field-separator= ", "--key=1,1", "--files0-from=-", f"--output={part}"]
+        subprocess.run(sort, input=names, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
 
 
 def choose_frequent(folder, share=SHARE):
     """Merges the counts of all blocks and writes the words that stay."""
-    paths = sorted(folder.glob("[0-9]*.txt"))
-    level = 0
-    while len(paths) > 1 or level == 0:
-        groups = [paths[i : i + TOGETHER] for i in range(0, len(paths), TOGETHER)]
-        merged = [folder / f"merged-{level}-{number:06}" for number in range(len(groups))]
-        for group, out in zip(groups, merged):
-            merge(group, out)
-        paths, level = merged, level + 1
-    with open(paths[0], encoding="utf-8", newline="\n") as file:
-        by_count = Counter(count for _, count in read_counts(file))
-    wanted = int(share * sum(by_count.values()))
+    merged = folder / "merged"
+    merge(sorted(folder.glob("[0-9]*.txt")), merged)
+    by_count = Counter(count for _, count in read_counts(merged))
+    wanted = int(share * by_count.total())
     threshold, above = smallest_count(by_count, wanted)
     ties = wanted - above  # of the words as rare as that the first in the alphabet stay
     kept = []
-    with open(paths[0], encoding="utf-8", newline="\n") as file:
-        for word, count in read_counts(file):
-            if count > threshold:
-                kept.append(word)
-            elif count == threshold and ties:
-                kept.append(word)
-                ties -= 1
+    for word, count in read_counts(merged):
+        if count > threshold or count == threshold and ties:
+            kept.append(word)
+            ties -= count == threshold
     storage.write_text(folder / "frequent", "".join(f"{word}\n" for word in kept))
-    return {"different words": sum(by_count.values()), "words that stay": len(kept)}
+    return {"different words": by_count.total(), "words that stay": len(kept)}
 
 
 def smallest_count(by_count, wanted):
-    """(count, how many words have a higher one), so that these and some with it are as many as wanted."""
+    """Returns a count, and how many words have a higher one, so that these and some with it are as many as wanted."""
     above = 0
     for count in sorted(by_count, reverse=True):
         if above + by_count[count] > wanted:
