@@ -346,7 +346,7 @@ def table_of(name, values):
     encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
     for place, (title, found) in enumerate(columns, 1):
         if sum(encoding in found for encoding in encodings) < 2:
-            raise Wrong(f"[{name}]: fewer than two encodings of the table have a number in {title}: it compares nothing")
+            raise Wrong(f"[{name}]: {title} has numbers of fewer than two encodings of the table: it compares nothing")
         for encoding, row in zip(encodings, rows, strict=True):
             row.insert(place, found.get(encoding, ""))
         head.insert(place, f"{HERE}{title}")
