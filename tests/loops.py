@@ -1,12 +1,21 @@
 """The oracle's machinery: a paper's scalar equation, called for each i and j in plain loops,
 and autograd through it."""
 
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from fairseq_relpos.encodings import Dims, names_for
 from fairseq_relpos.positions import Positions
 
 LENGTHS = [(1, 1), (7, 7), (3, 8)]
+DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
+CAUSAL = Dims(embed_dim=8, num_heads=2, max_len=9, causal=True)
+LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
+#: all lengths, and pads to the left
+CASES = [*((lengths, None) for lengths in LENGTHS), ((7, 7), LEFT_PADDING)]
+FIXTURES = Path(__file__).parent / "fixtures/golden"
 
 
 def dims_for(name, embed_dim, num_heads, max_len, causal=False):
@@ -24,6 +33,18 @@ def positions_of(dims, tgt_len, src_len, padding_BS=None, **given):
     return Positions.of(tgt_len, src_len, padding_BS, x=x_BSE, **given)
 
 
+def golden(file, case):
+    """name -> what public code has computed, or was given, in one case."""
+    with np.load(FIXTURES / file) as arrays:
+        found = {key.partition("/")[2]: torch.from_numpy(arrays[key]) for key in arrays if key.startswith(f"{case}/")}
+    assert found, case
+    return found
+
+
+def clip(x, k):
+    return max(-k, min(k, x))
+
+
 def random_qk(dims, tgt_len, src_len, batch=2, dtype=torch.float64):
     q = torch.randn(batch, dims.num_heads, tgt_len, dims.head_dim, dtype=dtype)
     k = torch.randn(batch, dims.num_heads, src_len, dims.head_dim, dtype=dtype)
@@ -39,6 +60,14 @@ def scale_up(module, std=0.5):
             if parameter.dim() == 1:
                 parameter.abs_()
     return module
+
+
+def scale_up_positions(stack, std=0.5):
+    """Those of a built stack and of its layers. A stack that the encoding does not serve is stock fairseq's."""
+    scale_up(stack.embed_positions, std)
+    for number in range(len(stack.layers)):  # where layers may be dropped, one that is iterated over drops some
+        scale_up(getattr(stack.layers[number].self_attn, "position_encoding", torch.nn.Module()), std)
+    return stack
 
 
 def check_against_loops(encoding, oracle, tgt_len, src_len, padding_BS=None, atol=1e-10, whole=False, x_BSE=None):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops, random_qk
+from loops import CASES, check_against_loops, random_qk
 from small_models import roberta, transformer
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -13,10 +13,9 @@ from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 
 DIMS = Dims(embed_dim=12, num_heads=3, max_len=9, causal=True)
-LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
 
 
-@pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
+@pytest.mark.parametrize("lengths, padding", CASES)
 @pytest.mark.parametrize("npos_max", [64, 3])
 @pytest.mark.parametrize(
     "options", [{}, {"heads": "each"}, {"scale_gates": False}, {"scale_positions": True}], ids=lambda x: " ".join(x)
@@ -86,8 +85,3 @@ def test_other_stacks_refuse_it_by_name(family, settings, asked):
     what = re.escape(f"{asked}cope serves causal stacks alone, such as a decoder: it counts")
     with pytest.raises(ValueError, match=f"^{what}[^\n]*--arch transformer_cope, whose decoder has it[^\n]*$"):
         family(**settings)
-
-
-def test_the_library_says_the_same_of_dims():
-    with pytest.raises(ValueError, match="^cope serves causal stacks alone, such as a decoder: it counts the tokens"):
-        build("cope", Dims(12, 3, 9))

@@ -1,17 +1,13 @@
 """DAPE against its equation in loops, and against the authors' code."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops
+from loops import LENGTHS, check_against_loops, golden
 from torch.nn.functional import softplus
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 
-GOLDEN = np.load(Path(__file__).parents[1] / "fixtures/golden/dape.npz")
 #: bias -> its value for a head at an offset, with the stack part
 BIASES = {
     "kerple_log": lambda part, h, offset: -softplus(part.r[0, h]) * torch.log(1 + softplus(part.r[1, h]) * abs(offset)),
@@ -39,7 +35,7 @@ def test_dape_adapts_the_bias_to_the_logits_of_all_heads(bias, lengths):
 
 @pytest.mark.parametrize("bias", ["alibi", "kerple_log"])
 def test_the_authors_dape(bias):
-    g = {key.split("/")[1]: torch.from_numpy(GOLDEN[key]) for key in GOLDEN.files if key.startswith(f"{bias}/")}
+    g = golden("dape.npz", bias)
     _, heads, length, width = g["q"].shape
     encoding = build("dape", Dims(heads * width, heads, length, causal=True), bias=bias)
     weights = {name: g[name] for name in ("inner.weight", "inner.bias", "outer.weight")}
@@ -53,11 +49,3 @@ def test_the_authors_dape(bias):
         x.masked_fill(future, -torch.inf).log_softmax(-1).masked_fill(future, 0) for x in (logits, g["e"])
     )
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "hparams, what", [({"bias": "rope"}, "bias=rope of dape is not kerple_log or"), ({"hidden": 0}, "hidden=0")]
-)
-def test_what_dape_refuses(hparams, what):
-    with pytest.raises(ValueError, match=what):
-        build("dape", Dims(12, 3, 9), **hparams)

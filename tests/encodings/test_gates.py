@@ -1,21 +1,17 @@
 """FoX, PaTH and PoPE against their equations in loops, and against public code."""
 
-from pathlib import Path
+import math
 
-import numpy as np
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops
+from loops import CASES, LENGTHS, check_against_loops, golden
 from torch.nn.functional import logsigmoid, softplus
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 
-GOLDEN = np.load(Path(__file__).parents[1] / "fixtures/golden/gates.npz")
 DIMS = Dims(12, 3, 9)
 CAUSAL = Dims(12, 3, 9, causal=True)
-LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
-CASES = [*((lengths, None) for lengths in LENGTHS), ((7, 7), LEFT_PADDING)]
 
 
 def real(x_SE, padding_BS, sentence):
@@ -59,25 +55,16 @@ def test_pope_has_the_position_in_angles_alone(base, lengths, dims):
     encoding = build("pope", dims, base=base)
 
     def oracle(q_i, k_j, head, i, j, sentence):
-        delta = encoding.delta[head].clamp(-2 * np.pi, 0)
+        delta = encoding.delta[head].clamp(-2 * math.pi, 0)
         angle = (j - i) * torch.tensor([base ** (-c / 4) for c in range(4)], dtype=torch.float64) + delta
         return softplus(q_i) * softplus(k_j) @ angle.cos() / 2
 
     check_against_loops(encoding, oracle, *lengths)
 
 
-def test_a_base_of_pope_that_is_not_positive_is_refused():
-    with pytest.raises(ValueError, match="base=0"):
-        build("pope", DIMS, base=0)
-
-
-def case(name):
-    return {key.split("/")[1]: torch.from_numpy(GOLDEN[key]) for key in GOLDEN.files if key.startswith(f"{name}/")}
-
-
 @pytest.mark.parametrize("name", ["fox", "path"])
 def test_flash_linear_attentions_reference(name):
-    g = case(name)
+    g = golden("gates.npz", name)
     q, k, v = (g[key].transpose(1, 2) for key in "qkv")
     length, width = g["x"].shape[1:]
     encoding = build(name, Dims(width, q.size(1), length, causal=True))
@@ -89,7 +76,7 @@ def test_flash_linear_attentions_reference(name):
 
 
 def test_x_transformers_polar_positions():
-    g = case("pope")
+    g = golden("gates.npz", "pope")
     heads, length, width = g["q"].shape[1:]
     encoding = build("pope", Dims(heads * width, heads, length))
     encoding.load_state_dict({"delta": g["delta"]})

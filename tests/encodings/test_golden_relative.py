@@ -3,25 +3,20 @@
 The fixture holds each code's inputs, weights and attention weights for one layer.
 """
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
+from loops import golden
 
 from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import ByLayer, QueryMinusKey
 
-GOLDEN = np.load(Path(__file__).parents[1] / "fixtures/golden/relative.npz")
 TOLERANCE = 1e-5
 
 
 def case(name):
-    found = {key.split("/")[1]: torch.from_numpy(GOLDEN[key]) for key in GOLDEN.files if key.startswith(name + "/")}
-    assert found, name
-    return found
+    return golden("relative.npz", name)
 
 
 def split(x, heads):

@@ -1,9 +1,9 @@
-"""Encodings that read x, the layer's input: alone, in every way in which a layer runs, and in decoding."""
+"""Encodings that read x, the layer's input: alone, and in every way in which a layer runs."""
 
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops, scale_up
-from small_models import roberta, sentences, stack_of, transformer, translation_batch
+from loops import CASES, check_against_loops, scale_up_positions
+from small_models import roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build
 from fairseq_relpos.encodings.base import normal_table
@@ -12,7 +12,6 @@ from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms, full_precision
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
-LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
 
 
 class Forgetting(PositionEncoding):
@@ -37,7 +36,7 @@ def forgetting(monkeypatch):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("lengths, padding", [*((x, None) for x in LENGTHS), ((7, 7), LEFT_PADDING)])
+@pytest.mark.parametrize("lengths, padding", CASES)
 def test_an_encoding_with_gates_of_its_own_meets_its_equation(lengths, padding, causal):
     encoding = build("forgetting", Dims(12, 3, 9, causal))
     x_BSE = torch.randn(2, lengths[1], 12, dtype=torch.float64)
@@ -69,8 +68,7 @@ def test_an_encoding_that_does_not_read_x_computes_none():
 
 def trained(**settings):
     model = roberta("roberta_none", position_encoding="forgetting", **NO_DROPOUT, **settings).train()
-    for number in range(3):
-        scale_up(stack_of(model).layers[number].self_attn.position_encoding)
+    scale_up_positions(stack_of(model))
     tokens = sentences()
     out = model(tokens)[0][tokens.ne(1)]
     out.float().square().mean().backward()
@@ -91,21 +89,3 @@ def test_however_a_layer_runs_it_reads_the_same_x(settings, monkeypatch):
     torch.testing.assert_close(trained(**dict.fromkeys(settings.split(), True)), expected, atol=1e-5, rtol=1e-4)
     torch_compile._compiled.cache_clear()
     assert all(expected[1][f"encoder.sentence_encoder.layers.2.self_attn.position_encoding.{x}"].any() for x in "uw")
-
-
-@torch.no_grad()
-def test_what_a_step_keeps_is_reordered_with_the_beam():
-    model = transformer("transformer_none", position_encoding="forgetting", dropout=0.0).eval()
-    for number in range(2):
-        scale_up(model.decoder.layers[number].self_attn.position_encoding)
-    source, lengths, _ = translation_batch()
-    encoded, state = model.encoder(source, lengths), {}
-    tokens = torch.randint(4, 40, (3, 8))
-    for step in range(1, 9):
-        if step == 4:
-            order = torch.tensor([2, 0, 0, 1])
-            model.decoder.reorder_incremental_state_scripting(state, order)
-            encoded, tokens = model.encoder.reorder_encoder_out(encoded, order), tokens[order]
-        one = model.decoder(tokens[:, :step], encoder_out=encoded, incremental_state=state)[0]
-        full = model.decoder(tokens[:, :step], encoder_out=encoded)[0]
-        torch.testing.assert_close(one[:, -1], full[:, -1], atol=1e-5, rtol=0)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops, check_gradients, random_qk, scale_up
+from loops import CAUSAL, DIMS, LENGTHS, check_against_loops, check_gradients, clip, random_qk, scale_up
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.backends.base import NO_VALUES
@@ -12,13 +12,6 @@ from fairseq_relpos.backends.triton import why_not_these
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.nn import Cache, RelPosSelfAttention
 from fairseq_relpos.positions import Positions
-
-DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
-CAUSAL = Dims(embed_dim=8, num_heads=2, max_len=9, causal=True)
-
-
-def clip(x, k):
-    return max(-k, min(k, x))
 
 
 def row_of_head(table, row, head, head_dim, shared):

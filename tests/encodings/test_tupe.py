@@ -4,15 +4,12 @@ import math
 
 import pytest
 import torch
-from loops import LENGTHS, check_against_loops, scale_up
+from loops import CASES, DIMS, LEFT_PADDING, check_against_loops, scale_up
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import LogBuckets
 from fairseq_relpos.terms import evaluate
-
-DIMS = Dims(embed_dim=8, num_heads=2, max_len=9)
-LEFT_PADDING = torch.tensor([[False] * 7, [True] * 3 + [False] * 4])
 
 
 def projected(stack, row, linear, head):
@@ -39,7 +36,7 @@ def bucket_of(offset, num_buckets=32, max_distance=128):
     return int(LogBuckets(num_buckets, max_distance)(torch.tensor(offset)))
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("lengths, padding", CASES)
 @pytest.mark.parametrize(
     "name, hparams",
     [
@@ -51,7 +48,8 @@ def bucket_of(offset, num_buckets=32, max_distance=128):
         ("tupe_r", {"theta": "free", "cls_reset": "paper", "num_buckets": 8, "max_distance": 6}),
     ],
 )
-def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths):
+def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths, padding):
+    """[CLS] is the first real token."""
     encoding = build(name, DIMS, **hparams)
     stack = encoding.stack
     free = hparams.get("theta") == "free"
@@ -73,7 +71,7 @@ def test_untied_cls_follows_equations_10_and_11(name, hparams, lengths):
                 value = value + stack.b[bucket_of(j - i, *buckets), head]
         return content(q_i, k_j) + value
 
-    check_against_loops(encoding, oracle, *lengths)
+    check_against_loops(encoding, oracle, *lengths, padding)
 
 
 @pytest.mark.parametrize("name", ["tupe_a_tie_cls", "tupe_r_tie_cls"])
@@ -87,19 +85,6 @@ def test_tied_cls_has_no_reset_and_counts_real_tokens(name, padding):
         return value + (stack.b[bucket_of(j - i), head] if name == "tupe_r_tie_cls" else 0)
 
     check_against_loops(encoding, oracle, 7, 7, padding)
-
-
-def test_left_padded_cls_is_the_first_real_token():
-    encoding = build("tupe_a", DIMS)
-    stack = encoding.stack
-
-    def oracle(q_i, k_j, head, i, j, sentence):
-        if i == 0 or j == 0:
-            which = 0 if i == 0 else 1
-            return content(q_i, k_j) + correlation(stack, which, which, head)
-        return content(q_i, k_j) + correlation(stack, i + 1, j + 1, head)
-
-    check_against_loops(encoding, oracle, 7, 7, LEFT_PADDING)
 
 
 @pytest.mark.parametrize("padding", [None, LEFT_PADDING])
@@ -135,13 +120,6 @@ def test_right_padding_leaves_one_table_for_the_whole_batch():
     assert bias.dense(7, 7).bias.shape == (1, 2, 7, 7)
     left = build("tupe_r", DIMS).stack.evaluate(Positions.of(7, 7, LEFT_PADDING))
     assert left.dense(7, 7).bias.shape == (2, 2, 7, 7)
-
-
-def test_a_sequence_beyond_the_table_is_refused():
-    encoding = scale_up(build("tupe_a", DIMS))
-    q = torch.randn(1, 2, 10, 4)
-    with pytest.raises(ValueError, match="10 tokens.*9 absolute positions: train with max_len 10"):
-        encoding.terms(q, q, Positions.of(10, 10))
 
 
 @pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
