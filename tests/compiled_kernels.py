@@ -147,7 +147,6 @@ def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
         "gate": {"gate": table},
         "bias": {"bias": bias},
         "bias_row": {"bias_row": row},
-        "shaw": {"A": table},
         "m4": {"A": table, "C": table},
         "none": {},
         "t5": {"bias_row": row},

@@ -130,26 +130,29 @@ def computes(**environ):
     return done.stdout.strip(), logged
 
 
-def test_without_a_compiler_one_line_says_so(tmp_path):
-    found, logged = computes(PATH=str(tmp_path), CXX="", XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert found.startswith("Looped")
-    assert len(logged) == 1 and "no C++ compiler 'c++'" in logged[0]
+def no_compiler(folder):
+    return {"PATH": str(folder), "CXX": ""}
 
 
-def test_a_broken_compiler_is_reported_with_its_last_words(tmp_path):
-    broken = tmp_path / "c++"
+def broken_compiler(folder):
+    broken = folder / "c++"
     broken.write_text("#!/bin/sh\necho warming up >&2\necho out of order >&2\nexit 1\n")
     broken.chmod(0o755)
-    found, logged = computes(CXX=str(broken), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert found.startswith("Looped")
-    assert len(logged) == 1 and "out of order" in logged[0]
-    assert not list((tmp_path / "cache/fairseq_relpos").iterdir())
+    return {"CXX": str(broken)}
 
 
-def test_switched_off_by_the_environment(tmp_path):
-    found, logged = computes(FAIRSEQ_RELPOS_COMPILE="0", XDG_CACHE_HOME=str(tmp_path))
-    assert found.startswith("Looped")
-    assert len(logged) == 1 and not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    "machine, said",
+    [
+        (no_compiler, "no C++ compiler 'c++'"),
+        (broken_compiler, "out of order"),
+        (lambda folder: {"FAIRSEQ_RELPOS_COMPILE": "0"}, "FAIRSEQ_RELPOS_COMPILE=0"),
+    ],
+)
+def test_without_a_compiler_one_line_says_so_and_nothing_is_left(machine, said, tmp_path):
+    found, logged = computes(**machine(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert found.startswith("Looped") and len(logged) == 1 and said in logged[0]
+    assert not list(tmp_path.glob("cache/*/*"))
 
 
 @needs_compiler

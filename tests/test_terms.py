@@ -125,14 +125,16 @@ def test_logits_are_float32_under_half_precision_and_autocast(dtype):
 
 
 class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
-    """Remembers the number of elements of the largest tensor that any operation makes."""
+    """Remembers the number of elements of the largest tensor that any operation makes, of those that count."""
 
-    elements = 0
+    def __init__(self, counts=torch.is_tensor):
+        super().__init__()
+        self.counts, self.elements = counts, 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else [result]:
-            if torch.is_tensor(tensor) and tensor.untyped_storage().nbytes():
+            if torch.is_tensor(tensor) and self.counts(tensor) and tensor.untyped_storage().nbytes():
                 stored = tensor.untyped_storage().nbytes() // tensor.element_size()
                 self.elements = max(self.elements, stored)
         return result

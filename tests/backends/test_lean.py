@@ -2,170 +2,42 @@
 
 import pytest
 import torch
-from loops import dims_for, positions_of, scale_up
-from test_terms import CASES, ROWS, LargestTensor
+from test_terms import ROWS, D, H, LargestTensor
+from tiled import LEAN, Way, check, made, pads, results
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_relpos.backends import Mask, lean, select
 from fairseq_relpos.backends.base import normal
-from fairseq_relpos.encodings import ENCODINGS, Dims, build
+from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped, Distance, LogBuckets, QueryMinusKey
-from fairseq_relpos.terms import Terms, evaluate
+from fairseq_relpos.terms import Terms
 
-B, H, T, D = 3, 3, 7, 4
-LEAN, EAGER = select("lean"), select("eager")
-
-
-@pytest.fixture(params=[10**9, 100, 1], ids=["one slice", "sentences", "queries"])
-def room(request, monkeypatch):
-    monkeypatch.setattr(lean, "SLICE_ON_CPU", request.param)
-    monkeypatch.setattr(lean, "LEAST_ROWS", 4)
-
-
-def random_terms(case, dtype=torch.float64, learned=True):
-    """Terms of a form, and its tensors: operands first."""
-    tables = {name: x.to(dtype).clone() if torch.is_tensor(x) else x for name, x in CASES[case].items()}
-    q, k, v = (torch.randn(B, H, T, D, dtype=dtype) for _ in range(3))
-    tensors = [q, k, v, *(x for x in tables.values() if torch.is_tensor(x))]
-    for x in tensors:
-        x.requires_grad_(learned)
-    return Terms(q, k, 0.3, rows=ROWS, **tables), v, tensors
-
-
-def padding():
-    padding_BS = torch.zeros(B, T, dtype=torch.bool)
-    padding_BS[1, 4:] = True
-    return padding_BS
-
-
-def results(out, tensors):
-    torch.manual_seed(3)
-    weights = torch.randn(out.shape, dtype=out.dtype)
-    return [out, *torch.autograd.grad((weights * out).sum(), tensors)]
-
-
-def check(found, expected, tolerance=1e-11):
-    for x, y in zip(found, expected, strict=True):
-        torch.testing.assert_close(x, y, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [Mask(), Mask(padding()), Mask(padding().flip(1), causal=True)],
-    ids=["all seen", "padding", "rows without a key"],
-)
-@pytest.mark.parametrize("case", CASES)
-def test_every_form_of_terms_has_eagers_gradients(case, mask, room):
-    terms, v, tensors = random_terms(case)
-    found, expected = (results(b(terms, v, mask, 0.0, False)[0], tensors) for b in (LEAN, EAGER))
-    check(found, expected)
-
-
-@pytest.mark.parametrize("cls", [False, True])
-@pytest.mark.parametrize("shape", [(1, H), (B, H), (1, 1), (B, 1)])
-def test_a_bias_may_be_one_for_all_sentences_or_heads(shape, cls, room):
-    terms, v, tensors = random_terms("bias_row reset")
-    terms.bias = torch.randn(*shape, T, T, dtype=torch.float64, requires_grad=True)
-    if cls:
-        terms.cls_BS = torch.eye(B, T).bool()
-    tensors.append(terms.bias)
-    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], tensors) for b in (LEAN, EAGER))
-    check(found, expected)
-
-
-@pytest.mark.parametrize("shape", [(T, T), (B * H, T, T)])
-def test_a_callers_own_mask_may_be_learned(shape, room):
-    terms, v, tensors = random_terms("A")
-    mask = Mask(padding(), extra=torch.randn(shape, dtype=torch.float64, requires_grad=True))
-    tensors.append(mask.extra)
-    found, expected = (results(b(terms, v, mask, 0.0, False)[0], tensors) for b in (LEAN, EAGER))
-    check(found, expected)
+EAGER = Way("eager", torch.float64, 0.0, ())
+SEVEN = {"tgt_len": 7, "src_len": 7, "dtype": torch.float64}
 
 
 @pytest.mark.parametrize("case", ["A x C", "bias_row reset"])
 def test_gradcheck(case):
-    terms, v, tensors = random_terms(case)
+    terms, v, tensors = made(case, **SEVEN)
     names = [name for name, x in terms.tensors().items()]
 
     def output(v, *tensors):
-        return LEAN(
-            Terms(scale=0.3, rows=ROWS, product=terms.product, **dict(zip(names, tensors))),
-            v,
-            Mask(padding()),
-            0.0,
-            False,
-        )[0]
+        made_of = dict(zip(names, tensors))
+        return LEAN(Terms(scale=0.3, rows=ROWS, product=terms.product, **made_of), v, Mask(pads(7)))
 
     assert torch.autograd.gradcheck(output, (v, *terms.tensors().values()))
 
 
-@pytest.mark.parametrize("learned", ["q_BHTD", "A", "bias_row", "v"])
-def test_a_frozen_input_is_left_alone(learned, room):
-    terms, v, tensors = random_terms("everything", learned=False)
-    x = v if learned == "v" else getattr(terms, learned)
-    x.requires_grad_()
-    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], [x]) for b in (LEAN, EAGER))
-    check(found, expected)
-
-
-@pytest.mark.parametrize("dropout_p", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("case", ["content", "bias_row reset", "everything"])
-def test_dropout_is_eager_with_the_same_mask(case, dropout_p, room):
-    terms, v, tensors = random_terms(case)
-    torch.manual_seed(5)
-    found = results(LEAN(terms, v, Mask(padding()), dropout_p, False)[0], tensors)
-    torch.manual_seed(5)
-    seed = int(torch.randint(2**62, ()))
-    keep = 1 - round(dropout_p * 2**16) / 2**16
-    kept = lean.keep_mask(seed, (B, H, T, T), dropout_p, torch.float64) if keep else 0.0
-    e = evaluate(terms) + Mask(padding()).additive(terms, torch.float64)
-    expected = results((e.softmax(-1) * kept / (keep or 1)) @ v, tensors)
-    check(found, expected)
-
-
-def test_the_dropout_mask_keeps_what_it_promises():
-    n = 2**22
-    for dropout_p in (0.1, 0.5, 2**-16):
-        kept = lean.keep_mask(11, (8, 8, 256, 256), dropout_p)
-        assert set(kept.unique().tolist()) == {0.0, 1.0}
-        dropped = round(dropout_p * 2**16) / 2**16
-        error = 5 * (dropped * (1 - dropped) / n) ** 0.5
-        assert abs(1 - kept.mean().item() - dropped) < error
-    # no bit is worse than the others, no sentence or head has another's mask
-    kept = lean.keep_mask(12, (8, 8, 256, 256), 0.5)
-    for dim in range(4):
-        other = [d for d in range(4) if d != dim]
-        assert (kept.mean(other) - 0.5).abs().max() < 5 * 0.5 / (n / kept.size(dim)) ** 0.5
-    for step in range(4):
-        assert abs(kept.flatten()[step::4].mean() - 0.5) < 5 * 0.5 / (n / 4) ** 0.5
-    pairs = kept.flatten(0, 1).flatten(1) - 0.5
-    correlation = 4 * (pairs @ pairs.mT / pairs.size(1)).fill_diagonal_(0)
-    assert correlation.abs().max() < 5 / 256
-
-
-def test_a_seed_decides_everything_and_each_call_draws_its_own():
-    terms, v, tensors = random_terms("A + C", torch.float32)
-    runs = []
-    for seed in (7, 7, 8):
-        torch.manual_seed(seed)
-        both = [LEAN(terms, v, Mask(), 0.2, False)[0] for _ in range(2)]
-        runs.append([results(out, tensors) for out in both])
-    for x, y in zip(sum(runs[0], []), sum(runs[1], [])):
-        assert torch.equal(x, y)
-    assert not torch.equal(runs[0][0][0], runs[0][1][0])
-    assert not torch.equal(runs[0][0][0], runs[2][0][0])
-
-
 def test_recomputed_layers_meet_the_same_dropout():
-    terms, v, tensors = random_terms("content")
+    terms, v, tensors = made("content", **SEVEN)
     found = []
     for run in (lambda f, *x: f(*x), lambda f, *x: checkpoint(f, *x, use_reentrant=False)):
         torch.manual_seed(5)
-        out = run(lambda v: LEAN(terms, v, Mask(), 0.3, False)[0], v)
+        out = run(lambda v: LEAN(terms, v, dropout_p=0.3), v)
         found.append(results(out, tensors))
-    check(*found)
+    check(*found, LEAN.tolerance)
 
 
 @pytest.mark.parametrize("name", ["t5", "tupe_r", "m1", "m3", "m4m", "deberta"])
@@ -178,7 +50,7 @@ def test_nothing_of_the_size_of_the_logits_is_kept_or_made(name, monkeypatch):
     with LargestTensor() as largest:
         with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
             terms = encoding.terms(q, k, Positions.of(length, length))
-            out, _ = LEAN(terms, v, Mask(), 0.1, False)
+            out = LEAN(terms, v, dropout_p=0.1)
         out.sum().backward()
     assert max(saved) <= heads * length**2
     assert largest.elements <= heads * length**2
@@ -191,79 +63,38 @@ def test_a_long_sequence_is_cut_into_slices_of_queries(name, monkeypatch):
     encoding = build(name, Dims(4, 1, length))
     q, k, v = (torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3))
     with LargestTensor() as largest:
-        LEAN(encoding.terms(q, k, Positions.of(length, length)), v, Mask(), 0.1, False)[0].sum().backward()
+        LEAN(encoding.terms(q, k, Positions.of(length, length)), v, dropout_p=0.1).sum().backward()
     assert largest.elements <= 3 * 2**13  # of a slice with what its band adds
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_unwritten_memory_never_shows(case, monkeypatch, room):
-    terms, v, tensors = random_terms(case)
-    expected = results(EAGER(terms, v, Mask(padding()), 0.0, False)[0], tensors)
-
-    def poisoned(make):
-        def made(*args, **kwargs):
-            x = make(*args, **kwargs)
-            return x.fill_(float("nan") if x.is_floating_point() else 77)
-
-        return made
-
-    monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
-    monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
-    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
-    check(results(LEAN(terms, v, Mask(padding()), 0.0, False)[0], tensors), expected)
-
-
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name):
-    std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
-    q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16().requires_grad_() for _ in range(3))
-    encoding = scale_up(build(name, dims_for(name, 24, 3, 63)), 0.3).bfloat16()
-
-    def plain(q, k, v):
-        return (q @ k.mT * 8**-0.5).softmax(-1) @ v
-
-    def positional(q, k, v):
-        terms = encoding.to(q.dtype).terms(q, k, positions_of(encoding.dims, 63, 63))
-        backend = EAGER if q.dtype == torch.float64 else LEAN
-        return backend(terms, v, Mask(), 0.0, False)[0]
-
-    def errors(attention):
-        wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-        exact, found = results(attention(*wide), wide), results(attention(q, k, v), [q, k, v])
-        return [(x.double() - y).abs().max() / y.abs().max() for x, y in zip(found, exact)]
-
-    for mine, plains in zip(errors(positional), errors(plain)):
-        assert mine <= 2 * plains
-
-
 def test_without_gradients_the_output_is_the_same_and_needs_none():
-    terms, v, _ = random_terms("everything")
+    terms, v, _ = made("everything", **SEVEN)
     with torch.no_grad():
-        out = LEAN(terms, v, Mask(), 0.0, False)[0]
+        out = LEAN(terms, v)
     assert not out.requires_grad
-    assert torch.equal(out, LEAN(terms, v, Mask(), 0.0, False)[0])
+    assert torch.equal(out, LEAN(terms, v))
 
 
 def test_weights_that_are_asked_for_are_eagers():
-    terms, v, _ = random_terms("everything")
-    out, weights = LEAN(terms, v, Mask(padding()), 0.0, True)
+    terms, v, _ = made("everything", **SEVEN)
+    out, weights = select("lean")(terms, v, Mask(pads(7)), 0.0, True)
     torch.testing.assert_close(weights @ v, out)
 
 
 def test_attention_under_autocast_is_in_full_precision():
-    terms, v, tensors = random_terms("everything", torch.float32)
-    expected = results(LEAN(terms, v, Mask(), 0.0, False)[0], tensors)
+    terms, v, tensors = made("everything", 7, 7)
+    expected = results(LEAN(terms, v), tensors)
     with torch.autocast("cpu", torch.bfloat16):
-        found = results(LEAN(terms, v, Mask(), 0.0, False)[0], tensors)
+        found = results(LEAN(terms, v), tensors)
     check(found, expected, 1e-6)
 
 
 def test_a_batch_of_one_and_queries_at_the_end():
-    terms, v, _ = random_terms("everything", learned=False)
+    terms, v, _ = made("everything", **SEVEN, learned=False)
     few = Terms(**{**vars(terms), "q_BHTD": terms.q_BHTD[:1, :, -3:], "k_BHSD": terms.k_BHSD[:1]})
     few.q_BHTD.requires_grad_()
-    found, expected = (results(b(few, v[:1], Mask(), 0.0, False)[0], [few.q_BHTD]) for b in (LEAN, EAGER))
-    check(found, expected)
+    found, expected = (results(each(few, v[:1]), [few.q_BHTD]) for each in (LEAN, EAGER))
+    check(found, expected, LEAN.tolerance)
 
 
 def test_slices_draw_the_mask_of_the_whole():
@@ -288,8 +119,7 @@ def test_numbers_below_the_smallest_normal_one_are_zero_and_nothing_else_changes
     def attention(clear):
         monkeypatch.setattr(lean, "without_denormals", clear)
         torch.manual_seed(5)  # of dropout
-        out, _ = LEAN(encoding.terms(q, k, Positions.of(length, length)), v, Mask(), dropout_p, False)
-        return results(out, [q, k, v])
+        return results(LEAN(encoding.terms(q, k, Positions.of(length, length)), v, dropout_p=dropout_p), [q, k, v])
 
     def clear(x, real=lean.without_denormals):
         before = x.clone()
@@ -356,23 +186,23 @@ def test_far_keys_of_clipped_tables_are_exact(case, rows, lengths, room, monkeyp
     monkeypatch.setattr(lean, "SLICE_ON_CPU", room)
     terms, v = clipped_terms(case, *lengths, rows)
     inputs = [*terms.tensors().values(), v]
-    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], inputs) for b in (LEAN, EAGER))
-    check(found, expected)
+    found, expected = (results(each(terms, v), inputs) for each in (LEAN, EAGER))
+    check(found, expected, LEAN.tolerance)
 
 
 def test_key_rows_of_their_own_have_far_keys_of_their_own():
     terms, v = clipped_terms("A + C", 140, 150, Clipped(3), C_rows=QueryMinusKey(3))
     terms.C = terms.C[:, :6].detach().requires_grad_()
     inputs = [*terms.tensors().values(), v]
-    found, expected = (results(b(terms, v, Mask(), 0.0, False)[0], inputs) for b in (LEAN, EAGER))
-    check(found, expected)
+    found, expected = (results(each(terms, v), inputs) for each in (LEAN, EAGER))
+    check(found, expected, LEAN.tolerance)
 
 
 def test_far_keys_of_clipped_tables_cost_one_product_a_query():
     def operations(case, rows):
         terms, v = clipped_terms(case, 512, 512, rows)
         with FlopCounterMode(display=False) as counter:
-            LEAN(terms, v, Mask(), 0.0, False)[0].sum().backward()
+            LEAN(terms, v).sum().backward()
         return counter.get_total_flops()
 
     assert operations("A", Clipped(16)) < 1.15 * operations("no table", Clipped(16))

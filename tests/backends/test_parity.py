@@ -53,17 +53,26 @@ def attention(backend, encoding, lengths, padding, causal, extra, dtype, window=
     return [out, *(x.grad for x in (q, k, v, *encoding.parameters()) if x.grad is not None)]
 
 
+def is_refused(backend, encoding, dtype):
+    """Whether the backend does not serve the encoding; it says so in one line."""
+    q, k = random_qk(encoding.dims, 2, 2, dtype=dtype)
+    terms = encoding.terms(q, k, positions_of(encoding.dims, 2, 2))
+    if BACKENDS[backend]().refuses(terms, False) is None:
+        return False
+    with pytest.raises(ValueError, match=f"^attention backend {backend}: .*use auto or"):
+        select(backend)(terms, k, Mask(), 0.0, False)
+    return True
+
+
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 @pytest.mark.parametrize("backend", ["sdpa", "lean"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_outputs_and_gradients_are_eagers(name, backend, dtype):
     tolerance = 1e-10 if dtype == torch.float64 else 5e-5
     for lengths, padding, causal, extra in CALLS:
-        dims = dims_for(name, 24, 3, 130, causal)
-        encoding = scale_up(build(name, dims), 0.3).to(dtype)
-        q, k = random_qk(dims, 2, 2)
-        if BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(encoding.dims, 2, 2)), False):
-            return  # tests/test_registry.py reads the reason
+        encoding = scale_up(build(name, dims_for(name, 24, 3, 130, causal)), 0.3).to(dtype)
+        if is_refused(backend, encoding, dtype):
+            return
         call = (encoding, lengths, padding, causal, extra, dtype)
         for found, expected in zip(attention(backend, *call), attention("eager", *call), strict=True):
             size = max(1, expected.abs().max())
@@ -77,10 +86,8 @@ def test_a_window_is_a_plain_mask(name, backend, monkeypatch):
     monkeypatch.setattr("fairseq_relpos.backends.fused.SMALLEST", 32)  # several tiles
     dtype = torch.float32 if backend == "fused" else torch.float64
     for lengths, padding, causal, window in ((63, 63), "left", False, 4), ((80, 130), "right", True, 33):
-        dims = dims_for(name, 24, 3, 130, causal)
-        encoding = scale_up(build(name, dims), 0.3).to(dtype)
-        q, k = random_qk(dims, 2, 2, dtype=dtype)
-        if BACKENDS[backend]().refuses(encoding.terms(q, k, positions_of(encoding.dims, 2, 2)), False):
+        encoding = scale_up(build(name, dims_for(name, 24, 3, 130, causal)), 0.3).to(dtype)
+        if is_refused(backend, encoding, dtype):
             return
         # position of the first query: tgt_len queries are the last of src_len keys
         first = lengths[1] - lengths[0]
@@ -115,3 +122,30 @@ def test_they_equal_eager_at_512(backend, name):
     pairs = zip(attention(backend, *call, torch.float32), attention("eager", *call, torch.float32))
     for found, expected in pairs:
         assert (found - expected).abs().max() <= 1e-4 * max(1, expected.abs().max())
+
+
+@pytest.mark.parametrize("backend", ["eager", "lean"])
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_bfloat16_is_at_most_twice_as_wrong_as_plain_attention_in_bfloat16(name, backend):
+    std = 0.5 if name in ("m3", "m4m", "abs_m4m") else 1.0
+    q, k, v = ((std * torch.randn(4, 3, 63, 8)).bfloat16().requires_grad_() for _ in range(3))
+    weights = torch.randn(4, 3, 63, 8)
+    encoding = scale_up(build(name, dims_for(name, 24, 3, 63)), 0.3).bfloat16()
+
+    def plain(q, k, v):
+        return (q @ k.mT * 8**-0.5).softmax(-1) @ v
+
+    def positional(q, k, v):
+        terms = encoding.to(q.dtype).terms(q, k, positions_of(encoding.dims, 63, 63))
+        return select("eager" if q.dtype == torch.float64 else backend)(terms, v, Mask(), 0.0, False)[0]
+
+    def results(attend, *inputs):
+        out = attend(*inputs)
+        return [out, *torch.autograd.grad((weights.to(out.dtype) * out).sum(), inputs)]
+
+    def errors(attend):
+        exact = results(attend, *(x.detach().double().requires_grad_() for x in (q, k, v)))
+        return [(x.double() - y).abs().max() / y.abs().max() for x, y in zip(results(attend, q, k, v), exact)]
+
+    for mine, plains in zip(errors(positional), errors(plain)):
+        assert mine <= 2 * plains
