@@ -12,12 +12,11 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.models.transformer import TransformerDecoder
-from loops import scale_up
+from loops import scale_up_positions
 from omegaconf import OmegaConf
+from torch import nn
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
-from fairseq_relpos.override import override_self_attention
 
 SIZES = {
     "encoder_layers": 3,
@@ -42,11 +41,16 @@ def dictionary(words=40):
 
 def roberta(arch, seed=1, **settings):
     """A RoBERTa of this architecture; its ``args`` are what a checkpoint would hold."""
-    args = Namespace(**{**SIZES, "arch": arch, **settings})
+    return built(arch, SIZES, SimpleNamespace(source_dictionary=dictionary()), seed, **settings)
+
+
+def built(arch, sizes, task, seed, **settings):
+    args = Namespace(**{**sizes, "arch": arch, **settings})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(seed)
-    task = SimpleNamespace(source_dictionary=dictionary())
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    model.args = args
+    return model
 
 
 def moved(model):
@@ -99,13 +103,8 @@ TRANSFORMER_SIZES = {
 def transformer(arch, seed=1, words=40, target_words=None, **settings):
     """An encoder-decoder model of this architecture; its ``args`` are what a checkpoint
     would hold. target_words: where the decoder has a dictionary of its own."""
-    args = Namespace(**{**TRANSFORMER_SIZES, "arch": arch, **settings})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    torch.manual_seed(seed)
     task = SimpleNamespace(source_dictionary=dictionary(words), target_dictionary=dictionary(target_words or words))
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-    model.args = args
-    return model
+    return built(arch, TRANSFORMER_SIZES, task, seed, **settings)
 
 
 LANGUAGE_MODEL_SIZES = {
@@ -121,52 +120,48 @@ LANGUAGE_MODEL_SIZES = {
 
 def language_model(arch, seed=1, task=None, words=40, **settings):
     """A decoder-only language model of this architecture; its ``args`` are what a checkpoint would hold."""
-    args = Namespace(**{**LANGUAGE_MODEL_SIZES, "arch": arch, **settings})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    torch.manual_seed(seed)
     words = dictionary(words)
     task = task or SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-    model.args = args
-    return model
+    return built(arch, LANGUAGE_MODEL_SIZES, task, seed, **settings)
 
 
-def decoder(name, hparams=None):
-    """A decoder without an encoder: a causal stack with the encoding."""
-    args = Namespace(
-        decoder_layers=2,
-        decoder_embed_dim=24,
-        decoder_output_dim=24,
-        decoder_input_dim=24,
-        decoder_ffn_embed_dim=48,
-        decoder_attention_heads=3,
-        decoder_normalize_before=False,
-        decoder_learned_pos=False,
-        max_target_positions=32,
-        share_decoder_input_output_embed=True,
-        no_token_positional_embeddings=False,
-        adaptive_softmax_cutoff=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation_fn="relu",
-        layernorm_embedding=False,
-        no_scale_embedding=True,
-        decoder_layerdrop=0,
-        tie_adaptive_weights=False,
-        no_cross_attention=True,
-        cross_self_attention=False,
-        quant_noise_pq=0,
-        quant_noise_pq_block_size=8,
-        quant_noise_scalar=0,
-        adaptive_input=False,
-    )
-    words = dictionary()
-    embedding = torch.nn.Embedding(len(words), 24, words.pad())
-    stack = TransformerDecoder(args, words, embedding, no_encoder_attn=True)
-    override_self_attention(stack, name, hparams or {}, causal=True, max_len=32)
-    scale_up(stack.embed_positions)
-    return stack.eval()
+def decoder(name):
+    """A causal stack with the encoding, evaluated, with positions that matter."""
+    settings = {"dropout": 0.0, "no_scale_embedding": True, "activation_fn": "relu"}
+    return scale_up_positions(language_model(f"transformer_lm_{name}", **settings).decoder).eval()
+
+
+class Anew(nn.Module):
+    """A model as the generator sees one that cannot decode incrementally."""
+
+    def __init__(self, model):
+        super().__init__()
+        if hasattr(model, "encoder"):
+            self.encoder = model.encoder
+        self.decoder = _DecoderAnew(model.decoder)
+        self.max_decoder_positions = model.max_decoder_positions
+        self.get_normalized_probs = model.get_normalized_probs
+
+
+class _DecoderAnew(nn.Module):
+    def __init__(self, decoder):
+        super().__init__()
+        self.stock = decoder
+
+    def forward(self, tokens, encoder_out=None):
+        return self.stock(tokens, encoder_out=encoder_out)
+
+
+def decoded_in_steps(decoder, tokens, encoded=None, reorder=lambda encoded, order: None):
+    """The outputs of all steps, and the tokens, of which beam search keeps others after steps 3 and 8."""
+    state, outs = {}, []
+    for step in range(1, tokens.size(1) + 1):
+        if step in (4, 9):
+            order = torch.tensor([2, 0, 0, 1]) if step == 4 else torch.tensor([1, 3, 0])
+            decoder.reorder_incremental_state_scripting(state, order)
+            encoded, tokens, outs = reorder(encoded, order), tokens[order], [out[order] for out in outs]
+        outs.append(decoder(tokens[:, :step], encoder_out=encoded, incremental_state=state)[0])
+    return torch.cat(outs, 1), tokens, encoded
 
 
 def translation_batch():

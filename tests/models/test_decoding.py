@@ -6,9 +6,8 @@ import pytest
 import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
-from loops import scale_up
-from small_models import dictionary, transformer, translation_batch
-from torch import nn
+from loops import scale_up_positions
+from small_models import Anew, decoded_in_steps, dictionary, transformer, translation_batch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -24,10 +23,7 @@ def model_of(name, seed=1, **settings):
     """Evaluated, with positions that matter and outputs that vary."""
     model = transformer(f"transformer_{name}", seed, dropout=0.0, **settings).eval()
     for stack in (model.encoder, model.decoder):
-        scale_up(stack.embed_positions)
-        for number in range(len(stack.layers)):
-            # a stack that the encoding does not serve is stock fairseq's
-            scale_up(getattr(stack.layers[number].self_attn, "position_encoding", torch.nn.Module()))
+        scale_up_positions(stack)
     with torch.no_grad():
         model.decoder.output_projection.weight.mul_(4)
     return model
@@ -42,39 +38,12 @@ def model_of(name, seed=1, **settings):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_equals_the_full_pass_with_left_padding_and_reordering(name, settings):
     model = model_of(name, **settings)
-    source, lengths, _ = translation_batch()
+    encoded = model.encoder(*translation_batch()[:2])
     tokens = torch.randint(4, 40, (3, 12))
     tokens[:, 0] = 2
-    encoded, state = model.encoder(source, lengths), {}
-    for step in range(1, 13):
-        if step in (4, 9):
-            order = torch.tensor([2, 0, 0, 1]) if step == 4 else torch.tensor([1, 3, 0])
-            model.decoder.reorder_incremental_state_scripting(state, order)
-            encoded = model.encoder.reorder_encoder_out(encoded, order)
-            tokens = tokens[order]
-        one = model.decoder(tokens[:, :step], encoder_out=encoded, incremental_state=state)[0]
-        full = model.decoder(tokens[:, :step], encoder_out=encoded)[0]
-        assert one.shape[1] == 1
-        torch.testing.assert_close(one[:, -1], full[:, -1], atol=1e-5, rtol=0)
-
-
-class FullRecomputation(nn.Module):
-    """The model as the generator sees one that cannot decode incrementally."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.encoder, self.decoder = model.encoder, _DecodesAnew(model.decoder)
-        self.max_decoder_positions = model.max_decoder_positions
-        self.get_normalized_probs = model.get_normalized_probs
-
-
-class _DecodesAnew(nn.Module):
-    def __init__(self, decoder):
-        super().__init__()
-        self.stock = decoder
-
-    def forward(self, tokens, encoder_out):
-        return self.stock(tokens, encoder_out=encoder_out)
+    steps, tokens, encoded = decoded_in_steps(model.decoder, tokens, encoded, model.encoder.reorder_encoder_out)
+    assert steps.size(1) == 12
+    torch.testing.assert_close(steps, model.decoder(tokens, encoder_out=encoded)[0], atol=1e-5, rtol=0)
 
 
 def generated(models, strategy=None, prefix=None, **options):
@@ -88,7 +57,7 @@ def generated(models, strategy=None, prefix=None, **options):
 
 def assert_same_hypotheses(models, **options):
     found = generated(models, **options)
-    expected = generated([FullRecomputation(model) for model in models], **options)
+    expected = generated([Anew(model) for model in models], **options)
     for one, other in zip(found, expected, strict=True):
         assert [h["tokens"].tolist() for h in one] == [h["tokens"].tolist() for h in other]
         for h, g in zip(one, other):
@@ -103,14 +72,6 @@ def test_beam_search_finds_what_full_recomputation_finds(name):
     assert_same_hypotheses([model_of(name)], len_penalty=0.6)
 
 
-@pytest.mark.parametrize("name", ["learned", "sinusoidal", "t5", "transformer_xl", "m4m", "deberta"])
-def test_beam_search_with_copies_and_without_repeated_trigrams_finds_what_full_recomputation_finds(name):
-    found = assert_same_hypotheses(
-        [model_of(name, **COPYING)], len_penalty=0.6, beam_size=5, no_repeat_ngram_size=3, max_len_b=10
-    )
-    assert not any(repeats(hypothesis, 3) for sentence in found for hypothesis in sentence)
-
-
 def repeats(hypothesis, n):
     tokens = hypothesis["tokens"].tolist()
     ngrams = list(zip(*(tokens[start:] for start in range(n))))
@@ -123,19 +84,21 @@ OPTIONS = {
     "sampling": {"strategy": lambda: search.Sampling(WORDS, sampling_topk=10)},
     "diverse": {"strategy": lambda: search.DiverseBeamSearch(WORDS, 2, 0.5)},
     "no-repeat": {"no_repeat_ngram_size": 2},
+    "copies": {"no_repeat_ngram_size": 3, "beam_size": 5, "len_penalty": 0.6, "max_len_b": 10},
 }
 
 
 @pytest.mark.parametrize("name", ["tupe_r", "t5", "m4m", "deberta", "transformer_xl", "abs_m4m"])
 @pytest.mark.parametrize("option", OPTIONS)
 def test_other_searches_find_what_full_recomputation_finds(name, option):
-    found = assert_same_hypotheses([model_of(name, **PRE_NORM)], **OPTIONS[option])
+    settings = COPYING if option == "copies" else PRE_NORM
+    found = assert_same_hypotheses([model_of(name, **settings)], **OPTIONS[option])
     if option == "prefix":
         for row, sentence in enumerate(found):
             wanted = [token for token in PREFIX[row].tolist() if token != WORDS.pad()]
             assert all(h["tokens"].tolist()[: len(wanted)] == wanted for h in sentence)
-    if option == "no-repeat":
-        assert not any(repeats(hypothesis, 2) for sentence in found for hypothesis in sentence)
+    if size := OPTIONS[option].get("no_repeat_ngram_size"):
+        assert not any(repeats(hypothesis, size) for sentence in found for hypothesis in sentence)
 
 
 @pytest.mark.parametrize("names", [("t5", "m4m"), ("tupe_a", "transformer_xl"), ("learned", "alibi")])

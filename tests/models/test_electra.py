@@ -13,10 +13,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
 from fairseq_cli import train, validate  # noqa: F401  forked runs find them imported
 from fairseq_data import binarise, masked_lm
-from loops import scale_up
+from loops import scale_up, scale_up_positions
 from scipy.stats import chisquare
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
-from small_models import Namespace, SimpleNamespace, dictionary, roberta, sentences
+from small_models import Namespace, SimpleNamespace, dictionary, roberta, sentences, stack_of
 from torch.func import functional_call
 
 import fairseq_relpos
@@ -36,10 +36,7 @@ def model_of(name, seed=1, **settings):
     """Evaluated, with positions that matter, and scores that vary."""
     model = roberta(f"electra_{name}", seed, **settings).eval()
     for part in (model.discriminator, model.generator):
-        stack = part.encoder.sentence_encoder
-        scale_up(stack.embed_positions, 0.3)
-        for layer in stack.layers:
-            scale_up(layer.self_attn.position_encoding, 0.3)
+        scale_up_positions(stack_of(part), 0.3)
     scale_up(model.score_tokens, 0.3)
     return model
 

@@ -1,4 +1,5 @@
-"""transformer_align_NAME, the non-autoregressive models and s2t_transformer_NAME beside stock fairseq."""
+"""Every family of models beside stock fairseq; transformer_align_NAME, the non-autoregressive models and
+s2t_transformer_NAME in detail."""
 
 import re
 from argparse import Namespace
@@ -9,28 +10,39 @@ import torch
 from fairseq.criterions.nat_loss import LabelSmoothedDualImitationCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from loops import scale_up
-from small_models import TRANSFORMER_SIZES, dictionary, save, transformer, translation_batch
+from small_models import TRANSFORMER_SIZES, built, dictionary, save, transformer, translation_batch
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
 from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.models import bart, language_model
+from fairseq_relpos.models import transformer as translation
 from fairseq_relpos.signature import SignatureMismatch
 
 NONAUTOREGRESSIVE = ["nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer"]
-FAMILIES = ["transformer_align", *NONAUTOREGRESSIVE, "s2t_transformer"]
+FAMILIES = ["transformer", "bart", "transformer_align", *NONAUTOREGRESSIVE, "s2t_transformer"]
 LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+#: what some families need and the others do not read
+GIVEN = {"alignment_layer": 1, "label_smoothing": 0.1, "task": "denoising"}
+#: family, stock architecture, ending of both
+SIZES = [
+    *(("roberta", f"roberta{ending}", ending) for ending in ("", "_large")),
+    *(("transformer", f"transformer{ending}", ending) for ending in translation.ENDINGS),
+    *(("bart", stock, ending) for ending, stock in bart.SIZES.items()),
+    *(("transformer_lm", f"transformer_lm{ending}", ending) for ending in language_model.ENDINGS[1:]),
+]
 
 
 def model_of(arch, seed=1, **settings):
     if not arch.startswith("s2t"):
-        return transformer(arch, seed, alignment_layer=1, label_smoothing=0.1, **settings)
+        return transformer(arch, seed, **GIVEN, **settings)
     sizes = {"input_feat_per_channel": 6, "conv_channels": 8, **TRANSFORMER_SIZES}
-    args = Namespace(**{**sizes, "arch": arch, **settings})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    torch.manual_seed(seed)
     task = SimpleNamespace(source_dictionary=None, target_dictionary=dictionary())
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
-    model.args = args
-    return model
+    return built(arch, sizes, task, seed, **settings)
+
+
+def stock_of(family):
+    return "bart_base" if family == "bart" else family
 
 
 def sample_of(arch):
@@ -61,26 +73,42 @@ def loss_of(model, sample, seed=3):
     return loss if attention is None else loss + attention[:, :, 0].square().mean()
 
 
+@pytest.mark.parametrize("family, stock, ending", SIZES)
+def test_sizes_are_those_of_the_stock_architecture_of_the_same_ending(family, stock, ending):
+    theirs = Namespace()
+    ARCH_CONFIG_REGISTRY[stock](theirs)
+    for name in names_for(causal=False) if family == "roberta" else sorted(ENCODINGS):
+        ours = Namespace()
+        ARCH_CONFIG_REGISTRY[f"{family}_{name}{ending}"](ours)
+        if family == "transformer_lm":
+            assert ours.decoder_learned_pos == (name == "learned")
+            theirs.decoder_learned_pos = ours.decoder_learned_pos
+        assert {k: getattr(ours, k) for k in vars(theirs)} == vars(theirs)
+
+
 def stock_and_ours(family):
+    """(encoding, settings of stock's model, settings of ours) for each kind of fairseq's own positions."""
     for name, positions in {"learned": LEARNED, "sinusoidal": {}}.items():
         if family == "s2t_transformer" and name == "learned":
             # stock has sinusoids in its encoder in any case
             ours = {"position_stacks": "decoder", "decoder_learned_pos": True}
             yield "learned", {"decoder_learned_pos": True}, ours
-        else:
+        elif family != "bart" or name == "learned":
             yield name, positions, {}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(family):
-    settings = {"dropout": 0.1, "attention_dropout": 0.1}
+@pytest.mark.parametrize(
+    "family, settings", [*((family, {}) for family in FAMILIES), ("transformer", PRE_NORM), ("bart", PRE_NORM)]
+)
+def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(family, settings):
+    settings = {"dropout": 0.1, "attention_dropout": 0.1, **settings}
     if family in NONAUTOREGRESSIVE:
         settings["apply_bert_init"] = True
     if family == "transformer_align":
         settings["full_context_alignment"] = True
     sample = sample_of(family)
     for name, positions, more in stock_and_ours(family):
-        models = model_of(family, **positions, **settings), model_of(f"{family}_{name}", **more, **settings)
+        models = model_of(stock_of(family), **positions, **settings), model_of(f"{family}_{name}", **more, **settings)
         stock, ours = (model.state_dict() for model in models)
         assert set(ours) == {key for key in stock if not key.endswith("_float_tensor")}
         losses = []
@@ -95,19 +123,24 @@ def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(family):
         assert torch.equal(*losses)
         for key, value in ours.items():
             assert torch.equal(value, stock[key]), (name, key)
+        # each reads the file of the other
         models[1].load_state_dict({key: value.clone() for key, value in stock.items()})
+        models[0].load_state_dict(
+            {key: value.clone() for key, value in ours.items()}, strict=ours.keys() == stock.keys()
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_encoding_trains_all_its_parameters_and_only_in_self_attention(family):
     sample = sample_of(family)
     causal = family not in NONAUTOREGRESSIVE
-    stock = model_of(family).state_dict()
+    stock, after = model_of(stock_of(family)).state_dict(), torch.get_rng_state()
     for name in sorted(ENCODINGS) if causal else names_for(causal=False):
         model = model_of(f"{family}_{name}", early_exit="2,2,2")
-        for key, value in model.state_dict().items():
-            if "position" not in key and name != "learned":  # whose table stock draws, too
-                assert torch.equal(value, stock[key]), (name, key)
+        if name != "learned":  # whose table stock draws, too
+            assert torch.equal(torch.get_rng_state(), after), "later draws would differ"
+            for key, value in model.state_dict().items():
+                assert "position" in key or torch.equal(value, stock[key]), (name, key)
         loss_of(model, sample).backward()
         without = [key for key, p in model.named_parameters() if p.grad is None and "ctc" not in key]
         assert without == [], name
@@ -115,6 +148,22 @@ def test_every_encoding_trains_all_its_parameters_and_only_in_self_attention(fam
             assert layer.self_attn.causal is causal
             assert layer.self_attn.position_encoding.dims.causal is causal
             assert not isinstance(layer.encoder_attn, RelPosMultiheadAttention)
+
+
+#: their tables have as many rows as there may be positions
+ABSOLUTE = {"learned", "abs_m4m", "bert_r", "bert_ad", "tupe_a", "tupe_r", "tupe_a_tie_cls", "tupe_r_tie_cls"}
+
+
+@pytest.mark.parametrize("family", ["transformer", "bart"])
+def test_a_model_is_rebuilt_from_its_saved_settings(family):
+    for name in sorted(ENCODINGS):
+        model = model_of(f"{family}_{name}")
+        saved = {key: value for key, value in vars(model.args).items() if key not in {*GIVEN, "arch"}}
+        if name not in ABSOLUTE:  # a longer --max-source-positions later must not change a relative table
+            saved["max_source_positions"] = 50
+        again = model_of(f"{family}_{name}", seed=2, **saved)
+        assert again.args.position_hparams == model.args.position_hparams
+        again.load_state_dict(model.state_dict())
 
 
 @torch.no_grad()
@@ -133,7 +182,7 @@ def test_a_decoder_that_sees_everything_knows_the_order_of_later_words(family):
 
 
 def test_recomputed_layers_give_the_same_gradients():
-    for family in FAMILIES[:-1]:  # s2t_transformer has no such flag
+    for family in FAMILIES[2:-1]:  # s2t_transformer has no such flag
         sample, found = sample_of(family), []
         for how in ({}, {"checkpoint_activations": True}):
             model = model_of(f"{family}_tupe_r", early_exit="2,2,2", dropout=0.1, **how).train()

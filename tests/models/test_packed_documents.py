@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import scale_up
+from loops import scale_up_positions
 from small_models import decoder, roberta, sentences, stack_of, transformer, translation_batch
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
@@ -53,9 +53,7 @@ def assert_exact(run, parameters, tokens, documents, **how):
 def encoder(arch, **settings):
     model = roberta(arch, **NO_DROPOUT, **settings).double()
     model.check_first_token = None
-    scale_up(stack_of(model).embed_positions)
-    for number in range(3):
-        scale_up(stack_of(model).layers[number].self_attn.position_encoding)
+    scale_up_positions(stack_of(model))
     # in evaluation a method may not draw its positions; gradients are the same
     model.eval()
     return lambda tokens, **ids: model(tokens, features_only=True, **ids)[0], list(model.parameters())
@@ -83,8 +81,6 @@ def test_with_other_options(name, hparams):
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_in_a_causal_stack(name):
     stack = decoder(name).double()
-    for number in range(2):
-        scale_up(stack.layers[number].self_attn.position_encoding)
 
     def run(tokens, **ids):
         with stack.embed_positions.given(**ids):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from loops import scale_up
+from loops import scale_up_positions
 from small_models import language_model
 
 from fairseq_relpos.backends import BACKENDS
@@ -112,9 +112,7 @@ def model_of(name, memory=(64, 64), **settings):
     """In float64, with positions that matter."""
     settings = {"dropout": 0.0, "max_target_positions": 96, **settings}
     model = language_model(f"transformer_lm_{name}", **settings).double().eval()
-    scale_up(model.decoder.embed_positions)
-    for layer in model.decoder.layers:
-        scale_up(layer.self_attn.position_encoding)
+    scale_up_positions(model.decoder)
     model.remember(SegmentMemory(*memory))
     return model
 

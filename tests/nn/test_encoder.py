@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from loops import scale_up
+from loops import scale_up, scale_up_positions
 from torch import nn
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
@@ -20,10 +20,7 @@ KINDS = ["learned", "sinusoidal", "bert_ad", "tupe_r", "kerple_log", "m4m", "deb
 def encoder(name="tupe_r", causal=False, seed=3, **settings):
     torch.manual_seed(seed)
     stack = RelPosEncoder(WIDTH, HEADS, LAYERS, name, LONGEST, causal, **{"ffn_dim": 48, **settings}).double()
-    scale_up(stack.embed_positions)
-    for layer in stack.layers:
-        scale_up(layer.self_attn.position_encoding)
-    return stack.eval()
+    return scale_up_positions(stack).eval()
 
 
 def inputs(batch=2, length=9):
@@ -79,13 +76,6 @@ def test_what_stands_at_pads_and_how_many_there_are_changes_nothing(name):
     others = torch.where(padding[..., None], inputs(), x)
     torch.testing.assert_close(stack(others, padding)[~padding], wanted[~padding])
     torch.testing.assert_close(stack(x[1:, :6])[0], wanted[1, :6])
-
-
-@pytest.mark.parametrize("name", sorted(set(ENCODINGS) - {"none"}))
-def test_the_order_of_the_tokens_matters(name):
-    stack, x = encoder(name, causal=name not in BIDIRECTIONAL), inputs()
-    order = torch.tensor([0, 1, 3, 2, *range(4, 9)])
-    assert not torch.allclose(stack(x[:, order])[:, -1], stack(x)[:, -1], atol=1e-6)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -220,26 +210,12 @@ def test_a_module_made_without_memory_gets_all_that_it_needs_from_its_weights(na
     assert torch.equal(stack(x), source(x))
 
 
-def test_weights_of_fairseqs_own_positions_are_refused_where_others_fit_them():
+def test_weights_of_another_encoding_are_refused_also_where_they_fit():
     with pytest.raises(SignatureMismatch, match="pe:sinusoidal.*asked for .pe:alibi"):
         encoder("alibi").load_state_dict(encoder("sinusoidal").state_dict())
-
-
-def test_weights_of_another_encoding_are_refused():
     with pytest.raises(SignatureMismatch, match="layers:first.*layers:all"):
         encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers="first").state_dict())
     encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers=f"1-{LAYERS}").state_dict())
-
-
-@pytest.mark.parametrize("name", ["learned", "tupe_r", "m4m"])
-def test_half_precision_stays_near_full_precision(name):
-    stack, x, padding = encoder(name).float(), inputs().float(), pads()
-    wanted = stack(x, padding)
-    with torch.autocast("cpu", torch.bfloat16):
-        under_autocast = stack(x, padding)
-    in_half = copy.deepcopy(stack).bfloat16()(x.bfloat16(), padding)
-    for found in (under_autocast, in_half):
-        assert (found.float() - wanted)[~padding].abs().mean() < 0.05
 
 
 def test_torch_compile_gives_the_same_results_and_gradients():

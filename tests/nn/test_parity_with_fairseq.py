@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loops import scale_up
+from loops import scale_up_positions
 from small_models import SIZES, decoder, roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
@@ -29,12 +29,6 @@ def same_as_roberta(name, model, **settings):
     return weights_of(stack_of(model), encoder)
 
 
-def scale_up_positions(stack, layers):
-    scale_up(stack.embed_positions)
-    for number in range(layers):
-        scale_up(stack.layers[number].self_attn.position_encoding)
-
-
 def gradients(module, loss):
     named = {k: p for k, p in module.named_parameters() if not k.startswith(("embed_tokens.", "output_projection."))}
     return dict(zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True)))
@@ -51,7 +45,7 @@ def assert_same_gradients(found, wanted):
 def test_an_encoder_is_roberta_to_the_last_bit_with_dropout_and_gradients(name, padding):
     model = roberta(f"roberta_{name}", dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
     stack = stack_of(model)
-    scale_up_positions(stack, LAYERS)
+    scale_up_positions(stack)
     encoder = same_as_roberta(name, model, activation_dropout=0.1)
     tokens = sentences(length=17, padding=padding)
     words = stack.embed_tokens(tokens)
@@ -69,7 +63,6 @@ def test_an_encoder_is_roberta_to_the_last_bit_with_dropout_and_gradients(name, 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_a_causal_encoder_is_fairseqs_decoder_to_the_last_bit(name):
     stack = decoder(name)
-    scale_up_positions(stack, 2)
     encoder = weights_of(stack, RelPosEncoder(WIDTH, HEADS, 2, name, 32, causal=True, ffn_dim=48, activation="relu"))
     tokens = sentences(length=13)
     real = tokens.ne(PAD)
