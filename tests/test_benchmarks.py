@@ -46,15 +46,6 @@ def test_steps_of_one_round_have_the_baselines_with_the_same_dropout(benchmark_m
     assert all(step() >= 0 for step in steps.values())
 
 
-def test_layers_compute_once_what_they_share(benchmark_module):
-    form = benchmark_module("attention").OneEncoding("tupe_r", Dims(16, 2, 8), "eager", 0.0)
-    evaluated = []
-    evaluate = form.encoding.stack.evaluate
-    form.encoding.stack.evaluate = lambda pos: evaluated.append(pos) or evaluate(pos)
-    outs = form.layers(*torch.randn(3, 1, 2, 8, 8), 12)
-    assert len(evaluated) == 1 and len(outs) == 12
-
-
 def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_path):
     goals = benchmark_module("goals")
     row = {"dropout": 0.0, "threads": 1, "backend": "auto", "speedup": 1.0, "scratch_mib": 1.0, "length": 512}
@@ -69,53 +60,20 @@ def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_pa
     assert "| `m4m` | 8 x 512 | 3.00 | 3.00 | 2.40, **missed** | 2.00 | 1.50 | - | - |" in lines
 
 
-def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_module, tmp_path):
-    train_step, report, goals = (benchmark_module(name) for name in ("train_step", "report", "goals"))
-    archs = ["transformer_lm_tupe_r_gpt", "transformer_lm_t5_gpt"]
+def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_module):
+    train_step = benchmark_module("train_step")
+    arch, remembering = "transformer_lm_t5_gpt", "transformer_lm_t5_gpt, memory 8"
     sizes = {"layers": 1, "dim": 16, "ffn": 16, "heads": 2, "vocabulary": 50, "length": 8, "batch": 2, "threads": 1}
-    flags = {
-        "backend": "auto",
-        "torch_compile": False,
-        "unpad": False,
-        "device": "cpu",
-        "dtype": "float32",
-        "amp": False,
-    }
-    args = Namespace(stock="transformer_lm_gpt", archs=archs, memory_length=8, **sizes, **flags)
-    steps = train_step.steps_of(0.0, args)
-    names = [args.stock, *archs, *(f"{arch}, memory 8" for arch in archs)]
-    assert list(steps) == [*names, train_step.PRODUCT]
-    for name in names:
-        assert steps[name]() > 0 and steps[name]() > 0
-    for arch in archs:
-        with_memory, without = (
-            steps[name].model.decoder.embed_positions.segment_memory for name in (f"{arch}, memory 8", arch)
-        )
-        (segment,) = with_memory.last[True].values()
-        assert {x.shape for x in segment.past.values()} == {(8, 2, 16)} and without.last[True] == {}
-
-    row = {"allocator": "tuned", "seconds": 1.0, "mfu": 0.5, "quartiles": []}
-    rows = [
-        {**row, "dropout": dropout, "arch": name, "ratio": 1.25, "times_without": 1.7 if "," in name else None}
-        for dropout in (0.0, 0.1)
-        for name in names
-    ]
-    settings = {**vars(args), "rounds": 1, "length": 128, "memory_length": 8}
-    _, table = report.train_step(settings, rows)
-    assert (
-        table[0].endswith(" times without segment memory |")
-        and table[-1].endswith(" 1.70 |")
-        and table[2].endswith(" - |")
+    flags = {"backend": "auto", "torch_compile": False, "unpad": False, "amp": False}
+    flags |= {"device": "cpu", "dtype": "float32", "memory_length": 8}
+    steps = train_step.steps_of(0.0, Namespace(stock="transformer_lm_gpt", archs=[arch], **sizes, **flags))
+    assert list(steps) == ["transformer_lm_gpt", arch, remembering, train_step.PRODUCT]
+    assert all(step() > 0 and step() > 0 for step in steps.values())
+    with_memory, without = (
+        steps[name].model.decoder.embed_positions.segment_memory.last[True] for name in (remembering, arch)
     )
-    for each in rows:
-        each["arch"] = each["arch"].replace("memory 8", "memory 128")
-    (tmp_path / "train_step_cpu_lm_128.json").write_text(json.dumps({"settings": settings, "rows": rows}))
-    (table,) = goals.language_models(tmp_path)
-    missed = "1.70 | 1.60, **missed** | 1.70 | 1.60, **missed** |"
-    assert table.splitlines()[2:] == [
-        f"| `tupe_r` | 2 x 128 | 0.80 | - | 0.80 | - | {missed}",
-        f"| `t5` | 2 x 128 | 0.80 | 0.95, **missed** | 0.80 | 0.95, **missed** | {missed}",
-    ]
+    (segment,) = with_memory.values()
+    assert {x.shape for x in segment.past.values()} == {(8, 2, 16)} and without == {}
 
 
 def test_the_pages_have_the_figures_of_the_gpu():
@@ -149,43 +107,6 @@ def test_a_pass_on_a_gpu_has_layers_that_share_what_a_model_shares(benchmark_mod
         assert len(steps["lean"].forward()) == 3
         assert len(found) == evaluations
         steps["lean"]()
-
-
-def test_a_gpu_benchmark_that_was_stopped_times_what_is_left(benchmark_module, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("logging.disable", lambda level: None)
-    gpu_steps = benchmark_module("gpu_steps")
-    timed = []
-    monkeypatch.setattr(gpu_steps, "Step", lambda *words: Namespace(name=words[-1], device="cpu", tokens=1))
-
-    def measured(step, stock, args):
-        timed.append(step.name)
-        if step.name == "m4" and len(timed) == 2:
-            raise RuntimeError("out of memory\nmore")
-        return {"milliseconds": 1.0, "ratio": 1.0, "tokens_per_second": 1.0, "peak_mib": 0.0, "memory": 0.0}
-
-    monkeypatch.setattr(gpu_steps, "measured", measured)
-    file = tmp_path / "steps.json"
-    words = "gpu_steps.py --tiny --models wmt --dtypes float16 --compile no --encodings t5 m4 shaw --json".split()
-
-    def main(*more):
-        monkeypatch.setattr("sys.argv", [*words, str(file), *more])
-        timed.clear()
-        with pytest.raises(SystemExit) as ended:
-            gpu_steps.main()
-            raise SystemExit(0)
-        return ended.value.code
-
-    assert main("--minutes", "0") == gpu_steps.STOPPED and timed == []
-    assert "error" in main()
-    assert timed == ["t5", "m4", "shaw"]
-    assert [row.get("error") for row in json.loads(file.read_text())["rows"]] == [
-        None,
-        "RuntimeError: out of memory",
-        None,
-    ]
-    assert main() == 0 and timed == ["m4"]
-    assert main() == 0 and timed == []
-    assert len(json.loads(file.read_text())["rows"]) == 3
 
 
 def test_a_step_on_a_gpu_is_one_update(benchmark_module):

@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_data import binarise, fairseq, fairseq_ok, masked_lm, torchrun
 
-from fairseq_relpos.encodings import names_for
+from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 USER_DIR = "fairseq_relpos"
 KINDS = ["learned", "bert_ad", "tupe_r"]
@@ -27,8 +28,6 @@ def train(data, save_dir, arch, *more, **options):
 
 
 def weights(checkpoint):
-    from fairseq_relpos.checkpoints.loading import load_checkpoint
-
     return load_checkpoint(checkpoint)["model"]
 
 
@@ -44,12 +43,8 @@ def trained(data, tmp_path_factory):
     """Each kind trained for 8 updates without interruption, a checkpoint after 4."""
     folder = tmp_path_factory.mktemp("trained")
     for name in KINDS:
-        train(
-            data,
-            folder / name,
-            f"roberta_{name}",
-            *"--max-update 8 --save-interval-updates 4 --disable-validation".split(),
-        )
+        flags = "--max-update 8 --save-interval-updates 4 --disable-validation"
+        train(data, folder / name, f"roberta_{name}", *flags.split())
     return folder
 
 
@@ -67,9 +62,8 @@ def validation_loss(data, checkpoint):
         *f"validate {data} --user-dir {USER_DIR} --task masked_lm --path {checkpoint} --cpu".split(),
         *"--batch-size 4 --required-batch-size-multiple 1 --log-format json --num-workers 0".split(),
     )
-    return [json.loads(line[line.index("{") :])["valid_loss"] for line in log.splitlines() if '"valid_loss"' in line][
-        -1
-    ]
+    *_, last = (line for line in log.splitlines() if '"valid_loss"' in line)
+    return json.loads(last[last.index("{") :])["valid_loss"]
 
 
 def test_validation_uses_the_same_masks_every_time(data, trained):
@@ -78,8 +72,6 @@ def test_validation_uses_the_same_masks_every_time(data, trained):
 
 
 def test_the_checkpoint_holds_name_and_resolved_hyperparameters(trained):
-    from fairseq_relpos.checkpoints.loading import load_checkpoint
-
     model = load_checkpoint(trained / "tupe_r" / "checkpoint_last.pt")["cfg"]["model"]
     assert model.position_encoding == "tupe_r"
     assert "num_buckets=32 max_distance=128" in model.position_hparams
@@ -134,8 +126,6 @@ def first_batches(data, arch, count=4):
     parser = options.get_training_parser()
     arguments = masked_lm(data, "unused", USER_DIR, "--arch", arch)
     args = options.parse_args_and_arch(parser, [str(a) for a in arguments])
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
     cfg = convert_namespace_to_omegaconf(args)
     torch.manual_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
@@ -153,8 +143,6 @@ def first_batches(data, arch, count=4):
 def test_every_encoding_sees_the_same_data_in_the_same_order_with_the_same_masks(data):
     stock = first_batches(data, "roberta")
     assert any(target.ne(1).any() for _, target in stock)
-    for name in names_for(causal=False):
-        for (tokens, target), (stock_tokens, stock_target) in zip(
-            first_batches(data, f"roberta_{name}"), stock, strict=True
-        ):
-            assert torch.equal(tokens, stock_tokens) and torch.equal(target, stock_target), name
+    for name in KINDS:
+        for batch, of_stock in zip(first_batches(data, f"roberta_{name}"), stock, strict=True):
+            assert all(map(torch.equal, batch, of_stock)), name

@@ -136,7 +136,13 @@ def test_backends_and_attention_name_no_encoding():
             assert not strings & set(ENCODINGS), file
 
 
-def test_without_fairseq_the_encodings_and_the_list_work(tmp_path):
+def in_a_python_of_its_own(*words, before=""):
+    """What the preloaded one has imported hides an order. before: what the path begins with."""
+    environment = {**os.environ, "PYTHONPATH": f"{before}{os.pathsep if before else ''}{PACKAGE.parent}"}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+
+
+def test_without_fairseq_the_encodings_and_the_list_work():
     program = (
         "import importlib.util, sys\n"
         "real = importlib.util.find_spec\n"
@@ -147,8 +153,7 @@ def test_without_fairseq_the_encodings_and_the_list_work(tmp_path):
         "from fairseq_relpos.cli import main\n"
         "sys.exit(main(['list']))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = in_a_python_of_its_own("-c", program)
     assert done.returncode == 0, done.stderr
     assert "tupe_r" in done.stdout
 
@@ -157,17 +162,11 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     broken = tmp_path / "fairseq"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PACKAGE.parent}"}
-    done = subprocess.run(
-        [sys.executable, "-c", "import fairseq_relpos; fairseq_relpos.register()"],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    done = in_a_python_of_its_own("-c", "import fairseq_relpos; fairseq_relpos.register()", before=tmp_path)
     assert done.returncode != 0 and "broken on purpose" in done.stderr
     # as the console script does it
     command = "from fairseq_relpos.__main__ import main; main(['list'])"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, env=environment)
+    done = in_a_python_of_its_own("-c", command, before=tmp_path)
     assert done.returncode == 0 and "tupe_r" in done.stdout
 
 
@@ -221,24 +220,13 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     ],
 )
 def test_a_part_may_be_the_first_to_import_fairseq(program):
-    """In a Python of its own: what the preloaded one has imported hides the order."""
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = in_a_python_of_its_own("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_module_that_runs_by_itself_may_be_the_first_to_import_fairseq(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_relpos.finetuning.prepare",
-        tmp_path / "tables",
-        tmp_path / "out",
-        "x",
-        "y",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    module = ("-m", "fairseq_relpos.finetuning.prepare")
+    done = in_a_python_of_its_own(*module, tmp_path / "tables", tmp_path / "out", "x", "y")
     assert done.stderr.startswith("no task "), done.stderr
 
 
@@ -250,6 +238,5 @@ def test_importing_the_package_imports_nothing_else():
         "import fairseq_relpos\n"
         "print(*set(sys.modules) - before)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = in_a_python_of_its_own("-c", program)
     assert (set(done.stdout.split()), done.stderr) == ({"fairseq_relpos", "fairseq_relpos.version"}, "")

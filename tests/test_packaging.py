@@ -60,18 +60,12 @@ def test_the_table_of_what_ran_has_the_pythons_that_setup_promises(arguments):
     assert set(known.split(" | ")) == promised
 
 
-def test_fairseq_is_an_extra_so_that_a_users_own_fairseq_is_kept(arguments):
-    assert not any("fairseq" in r for r in arguments["install_requires"])
+def test_the_package_alone_needs_torch_and_numpy_and_extras_the_rest(arguments):
+    """So a user's own fairseq is kept."""
+    assert {distribution(r) for r in arguments["install_requires"]} == {"torch", "numpy"}
     extras = arguments["extras_require"]
     assert extras["fairseq"] == ["fairseq-fixed==0.12.3.1", *extras["recipes"]]
-
-
-def test_the_package_alone_needs_torch_and_numpy(arguments):
-    assert {distribution(r) for r in arguments["install_requires"]} == {"torch", "numpy"}
-
-
-def test_every_extra_that_a_message_names_exists(arguments):
-    assert set(EXTRAS.values()) <= set(arguments["extras_require"])
+    assert set(EXTRAS.values()) <= set(extras)  # those that messages name
 
 
 RELATIVE = re.compile(r"\]\((?![a-z]+://)")
@@ -190,48 +184,61 @@ def assert_one_line_error(done, *parts):
     assert all(part in done.stderr for part in ("setup: error: ", *parts)), done.stderr
 
 
+def old_python(checkout):
+    return {"PYTHON": str(program(checkout / "fake/python3.8", OLD_PYTHON))}
+
+
+def only_old_pythons(checkout):
+    for name in ("python3.12", "python3.11", "python3.10", "python3"):
+        program(checkout / "fake" / name, OLD_PYTHON)
+    return {"PYTHON": "", "PATH": f"{checkout}/fake:{os.environ['PATH']}"}
+
+
+def newer_python_that_does_not_run(checkout):
+    """It is passed over."""
+    program(checkout / "fake/python3.12", "echo 'no such version' >&2; exit 127")
+    program(checkout / "fake/python3.11", f'exec "{sys.executable}" "$@"')
+    return {"PYTHON": "", "PATH": f"{checkout}/fake:{os.environ['PATH']}", "CXX": "no-such-compiler"}
+
+
+def no_venv_module(checkout):
+    return {"PYTHON": str(python_that(checkout, '[[ "$*" != *ensurepip* ]] || exit 1'))}
+
+
+def no_headers(checkout):
+    return {"PYTHON": str(python_that(checkout, '[[ "$*" != *sysconfig* ]] || { echo /nowhere; exit; }'))}
+
+
+def full_disk(checkout):
+    full = '[[ "$*" != *"-m venv"* ]] || { echo "[Errno 28] No space left on device"; exit 1; }'
+    return {"PYTHON": str(python_that(checkout, full))}
+
+
+def environment_of_another_folder(checkout):
+    program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
+    (checkout / ".venv/bin/activate").write_text("VIRTUAL_ENV=/another/folder/.venv\n")
+    return {}
+
+
 OLD_PYTHON = 'case "$*" in *exit*) exit 1 ;; *print*) echo 3.8 ;; esac'
 
 
-def test_setup_refuses_an_old_python(checkout):
-    old = program(checkout / "fake/python3.8", OLD_PYTHON)
-    done = setup_sh(checkout, PYTHON=str(old))
-    assert_one_line_error(done, "is Python 3.8", "3.10 or newer")
-
-
-def test_setup_refuses_a_python_that_does_not_run(checkout):
-    assert_one_line_error(setup_sh(checkout, PYTHON="python-no-such"), "does not run")
-
-
-def test_setup_says_what_to_install_if_path_has_only_old_pythons(checkout):
-    for name in ("python3.12", "python3.11", "python3.10", "python3"):
-        program(checkout / "fake" / name, OLD_PYTHON)
-    done = setup_sh(checkout, PYTHON="", PATH=f"{checkout}/fake:{os.environ['PATH']}")
-    assert_one_line_error(done, "no Python 3.10 or newer", "apt-get install python3.11")
-
-
-def test_setup_passes_over_a_newer_python_that_does_not_run(checkout):
-    program(checkout / "fake/python3.12", "echo 'no such version' >&2; exit 127")
-    program(checkout / "fake/python3.11", f'exec "{sys.executable}" "$@"')
-    path = f"{checkout}/fake:{os.environ['PATH']}"
-    done = setup_sh(checkout, PYTHON="", PATH=path, CXX="no-such-compiler")
-    assert_one_line_error(done, "no-such-compiler")
-
-
-def test_setup_names_the_missing_venv_module(checkout):
-    python = python_that(checkout, '[[ "$*" != *ensurepip* ]] || exit 1')
-    assert_one_line_error(setup_sh(checkout, PYTHON=str(python)), "apt-get install python3.", "-venv")
-
-
-def test_setup_names_the_missing_compiler(checkout):
-    done = setup_sh(checkout, CXX="no-such-compiler")
-    assert_one_line_error(done, "'no-such-compiler'", "apt-get install g++")
-
-
-def test_setup_names_the_missing_headers(checkout):
-    python = python_that(checkout, '[[ "$*" != *sysconfig* ]] || { echo /nowhere; exit; }')
-    done = setup_sh(checkout, PYTHON=str(python))
-    assert_one_line_error(done, "/nowhere/Python.h", "apt-get install python3.", "-dev")
+@pytest.mark.parametrize(
+    "machine, parts",
+    [
+        (old_python, ["is Python 3.8", "3.10 or newer"]),
+        (lambda checkout: {"PYTHON": "python-no-such"}, ["does not run"]),
+        (only_old_pythons, ["no Python 3.10 or newer", "apt-get install python3.11"]),
+        (newer_python_that_does_not_run, ["no-such-compiler"]),
+        (no_venv_module, ["apt-get install python3.", "-venv"]),
+        (lambda checkout: {"CXX": "no-such-compiler"}, ["'no-such-compiler'", "apt-get install g++"]),
+        (no_headers, ["/nowhere/Python.h", "apt-get install python3.", "-dev"]),
+        (full_disk, ["the disk is full"]),
+        (environment_of_another_folder, ["made in another folder", "remove it"]),
+    ],
+)
+def test_setup_names_what_a_machine_lacks(checkout, machine, parts):
+    assert_one_line_error(setup_sh(checkout, **machine(checkout)), *parts)
 
 
 # A python whose venv is one line more than an empty folder: its pip writes down what it is asked.
@@ -368,18 +375,6 @@ def test_setup_removes_a_torchaudio_that_does_not_fit_torch(code, fits, checkout
     assert ("torchaudio does not fit" in done.stdout) != fits
 
 
-def test_setup_says_why_the_other_torch_cannot_be_removed(checkout, machine, cpu_index):
-    program(
-        checkout / ".venv/bin/python",
-        f"""
-        [[ "$*" != *uninstall* ]] || {{ echo "no permission"; exit 2; }}
-        [[ "$*" != *pip* ]] || exit 0
-        exec "{sys.executable}" "$@" """,
-    )
-    done = machine(TORCH_INDEX_URL=f"{cpu_index[1]}/cpu")
-    assert done.returncode == 1 and "no permission" in done.stderr and "run this again" in done.stderr
-
-
 def test_setup_goes_on_with_the_default_index_and_says_what_it_costs(checkout, machine, cpu_index):
     (cpu_index[0] / "torch/index.html").write_text("torch-2.0.0+cpu-cp38-cp38-linux_x86_64.whl")
     assert "has no torch" in machine().stdout
@@ -423,18 +418,6 @@ def test_setup_leaves_a_torch_that_is_there(checkout, machine):
     done = machine(free=3)
     assert done.returncode == 0 and "does not answer" not in done.stdout
     assert "index-url" not in torch_line(checkout) and "uninstall" not in (checkout / "pip.log").read_text()
-
-
-def test_setup_names_a_disk_that_fills_up_on_the_way(checkout):
-    full = '[[ "$*" != *"-m venv"* ]] || { echo "[Errno 28] No space left on device"; exit 1; }'
-    done = setup_sh(checkout, PYTHON=str(python_that(checkout, full)))
-    assert_one_line_error(done, "the disk is full")
-
-
-def test_setup_refuses_an_environment_that_was_made_in_another_folder(checkout):
-    program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
-    (checkout / ".venv/bin/activate").write_text("VIRTUAL_ENV=/another/folder/.venv\n")
-    assert_one_line_error(setup_sh(checkout), "made in another folder", "remove it")
 
 
 def test_setup_returns_at_once_until_something_it_reads_changes(checkout):

@@ -25,29 +25,19 @@ def data(folder):
 @pytest.fixture(scope="module")
 def checkpoints(folder, data):
     """t5 in both stacks; and tupe_a and m4m in bf16, recomputed and offloaded layers."""
-    fairseq_ok("train", *translation(data, folder / "t5", USER_DIR, "--max-update", 30, *ALL, arch="transformer_t5"))
-    fairseq_ok(
-        "train",
-        *translation(
-            data,
-            folder / "two",
-            USER_DIR,
-            *"--max-update 10".split(),
-            *ALL,
-            *"--position-encoding encoder=tupe_a,decoder=m4m --position-hparams encoder.cls=first".split(),
-            *"--bf16 --offload-activations --store-ema --encoder-layerdrop 0.2".split(),
-            arch="transformer_none",
-        ),
+    two = (
+        "--position-encoding encoder=tupe_a,decoder=m4m --position-hparams encoder.cls=first --bf16 --store-ema"
+        " --offload-activations --encoder-layerdrop 0.2 --max-update 10"
     )
-    return folder / "t5" / "checkpoint_last.pt", folder / "two" / "checkpoint_last.pt"
+    for name, flags in {"t5": "--max-update 30", "none": two}.items():
+        arguments = translation(data, folder / name, USER_DIR, *ALL, *flags.split(), arch=f"transformer_{name}")
+        fairseq_ok("train", *arguments)
+    return folder / "t5" / "checkpoint_last.pt", folder / "none" / "checkpoint_last.pt"
 
 
 def generate(data, path, *more):
-    return fairseq(
-        *f"generate {data} --user-dir {USER_DIR} --path {path} --cpu --beam 2 --num-workers 0".split(),
-        *"--batch-size 8".split(),
-        *more,
-    )
+    flags = f"--user-dir {USER_DIR} --path {path} --cpu --beam 2 --num-workers 0 --batch-size 8"
+    return fairseq("generate", data, *flags.split(), *more)
 
 
 def interactive(data, path, given, *more, **environment):
@@ -122,30 +112,14 @@ def test_a_dictionary_that_is_not_the_checkpoints_is_named(checkpoints, tmp_path
     "flags, what",
     [
         (("--arch", "transformer_alibi"), "the checkpoint's encoder was trained with [pe:t5|"),
-        (
-            ("--arch", "transformer_t5", "--position-stacks", "encoder"),
-            "the checkpoint's decoder was trained with [pe:t5|",
-        ),
-        (
-            ("--arch", "transformer_t5", "--decoder-layers", "1"),
-            "the checkpoint is not of this model: it has besides decoder.layers.1.",
-        ),
-        (("--arch", "transformer_t5", "--position-hparams", "decodr.num_buckets=8"), "'decodr' is no stack"),
+        (("--position-stacks", "encoder"), "the checkpoint's decoder was trained with [pe:t5|"),
+        (("--decoder-layers", "1"), "the checkpoint is not of this model: it has besides decoder.layers.1."),
+        (("--position-hparams", "decodr.num_buckets=8"), "'decodr' is no stack"),
     ],
 )
 def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(data, checkpoints, tmp_path, flags, what):
-    done = fairseq(
-        "train",
-        *translation(
-            data,
-            tmp_path / "run",
-            USER_DIR,
-            *f"--restore-file {checkpoints[0]}".split(),
-            *"--max-update 40".split(),
-            *flags,
-            arch="transformer_t5",
-        ),
-    )
+    resume = ["--restore-file", checkpoints[0], "--max-update", 40, *flags]
+    done = fairseq("train", *translation(data, tmp_path / "run", USER_DIR, *resume, arch="transformer_t5"))
     assert_one_line(done, what)
     assert not list(tmp_path.glob("run/*.pt"))
 
@@ -153,21 +127,14 @@ def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(data,
 def test_eval_lm_evaluates_something_or_says_so(tmp_path):
     data = binarise(tmp_path / "corpus")
     flags = (data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0)
-    fairseq_ok(
-        "train",
-        *flags,
-        *f"--save-dir {tmp_path}/lm --task language_modeling --arch transformer_lm".split(),
-        *"--decoder-layers 1 --decoder-embed-dim 16 --decoder-ffn-embed-dim 32".split(),
-        *"--decoder-attention-heads 2 --optimizer adam --lr 0.01 --batch-size 8".split(),
-        *"--tokens-per-sample 16 --max-update 4".split(),
+    training = (
+        f"--save-dir {tmp_path}/lm --task language_modeling --arch transformer_lm --decoder-layers 1"
+        " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2 --optimizer adam --lr 0.01"
+        " --batch-size 8 --tokens-per-sample 16 --max-update 4"
     )
-    evaluate = (
-        "eval_lm",
-        *flags,
-        "--path",
-        tmp_path / "lm" / "checkpoint_last.pt",
-        *"--gen-subset valid --batch-size 4".split(),
-    )
+    fairseq_ok("train", *flags, *training.split())
+    path = tmp_path / "lm" / "checkpoint_last.pt"
+    evaluate = ("eval_lm", *flags, "--path", path, "--gen-subset", "valid", "--batch-size", 4)
     # blocks of 1024 tokens: none fits; of 17: the last one does, and would be all that is evaluated
     for length in (1024, 17):
         done = fairseq(*evaluate, "--tokens-per-sample", length)
