@@ -29,7 +29,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, save
+from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, median_ratio, save
 from torch.nn.attention.flex_attention import flex_attention
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
@@ -113,17 +113,13 @@ def measure(processes, length, dropout, args):
                 "encoding": name,
                 "backend": backend,
                 "seconds": statistics.median(mine),
-                "ratio": ratio(mine, sdpa),
-                "plain_ratio": ratio(mine, plain),
-                "speedup": ratio(first, mine),
-                "limit": work[key] / LargeProduct.flops() * ratio(product, sdpa),
+                "ratio": median_ratio(mine, sdpa),
+                "plain_ratio": median_ratio(mine, plain),
+                "speedup": median_ratio(first, mine),
+                "limit": work[key] / LargeProduct.flops() * median_ratio(product, sdpa),
                 "gflops": LargeProduct.flops() / statistics.median(product) / 1e9,
                 "scratch_mib": max(0, memory[key] - outside[key]) / 2**20,
             }
-
-
-def ratio(mine, theirs):
-    return statistics.median(x / y for x, y in zip(mine, theirs))
 
 
 def steps_of(length, dropout, args):
@@ -185,10 +181,6 @@ class Form:
     def parameters(self):
         return []
 
-    def positions(self, k):
-        """x, which gates read, is made of the keys."""
-        return Positions.of(k.size(2), k.size(2), x=k.transpose(1, 2).flatten(2))
-
     def products(self):
         return CONTENT
 
@@ -215,10 +207,6 @@ class Naive(Form):
 
     def parameters(self):
         return [self.table]
-
-    def positions(self, k):
-        """x, which gates read, is made of the keys."""
-        return Positions.of(k.size(2), k.size(2), x=k.transpose(1, 2).flatten(2))
 
     def products(self):
         return CONTENT + TABLE

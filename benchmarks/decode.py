@@ -11,15 +11,13 @@ Seconds are CPU time with one thread, so that a busy machine counts for less.
 
 import argparse
 import statistics
-import time
 from argparse import Namespace
 from types import SimpleNamespace
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from machine import add_result, in_turns, save
+from machine import add_result, clock_of, compared, in_turns, save, vocabulary
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 
@@ -50,9 +48,7 @@ def main():
 
 class Decoding:
     def __init__(self, arch, args):
-        words = Dictionary()
-        for word in range(args.vocabulary - 4):
-            words.add_symbol(str(word))
+        words = vocabulary(args.vocabulary)
         settings = Namespace(
             arch=arch,
             max_source_positions=256,
@@ -74,7 +70,7 @@ class Decoding:
         sources[torch.arange(args.source_length) < args.source_length - lengths] = words.pad()
         self.sample = {"net_input": {"src_tokens": sources, "src_lengths": lengths[:, 0]}}
 
-        self.clock = time.process_time if args.threads == 1 else time.perf_counter
+        self.clock = clock_of(args.threads)
 
     def __call__(self):
         start = self.clock()
@@ -84,17 +80,10 @@ class Decoding:
 
 def report(seconds, args):
     tokens = args.batch * (args.length + 1)
-    rows = []
-    for arch, times in seconds.items():
-        ratios = [theirs / mine for mine, theirs in zip(times, seconds[STOCK])]
-        rows.append(
-            {
-                "arch": arch,
-                "tokens_per_second": tokens / statistics.median(times),
-                "ratio": statistics.median(ratios),
-                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-            }
-        )
+    rows = [
+        {"arch": arch, "tokens_per_second": tokens / statistics.median(times), **compared(seconds[STOCK], times)}
+        for arch, times in seconds.items()
+    ]
     print("| architecture | tokens/s | times stock | quartiles |\n|---|---|---|---|")
     for row in rows:
         between = " to ".join(f"{q:.2f}" for q in row["quartiles"])

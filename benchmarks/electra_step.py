@@ -17,9 +17,8 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import Processes, add_result, clock_of, save
+from machine import Processes, add_result, clock_of, save, vocabulary
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig
@@ -69,10 +68,8 @@ class WholeStep:
     """The step of the criterion."""
 
     def __init__(self, args):
-        symbols = Dictionary()
-        for word in range(args.vocabulary - 5):
-            symbols.add_symbol(str(word))
-        mask = symbols.add_symbol("<mask>")
+        symbols = vocabulary(args.vocabulary, "<mask>")
+        mask = symbols.index("<mask>")
         task = SimpleNamespace(source_dictionary=symbols, target_dictionary=symbols, mask_idx=mask)
         settings = Namespace(
             arch=args.arch,

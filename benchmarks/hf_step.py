@@ -12,8 +12,8 @@ import statistics
 
 import torch
 import transformers
-from machine import in_turns
-from train_step import MaskedLMStep, quotients
+from machine import in_turns, median_ratio
+from train_step import MaskedLMStep
 
 import fairseq_relpos.hf  # noqa: F401  registers the models
 from fairseq_relpos.exchange.to_transformers import Kind, as_transformers
@@ -42,9 +42,9 @@ def main():
         }
         steps["transformers"].model.config.sparse_prediction = True  # as fairseq's model in training
         seconds = in_turns(steps, args.rounds, lambda step: step(), desc=name)
-        speeds = [quotients(seconds[other], seconds["transformers"]) for other in ("fairseq", "stock")]
+        speeds = [median_ratio(seconds[other], seconds["transformers"]) for other in ("fairseq", "stock")]
         medians = [statistics.median(seconds[kind]) for kind in ("fairseq", "transformers")]
-        print("| {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |".format(name, *medians, *map(statistics.median, speeds)))
+        print("| {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |".format(name, *medians, *speeds))
 
 
 def stock(config, args):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import fairseq
 import torch
+from fairseq.data import Dictionary
 from tqdm import tqdm
 
 import fairseq_relpos
@@ -258,6 +259,23 @@ def queued_seconds(step, times, device):
 
 def median_ratio(mine, theirs):
     return statistics.median(x / y for x, y in zip(mine, theirs))
+
+
+def compared(mine, theirs):
+    """The entries of a row about the ratio of two steps, whose seconds of each round these are."""
+    ratios = [x / y for x, y in zip(mine, theirs)]
+    quartiles = statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else []
+    return {"ratio": statistics.median(ratios), "quartiles": quartiles}
+
+
+def vocabulary(size, *more):
+    """fairseq's dictionary with so many words, its four special symbols among them, and with ``more`` at the end."""
+    words = Dictionary()
+    for word in range(size - words.nspecial - len(more)):
+        words.add_symbol(str(word))
+    for word in more:
+        words.add_symbol(word)
+    return words
 
 
 def peak_memory_of_cuda(step):

@@ -20,7 +20,7 @@ import sys
 
 import torch
 from fairseq.modules import MultiheadAttention
-from machine import Processes, add_allocators, add_result, clock_of, save
+from machine import Processes, add_allocators, add_result, clock_of, median_ratio, save
 from torch import nn
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -86,7 +86,7 @@ def measure(processes, length, dropout, args):
                 "dropout": dropout,
                 "encoding": name,
                 "seconds": statistics.median(mine),
-                "ratio": statistics.median(x / y for x, y in zip(mine, times[STOCK])),
+                "ratio": median_ratio(mine, times[STOCK]),
                 "peak_mib": memory[name] / 2**20,
                 "memory": memory[name] / memory[STOCK],
             }

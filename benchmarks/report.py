@@ -1,14 +1,12 @@
 """Write benchmarks/RESULTS.md, and the marked parts of README.md and docs/performance.md, from the JSON files in
 benchmarks/results/.
 
-    python benchmarks/report.py            # writes
-    python benchmarks/report.py --check    # only checks whether the pages are up to date
+    python benchmarks/report.py
 """
 
 import json
 import logging
 import shlex
-import sys
 from pathlib import Path
 
 from fairseq_tests import table as fairseq_tests_table
@@ -207,7 +205,7 @@ def attention(settings, rows):
         "softmax; both have the dropout of the table. Limit: the exact matrix products at this machine's peak, as a "
         "multiple of `sdpa`. MiB: peak memory above inputs and outputs."
     )
-    table = []
+    lines = []
     for length in settings["lengths"]:
         for dropout in settings["dropout"]:
             shown = of(rows, length=length, dropout=dropout)
@@ -216,42 +214,36 @@ def attention(settings, rows):
                 for row in of(shown, encoding="sdpa", backend="-")
                 if row["gflops"]
             )
-            table += ["", f"T={length}, dropout {dropout}{f', one large product {peaks}' if peaks else ''}:", ""]
-            table += attention_table(shown, settings)
-    return title, table[1:]
+            lines += ["", f"T={length}, dropout {dropout}{f', one large product {peaks}' if peaks else ''}:", ""]
+            lines += attention_table(shown, settings)
+    return title, lines[1:]
 
 
 def attention_table(rows, settings):
     allocators, several = settings["allocators"], len(settings["threads"]) > 1
-    heads = [f"times sdpa, {x}" for x in allocators] + [f"times plain, {x}" for x in allocators]
-    heads += ["limit", "MiB", *(["times as fast as with 1 thread"] if several else [])]
-    names = ["encoding", "backend", *(["threads"] if several else [])]
-    table = [f"| {' | '.join(names + heads)} |", "|" + "---|" * len(names) + "---:|" * len(heads)]
-    lines = {}
+    heads = ["encoding", "backend", *(["threads"] if several else [])]
+    heads += [f">times {other}, {x}" for other in ("sdpa", "plain") for x in allocators]
+    heads += [">limit", ">MiB", *([">times as fast as with 1 thread"] if several else [])]
+    found = {}
     for row in rows:
-        lines.setdefault((row["encoding"], row["backend"], row["threads"]), []).append(row)
-    for (name, backend, threads), line in lines.items():
+        found.setdefault((row["encoding"], row["backend"], row["threads"]), []).append(row)
+    lines = []
+    for (name, backend, threads), line in found.items():
         cells = [number(row["ratio"]) for row in line] + [number(row["plain_ratio"]) for row in line]
         cells += [number(line[0]["limit"] or None), number(line[0]["scratch_mib"], 1)]
         cells += [number(line[0]["speedup"])] if several else []
-        table.append(f"| {' | '.join([name, backend, *([str(threads)] if several else []), *cells])} |")
-    return table
+        lines.append([name, backend, *([threads] if several else []), *cells])
+    return table(heads, lines)
 
 
-def times_and_memory(rows, lengths, default_backend="-"):
-    cells = {(row["encoding"], row.get("backend", default_backend), row["length"]): row for row in rows}
-    heads = " | ".join(f"T={t} time | memory" for t in lengths)
-    names = list(dict.fromkeys(key[:2] for key in cells))
-    several = {backend for _, backend in names} != {default_backend}
-    table = [
-        f"| encoding | {'backend | ' if several else ''}{heads} |",
-        f"|---|{'---|' if several else ''}" + "---:|---:|" * len(lengths),
-    ]
-    for name, backend in names:
-        found = (cells.get((name, backend, t)) for t in lengths)
-        values = (f"{cell['ratio']:.2f} | {cell['memory']:.2f}" if cell else "- | -" for cell in found)
-        table.append(f"| {name} | {f'{backend} | ' if several else ''}{' | '.join(values)} |")
-    return table
+def times_and_memory(rows, lengths):
+    cells = {(row["encoding"], row["length"]): row for row in rows}
+    lines = []
+    for name in dict.fromkeys(name for name, _ in cells):
+        found = [cells.get((name, length)) for length in lengths]
+        pairs = [(f"{cell['ratio']:.2f}", f"{cell['memory']:.2f}") if cell else ("-", "-") for cell in found]
+        lines.append([name, *(value for pair in pairs for value in pair)])
+    return table(["encoding", *(head for t in lengths for head in (f">T={t} time", ">memory"))], lines)
 
 
 def public_code(settings, rows):
@@ -261,12 +253,12 @@ def public_code(settings, rows):
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. Time and "
         "peak memory as multiples of stock fairseq's module, which has no positions, and the same dropout."
     )
-    table = []
+    lines = []
     for allocator in settings["allocators"]:
         for dropout in settings["dropout"]:
-            table += ["", f"{allocator} allocator, dropout {dropout}:", ""]
-            table += times_and_memory(of(rows, allocator=allocator, dropout=dropout), settings["lengths"])
-    return title, table[1:]
+            lines += ["", f"{allocator} allocator, dropout {dropout}:", ""]
+            lines += times_and_memory(of(rows, allocator=allocator, dropout=dropout), settings["lengths"])
+    return title, lines[1:]
 
 
 def gpu(settings, rows):
@@ -279,16 +271,12 @@ def gpu(settings, rows):
     if settings.get("layers"):
         title += f" Of a pass of {settings['layers']} layers that share what they can: times of one, memory of all."
     columns = [(p, t) for p in settings["dropout"] for t in settings["lengths"]]
-    table = [
-        "| encoding | backend | " + " | ".join(f"p={p}, T={t}: time | memory" for p, t in columns) + " |",
-        "|---|---|" + "---:|---:|" * len(columns),
-    ]
+    heads = ["encoding", "backend", *(head for p, t in columns for head in (f">p={p}, T={t}: time", ">memory"))]
+    lines = []
     for name, backend in dict.fromkeys((row["encoding"], row["backend"]) for row in rows):
-        cells = {
-            (row["dropout"], row["length"]): row for row in rows if (row["encoding"], row["backend"]) == (name, backend)
-        }
-        table.append(f"| {name} | {backend} | " + " | ".join(gpu_cell(cells.get(key)) for key in columns) + " |")
-    return title, table
+        cells = {(row["dropout"], row["length"]): row for row in of(rows, encoding=name, backend=backend)}
+        lines.append([name, backend, *(cell for key in columns for cell in gpu_cells(cells.get(key)))])
+    return title, table(heads, lines)
 
 
 def gpu_steps(settings, rows):
@@ -297,31 +285,29 @@ def gpu_steps(settings, rows):
         f"{settings['queued']} steps. Time and peak memory as multiples of stock fairseq's step of the same dtype."
     )
     columns = [(m, d, c) for m in settings["models"] for d in settings["dtypes"] for c in settings["compile"]]
-    table = [
-        "| encoding | "
-        + " | ".join(f"{m}, {d}{', compiled' if c == 'yes' else ''}: time | memory" for m, d, c in columns)
-        + " |",
-        "|---|" + "---:|---:|" * len(columns),
-    ]
+    heads = ["encoding"]
+    for model, dtype, compiled in columns:
+        heads += [f">{model}, {dtype}{', compiled' if compiled == 'yes' else ''}: time", ">memory"]
+    lines = []
     for name in settings["encodings"]:
-        cells = {(row["model"], row["dtype"], row["compile"]): row for row in rows if row["encoding"] == name}
-        table.append(f"| {name} | " + " | ".join(gpu_step_cell(cells.get(key)) for key in columns) + " |")
-    return title, table
+        cells = {(row["model"], row["dtype"], row["compile"]): row for row in of(rows, encoding=name)}
+        lines.append([name, *(cell for key in columns for cell in gpu_step_cells(cells.get(key)))])
+    return title, table(heads, lines)
 
 
-def gpu_step_cell(row):
+def gpu_step_cells(row):
     if row is None:
-        return "- | -"
-    return "failed | -" if "error" in row else f"{row['ratio']:.3f} | {row['memory']:.2f}"
+        return "-", "-"
+    return ("failed", "-") if "error" in row else (f"{row['ratio']:.3f}", f"{row['memory']:.2f}")
 
 
-def gpu_cell(row):
+def gpu_cells(row):
     if row is None:
-        return "- | -"
+        return "-", "-"
     if row["seconds"] == float("inf"):
-        return "does not fit | "
+        return "does not fit", ""
     time = f"{1000 * row['seconds']:.2f} ms" if row["backend"] == "-" else f"{row['ratio']:.2f}"
-    return f"{time} | {row['memory']:.2f}"
+    return time, f"{row['memory']:.2f}"
 
 
 def dropout_statistics(settings, rows):
@@ -362,14 +348,10 @@ def kill_storm(settings, rows):
         "SIGKILL and resumed, compared with the same training without interruptions."
     )
     heads = [">kills", ">of these within a save", "weights afterwards", ">largest difference"]
-    equal = equal_or_not(row["bitwise_equal"])
+    equal = "equal to the last bit" if row["bitwise_equal"] else "DIFFERENT"
     return title, table(
         heads, [[len(row["each"]), row["with_a_half_written_file"], equal, f"{row['largest_difference']:g}"]]
     )
-
-
-def equal_or_not(is_equal):
-    return "equal to the last bit" if is_equal else "DIFFERENT"
 
 
 def fairseq_tests(settings, rows):
@@ -397,33 +379,6 @@ def wrong_calls(settings, rows):
     return title, table(["kind", ">calls", ">refused", ">no harm", ">findings"], lines)
 
 
-def process_ends(settings, rows):
-    title = (
-        f"The ends of commands, {settings['runs']} runs of each kind, with threads of gloo delayed by 50 ms "
-        f"and the exit of Python by 150 "
-        "ms. A single rank ends while a batch that takes 0.7 s is read ahead. No process may end with another exit "
-        "code (75: stopped by a signal and saved), or with a thread of a process group."
-    )
-    heads = ["kind", ">ranks", ">processes", ">exit code", ">another exit code", ">with a group's thread"]
-    keys = ("kind", "ranks", "processes", "expected", "other", "with_threads")
-    return title, table(heads, [[row[key] for key in keys] for row in rows])
-
-
-def signal_storm(settings, rows):
-    (row,) = rows
-    title = (
-        f"A translation model (transformer_tupe_r, 2 + 2 layers x 32, CPU), {settings['updates']} updates, that got "
-        f"{settings['signals']} signals (Ctrl-C, SIGTERM, SIGUSR1) and resumed after each, "
-        f"compared with one without interruptions; then "
-        f"{settings['generations']} translations interrupted and repeated."
-    )
-    codes = sorted({kill["exit_code"] for kill in row["each"]})
-    heads = [">signals", "exit codes", ">updates lost", ">files left", "weights", "validation losses", "translations"]
-    line = [len(row["each"]), ", ".join(map(str, codes)), row["updates_lost"], row["leftovers"]]
-    line += [equal_or_not(row[key]) for key in ("bitwise_equal", "validations_equal", "translations_equal")]
-    return title, table(heads, [line])
-
-
 def electra_step(settings, rows):
     title = (
         f"Training step of `{settings['arch']}` compared with the sum of its parts: {settings['layers']} layers x "
@@ -449,8 +404,6 @@ SECTIONS = {
     "public_code": public_code,
     "prepare": prepare,
     "kill_storm": kill_storm,
-    "process_ends": process_ends,
-    "signal_storm": signal_storm,
     "fairseq_tests": fairseq_tests,
     "mends": mends,
     "wrong_calls": wrong_calls,
@@ -495,16 +448,10 @@ def between_marks(path, text):
 
 def main():
     logging.disable(logging.INFO)
-    stale = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path.relative_to(HERE.parent)} is out of date: run python benchmarks/report.py")
-        return 1 if stale else 0
-    for path, text in stale.items():
+    for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     plot(RESULTS / f"{PICTURE}.json")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

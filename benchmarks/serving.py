@@ -21,7 +21,7 @@ from pathlib import Path
 import ctranslate2
 import torch
 from fairseq import checkpoint_utils
-from machine import add_result, clock_of, in_turns, save
+from machine import add_result, clock_of, compared, in_turns, save
 
 from fairseq_relpos import register
 from fairseq_relpos.exchange import to_ctranslate2
@@ -115,13 +115,11 @@ def report(times, translators, args):
         found = translator.translations
         tokens = sum(len(words) + 1 for words in found.values())
         others = {i: abs(translator.scores[i] - scores[i]) for i in expected if found[i] != expected[i]}
-        ratios = [theirs / mine for mine, theirs in zip(times[name], times[FAIRSEQ])]
         rows.append(
             {
                 "translator": name,
                 "tokens_per_second": tokens / statistics.median(times[name]),
-                "ratio": statistics.median(ratios),
-                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
+                **compared(times[FAIRSEQ], times[name]),
                 "same": 1 - len(others) / len(expected),
                 "others": others,
             }

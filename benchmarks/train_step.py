@@ -35,9 +35,20 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, machine, save
+from machine import (
+    LargeProduct,
+    Processes,
+    add_allocators,
+    add_result,
+    clock_of,
+    compared,
+    machine,
+    median_ratio,
+    peak_memory_of_cuda,
+    save,
+    vocabulary,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -108,12 +119,11 @@ def main():
 def measure(processes, dropout, flops, args):
     seconds = processes.in_turns(steps_of, (dropout, args), args.rounds, desc=f"dropout {dropout}")
     on_gpu = args.device == "cuda"
-    memory = processes.memory(steps_of, (dropout, args), peak_memory_on_gpu if on_gpu else None)
+    memory = processes.memory(steps_of, (dropout, args), peak_memory_of_cuda if on_gpu else None)
     for allocator, times in seconds.items():
         reached = LargeProduct.flops(args.device) / min(times[PRODUCT])
         ideal_seconds = flops / (args.peak_tflops * 1e12 if args.peak_tflops else reached)
         for arch in (args.stock, *args.archs, *remembering(args), *in_float32(args)):
-            ratios = quotients(times[arch], times[args.stock])
             without = remembering(args).get(arch)
             step = statistics.median(times[arch])
             yield {
@@ -121,21 +131,14 @@ def measure(processes, dropout, flops, args):
                 "dropout": dropout,
                 "arch": arch,
                 "seconds": step,
-                "ratio": statistics.median(ratios),
+                **compared(times[arch], times[args.stock]),
                 "tokens_per_second": args.batch * args.length / step,
                 "mfu": ideal_seconds / step,
-                "quartiles": statistics.quantiles(ratios, n=4)[::2] if len(ratios) > 1 else [],
-                "times_tuned": statistics.median(
-                    quotients(times[arch], seconds.get("tuned", seconds[allocator])[arch])
-                ),
+                "times_tuned": median_ratio(times[arch], seconds.get("tuned", times)[arch]),
                 "peak_mib": memory[arch] / 2**20,
                 "memory": memory[arch] / memory[args.stock],
-                "times_without": without and statistics.median(quotients(times[arch], times[without])),
+                "times_without": without and median_ratio(times[arch], times[without]),
             }
-
-
-def quotients(mine, theirs):
-    return [x / y for x, y in zip(mine, theirs)]
 
 
 def kind_of(args):
@@ -168,10 +171,7 @@ def steps_of(dropout, args):
 class TrainingStep:
     def __init__(self, arch, dropout, args, memory_length=0, hparams=""):
         self.memory_length = memory_length
-        self.symbols = Dictionary()
-        for word in range(args.vocabulary - 5):
-            self.symbols.add_symbol(str(word))
-        self.symbols.add_symbol("<mask>")
+        self.symbols = vocabulary(args.vocabulary, "<mask>")
         settings = Namespace(
             arch=arch,
             dropout=dropout,
@@ -277,13 +277,6 @@ def clock(args):
     if args.device == "cuda":
         return lambda: torch.cuda.synchronize() or time.perf_counter()
     return clock_of(args.threads)
-
-
-def peak_memory_on_gpu(step):
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    step()
-    return torch.cuda.max_memory_allocated() - before
 
 
 def report(rows, args):
