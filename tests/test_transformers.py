@@ -27,7 +27,15 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim.adam import FairseqAdam
 from refusals import assert_refused
 from small_models import moved, roberta, save, sentences, trained
-from vocabularies import LINES, ORDINARY, VOCABULARIES, ordinary_folder, sentencepiece_folder, words_folder
+from vocabularies import (
+    LINES,
+    ORDINARY,
+    VOCABULARIES,
+    exported_tokenizer,
+    ordinary_folder,
+    sentencepiece_folder,
+    words_folder,
+)
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -367,11 +375,9 @@ UNKNOWN += ["madeupword0000", "the <0x41> \u2581", "<sep>fox \x00"]
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_the_exported_tokenizer_gives_fairseqs_ids(kind, tmp_path):
     VOCABULARIES[kind](tmp_path / "data")
-    size = len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1
-    words = to_transformers.Words(tmp_path / "data", size, Path("a.pt"))
-    for name, text in fast_tokenizer.files_of(words.fast, 32).items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    words, tokenizer = exported_tokenizer(tmp_path / "data", tmp_path / "out")
+    size = len(words.dictionary)
+    assert words.fast is not None
     texts = [*words.texts(), *LINES[:3], "nobody likes the dog dogs", "Ärger  mit  Ümlauten", "of", "small <sep> of"]
     texts += ["<sep>", "fox<sep>>dog <sep>", "other northern people", "a mark \u2581"]
     texts += UNKNOWN[:3]
@@ -424,12 +430,9 @@ def ids_of_fairseq(folder):
 def test_the_dictionary_of_fairseq_preprocess_gives_fairseqs_ids(kind, tmp_path):
     folder, out = tmp_path / "data", tmp_path / "out"
     ordinary_folder(folder, **ORDINARY[kind])
-    size = len(Dictionary.load(str(folder / "dict.txt"))) + 1
-    words = to_transformers.Words(folder, size, Path("a.pt"))
+    words, tokenizer = exported_tokenizer(folder, out)
+    size = len(words.dictionary)
     assert "in Python" in words.kind
-    out.mkdir()
-    words.save(out, 32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     wanted = ids_of_fairseq(folder)
     texts = [*words.texts(), *LINES[:3], *UNKNOWN, "nobody likes the dog dogs", "\xc4rger  mit  \xdcmlauten"]
     assert any(3 in wanted(text) for text in texts)
@@ -444,10 +447,7 @@ def test_the_dictionary_of_fairseq_preprocess_gives_fairseqs_ids(kind, tmp_path)
 
 def test_a_tokenizer_in_python_is_saved_copied_and_decodes(tmp_path):
     ordinary_folder(tmp_path / "data")
-    words = to_transformers.Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1, Path())
-    (tmp_path / "a").mkdir()
-    words.save(tmp_path / "a", 32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "a")
+    _, tokenizer = exported_tokenizer(tmp_path / "data", tmp_path / "a")
     tokenizer.save_pretrained(tmp_path / "b")
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert names == ["spm.model", "tokenizer_config.json", "vocab.json"]
@@ -466,11 +466,9 @@ def test_a_tokenizer_in_python_is_saved_copied_and_decodes(tmp_path):
 def test_a_tokenizer_in_python_puts_text_in_lower_case_and_comes_back_with_it(tmp_path):
     ordinary_folder(tmp_path / "data")
     (tmp_path / "data/manifest.json").write_text('{"settings": {"lowercase": true}}')
-    words = to_transformers.Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))) + 1, Path())
-    (tmp_path / "out").mkdir()
-    words.save(tmp_path / "out", 32)
+    words, tokenizer = exported_tokenizer(tmp_path / "data", tmp_path / "out")
     wanted = ids_of_fairseq(tmp_path / "data")("\u03b1\u03c2 the fox")
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("\u0391\u03a3 The FOX")["input_ids"] == wanted
+    assert tokenizer("\u0391\u03a3 The FOX")["input_ids"] == wanted
     config = SimpleNamespace(values={"pad_token_id": 1})
     (tmp_path / "back").mkdir()
     Pieces.of(tmp_path / "out", "relpos_roberta", len(words.dictionary), config).write(tmp_path / "back")
@@ -491,10 +489,8 @@ def test_a_dictionary_with_half_of_32000_pieces_gives_fairseqs_ids(tmp_path):
     (tmp_path / "spm.model").write_bytes(proto.SerializeToString())
     kept = [*pieces[::2], "\u2581", *letters[5:]]
     (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in kept), encoding="utf-8")
-    words = to_transformers.Words(tmp_path, len(kept) + 5, Path("a.pt"))
-    (tmp_path / "out").mkdir()
-    words.save(tmp_path / "out", 32)
-    tokenizer, wanted = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), ids_of_fairseq(tmp_path)
+    _, tokenizer = exported_tokenizer(tmp_path, tmp_path / "out")
+    wanted = ids_of_fairseq(tmp_path)
     draw = random.Random(1)
     texts = ["".join(draw.choices(letters + "  \xe4", k=40)) for _ in range(200)]
     for text, ids in zip(texts, tokenizer(texts)["input_ids"]):

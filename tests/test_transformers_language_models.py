@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from refusals import assert_refused
 from small_models import LANGUAGE_MODEL_SIZES, dictionary, language_model, moved, save, transformer
-from vocabularies import LINES, VOCABULARIES, ordinary_folder
+from vocabularies import LINES, VOCABULARIES, exported_tokenizer, ordinary_folder
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -24,7 +24,6 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import language_model_to_transformers as to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
-from fairseq_relpos.exchange.to_transformers import Words  # noqa: E402
 from fairseq_relpos.exchange.trained_models import translated_by_fairseq  # noqa: E402
 
 PACKAGE = Path(__file__).parents[1]
@@ -185,28 +184,15 @@ assert [[token for token in row[1:] if token != 1] for row in rows] == {translat
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kind", VOCABULARIES)
+@pytest.mark.parametrize("kind", [*VOCABULARIES, "ordinary"])
 def test_prompts_get_fairseqs_ids(kind, tmp_path):
-    VOCABULARIES[kind](tmp_path / "data")
-    size = len(Dictionary.load(str(tmp_path / "data/dict.txt")))
-    words = Words(tmp_path / "data", size, tmp_path, start="</s>")
-    words.save(tmp_path, 32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*words.texts(), *LINES[:3], "of"]
-    for text, ids in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
-        assert ids == words.ids(text) and ids[0] == 2 and 2 not in ids[1:], text
-
-
-def test_prompts_get_fairseqs_ids_from_an_ordinary_dictionary(tmp_path):
-    ordinary_folder(tmp_path / "data")
-    words = Words(tmp_path / "data", len(Dictionary.load(str(tmp_path / "data/dict.txt"))), tmp_path, start="</s>")
-    words.save(tmp_path, 32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*words.texts(), *LINES[:3], "of \u4f60\u597d"]
-    rows = tokenizer(texts, verbose=False, padding=True)["input_ids"]
-    for text, row in zip(texts, rows):
+    """Padded on the left, where ``generate`` needs the pads."""
+    {**VOCABULARIES, "ordinary": ordinary_folder}[kind](tmp_path / "data")
+    words, tokenizer = exported_tokenizer(tmp_path / "data", tmp_path / "out", start="</s>")
+    texts = [*words.texts(), *LINES[:3], "of", *(["of \u4f60\u597d"] if kind == "ordinary" else [])]
+    for text, row in zip(texts, tokenizer(texts, verbose=False, padding=True)["input_ids"]):
         wanted = words.ids(text)
-        assert wanted[0] == 2 and row == [1] * (len(row) - len(wanted)) + wanted, text
+        assert wanted[0] == 2 and 2 not in wanted[1:] and row == [1] * (len(row) - len(wanted)) + wanted, text
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Small vocabularies of every kind: dict.txt, and the files that cut words into pieces."""
 
 import json
+from pathlib import Path
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, and nobody knows why it does so.",
@@ -90,3 +91,18 @@ ORDINARY = {
     "blanks at the end": {"treat_whitespace_as_suffix": True},
     "bytes": {"kind": "unigram", "byte_fallback": True, "vocab_size": 400},
 }
+
+
+def exported_tokenizer(data, out, start=None):
+    """The vocabulary of the data as ``export-hf`` reads it, and the tokenizer that it writes. start: the first symbol
+    of a language model's texts."""
+    from fairseq.data import Dictionary
+    from transformers import AutoTokenizer
+
+    from fairseq_relpos.exchange.to_transformers import Words
+
+    size = len(Dictionary.load(str(data / "dict.txt"))) + (start is None)
+    words = Words(data, size, Path("a.pt"), start)
+    out.mkdir(exist_ok=True)
+    words.save(out, 32)
+    return words, AutoTokenizer.from_pretrained(out)

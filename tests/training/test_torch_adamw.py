@@ -49,14 +49,6 @@ def test_updates_are_those_of_fairseqs_adam_with_decoupled_decay():
     torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=2e-6)
 
 
-def test_decay_alone_shrinks_a_parameter_by_lr_times_decay():
-    p = torch.nn.Parameter(torch.ones(3))
-    adamw = TorchAdamW(TorchAdamWConfig(**SETTINGS), [p])
-    p.grad = torch.zeros(3)
-    adamw.step()
-    torch.testing.assert_close(p.data, torch.full((3,), 1 - 0.01 * 0.1))
-
-
 def test_each_goes_on_from_the_others_state():
     stock, theirs, adamw, ours = both()
     steps(stock, theirs, 20, seed=1)
@@ -126,7 +118,8 @@ def test_a_resume_takes_the_settings_of_the_command(kind):
     assert third.param_groups[0]["weight_decay"] == 0.75
 
 
-def test_gradients_are_divided_by_the_loss_scale_once():
+def amp_optimizer(scale, growth_interval):
+    """fairseq's optimizer of --amp for one parameter, with torch's scaler of a CPU."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     cfg = Namespace(
         common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
@@ -134,7 +127,12 @@ def test_gradients_are_divided_by_the_loss_scale_once():
     )
     amp = AMPOptimizer(cfg, [parameter], SGD(cfg.optimizer, [parameter]))
     assert amp.scaler.get_growth_interval() == 7
-    amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
+    return amp, parameter
+
+
+def test_gradients_are_divided_by_the_loss_scale_once():
+    amp, parameter = amp_optimizer(128.0, 2000)
     amp.backward(3 * parameter.sum())
     assert amp.clip_grad_norm(0.0) == 3
     amp.step()
@@ -142,18 +140,7 @@ def test_gradients_are_divided_by_the_loss_scale_once():
 
 
 def test_the_scaler_of_amp_goes_on_where_it_was():
-    cfg = Namespace(
-        common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4, amp_scale_window=7, amp_init_scale=3),
-        optimizer=Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0),
-    )
-
-    def optimizer(scale):
-        parameter = torch.nn.Parameter(torch.zeros(1))
-        amp = AMPOptimizer(cfg, [parameter], SGD(cfg.optimizer, [parameter]))
-        amp._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=int(scale))
-        return amp
-
-    trained, again = optimizer(4096.0), optimizer(128.0)
+    (trained, _), (again, _) = amp_optimizer(4096.0, 4096), amp_optimizer(128.0, 128)
     trained.scaler._lazy_init_scale_growth_tracker("cpu")
     again.load_state_dict(trained.state_dict())
     assert again.scaler.get_scale() == 4096 and again.scaler.get_growth_interval() == 128
