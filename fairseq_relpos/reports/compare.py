@@ -124,7 +124,7 @@ class Task:
         task = cls(name, folders, rows, choose_baseline(name, rows, baselines), warnings)
         task.rows.sort(key=lambda row: (row != task.baseline, row))
         task.folders.sort(key=lambda folder: (task.rows.index(folder.run.encoding), folder.run.seed))
-        task.warn(baselines)
+        task.warnings += task.find_warnings(baselines)
         return task
 
     @property
@@ -180,48 +180,45 @@ class Task:
                 of_machine.extend({folder.run.encoding}.difference(of_machine))
         return {**found, **({"machine": machines} if len(machines) > 1 else {})}
 
-    def warn(self, baselines: Sequence[str]) -> None:
+    def find_warnings(self, baselines: Sequence[str]) -> Iterator[str]:
         differing = self.differing
         rates = differing.pop("lr", None)
         if differing:
-            self.warnings.append(f"the runs differ in more than the encoding and the seed: {in_words(differing)}")
+            yield f"the runs differ in more than the encoding and the seed: {in_words(differing)}"
         if rates:
-            self.warnings.append(
+            yield (
                 f"the learning rates differ ({in_words({'lr': rates})}): a fair choice tries the same rates for each "
                 "encoding, and chooses on the validation data"
             )
         updates = {folder.updates for folder in self.good}
         if len(updates) > 1 and "max-update" not in differing:
-            self.warnings.append(
+            yield (
                 f"the runs have made from {min(updates):,} to {max(updates):,} updates: a longer training alone may "
                 "give a better figure"
             )
         # a model without an encoding has none to use
         unused = [f.run.name for f in self.good if f.uses_positions is False and f.run.encoding.split()[0] != "none"]
         if unused:
-            self.warnings.append(
+            yield (
                 f"these models do not use positions, with an order gap below {USED} nats: {listed(unused)}. Their "
                 "losses say how soon an encoding begins to be used, not how good it is in the end"
             )
-        diverged = [folder.run.name for folder in self.folders if folder.has_diverged]
-        if diverged:
-            self.warnings.append(f"left out of all figures, because they have diverged: {listed(diverged)}")
+        if diverged := [folder.run.name for folder in self.folders if folder.has_diverged]:
+            yield f"left out of all figures, because they have diverged: {listed(diverged)}"
         if self.baseline and not self.of_row(self.baseline):
-            self.warnings.append(f"every run of {self.baseline}, the baseline, has diverged, so no differences")
+            yield f"every run of {self.baseline}, the baseline, has diverged, so no differences"
         if baselines and not self.baseline:
-            self.warnings.append(f"no run of {' or '.join(baselines)}, the baseline, so no differences")
-        seeds = comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows})
-        if seeds:
-            self.warnings.append(f"not every row has the same seeds: {'; '.join(seeds)}")
+            yield f"no run of {' or '.join(baselines)}, the baseline, so no differences"
+        if seeds := comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows}):
+            yield f"not every row has the same seeds: {'; '.join(seeds)}"
         lacking = defaultdict(list)
         for figure in self.figures:
             lacking[tuple(f.run.name for f in self.good if figure not in f.figures)].append(figure)
-        self.warnings += [f"not known of {listed(runs)}: {'; '.join(found)}" for runs, found in lacking.items() if runs]
+        yield from (f"not known of {listed(runs)}: {'; '.join(found)}" for runs, found in lacking.items() if runs)
         if any(folder.facts.get("fold") is not None for folder in self.folders):
-            self.warnings.append(
-                "folds stand in the place of seeds. They share training data: the intervals are too narrow"
-            )
-        self.warnings += [note for folder in self.folders for note in folder.notes]
+            yield "folds stand in the place of seeds. They share training data: the intervals are too narrow"
+        for folder in self.folders:
+            yield from folder.notes
 
     def as_json(self) -> dict[str, Any]:
         """Returns what comparison.write would write of each task, and all else."""
@@ -230,8 +227,7 @@ class Task:
             "baseline": self.baseline,
             "figures": {figure: self.values(figure) for figure in self.figures},
             "differences": {
-                figure: {row: difference_as_json(one) for row, one in self.differences(figure).items()}
-                for figure in self.figures
+                figure: {row: one.as_json() for row, one in self.differences(figure).items()} for figure in self.figures
             },
             "settings": self.differing,
             "computed": self.computed_otherwise,
@@ -259,18 +255,6 @@ class Task:
             "machine": folder.machine,
             "commit": folder.kept("commit.txt").strip(),
         }
-
-
-def difference_as_json(one: comparison.Difference) -> dict[str, Any]:
-    known = math.isfinite(one.half_width)
-    return {
-        "mean": one.mean,
-        "low": one.mean - one.half_width if known else None,
-        "high": one.mean + one.half_width if known else None,
-        "seeds": one.seeds,
-        "p": one.p_value if known else None,
-        "verdict": one.verdict if known else one.reason,
-    }
 
 
 def is_free(name: str) -> bool:

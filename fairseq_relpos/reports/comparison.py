@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,17 @@ class Difference:
         if math.isinf(self.half_width):
             return f"{self.mean:+.{digits}f}"
         return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f}"
+
+    def as_json(self) -> dict[str, Any]:
+        known = math.isfinite(self.half_width)
+        return {
+            "mean": self.mean,
+            "low": self.mean - self.half_width if known else None,
+            "high": self.mean + self.half_width if known else None,
+            "seeds": self.seeds,
+            "p": self.p_value if known else None,
+            "verdict": self.verdict if known else self.reason,
+        }
 
 
 def shown_p(p_value: float) -> str:
