@@ -64,7 +64,7 @@ the two allocators.
 """
 FIGURES = [
     ("curve_t5.png", "Bias of each head of a `t5` against the relative position, as initialised."),
-    ("prior_at5.png", "Bias of each head of an `at5`, as initialised: a prior over positions (AT5 Figure 4)."),
+    ("prior_at5.png", "Bias of each head of an `at5`, as initialised (AT5 Figure 4 has trained ones)."),
     ("buckets.png", "Buckets of `t5`, and the function that replaces them in `at5` (AT5 Figure 3)."),
     ("prior_matrix.png", "The fixed matrix R of `transformer_xl` and of `gcdf` (GCDF Figure 2)."),
     (
@@ -72,7 +72,7 @@ FIGURES = [
         "Distance between rows i and i + k of R: in `gcdf` it falls with i and grows "
         "with k, ever more slowly (LFHC/GCDF Figures 5 and 6).",
     ),
-    ("tupe_r_bias.png", "Learned bias of each head of a small `tupe_r` for all pairs of positions."),
+    ("tupe_r_bias.png", "Learned bias of each head of a small `tupe_r`, trained on blocks of 128 tokens."),
     ("tupe_r_attention.png", "Attention of its heads in a sentence."),
 ]
 

@@ -35,7 +35,7 @@ HEAD = """\
 
 Each entry has the paper's numbers, the commands that reproduce them, and our numbers beside the paper's.
 **Our numbers are from small models**, unless stated otherwise: they show that the command works. They ran on CPUs, some
-of [roberta_small](../examples/roberta_small/RESULTS.md) on an H100; each results file names its machines. No paper's
+of [roberta_small](../examples/roberta_small/RESULTS.md) on an H100; each recipe names its machines. No paper's
 pretraining has been repeated here. Each entry lists the differences. Ours are means ± standard deviations.
 
 Run the commands, one after another, in the root of a clone, after `bash scripts/setup.sh && source .venv/bin/activate`
@@ -346,7 +346,7 @@ def table_of(name, values):
     encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
     for place, (title, found) in enumerate(columns, 1):
         if sum(encoding in found for encoding in encodings) < 2:
-            raise Wrong(f"[{name}]: {title} has numbers of fewer than two encodings of the table: it compares nothing")
+            raise Wrong(f"[{name}]: fewer than two encodings of the table have a number in {title}")
         for encoding, row in zip(encodings, rows, strict=True):
             row.insert(place, found.get(encoding, ""))
         head.insert(place, f"{HERE}{title}")

@@ -20,6 +20,7 @@ hparams_of() {               # k: the best of Table 5 for the task; ours: the ot
   esac
 }
 MAX_LENGTH=512              # ours
+MIN_COUNT=4                 # words that occur more than three times (A.3)
 LEARNING_RATE=2e-5          # AdamW
 ADAM_BETAS="(0.9, 0.999)"   # ours
 WEIGHT_DECAY=0.01           # ours
