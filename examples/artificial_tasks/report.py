@@ -5,6 +5,7 @@ recipe.
 """
 
 import json
+import re
 import statistics
 import sys
 from datetime import date
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from result import read
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.reports import comparison, figures, losses
 from fairseq_relpos.reports.compared_runs import settings_of
 from fairseq_relpos.reports.table import pd
@@ -32,76 +33,73 @@ PAPER = {
 }
 
 
+NAME = re.compile(r"(?P<encoding>.+)-seed(?P<seed>\d+)-lr(?P<rate>.+)")
+
+
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    runs_folder, data, baseline = settings["RUNS"], settings["DATA"], settings["BASELINE"]
-    results = collect(Path(runs_folder))
-    if not len(results):
-        sys.exit(f"report: error: no finished run in {runs_folder}: run.sh train first")
-    check_alike(Path(runs_folder), results)
-    folder = Path(folder)
+    place, baseline, folder = Path(settings["RUNS"]), settings["BASELINE"], Path(folder)
+    runs = collect(place)
+    if not len(runs) or not runs.chosen.any():
+        sys.exit(f"report: error: no finished run in {place}: run.sh train first")
+    results = runs[runs.chosen]
+    check_alike(results)
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
     accuracies = {task: values for task in TASKS if (values := values_of(results, task))}
-    paper = table(results, list(PAPER), TASKS, mean_and_deviation, with_paper=True)
+    cells = cells_of(results, lambda runs: f"{losses.with_deviation(list(runs.test))} ({len(runs)})")
     others = sorted(set(results.encoding) - set(PAPER))
-    shown = {task: title for task, title in TASKS.items() if task in set(results.task[results.encoding.isin(others)])}
+    shown = [task for task in TASKS if set(others) & set(cells[task])]
+    columns = []
+    for number, task in enumerate(TASKS):
+        columns += [(TASKS[task], cells[task])]
+        columns += [("paper", {name: f"{PAPER[name][number]:.3f}" for name in PAPER if name in cells[task]})]
+    paper = table(PAPER, columns)
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
         baseline=baseline,
         differences="\n\n".join(difference_tables(accuracies, baseline)),
         legend=comparison.LEGEND.format(baseline=baseline),
-        missing=missing(Path(runs_folder), accuracies, results),
-        others=table(results, others, shown, mean_and_deviation) if others else "No runs yet.",
-        best_possible=best_possible(Path(data)),
+        missing=missing(place, accuracies, results),
+        others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "No runs yet.",
+        best_possible=best_possible(Path(settings["DATA"])),
         plot=PLOT,
-        runs=table(results, [*PAPER, *others], TASKS, how_trained),
+        runs=table([*PAPER, *others], [(TASKS[task], found) for task, found in cells_of(results, how_trained).items()]),
         commits=", ".join(sorted(set(results.commit))),
         machines="\n".join(sorted({f"- {machine}" for machine in results.machine})),
-        command=example_command(Path(runs_folder)),
-        rates=rates_tried(Path(runs_folder)),
-        alike=how_all_alike(Path(runs_folder)),
+        command=runs.command.iloc[0],
+        rates=", ".join(f"{' and '.join(rates)} ({task})" for task, rates in rates_tried(runs).items()),
+        alike=how_all_alike(runs),
     )
-    path = folder / "RESULTS.md"
-    with whole_file(path) as part:
-        Path(part).write_text(text, encoding="utf-8")
+    write_text(folder / "RESULTS.md", text)
     comparison.write(folder / "results.json", baseline, {f"accuracy on {task}": v for task, v in accuracies.items()})
-    print(f"{paper}\n\n{path}, {PLOT}: {len(results)} runs")
+    print(f"{paper}\n\n{folder / 'RESULTS.md'}, {PLOT}: {len(results)} runs")
 
 
-def collect(runs_folder):
-    """A row for each run with the learning rate that was chosen."""
+def collect(place):
+    """Returns a row for each finished run. chosen: its learning rate is the best one of its encoding and task."""
     rows = []
-    for chosen in sorted(runs_folder.glob("*/*.learning_rate")):
-        task, encoding, rate = chosen.parent.name, chosen.stem, chosen.read_text().strip()
-        for run in sorted(chosen.parent.glob(f"{encoding}-seed*-lr{rate}")):
-            if (run / "result.json").exists():
-                machine = run / "machine.txt"
-                rows.append(
-                    {
-                        "task": task,
-                        "encoding": encoding,
-                        "name": run.name,
-                        "seed": int(run.name.removesuffix(f"-lr{rate}").rpartition("-seed")[2]),
-                        "rate": rate,
-                        "commit": (run / "commit.txt").read_text().strip(),
-                        "most_epochs": int(flags_of((run / "trained").read_text())["max-epoch"]),
-                        "machine": machine.read_text().strip() if machine.exists() else "not kept",
-                        **read(run),
-                    }
-                )
+    for path in sorted(place.glob("*/*/result.json")):
+        run = path.parent
+        row = {"task": run.parent.name, "name": run.name, **NAME.fullmatch(run.name).groupdict(), **read(run)}
+        row["seed"] = int(row["seed"])
+        row["chosen"] = kept(run.parent / f"{row['encoding']}.learning_rate") == row["rate"]
+        row |= {"commit": kept(run / "commit.txt"), "machine": kept(run / "machine.txt")}
+        row["command"] = kept(run / "trained")
+        row["most_epochs"] = int(flags_of(row["command"])["max-epoch"])
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def runs_of(results, encoding, task):
-    return results[(results.encoding == encoding) & (results.task == task)]
+def kept(path):
+    return path.read_text(encoding="utf-8").strip() if path.exists() else "not kept"
 
 
 def values_of(results, task):
-    """encoding of the paper -> seed -> accuracy"""
-    found = {encoding: runs_of(results, encoding, task) for encoding in PAPER}
-    return {encoding: dict(zip(runs.seed, runs.test)) for encoding, runs in found.items() if len(runs)}
+    """Returns encoding of the paper -> seed -> accuracy."""
+    of_task = dict(iter(results[results.task == task].groupby("encoding")))
+    return {name: dict(zip(of_task[name].seed, of_task[name].test)) for name in PAPER if name in of_task}
 
 
 def difference_tables(accuracies, baseline):
@@ -110,19 +108,18 @@ def difference_tables(accuracies, baseline):
         yield comparison.table(values, baseline, title) if baseline in values else f"{title}: no run of {baseline} yet."
 
 
-def check_alike(runs_folder, results):
+def check_alike(results):
     """A mean over seeds is of one training."""
     for (encoding, task), runs in results.groupby(["encoding", "task"]):
-        commands = [(runs_folder / task / name / "trained").read_text() for name in runs.name]
-        if others := other_flags(commands, FREE):
+        if others := other_flags(list(runs.command), FREE):
             told = f"The runs differ in more than seed: {', '.join(others)}. ({', '.join(runs.name)})"
             sys.exit(f"report: error: {encoding} on {task}: {told} Give each its own RUNS")
 
 
-def missing(runs_folder, accuracies, results):
+def missing(place, accuracies, results):
     found = [
-        f"not finished: {log.parent.relative_to(runs_folder)}"
-        for log in sorted(runs_folder.glob("*/*/train.log"))
+        f"not finished: {log.parent.relative_to(place)}"
+        for log in sorted(place.glob("*/*/train.log"))
         if not (log.parent / "result.json").exists()
     ]
     for task, values in accuracies.items():
@@ -135,26 +132,23 @@ def missing(runs_folder, accuracies, results):
     return "".join(f"- {line}\n" for line in found) or "Nothing.\n"
 
 
-def mean_and_deviation(runs):
-    return f"{losses.with_deviation(list(runs.test))} ({len(runs)})"
-
-
 def how_trained(runs):
     epochs = ", ".join(f"{run.best_epoch}/{run.epochs}" for run in runs.itertuples())
     return f"{runs.rate.iloc[0]}: {epochs}"
 
 
-def table(results, encodings, tasks, cell, with_paper=False):
-    rows = []
-    for encoding in encodings:
-        rows.append([encoding])
-        for task in tasks:
-            runs = runs_of(results, encoding, task)
-            rows[-1].append(cell(runs) if len(runs) else "-")
-            if with_paper:
-                rows[-1].append(f"{PAPER[encoding][list(TASKS).index(task)]:.3f}" if len(runs) else "-")
-    head = [column for title in tasks.values() for column in [title, *(["paper"] if with_paper else [])]]
-    return losses.markdown(["encoding", *head], rows)
+def cells_of(results, cell):
+    """Returns task -> encoding -> cell(its runs)."""
+    found = {task: {} for task in TASKS}
+    for (task, encoding), runs in results.groupby(["task", "encoding"]):
+        found[task][encoding] = cell(runs)
+    return found
+
+
+def table(encodings, columns):
+    """columns: pairs of a head and the cells by encoding."""
+    rows = [[name, *(cells.get(name, "-") for _, cells in columns)] for name in encodings]
+    return losses.markdown(["encoding", *(head for head, _ in columns)], rows)
 
 
 def best_possible(data):
@@ -162,29 +156,18 @@ def best_possible(data):
     return f"{statistics.mean(fact['best_possible'] for fact in facts):.3f}" if facts else "not known"
 
 
-def rates_tried(runs_folder):
-    """By task, of the seeds that there are."""
-    tried = {
-        task: sorted({run.name.split("-lr")[1] for run in runs_folder.glob(f"{task}/*-lr*")}, key=float)
-        for task in TASKS
-    }
-    return ", ".join(f"{' and '.join(rates)} ({task})" for task, rates in tried.items() if rates)
+def rates_tried(runs):
+    tried = {task: sorted(set(runs.rate[runs.task == task]), key=float) for task in TASKS}
+    return {task: rates for task, rates in tried.items() if rates}
 
 
-def how_all_alike(runs_folder):
+def how_all_alike(runs):
     """Whether the commands of a task differ in what belongs to a run, or in more."""
     found = {}
-    for task in TASKS:
-        commands = [run.read_text() for run in runs_folder.glob(f"{task}/*/trained")]
-        if commands:
-            alike = how_alike(commands, "encoding, seed and learning rate", FREE)
-            found.setdefault(alike, []).append(TASKS[task])
+    for task, of_task in runs.groupby("task"):
+        alike = how_alike(list(of_task.command), "encoding, seed and learning rate", FREE)
+        found.setdefault(alike, []).append(TASKS[task])
     return " ".join(found) if len(found) == 1 else " ".join(f"{', '.join(tasks)}: {a}" for a, tasks in found.items())
-
-
-def example_command(runs_folder):
-    run = sorted(runs_folder.glob("*/*/trained"))[0]
-    return run.read_text().strip()
 
 
 def plot(results, path):
@@ -193,26 +176,12 @@ def plot(results, path):
     figure, panels = figures.new_figure(len(tasks), 1, width=3.4, height=1.2 + 0.22 * len(names))
     for panel, task in zip(panels, tasks):
         for place, name in enumerate(names):
-            tests = runs_of(results, name, task).test
-            panel.plot(
-                tests,
-                [place] * len(tests),
-                "o",
-                ms=4,
-                alpha=0.7,
-                color="tab:blue",
-                label="a seed" if place == 0 else None,
-            )
+            tests = results.test[(results.encoding == name) & (results.task == task)]
+            label = "a seed" if place == 0 else None
+            panel.plot(tests, [place] * len(tests), "o", ms=4, alpha=0.7, color="tab:blue", label=label)
             if name in PAPER:
-                panel.plot(
-                    PAPER[name][list(TASKS).index(task)],
-                    place,
-                    "|",
-                    ms=11,
-                    mew=2,
-                    color="tab:red",
-                    label="paper" if name == "at5" else None,
-                )
+                paper, label = PAPER[name][list(TASKS).index(task)], "paper" if name == "at5" else None
+                panel.plot(paper, place, "|", ms=11, mew=2, color="tab:red", label=label)
         panel.set_yticks(range(len(names)), names if panel is panels[0] else [""] * len(names))
         panel.set(title=TASKS[task], xlabel="test accuracy", ylim=(-0.7, len(names) - 0.3))
         panel.grid(axis="both", alpha=0.3)

@@ -5,41 +5,31 @@ result.py better PREFIX RATE...   # which of PREFIX-lrRATE did better on held-ou
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
-
-def entries(log):
-    """The JSON objects in a log of fairseq."""
-    for line in Path(log).read_text().splitlines():
-        start = line.find("{")
-        try:
-            yield json.loads(line[start:]) if start >= 0 else {}
-        except ValueError:
-            continue
+from fairseq_relpos.atomic_files import write_text
+from fairseq_relpos.reports.learning_rates import choose
+from fairseq_relpos.reports.training_log import entry_of
 
 
 def write(run):
-    run = Path(run)
-    valid = [(e["valid_accuracy"], e["epoch"]) for e in entries(run / "train.log") if "valid_accuracy" in e]
-    test = [float(e["test_accuracy"]) for e in entries(run / "test.log") if "test_accuracy" in e]
+    logs = {name: Path(run, f"{name}.log").read_text(encoding="utf-8") for name in ("train", "test")}
+    entries = {name: list(map(entry_of, text.splitlines())) for name, text in logs.items()}
+    valid = [(float(e["valid_accuracy"]), int(e["epoch"])) for e in entries["train"] if "valid_accuracy" in e]
+    test = [float(e["test_accuracy"]) for e in entries["test"] if "test_accuracy" in e]
     # of equal ones fairseq keeps the weights of the last
-    best, epoch = max((float(accuracy), int(epoch)) for accuracy, epoch in valid)
-    result = {"valid": best, "best_epoch": epoch, "epochs": max(int(epoch) for _, epoch in valid), "test": test[-1]}
-    temporary = run / "result.json.tmp"
-    temporary.write_text(json.dumps(result) + "\n")
-    os.replace(temporary, run / "result.json")
+    best, epoch = max(valid)
+    result = {"valid": best, "best_epoch": epoch, "epochs": max(epoch for _, epoch in valid), "test": test[-1]}
+    write_text(Path(run, "result.json"), json.dumps(result) + "\n")
 
 
 def read(run):
-    return json.loads(Path(run, "result.json").read_text())
+    return json.loads(Path(run, "result.json").read_text(encoding="utf-8"))
 
 
 def better(prefix, *rates):
-    """The first of those that are equally good."""
-    from fairseq_relpos.reports.learning_rates import choose
-
+    """Returns the first of those that are equally good."""
     return choose({rate: [read(f"{prefix}-lr{rate}")["valid"]] for rate in rates}, lower=False)
 
 

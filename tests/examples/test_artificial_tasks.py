@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,7 +139,8 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     assert "gamma_min=1 gamma_max=10 hidden=100,5" in command
 
     again = recipe(tmp_path, "run.sh", "train", "reber", "at5", *SMALL, SEED="2")
-    assert again.returncode == 0 and again.stdout == ""
+    assert again.returncode == 0 and len(re.findall(r"lr\S+ is trained", again.stdout)) == 3, again.stdout
+    assert "training" not in again.stdout
 
     # others would be averaged with those of before
     changed = recipe(tmp_path, "run.sh", "train", "reber", "at5", *SMALL, "--patience", "1")
@@ -176,13 +178,7 @@ def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["train", "chess", "t5"], "no task chess"),
-        (["train", "reber"], "which encoding?"),
-        (["report"], "no finished run in runs"),
-        (["fly"], "usage: run.sh train"),
-    ],
+    "arguments, words", [(["train", "chess", "t5"], "no task chess"), (["report"], "no finished run in runs")]
 )
 def test_bad_calls_end_with_one_line(tmp_path, arguments, words):
     done = recipe(tmp_path, "run.sh", *arguments)
