@@ -11,9 +11,9 @@ import preloaded
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COMMON = EXAMPLES / "common"
 FETCH = f"""import sys; sys.path.insert(0, "{COMMON}")
-from fetching import fetch, sacrebleu_set
+from fetching import fetch
 list_path, folder, offline, *names = sys.argv[1:]
-fetch(list_path, folder, offline, names, {{"sacrebleu:": sacrebleu_set}})
+fetch(list_path, folder, offline, names)
 """
 
 

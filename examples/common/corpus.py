@@ -5,13 +5,14 @@ import io
 import itertools
 import os
 import random
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import sentencepiece
 from stopping import fail
 
-from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file
+from fairseq_relpos.atomic_files import NO_ROOM, OPENERS, UNPACKING_ERRORS, opened, whole_file
 
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
 
@@ -263,6 +264,18 @@ def encode(folder, split, processor, counted):
             file.write(" ".join(units) + "\n")
     print(f"{split}: {', '.join(f'{count:,} {name}' for name, count in counts.items() if count)}")
     return counts
+
+
+def preprocess(log, *flags):
+    """Runs fairseq-preprocess, whose output goes to the log."""
+    with open(log, "w") as file:
+        done = subprocess.run(["fairseq-preprocess", *map(str, flags)], stdout=file, stderr=subprocess.STDOUT)
+    if done.returncode:
+        lines = log.read_text(errors="replace").splitlines()
+        full = map(os.strerror, NO_ROOM)
+        if not lines or any(reason in line for reason in full for line in lines):
+            fail(f"fairseq-preprocess failed: no room to write in {log.parent}: make room and run this again")
+        fail(f"fairseq-preprocess failed: {lines[-1].strip()} (all of it in {log})")
 
 
 def refuse_unknown_words(dictionary, folder, splits):

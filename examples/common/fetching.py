@@ -25,6 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only
 from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402
 
 SECONDS = 30  # that a server may take to answer
+SACREBLEU = "sacrebleu:"  # in place of an address: a test set that sacreBLEU downloads
 # some servers refuse the one that urllib has by itself
 HEADERS = {"User-Agent": "Mozilla/5.0 (compatible; fairseq_relpos)"}
 
@@ -51,10 +52,8 @@ def read_list(path):
     return sources
 
 
-def fetch(list_path, folder, offline, names, schemes=None, sha1=None):
-    """``schemes``: prefix of a pseudo-URL -> a function (rest of it, names, folder, source) that makes the files.
-    ``sha1``: the digests that the files themselves must have."""
-    schemes = schemes or {}
+def fetch(list_path, folder, offline, names, sha1=None):
+    """``sha1``: the digests that the files themselves must have."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     sources = {}  # by what they provide
@@ -71,11 +70,10 @@ def fetch(list_path, folder, offline, names, schemes=None, sha1=None):
             missing = [name for name in missing if not copied(Path(offline), name, folder / name)]
         if missing:
             needed.append((alternatives, missing))
-    archives = [located(alternatives, folder, offline, schemes) for alternatives, _ in needed]
+    archives = [located(alternatives, folder, offline) for alternatives, _ in needed]
     for (_, missing), (source, place) in zip(needed, archives):
-        scheme = scheme_of(place, schemes)
-        if scheme:
-            schemes[scheme](place[len(scheme) :], missing, folder, source)
+        if place.startswith(SACREBLEU):
+            sacrebleu_set(place.removeprefix(SACREBLEU), missing, folder, source)
             continue
         if not Path(place).exists():
             place = downloaded(source, place, folder)
@@ -83,7 +81,7 @@ def fetch(list_path, folder, offline, names, schemes=None, sha1=None):
         for name in missing:
             extract(place, name, folder / name)
     for name in wanted if sha1 else []:
-        found = digest_of(folder / name, "sha1")
+        found = digest_of("sha1", folder / name)
         if found != sha1[name]:
             (folder / name).unlink()
             where = f"--offline {offline}" if offline else "the archive"
@@ -103,10 +101,6 @@ def sacrebleu_set(name, files, folder, source):
             if file.endswith(f".{language}"):
                 with open(path, "rb") as text:
                     write(text, folder / file)
-
-
-def scheme_of(address, schemes):
-    return next((scheme for scheme in schemes if address.startswith(scheme)), None)
 
 
 def copied(offline, name, target):
@@ -138,7 +132,7 @@ def write(file, target, expected_bytes=None):
             raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
 
 
-def located(alternatives, folder, offline, schemes):
+def located(alternatives, folder, offline):
     """Returns the archive on this machine, or else the first address that answers."""
     for source in alternatives:
         for place in [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]:
@@ -153,7 +147,7 @@ def located(alternatives, folder, offline, schemes):
     reasons = []
     for source in alternatives:
         for address in source.addresses:
-            if scheme_of(address, schemes):
+            if address.startswith(SACREBLEU):
                 return source, address
             request = urllib.request.Request(address, method="HEAD", headers=HEADERS)
             try:
@@ -177,19 +171,21 @@ def downloaded(source, address, folder):
 
 def check_digest(path, source):
     if source.digest == "-":
-        print(f"{path}: unchecked, no digest of it is known; its sha256 is {digest_of(path, 'sha256')}")
+        print(f"{path}: unchecked, no digest of it is known; its sha256 is {digest_of('sha256', path)}")
         return
     kind, expected = source.digest.split(":")
-    found = digest_of(path, kind)
+    found = digest_of(kind, path)
     if found != expected:
         fail(f"{path} has {kind} {found}, not {expected}: remove it and run again, or {source.hint}")
 
 
-def digest_of(path, kind):
+def digest_of(kind, *paths):
+    """Returns one digest of all files."""
     found = hashlib.new(kind)
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
     return found.hexdigest()
 
 

@@ -8,7 +8,6 @@ old data stay until all is done.
 """
 
 import contextlib
-import hashlib
 import itertools
 import os
 import re
@@ -17,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fetching import fetch, sacrebleu_set
+from fetching import digest_of, fetch
 from stopping import fail, in_one_line, locked, need_fairseq, say
 
-from fairseq_relpos.atomic_files import NO_ROOM
+from fairseq_relpos.atomic_files import write_json, write_text
 from fairseq_relpos.command_line import Parser
 
 HERE = Path(os.environ["HERE"])  # the folder of the recipe
@@ -54,12 +53,7 @@ def number(name, kind=int, least=1):
 
 def digest(*paths):
     """Returns one SHA-256 of all files."""
-    found = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
-    return found.hexdigest()
+    return digest_of("sha256", *paths)
 
 
 def described(split, path):
@@ -125,17 +119,10 @@ def in_order(split):
 
 def binarise(work, *flags):
     """Runs fairseq-preprocess into work/made."""
+    import corpus
+
     say("binarising")
-    log = work.parent / "preprocess.log"
-    with open(log, "w") as file:
-        command = ["fairseq-preprocess", "--destdir", work / "bin", *flags]
-        done = subprocess.run(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT)
-    if done.returncode:
-        lines = log.read_text(errors="replace").splitlines()
-        full = map(os.strerror, NO_ROOM)
-        if not lines or any(reason in line for reason in full for line in lines):
-            fail(f"fairseq-preprocess failed: no room to write in {work.parent}: make room and run this again")
-        fail(f"fairseq-preprocess failed: {lines[-1]} (all of it in {log})")
+    corpus.preprocess(work.parent / "preprocess.log", "--destdir", work / "bin", *flags)
     for path in (work / "bin").iterdir():
         if path.name != "preprocess.log":
             os.replace(path, work / "made" / path.name)
@@ -206,7 +193,7 @@ def make_text(out, vocabulary, files, kind="pieces", counted=False):
             processor, flags = corpus.processor_of(work / "made"), ["--srcdict", work / "dict.txt"]
         counts = {split: corpus.encode(work, split, processor, counted) for split in files}
         if counted:
-            corpus.write_json(work / "made" / "counts.json", counts)
+            write_json(work / "made" / "counts.json", counts)
         for prefix in SPLITS:
             of_kind = [str(work / f"{split}.pieces") for split in files if split.startswith(prefix)]
             flags += [f"--{prefix}pref", ",".join(of_kind)] if of_kind else []
@@ -344,7 +331,7 @@ def wmt_texts(folder, offline):
     models = [f"truecase-model.{side}" for side in languages] if tokenised else []
     # the small ones first: a missing one is then known soon
     names = [f"{text}.{side}" for text in (*valid, *tests, *train) for side in languages]
-    fetch(HERE / "downloads.txt", folder, offline, [*models, *names], {"sacrebleu:": sacrebleu_set})
+    fetch(HERE / "downloads.txt", folder, offline, [*models, *names])
     place = folder / "tokenised" if tokenised else folder
     if tokenised:
         place.mkdir(exist_ok=True)
@@ -360,8 +347,6 @@ def tokenise(folder, target, language, texts):
     """As WMT17 has preprocessed its training text: normalised, hyphens split, truecased."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer, MosesTruecaser
 
-    from fairseq_relpos.atomic_files import whole_file
-
     missing = [f"{text}.{language}" for text in texts if not (target / f"{text}.{language}").exists()]
     if not missing:
         return
@@ -371,8 +356,7 @@ def tokenise(folder, target, language, texts):
     for name in missing:
         with open(folder / name, encoding="utf-8", newline="\n") as file:
             tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True) for line in file]
-        with whole_file(target / name) as part:
-            Path(part).write_text("".join(truecase(line, return_str=True) + "\n" for line in tokens), encoding="utf-8")
+        write_text(target / name, "".join(truecase(line, return_str=True) + "\n" for line in tokens))
 
 
 def add_splits(parser):

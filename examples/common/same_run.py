@@ -36,7 +36,7 @@ from pathlib import Path
 
 from stopping import DIVERGED, STOPPED, fail, in_one_line, locked, on_a_signal, say, script, stoppable
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import whole_file, write_text
 from fairseq_relpos.reports import machine
 from fairseq_relpos.reports.training_log import NO_SETTING
 
@@ -172,12 +172,10 @@ class SameRun:
         if "--rdzv" in os.environ.get("LAUNCH", ""):  # no node is the first, so each keeps the files with the run
             for name in ("command", "conditions", "commit.txt", "machine.txt", "trained"):
                 if (text := read(self.place / name)) is not None:
-                    with whole_file(self.run / name) as part:
-                        Path(part).write_text(f"{text}\n", encoding="utf-8")
+                    write_text(self.run / name, f"{text}\n")
 
     def keep(self, name, text):
-        with whole_file(self.place / name) as part:
-            Path(part).write_text(f"{text}\n", encoding="utf-8")
+        write_text(self.place / name, f"{text}\n")
 
 
 def run(what, folder, count, *words):

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from sweep import Sweep  # noqa: E402
 
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import write_text  # noqa: E402
 from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
@@ -125,8 +125,7 @@ def main(runs, folder):
         missing="".join(f"Missing: {line}. " for line in comparison.missing_seeds(each)),
     )
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(folder, "FINETUNED.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
+    write_text(Path(folder, "FINETUNED.md"), text)
     comparison.write(Path(folder, "finetuned.json"), None, figures)
     print(Path(folder, "FINETUNED.md"))
 

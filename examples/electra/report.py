@@ -4,13 +4,13 @@ Writes RESULTS.md and results.json into FOLDER. The values are settings of the r
 (CONDITIONS).
 """
 
-import json
 import math
 import sys
 from pathlib import Path
 
 from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.losses import markdown
+from fairseq_relpos.reports.training_log import entry_of
 
 #: metrics of criterion electra; losses are logged in bits
 LOSSES = ("disc_loss", "base_loss", "masked_lm_loss", "order_gap")
@@ -40,10 +40,7 @@ def last_validation(log):
     """split -> metric -> value, losses in nats"""
     found = {}
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line[line.index("{") :])
-        except ValueError:
-            continue  # not one of fairseq's lines
+        entry = entry_of(line)
         for key in entry:
             split = key.removesuffix("_disc_loss")
             if split != key and split != "train":

@@ -8,7 +8,9 @@ and validation; those for tests may be missing.
 
 from pathlib import Path
 
-from fetching import OPENERS, copied, fail, fetch, read_list, whole_file
+from fetching import OPENERS, copied, fail, fetch, read_list
+
+from fairseq_relpos.atomic_files import write_text
 
 #: no archive provides it; the GLUE server wants predictions for it, too
 DIAGNOSTIC = "MNLI/diagnostic.tsv"
@@ -51,8 +53,7 @@ def make_mrpc(folder):
         fail(f"{folder}/{MSR[2]} names no pair of {MSR[0]}: get both again")
     (folder / "MRPC").mkdir(exist_ok=True)
     for name, rows in tables.items():
-        with whole_file(folder / f"MRPC/{name}.tsv") as part:
-            Path(part).write_text("\n".join(row.rstrip("\r") for row in rows) + "\n", encoding="utf-8")
+        write_text(folder / f"MRPC/{name}.tsv", "\n".join(row.rstrip("\r") for row in rows) + "\n")
 
 
 def get(list_path, folder, offline, tasks):

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from stopping import fail, in_one_line  # noqa: E402
 
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import write_json  # noqa: E402
 
 SPLIT = "test"
 
@@ -88,8 +88,7 @@ def main(checkpoint, data, target, same_length, streams, *evaluations):
             found.append({**how, "refused": str(error)})
     if all("refused" in one for one in found):  # no gap in a table, but a model or data that cannot be used
         fail(found[0]["refused"])
-    with whole_file(target) as part:
-        Path(part).write_text(json.dumps({"counts": counts, "scores": found}, indent=1) + "\n", encoding="utf-8")
+    write_json(target, {"counts": counts, "scores": found})
 
 
 if __name__ == "__main__":

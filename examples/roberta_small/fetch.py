@@ -86,7 +86,7 @@ def main(folder, offline):
     for name, (digest, items) in texts.items():
         with whole_file(folder / name) as part:
             Path(part).write_bytes("".join(documents[item] + "\n\n" for item in items).encode())
-            if digest_of(part, "sha256") != digest:
+            if digest_of("sha256", part) != digest:
                 fail(f"{name} made from {files} is not the text of RESULTS.md: remove {files} and run again")
         print(f"{folder / name}: {len(items):,} {'articles' if name.startswith('wiki') else 'novels'}")
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.training_log import first_update, read_run
 
@@ -36,8 +36,7 @@ def main(place, folder):
     head += [*(f"gap above {limit} at update" for limit in LIMITS), "validated until"]
     text = PAGE.format(table=markdown(head, rows), machines="\n".join(f"- {line}" for line in sorted(machines)))
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with whole_file(Path(folder, "PROBES.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
+    write_text(Path(folder, "PROBES.md"), text)
     print(text)
 
 

@@ -51,7 +51,7 @@ def main():
         with whole_file(args.folder / f"{name}.json") as part:
             text = json.dumps({"version": "1.1", "data": articles}, ensure_ascii=name != "test")
             Path(part).write_text(text, encoding="utf-8")
-            if digest_of(part, "sha256") != SHA256[name]:
+            if digest_of("sha256", part) != SHA256[name]:
                 fail(f"{name}.json would not be that of RESULTS.md: give SQuAD 1.1 and XQuAD's xquad.en.json")
 
 

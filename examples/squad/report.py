@@ -3,7 +3,6 @@
 RUNS has a folder for each run, or folders of runs (learning rates), each with results.json.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from stopping import in_one_line  # noqa: E402
 
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
 from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
@@ -95,10 +94,8 @@ def main(folder, *arguments):
         parts.append(f"Not in the tables: {'; '.join(f'{name} ({said})' for name, said in others.items())}.")
     text = "\n\n".join([*parts, PAPERS])
     os.makedirs(folder, exist_ok=True)
-    with whole_file(Path(folder) / "results.json") as part:
-        Path(part).write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
-    with whole_file(Path(folder) / "RESULTS.md") as part:
-        Path(part).write_text(text, encoding="utf-8")
+    write_json(Path(folder) / "results.json", as_json(found))
+    write_text(Path(folder) / "RESULTS.md", text)
     print(text)
 
 

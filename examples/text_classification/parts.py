@@ -59,7 +59,7 @@ def main():
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(target) as part:
             Path(part).write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
-            if digest_of(part, "sha256") != parts[name][0]:
+            if digest_of("sha256", part) != parts[name][0]:
                 fail(f"{name} would not be that of RESULTS.md: give other files than those in {files}")
 
 

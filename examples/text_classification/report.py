@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports import comparison, sweeps
 from fairseq_relpos.reports import table as tables
@@ -97,8 +97,7 @@ def main(runs, folder, baseline):
         parts.append(text)
         figures[", ".join([group[0], "fine-tuned" if group[1] else "from scratch"])] = values
     text = "\n".join(parts)
-    with whole_file(Path(folder, "RESULTS.md")) as part:
-        Path(part).write_text(text, encoding="utf-8")
+    write_text(Path(folder, "RESULTS.md"), text)
     comparison.write(Path(folder, "results.json"), baseline, figures)
     print(text)
 

@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 import corpus  # noqa: E402
 from stopping import fail, in_one_line, say  # noqa: E402
 
+from fairseq_relpos.atomic_files import write_json  # noqa: E402
 from fairseq_relpos.reports import translation  # noqa: E402
 
 SOURCE, TARGET, TEXT = (os.environ[name] for name in ("SOURCE", "TARGET", "TEXT"))
@@ -128,7 +129,7 @@ def score(run, _=None):
         found[split] = [dataclasses.asdict(result) for result in results]
         for result in results:
             print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")
-    corpus.write_json(run / "scores.json", found)
+    write_json(run / "scores.json", found)
 
 
 if __name__ == "__main__":

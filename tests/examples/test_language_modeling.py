@@ -1,13 +1,9 @@
 """The recipe through its own scripts, sized for seconds; and the conventions of its figures on text counted by hand."""
 
-import hashlib
 import json
 import math
 import random
 import runpy
-import threading
-import zipfile
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,72 +23,6 @@ def programs(monkeypatch):
 
 
 # --- the texts ---
-
-
-class Server(BaseHTTPRequestHandler):
-    """Of one archive; it refuses the User-Agent that urllib has by itself, as some servers do."""
-
-    archive = b""
-
-    def do_HEAD(self):
-        refused = self.headers["User-Agent"].startswith("Python-urllib") or not self.path.endswith("/there.zip")
-        self.send_response(403 if refused else 200)
-        self.send_header("Content-Length", str(0 if refused else len(self.archive)))
-        self.end_headers()
-        return not refused
-
-    def do_GET(self):
-        if self.do_HEAD():
-            self.wfile.write(self.archive)
-
-    def log_message(self, *unused):
-        pass
-
-
-@pytest.fixture
-def server(tmp_path):
-    with zipfile.ZipFile(tmp_path / "packed", "w") as packed:
-        packed.writestr("deep/wiki.test.tokens", "a <unk> \n")
-    Server.archive = (tmp_path / "packed").read_bytes()
-    found = HTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=found.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{found.server_port}"
-    found.shutdown()
-
-
-def test_the_first_archive_that_answers_is_taken_and_the_text_has_to_be_the_known_one(
-    programs, server, tmp_path, capsys
-):
-    from fetching import fetch
-
-    (tmp_path / "texts.txt").write_text(
-        f"wiki.test.tokens gone.zip - {server}/gone.zip\nwiki.test.tokens there.zip - {server}/there.zip\n"
-    )
-    digest = hashlib.sha1(b"a <unk> \n").hexdigest()
-    names = ["wiki.test.tokens"]
-    fetch(tmp_path / "texts.txt", tmp_path / "out", "", names, sha1={names[0]: digest})
-    assert (tmp_path / "out" / "wiki.test.tokens").read_text() == "a <unk> \n"
-    assert f"downloading {server}/there.zip" in capsys.readouterr().out
-
-    (tmp_path / "out" / "wiki.test.tokens").unlink()
-    with pytest.raises(SystemExit, match=f"wiki.test.tokens of the archive has sha1 {digest}, not 000"):
-        fetch(tmp_path / "texts.txt", tmp_path / "out", "", names, sha1={names[0]: "0" * 40})
-    assert not (tmp_path / "out" / "wiki.test.tokens").exists()
-    # a folder that has neither the text nor one of the archives
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(SystemExit, match="neither wiki.test.tokens .* nor gone.zip nor there.zip is in it"):
-        fetch(tmp_path / "texts.txt", tmp_path / "new", str(tmp_path / "empty"), names)
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPE.glob("downloads/*.txt")))
-def test_every_file_of_a_list_of_downloads_has_a_digest(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(COMMON))
-    sources = runpy.run_path(str(COMMON / "fetching.py"))["read_list"](RECIPE / "downloads" / f"{name}.txt")
-    lines = [line.split() for line in (RECIPE / "downloads" / f"{name}.sha1").read_text().splitlines()]
-    for source in sources:
-        assert source.provides == [file for _, file in lines]
-        assert all(address.startswith("https://") for address in source.addresses)
-    assert all(len(digest) == 40 for digest, _ in lines)
 
 
 # --- counts and figures ---

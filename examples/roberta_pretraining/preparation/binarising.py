@@ -3,9 +3,8 @@ parts. fairseq-preprocess needs a bounded memory for a part, and each part is a 
 
 import os
 import shutil
-import subprocess
 
-from stopping import fail
+import corpus
 
 from fairseq_relpos.atomic_files import whole_folder
 
@@ -40,11 +39,7 @@ def binarise(work, task):
                         shutil.copyfileobj(pieces, file)
             flags += [f"--{split}pref", folder / split]
         log = work.parent / f"preprocess.{name}.log"
-        with open(log, "w") as file:
-            done = subprocess.run(["fairseq-preprocess", *flags], stdout=file, stderr=subprocess.STDOUT)
-        if done.returncode:
-            lines = log.read_text(errors="replace").splitlines() or ["it says nothing"]
-            fail(f"fairseq-preprocess failed: {lines[-1].strip()} (all of it in {log})")
+        corpus.preprocess(log, *flags)
         log.unlink()
         for split, _ in splits:
             for ending in ("bin", "idx"):

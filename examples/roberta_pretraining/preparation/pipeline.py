@@ -76,7 +76,7 @@ class Pipeline:
 
     def describe_inputs(self):
         return [
-            {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path, "sha256")}
+            {"name": path.name, "bytes": path.stat().st_size, "sha256": digest_of("sha256", path)}
             for path in tqdm(self.files, "checksums", unit="file", disable=None, leave=False)
         ]
 
@@ -181,7 +181,7 @@ class Pipeline:
         found = [*binarising.files(work), *(work / name for name in names if (work / name).exists())]
         kept = work / "outputs.json"
         if not kept.exists():
-            storage.write_json(kept, {path.name: digest_of(path, "sha256") for path in found})
+            storage.write_json(kept, {path.name: digest_of("sha256", path) for path in found})
         outputs = storage.read_json(kept)
         for path in found:
             path.replace(self.out / path.name)
