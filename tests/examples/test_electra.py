@@ -4,12 +4,10 @@ import json
 import math
 import random
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import preloaded
 import pytest
@@ -176,37 +174,6 @@ def test_what_is_packed_makes_the_committed_table_of_the_fine_tuned(tmp_path):
         for place in (tmp_path, EXAMPLES / "electra")
     )
     assert again == kept
-
-
-def test_the_settings_are_those_of_tupe_and_of_google_research_electra(tmp_path):
-    printed = succeeds(tmp_path, "run.sh", "command", "tupe_r", SETTINGS="", DATA="", RUNS="")
-    words = shlex.split(printed.replace("\\\n", " "))
-    for flag, value in {
-        "--arch": "electra_tupe_r",
-        "--generator-size": "1/3",
-        "--mask-prob": "0.15",
-        "--leave-unmasked-prob": "0.15",
-        "--random-token-prob": "0",
-        "--generator-weight": "1",
-        "--discriminator-weight": "50",
-        "--lr": "2e-4",
-        "--warmup-updates": "10000",
-        "--max-update": "1000000",
-        "--batch-size": "32",
-        "--distributed-world-size": "8",
-        "--save-dir": "runs/electra_tupe/tupe_r-seed1",
-    }.items():
-        assert words[words.index(flag) + 1] == value
-    # the README shows what the settings of a laptop make
-    small = {"SETTINGS": str(EXAMPLES / "electra" / "small.sh"), "DATA": "", "RUNS": ""}
-    printed = succeeds(tmp_path, "run.sh", "command", "tupe_r", **small)
-    shown = re.search(r"run.sh command tupe_r\n(.*?)```", (EXAMPLES / "electra" / "README.md").read_text(), re.DOTALL)[
-        1
-    ]
-    root = str(Path(EXAMPLES).parent)
-    assert [w.replace(f"{root}/", "") for w in shlex.split(printed.replace("\\\n", " "))] == shlex.split(
-        shown.replace("\\\n", " ")
-    )
 
 
 def test_what_is_wrong_is_one_line(workplace, tmp_path):

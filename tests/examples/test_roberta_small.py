@@ -6,7 +6,6 @@ import lzma
 import os
 import random
 import re
-import runpy
 import shlex
 import shutil
 import signal
@@ -16,7 +15,6 @@ import threading
 import time
 from pathlib import Path
 from statistics import mean, stdev
-from types import SimpleNamespace
 
 import pytest
 from recipes import Recipe
@@ -126,8 +124,6 @@ def test_text_that_cannot_be_used_is_named_in_one_line(workplace, content, messa
         (["prepare.sh"], "required: OUT"),
         (["prepare.sh", "out", "train.txt"], "unrecognized arguments: train.txt"),
         (["prepare.sh", "out", "--train", "train.txt"], "usage"),
-        (["run.sh", "sing"], "usage"),
-        (["run.sh", "train"], "which encoding"),
         (["run.sh", "validate", "m4"], "no data in data"),
         (["run.sh", "report"], "no finished run in runs"),
     ],
@@ -136,24 +132,6 @@ def test_wrong_arguments_are_one_line(tmp_path, workplace, arguments, message):
     for name in ("tiny.sh", "train.txt"):
         (tmp_path / name).write_text((workplace / name).read_text())
     assert message in fails(tmp_path, *arguments)
-
-
-def test_an_unknown_encoding_ends_in_the_line_that_lists_them(workplace, data):
-    assert "'nonsense'; known: " in fails(workplace, "run.sh", "train", "nonsense")
-    assert "--no-such-flag" in fails(workplace, "run.sh", "evaluate", "t5", "--no-such-flag", RUNS="wrong")
-
-
-def test_the_report_says_in_words_who_uses_the_order(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "examples" / "common"))
-    report = runpy.run_path(str(ROOT / "examples" / "common" / "masked_lm_report.py"))
-    runs = [SimpleNamespace(name=f"{name}-seed1", encoding=name, seed=1) for name in ("learned", "tupe_r")]
-    gaps = {
-        "learned-seed1": {"valid": {"loss": 5.0, "permuted": 5.001}},
-        "tupe_r-seed1": {"valid": {"loss": 3.0, "permuted": 4.21}, "valid1": {"loss": 3.0, "permuted": 3.5}},
-    }
-    _, learned, tupe_r = report["order_in_words"](runs, gaps).splitlines()
-    assert "learned, seed 1, does not use the order yet (gap +0.001)" in learned
-    assert "tupe_r, seed 1, uses the order of the words: permuted text costs it 1.21 nats a masked token more" in tupe_r
 
 
 def test_a_full_disk_is_named_and_leaves_nothing_half_written(tmp_path, workplace):
@@ -394,22 +372,3 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
     assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
     assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
     assert not (workplace / "long" / "RESULTS.md").exists()
-
-
-@pytest.mark.slow
-def test_the_packed_runs_make_the_table_again_without_their_data(tmp_path):
-    with tarfile.open(RECIPE / "runs.tar.xz") as tar:
-        tar.extractall(tmp_path / "runs", **UNPACKING)
-    (tmp_path / "again").mkdir()
-    place = {**os.environ, "RUNS": "runs", "DATA": "nowhere"}
-    report = ["bash", RECIPE / "run.sh", "report", "again"]
-    made = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    assert (tmp_path / "again" / "results.json").read_text() == (RECIPE / "results.json").read_text()
-    # the picture has another text than the table
-    assert "![validation loss on books.valid," in (tmp_path / "again" / "RESULTS.md").read_text()
-    (tmp_path / "runs" / "sources.txt").unlink()
-    failed = subprocess.run(report, env=place, cwd=tmp_path, capture_output=True, text=True)
-    assert failed.returncode == 1 and failed.stderr == (
-        "report: error: no nowhere/sources.txt: set DATA to the data that the runs were trained with\n"
-    )

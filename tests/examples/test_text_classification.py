@@ -164,18 +164,6 @@ def test_wrong_arguments_are_one_line(tmp_path, script, arguments, message):
     assert done.returncode == 1 and message in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
 
 
-@pytest.mark.parametrize("settings", ["settings.sh", "lfhc.sh", "small.sh"])
-def test_the_command_has_the_values_of_the_settings_of_a_paper(tmp_path, settings):
-    done = recipe(tmp_path, "run.sh", "command", "SST-2", "t5", SETTINGS=str(RECIPE / settings))
-    expected = {
-        "settings.sh": "encoder-layers 5|position-layers first|input-dropout 0.4|dropout 0.3|lr 2e-4|pooling last",
-        "lfhc.sh": "encoder-layers 8|pooling max|warmup-updates 1000|max-update 20000|clip-norm 0.25|lr 2e-5",
-        "small.sh": "encoder-layers 2|encoder-embed-dim 128",
-    }[settings]
-    words = " ".join(done.stdout.replace("\\\n", " ").split())
-    assert all(f" --{flag} " in words for flag in expected.split("|")), done.stdout
-
-
 def test_shaw_and_lfhc_have_the_k_that_is_best_for_the_task_in_the_papers_table_5():
     index = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     index.read(RECIPE.parents[1] / "docs/papers.ini")

@@ -134,10 +134,6 @@ def test_joined_sources_have_edges_of_their_own():
         (["prepare.sh", "out", "--train"], "--train: expected at least one argument"),
         (["prepare.sh", "out", "train"], "unrecognized arguments: train"),
         (["prepare.sh", "out", "--sing", "x"], "--sing"),
-        (["run.sh"], "usage"),
-        (["run.sh", "sing", "t5"], "usage"),
-        (["run.sh", "train"], "which encoding"),
-        (["run.sh", "train", "t5"], "no data in data: run prepare.sh"),
         (["run.sh", "report"], "no data in data: run prepare.sh"),
     ],
 )

@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,9 @@ def entry(table, english):
     return next(words for words in toy[table] if words[0] == english)
 
 
-def person(name, **how):
-    return Noun(entry("PEOPLE", name), **how)
-
-
-def thing(name, **how):
-    return Noun(entry("THINGS", name), **how)
-
-
-def adjective(english):
-    return entry("ADJECTIVES", english)
+def noun(name, adjective=None, **how):
+    table = "PEOPLE" if name in [words[0] for words in toy["PEOPLE"]] else "THINGS"
+    return Noun(entry(table, name), adjective=adjective and entry("ADJECTIVES", adjective), **how)
 
 
 def clause(subject, verb, *objects, **how):
@@ -35,135 +29,95 @@ def clause(subject, verb, *objects, **how):
     return Clause(subject, found, list(objects), **how)
 
 
-def today(**how):
-    return dict(adverb=entry("ADVERBS", "today"), **how)
-
-
-BECAUSE = entry("CONJUNCTIONS", "because")
-MAN, WOMAN, DOG = person("man"), person("woman"), person("dog")
-OPENS = clause(WOMAN, "open", thing("door"))
-
-
-def said(english, german, main, *more):
-    return pytest.param(english, german, Sentence(main, *more), id=english)
-
-
-@pytest.mark.parametrize(
-    "english, german, sentence",
-    [
-        # the order of subject and object decides the case
-        said("The dog sees the man.", "Der Hund sieht den Mann.", clause(DOG, "see", MAN)),
-        said("The man sees the dog.", "Der Mann sieht den Hund.", clause(MAN, "see", DOG)),
-        # separable verbs: the prefix goes last, and joins the verb where that is last itself
-        said("The woman opens the door.", "Die Frau macht die Tür auf.", OPENS),
-        said(
-            "The woman has opened the door.",
-            "Die Frau hat die Tür aufgemacht.",
-            clause(WOMAN, "open", thing("door"), tense="perfect"),
-        ),
-        said(
+BECAUSE, TODAY = entry("CONJUNCTIONS", "because"), entry("ADVERBS", "today")
+MAN, WOMAN, DOG, DOOR = noun("man"), noun("woman"), noun("dog"), noun("door")
+WORKS, OPENS, MANY = clause(MAN, "work"), clause(WOMAN, "open", DOOR), {"plural": True}
+SEEN_DOG = noun("dog", relative=clause(MAN, "see"))
+WORKING_CATS = noun("cat", plural=True, relative=clause(None, "work", plural=True))
+SMALL_CATS, SMALL_CARS = (noun(name, "small", plural=True, definite=False) for name in ("cat", "car"))
+#: the rule, then English, German, and the sentence
+RULES = {
+    "the order of subject and object decides the case": [
+        ("The dog sees the man.", "Der Hund sieht den Mann.", clause(DOG, "see", MAN)),
+        ("The man sees the dog.", "Der Mann sieht den Hund.", clause(MAN, "see", DOG)),
+    ],
+    "a separable prefix goes last, and joins the verb where that is last itself": [
+        ("The woman opens the door.", "Die Frau macht die Tür auf.", OPENS),
+        ("The woman has opened the door.", "Die Frau hat die Tür aufgemacht.", replace(OPENS, tense="perfect")),
+        (
             "The women must open the doors.",
             "Die Frauen müssen die Türen aufmachen.",
-            clause(person("woman", plural=True), "open", thing("door", plural=True), tense="must"),
+            clause(noun("woman", **MANY), "open", noun("door", **MANY), tense="must"),
         ),
-        # verb second after what comes first; an adverb moves between verb and object
-        said(
+    ],
+    "the verb is second after what comes first; an adverb moves between verb and object": [
+        (
             "Today the woman opens the door.",
             "Heute macht die Frau die Tür auf.",
-            clause(WOMAN, "open", thing("door"), **today(fronted=True)),
+            replace(OPENS, adverb=TODAY, fronted=True),
         ),
-        said(
-            "The woman opens the door today.",
-            "Die Frau macht heute die Tür auf.",
-            clause(WOMAN, "open", thing("door"), **today()),
-        ),
-        # subordinate clauses: verb last, and verb second after one that comes first
-        said(
+        ("The woman opens the door today.", "Die Frau macht heute die Tür auf.", replace(OPENS, adverb=TODAY)),
+    ],
+    "in subordinate clauses the verb is last, and second after one that comes first": [
+        (
             "The man knows that the woman opens the door.",
             "Der Mann weiß, dass die Frau die Tür aufmacht.",
             clause(MAN, "know", that=OPENS),
         ),
-        said(
+        (
             "The man has said that the woman will sleep.",
             "Der Mann hat gesagt, dass die Frau schlafen wird.",
             clause(MAN, "say", tense="perfect", that=clause(WOMAN, "sleep", tense="future")),
         ),
-        said(
+        (
             "The man works because the woman opens the door.",
             "Der Mann arbeitet, weil die Frau die Tür aufmacht.",
-            clause(MAN, "work"),
-            BECAUSE,
-            OPENS,
+            (WORKS, BECAUSE, OPENS),
         ),
-        said(
+        (
             "Because the woman opens the door, the man works.",
             "Weil die Frau die Tür aufmacht, arbeitet der Mann.",
-            clause(MAN, "work"),
-            BECAUSE,
-            OPENS,
-            True,
-        ),
-        # dative before accusative, with the dative's n in the plural
-        said(
-            "The man gives the children a letter.",
-            "Der Mann gibt den Kindern einen Brief.",
-            clause(MAN, "give", person("child", plural=True), thing("letter", definite=False)),
-        ),
-        # endings of the adjective after the, after a, and after neither
-        said(
-            "The old man needs an old chair.",
-            "Der alte Mann braucht einen alten Stuhl.",
-            clause(
-                person("man", adjective=adjective("old")),
-                "need",
-                thing("chair", definite=False, adjective=adjective("old")),
-            ),
-        ),
-        said(
-            "A small horse shows small cats small cars.",
-            "Ein kleines Pferd zeigt kleinen Katzen kleine Autos.",
-            clause(
-                person("horse", definite=False, adjective=adjective("small")),
-                "show",
-                *(
-                    Noun(word, plural=True, definite=False, adjective=adjective("small"))
-                    for word in (entry("PEOPLE", "cat"), entry("THINGS", "car"))
-                ),
-            ),
-        ),
-        # relative pronouns: as subject, as object
-        said(
-            "The dog that sees the man sleeps.",
-            "Der Hund, der den Mann sieht, schläft.",
-            clause(person("dog", relative=clause(None, "see", MAN)), "sleep"),
-        ),
-        said(
-            "The dog that the man sees sleeps.",
-            "Der Hund, den der Mann sieht, schläft.",
-            clause(person("dog", relative=clause(MAN, "see")), "sleep"),
-        ),
-        said(
-            "The woman finds the dog that the man sees.",
-            "Die Frau findet den Hund, den der Mann sieht.",
-            clause(WOMAN, "find", person("dog", relative=clause(MAN, "see"))),
-        ),
-        said(
-            "The man knows that the dog that sleeps sees the cats that work.",
-            "Der Mann weiß, dass der Hund, der schläft, die Katzen, die arbeiten, sieht.",
-            clause(
-                MAN,
-                "know",
-                that=clause(
-                    person("dog", relative=clause(None, "sleep")),
-                    "see",
-                    person("cat", plural=True, relative=clause(None, "work", plural=True)),
-                ),
-            ),
+            (WORKS, BECAUSE, OPENS, True),
         ),
     ],
-)
-def test_a_sentence_has_the_translation_that_the_rules_of_german_ask_for(english, german, sentence):
-    assert (sentence.english(), sentence.german()) == (english, german)
+    "dative before accusative, with the dative's n in the plural; endings of adjectives": [
+        (
+            "The old man gives the children an old chair.",
+            "Der alte Mann gibt den Kindern einen alten Stuhl.",
+            clause(noun("man", "old"), "give", noun("child", **MANY), noun("chair", "old", definite=False)),
+        ),
+        (
+            "A small horse shows small cats small cars.",
+            "Ein kleines Pferd zeigt kleinen Katzen kleine Autos.",
+            clause(noun("horse", "small", definite=False), "show", SMALL_CATS, SMALL_CARS),
+        ),
+    ],
+    "relative pronouns, as subject and as object": [
+        (
+            "The dog that sees the man sleeps.",
+            "Der Hund, der den Mann sieht, schläft.",
+            clause(noun("dog", relative=clause(None, "see", MAN)), "sleep"),
+        ),
+        ("The dog that the man sees sleeps.", "Der Hund, den der Mann sieht, schläft.", clause(SEEN_DOG, "sleep")),
+        (
+            "The woman finds the dog that the man sees.",
+            "Die Frau findet den Hund, den der Mann sieht.",
+            clause(WOMAN, "find", SEEN_DOG),
+        ),
+        (
+            "The man knows that the dog that sleeps sees the cats that work.",
+            "Der Mann weiß, dass der Hund, der schläft, die Katzen, die arbeiten, sieht.",
+            clause(MAN, "know", that=clause(noun("dog", relative=clause(None, "sleep")), "see", WORKING_CATS)),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_sentence_has_the_translation_that_the_rules_of_german_ask_for(rule):
+    for english, german, parts in RULES[rule]:
+        sentence = Sentence(*parts) if isinstance(parts, tuple) else Sentence(parts)
+        assert (sentence.english(), sentence.german()) == (english, german)
 
 
 def test_splits_are_disjoint_and_long_sentences_are_in_their_own():
