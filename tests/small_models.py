@@ -44,7 +44,7 @@ def roberta(arch, seed=1, **settings):
     return built(arch, SIZES, SimpleNamespace(source_dictionary=dictionary()), seed, **settings)
 
 
-def built(arch, sizes, task, seed, **settings):
+def built(arch, sizes, task, seed, /, **settings):
     args = Namespace(**{**sizes, "arch": arch, **settings})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(seed)
