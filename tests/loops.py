@@ -45,6 +45,18 @@ def clip(x, k):
     return max(-k, min(k, x))
 
 
+def inputs(batch=2, length=9):
+    """Of 24 features."""
+    return torch.randn(batch, length, 24, dtype=torch.float64)
+
+
+def pads(batch=2, length=9, left=False, count=3):
+    """The last sentence has pads, at its end or at its beginning."""
+    mask = torch.zeros(batch, length, dtype=torch.bool)
+    mask[-1, slice(0, count) if left else slice(length - count, length)] = True
+    return mask
+
+
 def random_qk(dims, tgt_len, src_len, batch=2, dtype=torch.float64):
     q = torch.randn(batch, dims.num_heads, tgt_len, dims.head_dim, dtype=dtype)
     k = torch.randn(batch, dims.num_heads, src_len, dims.head_dim, dtype=dtype)

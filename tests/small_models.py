@@ -31,6 +31,13 @@ SIZES = {
 }
 
 
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+#: one of each kind: input only, operands, shared bias, function of parameters, both; tables in
+#: each layer, parts in both, a recomputed bias
+KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]
+
+
 def dictionary(words=40):
     d = Dictionary()
     for i in range(words):
@@ -114,6 +121,7 @@ LANGUAGE_MODEL_SIZES = {
     "decoder_output_dim": 24,
     "decoder_ffn_embed_dim": 48,
     "decoder_attention_heads": 3,
+    "decoder_layers_to_keep": None,
     "max_target_positions": 32,
 }
 
@@ -123,6 +131,22 @@ def language_model(arch, seed=1, task=None, words=40, **settings):
     words = dictionary(words)
     task = task or SimpleNamespace(source_dictionary=words, target_dictionary=words)
     return built(arch, LANGUAGE_MODEL_SIZES, task, seed, **settings)
+
+
+#: what some families of encoder-decoders need and the others do not read
+GIVEN = {"alignment_layer": 1, "label_smoothing": 0.1, "task": "denoising"}
+
+
+def model_of(arch, seed=1, **settings):
+    """A model of any family."""
+    if arch.startswith("s2t"):
+        sizes = {"input_feat_per_channel": 6, "conv_channels": 8, **TRANSFORMER_SIZES}
+        task = SimpleNamespace(source_dictionary=None, target_dictionary=dictionary())
+        return built(arch, sizes, task, seed, **settings)
+    for family, build in {"roberta": roberta, "electra": roberta, "transformer_lm": language_model}.items():
+        if arch.startswith(family):
+            return build(arch, seed, **settings)
+    return transformer(arch, seed, **GIVEN, **settings)
 
 
 def decoder(name):

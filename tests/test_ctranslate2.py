@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from fairseq_data import WORDS, fairseq_ok, translation, write_corpus
-from small_models import language_model, save, trained, transformer
+from small_models import PRE_NORM, language_model, save, trained, transformer
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='needs ctranslate2: pip install "fairseq_relpos[ct2]"')
 
@@ -15,7 +15,6 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange import to_ctranslate2  # noqa: E402
 
 LENGTHS = {"max_source_positions": 200, "max_target_positions": 200}
-PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 
 
 def folder_of(path, model, task):

@@ -43,36 +43,24 @@ def test_terms_it_cannot_compute(call, reason, interpreter):
     assert "\n" not in str(error.value)
 
 
-def test_a_cpu_without_the_interpreter(monkeypatch):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
-    terms, v = make()
-    reason = "triton: .*CUDA device.*TRITON_INTERPRET=1.*; use auto or eager"
-    with pytest.raises(ValueError, match=reason):
-        select("triton")(terms, v, Mask(), 0.0, False)
-
-
-def test_a_gpu_that_is_too_old(monkeypatch):
-    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
-    assert "8.0 or more, this GPU has 7.0" in triton.why_not_here(torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    assert triton.why_not_here(torch.device("cuda")) is None
-
-
-def test_another_kind_of_device(monkeypatch):
-    monkeypatch.setattr(triton, "triton_version", lambda: triton.OLDEST)
-    assert "not on mps" in triton.why_not_here(torch.device("mps"))
-
-
 @pytest.mark.parametrize(
-    "version, reason",
-    [(None, "Triton is not installed"), ((3, 1), "its kernels need Triton 3.3 or newer, this is 3.1")],
+    "device, capability, version, reason",
+    [
+        ("cpu", None, triton.OLDEST, "a CUDA device (or TRITON_INTERPRET=1"),
+        ("cuda", (7, 0), triton.OLDEST, "8.0 or more, this GPU has 7.0"),
+        ("cuda", (8, 0), triton.OLDEST, None),
+        ("mps", None, triton.OLDEST, "not on mps"),
+        ("cpu", None, None, "Triton is not installed"),
+        ("cpu", None, (3, 1), "its kernels need Triton 3.3 or newer, this is 3.1"),
+    ],
 )
-def test_no_triton_or_an_old_one(version, reason, monkeypatch):
+def test_machines_on_which_it_does_not_run(device, capability, version, reason, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(triton, "triton_version", lambda: version)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     terms, _ = make()
-    assert triton.Triton().refuses(terms, False) == reason
+    found = triton.Triton().refuses(terms, False, torch.device(device))
+    assert found is None if reason is None else reason in found
 
 
 def test_the_version_is_read_without_an_import(monkeypatch):

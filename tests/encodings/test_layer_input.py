@@ -3,15 +3,13 @@
 import pytest
 import torch
 from loops import CASES, check_against_loops, scale_up_positions
-from small_models import roberta, sentences, stack_of
+from small_models import NO_DROPOUT, roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import ENCODINGS, Dims, PositionEncoding, build
 from fairseq_relpos.encodings.base import normal_table
 from fairseq_relpos.layers import torch_compile
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.terms import Terms, full_precision
-
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 class Forgetting(PositionEncoding):

@@ -178,20 +178,6 @@ def test_without_the_flag_the_weights_are_the_same_and_with_it_only_the_head_is_
         transformer("transformer_gcdf", copy_from_source=True).load_state_dict(wider.state_dict())
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"adaptive_softmax_cutoff": "10,20"}, "--adaptive-softmax-cutoff computes no probability for every word"),
-        ({"decoder_layerdrop": 0.1}, "--decoder-layerdrop may drop the last layer"),
-        ({"no_cross_attention": True}, "--no-cross-attention leaves no attention to the source"),
-    ],
-)
-def test_what_cannot_copy_is_refused_in_one_line(settings, message):
-    with pytest.raises(ValueError, match=f"^--copy-from-source: {message}") as caught:
-        copying(**settings)
-    assert "\n" not in str(caught.value)
-
-
 def test_two_dictionaries_are_refused_in_one_line():
     model = copying()
     task = SimpleNamespace(source_dictionary=dictionary(), target_dictionary=dictionary(39))

@@ -7,7 +7,7 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 from loops import scale_up_positions
-from small_models import Anew, decoded_in_steps, dictionary, transformer, translation_batch
+from small_models import PRE_NORM, Anew, decoded_in_steps, dictionary, transformer, translation_batch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +15,6 @@ from fairseq_relpos.encodings import ENCODINGS, base
 
 NAMES = sorted(ENCODINGS)
 WORDS = dictionary()
-PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 COPYING = {"copy_from_source": True}
 
 

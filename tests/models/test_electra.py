@@ -320,30 +320,6 @@ def test_sizes_are_those_of_google_research_electra(ending, sizes, generator):
     assert tuple(getattr(small, name) for name in names[1:]) == generator
 
 
-@pytest.mark.parametrize(
-    "settings, what",
-    [
-        (
-            {"generator_size": "1/2"},
-            "--generator-size 1/2: the generator's share of .* 3 attention heads must .*: N/3 with",
-        ),
-        ({"generator_size": "0"}, "--generator-size 0: "),
-        ({"generator_size": ""}, "--generator-size is empty: "),
-        ({"generator_size": "4/3"}, "--generator-size 4/3: "),
-        ({"generator_size": "half"}, "--generator-size half: "),
-        ({"generator_size": "1/0"}, "--generator-size 1/0: "),
-        ({"untie_weights_roberta": True}, "--untie-weights-roberta: "),
-        ({"encoder_attention_heads": 5}, "--encoder-embed-dim, --encoder-attention-heads"),
-        ({"position_hparams": "nothing=1"}, "t5 has no nothing"),
-        ({"ddp_backend": "fully_sharded"}, "--ddp-backend pytorch_ddp"),
-    ],
-)
-def test_impossible_settings_are_one_line(settings, what):
-    with pytest.raises(ValueError, match=what) as error:
-        roberta("electra_t5", **settings)
-    assert "\n" not in str(error.value)
-
-
 def test_a_rounded_share_is_taken_for_the_whole_heads_that_it_means():
     assert [electra.generator_heads(text, 12) for text in ("0.333", "1/3", "0.25", "1", "1/12")] == [4, 4, 3, 12, 1]
 

@@ -116,30 +116,6 @@ def test_a_pattern_says_which_layers_have_no_positions():
     assert [part.name for part in parts_of(stack_of(model))] == ["rope", "rope", "rope", "none"]
 
 
-@pytest.mark.parametrize(
-    "arch, settings, what",
-    [
-        ("rope", {"position_hparams": "layer.4.base=5"}, r"--position-hparams: layer\.4\.base=5: .* 1 to 3"),
-        ("rope", {"position_hparams": "every.4.base=5"}, r"every\.4\.base=5"),
-        ("rope", {"position_hparams": "layer.2.bass=5"}, r"layer 2: rope has no bass; it accepts base"),
-        ("rope", {"position_hparams": "layer.2.base=x"}, r"layer 2: base=x"),
-        ("rope", {"position_hparams": "layer.2.base=0"}, r"layer 2: rope: base=0"),
-        ("rope", {"position_hparams": "2.base=5", "position_layers": "1"}, r"2\.base=5: .* no positions"),
-        ("t5", {"position_hparams": "layer.2.num_buckets=8"}, r"num_buckets of t5 cannot differ from layer to layer"),
-        ("t5", {"position_hparams": "layer.2.per_layer=True"}, r"per_layer of t5 cannot differ"),
-        ("tupe_r", {"position_hparams": "2.max_distance=9 2.num_buckets=4"}, r"max_distance.* of tupe_r cannot differ"),
-        ("rope", {"attention_window": "0"}, r"--attention-window 0: .* 1 or more"),
-        ("rope", {"attention_window": "-3"}, r"--attention-window -3"),
-        ("rope", {"attention_window": "3 4=none"}, r"--attention-window '4' .* 1 to 3"),
-        ("rope", {"attention_window": "encoder=3"}, r"--attention-window 'encoder'"),
-    ],
-)
-def test_what_cannot_be_is_one_line(arch, settings, what):
-    with pytest.raises(ValueError, match=what) as error:
-        roberta(f"roberta_{arch}", **settings)
-    assert "\n" not in str(error.value)
-
-
 def test_what_all_layers_share_may_be_another_in_each_where_each_has_its_own():
     model = roberta("roberta_t5", position_hparams="per_layer=True layer.2.num_buckets=8")
     assert [part.stack.b.size(0) for part in parts_of(stack_of(model))] == [32, 8, 32]

@@ -3,13 +3,12 @@
 import pytest
 import torch
 from loops import scale_up_positions
-from small_models import decoder, roberta, sentences, stack_of, transformer, translation_batch
+from small_models import NO_DROPOUT, decoder, roberta, sentences, stack_of, transformer, translation_batch
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
 
 PAD = 1
 LENGTHS = [[5, 1, 6], [4, 8]]  # of the documents of each row
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 def packed(left=False):

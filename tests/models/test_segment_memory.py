@@ -311,27 +311,6 @@ def test_generation_and_packed_documents_use_no_memory():
     torch.testing.assert_close(one[:, -1], full[:, -1], atol=1e-12, rtol=0)
 
 
-def test_settings_that_cannot_be_are_one_line():
-    for name, settings, what in (
-        ("learned", {"memory_length": 8}, "learned adds positions to the input"),
-        ("t5", {"memory_length": 8, "decoder_layerdrop": 0.1}, "--decoder-layerdrop 0.1"),
-        ("t5", {"same_length": True}, "--same-length says how much"),
-        (
-            "tupe_r",
-            {"memory_length": 8, "tokens_per_sample": 16, "max_target_positions": 20},
-            "--memory-length 8 and --tokens-per-sample 16: tupe_r has 20 absolute positions",
-        ),
-        (
-            "bert_ad",
-            {"memory_length": 8, "eval_memory_length": 40, "tokens_per_sample": 16, "max_target_positions": 32},
-            "--eval-memory-length 40 and --tokens-per-sample 16: bert_ad has 32",
-        ),
-    ):
-        with pytest.raises(ValueError, match=what) as error:
-            language_model(f"transformer_lm_{name}", **settings)
-        assert "\n" not in str(error.value)
-
-
 def test_tables_have_room_for_memory_and_segment():
     settings = {"max_target_positions": None, "tokens_per_sample": 16, "memory_length": 8, "eval_memory_length": 24}
     model = language_model("transformer_lm_tupe_r", **settings)

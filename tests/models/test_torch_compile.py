@@ -2,14 +2,12 @@
 
 import pytest
 import torch
-from small_models import language_model, roberta, sentences, transformer, translation_batch
+from small_models import NO_DROPOUT, language_model, roberta, sentences, transformer, translation_batch
 
 from fairseq_relpos.layers import torch_compile
 from fairseq_relpos.segments import Place
 
 pytestmark = pytest.mark.slow
-
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from small_models import roberta, sentences, transformer, translation_batch
+from small_models import NO_DROPOUT, roberta, sentences, transformer, translation_batch
 
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.layers import torch_compile
 from fairseq_relpos.layers.unpad import RealTokens
 
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
 PAD = 1
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from loops import scale_up, scale_up_positions
+from loops import inputs, pads, scale_up, scale_up_positions
 from torch import nn
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
@@ -21,16 +21,6 @@ def encoder(name="tupe_r", causal=False, seed=3, **settings):
     torch.manual_seed(seed)
     stack = RelPosEncoder(WIDTH, HEADS, LAYERS, name, LONGEST, causal, **{"ffn_dim": 48, **settings}).double()
     return scale_up_positions(stack).eval()
-
-
-def inputs(batch=2, length=9):
-    return torch.randn(batch, length, WIDTH, dtype=torch.float64)
-
-
-def pads(batch=2, length=9, left=False, count=3):
-    mask = torch.zeros(batch, length, dtype=torch.bool)
-    mask[-1, slice(0, count) if left else slice(length - count, length)] = True
-    return mask
 
 
 def take_weights(ours, stock, norms):
@@ -218,6 +208,7 @@ def test_weights_of_another_encoding_are_refused_also_where_they_fit():
     encoder("tupe_r").load_state_dict(encoder("tupe_r", position_layers=f"1-{LAYERS}").state_dict())
 
 
+@pytest.mark.slow
 def test_torch_compile_gives_the_same_results_and_gradients():
     stack, x, padding = encoder("tupe_r"), inputs(), pads()
     compiled = torch.compile(stack, backend="aot_eager")

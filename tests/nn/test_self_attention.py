@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from loops import scale_up
+from loops import inputs, pads, scale_up
 from torch import nn
 
 import fairseq_relpos.nn
@@ -26,17 +26,6 @@ def attention(name, causal=False, **settings):
     module = RelPosSelfAttention(WIDTH, HEADS, name, LONGEST, causal, **settings)
     scale_up(module.position_encoding)
     return module.double().eval()
-
-
-def inputs(batch=2, length=9):
-    return torch.randn(batch, length, WIDTH, dtype=torch.float64)
-
-
-def pads(batch=2, length=9, left=False, count=3):
-    """The last sentence has pads, at its end or at its beginning."""
-    mask = torch.zeros(batch, length, dtype=torch.bool)
-    mask[-1, slice(0, count) if left else slice(length - count, length)] = True
-    return mask
 
 
 @pytest.fixture(autouse=True)
