@@ -74,7 +74,7 @@ def test_dropout_is_that_of_its_mask(case, dropout_p, way):
     torch.manual_seed(5)
     seed = int(torch.randint(2**62, ()))
     keep = 1 - round(dropout_p * 2**16) / 2**16
-    kept = way.keep_mask(seed, (B, H, tgt_len, src_len), dropout_p) / keep if keep else 0.0
+    kept = way.keep_mask(seed, (B, H, tgt_len, src_len), dropout_p).double() / keep if keep else 0.0
     check(found, exact(terms, v, tensors, mask, kept), way.tolerance)
 
 
@@ -120,7 +120,7 @@ def test_what_an_earlier_call_left_never_shows(case, monkeypatch, way):
     mask = Mask(pads(lengths[1]))
     terms, v, tensors = made(case, *lengths, dtype=way.dtype)
     expected = results(way(terms, v, mask), tensors)
-    for other in CASES:
+    for other in CASES if way.backend == "fused" else ():  # whose threads keep their memory
         missing, v_missing, learned = made(other, *(2 * n for n in lengths), dtype=way.dtype)
         with torch.no_grad():
             for x in learned:
