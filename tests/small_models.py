@@ -121,7 +121,6 @@ LANGUAGE_MODEL_SIZES = {
     "decoder_output_dim": 24,
     "decoder_ffn_embed_dim": 48,
     "decoder_attention_heads": 3,
-    "decoder_layers_to_keep": None,
     "max_target_positions": 32,
 }
 
