@@ -46,20 +46,6 @@ def test_steps_of_one_round_have_the_baselines_with_the_same_dropout(benchmark_m
     assert all(step() >= 0 for step in steps.values())
 
 
-def test_a_goal_that_was_missed_is_named_with_its_limit(benchmark_module, tmp_path):
-    goals = benchmark_module("goals")
-    row = {"dropout": 0.0, "threads": 1, "backend": "auto", "speedup": 1.0, "scratch_mib": 1.0, "length": 512}
-    rows = [
-        {**row, "encoding": name, "allocator": allocator, "ratio": ratio, "limit": limit}
-        for name, ratio, limit in (("m4", 2.2, 2.0), ("m4m", 3.0, 2.0))
-        for allocator in ("tuned", "default")
-    ]
-    (tmp_path / "attention_cpu.json").write_text(json.dumps({"settings": {"batch": 8}, "rows": rows}))
-    lines = goals.goals_table(tmp_path).splitlines()
-    assert "| `m4` | 8 x 512 | 2.20 | 2.20 | 2.40, reached | 2.00 | 1.10 | - | - |" in lines
-    assert "| `m4m` | 8 x 512 | 3.00 | 3.00 | 2.40, **missed** | 2.00 | 1.50 | - | - |" in lines
-
-
 def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_module):
     train_step = benchmark_module("train_step")
     arch, remembering = "transformer_lm_t5_gpt", "transformer_lm_t5_gpt, memory 8"

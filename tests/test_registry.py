@@ -2,7 +2,6 @@
 being registered."""
 
 import ast
-import copy
 import warnings
 from pathlib import Path
 
@@ -207,17 +206,6 @@ def test_order_matters(name):
 
     same = torch.allclose(logits_of_the_last(x)[..., swap], logits_of_the_last(x[:, :, swap]), atol=1e-5)
     assert same == (name in ORDERLESS)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_saved_weights_restore_the_same_logits(name):
-    torch.manual_seed(0)
-    encoding = scale_up(build(name, dims(name=name)))
-    other = build(name, dims(name=name))
-    other.load_state_dict(copy.deepcopy(encoding.state_dict()))
-    q, k = random_qk(encoding.dims, 7, 7, dtype=torch.float32)
-    pos = positions_of(dims(), 7, 7)
-    assert torch.equal(encoding.logits(q, k, pos), other.logits(q, k, pos))
 
 
 @pytest.mark.parametrize("name", NAMES)

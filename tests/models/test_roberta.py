@@ -51,16 +51,6 @@ def test_token_embeddings_are_scaled_on_request():
     assert not torch.equal(scaled.forward_embedding(tokens)[0], plain.forward_embedding(tokens)[0])
 
 
-def test_sinusoidal_equals_fairseqs_module():
-    from fairseq.modules import SinusoidalPositionalEmbedding
-
-    stock = SinusoidalPositionalEmbedding(24, padding_idx=1, init_size=64)
-    ours = stack_of(roberta("roberta_sinusoidal")).embed_positions
-    for padding in ("left", "right"):
-        tokens = sentences(padding=padding)
-        assert torch.equal(ours(tokens), stock(tokens))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_padded_sentences_equal_sentences_alone(name):
     model = roberta(f"roberta_{name}").eval()
@@ -194,16 +184,6 @@ def test_averaged_checkpoints_load(name):
     states = [roberta(f"roberta_{name}", seed=seed).state_dict() for seed in (1, 2, 3)]
     mean = {key: torch.stack([s[key] for s in states]).sum(0) / 3 for key in states[0]}
     roberta(f"roberta_{name}").load_state_dict(mean)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_only_the_encoding_can_be_trained(name):
-    model = roberta(f"roberta_{name}")
-    model.requires_grad_(False)
-    for parameter in positions_of(model).values():
-        parameter.requires_grad_(True)
-    loss_of(model, sentences()).backward()
-    assert all(p.grad is not None for p in positions_of(model).values())
 
 
 def test_other_layers_than_the_chosen_see_content_only():
