@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import timeit
 import traceback
 import warnings
 from collections.abc import Callable
@@ -218,13 +219,16 @@ def check_user_dir(package: Path = PACKAGE) -> Check:
 # --- speed: only a GPU that this torch cannot serve stops fairseq-train ---
 
 
-def has_kernels(torch: Any, index: int) -> bool:
-    """Whether this build of torch computes on the GPU."""
-    try:
-        torch.ones(1, device=f"cuda:{index}").add(1)
-    except RuntimeError:  # no kernel image is available
-        return False
-    return True
+def torch_serves(arch_list: list[str], major: int, minor: int) -> bool:
+    """Whether a build with kernels for `arch_list` (sm_80, compute_90, ...) runs on sm_<major><minor>."""
+    for arch in arch_list:
+        kind, digits = re.findall(r"(\w+?)_(\d+)", arch)[0]
+        built = divmod(int(digits), 10)
+        if kind == "compute" and built <= (major, minor):
+            return True
+        if kind == "sm" and built[0] == major and built[1] <= minor:
+            return True
+    return False
 
 
 def check_gpu() -> Check:
@@ -242,7 +246,8 @@ def check_gpu() -> Check:
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         devices.append(f"{torch.cuda.get_device_name(index)} (sm_{major}{minor})")
-        if torch.version.cuda and not has_kernels(torch, index):
+        # ROCm has other names for architectures (gfx90a) and raises an error by itself.
+        if torch.version.cuda and not torch_serves(torch.cuda.get_arch_list(), major, minor):
             not_served.append((major, minor))
     found = ", ".join(f"{devices.count(d)} x {d}" for d in dict.fromkeys(devices))
     if not_served:
@@ -255,12 +260,18 @@ def check_gpu() -> Check:
 
 
 def check_bf16() -> Check:
-    """Says whether --amp computes in bfloat16 on the CPU."""
-    processor, error = attempt_import("fairseq_relpos.backends.processor")
+    """Times a product of bfloat16 and one of float32 on the CPU, which says whether --amp helps there."""
+    torch, error = attempt_import("torch")
     if error:
-        return Check("bf16 on the CPU", "warn", "not looked for: the plugin does not import")
-    units = "makes a training faster" if processor.has_bf16_units() else "computes in float32: it has no units for it"
-    return Check("bf16 on the CPU", "ok", f"with this processor --amp {units}")
+        return Check("bf16 on the CPU", "warn", "not timed: torch does not import")
+
+    def seconds(dtype):
+        x = torch.ones(512, 512, dtype=dtype)
+        return min(timeit.repeat(lambda: x @ x, number=1, repeat=5))
+
+    times = seconds(torch.bfloat16) / seconds(torch.float32)
+    helps = "makes a training here faster" if times < 0.7 else "does not help here"
+    return Check("bf16 on the CPU", "ok", f"a product takes {times:.2f} times as long as in float32: --amp {helps}")
 
 
 def check_fused() -> Check:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_relpos.backends import processor
 from fairseq_relpos.cli import doctor
 from fairseq_relpos.gated import compiled
 
@@ -134,26 +133,44 @@ def test_each_import_error_of_fairseq_has_its_remedy(message, remedy):
 
 
 @pytest.mark.parametrize(
-    "capability, serves, advice",
+    "arch_list, capability, served",
     [
-        ((7, 0), False, "'torch<2.15' from https://download.pytorch.org/whl/cu126,"),  # the last with it
-        ((12, 0), False, "install torch from https://download.pytorch.org/whl/cu128 or newer"),
-        ((7, 0), True, ""),
+        (["sm_75", "sm_80", "sm_90"], (7, 0), False),
+        (["sm_50", "sm_60", "sm_70"], (7, 0), True),
+        (["sm_80"], (8, 6), True),
+        (["sm_86"], (8, 0), False),
+        (["sm_90a"], (9, 0), True),
+        (["sm_90", "compute_90"], (12, 0), True),
+        (["sm_100", "sm_120"], (12, 0), True),
     ],
 )
-def test_a_gpu_without_kernels_fails_and_names_a_build_that_has_them(monkeypatch, capability, serves, advice):
-    class Tensor:
-        def add(self, number):
-            if not serves:
-                raise RuntimeError("no kernel image is available")
+def test_kernels_serve_the_same_major_version_and_ptx_serves_later_ones(arch_list, capability, served):
+    assert doctor.torch_serves(arch_list, *capability) is served
 
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        device_count=lambda: 2,
-        get_device_capability=lambda index: capability,
-        get_device_name=lambda index: "Tesla V100",
+
+def fake_torch(capability, arch_list, cuda="12.8"):
+    return SimpleNamespace(
+        version=SimpleNamespace(cuda=cuda),
+        cuda=SimpleNamespace(
+            is_available=lambda: True,
+            device_count=lambda: 2,
+            get_device_capability=lambda index: capability,
+            get_device_name=lambda index: "Tesla V100",
+            get_arch_list=lambda: arch_list,
+        ),
     )
-    torch = SimpleNamespace(version=SimpleNamespace(cuda="12.8"), cuda=cuda, ones=lambda count, device: Tensor())
+
+
+@pytest.mark.parametrize(
+    "capability, arch_list, advice",
+    [
+        ((7, 0), ["sm_75", "sm_80"], "'torch<2.15' from https://download.pytorch.org/whl/cu126,"),  # the last with it
+        ((12, 0), ["sm_75", "sm_80"], "install torch from https://download.pytorch.org/whl/cu128 or newer"),
+        ((7, 0), ["sm_70", "sm_80"], ""),
+    ],
+)
+def test_a_gpu_without_kernels_fails_and_names_a_build_that_has_them(monkeypatch, capability, arch_list, advice):
+    torch = fake_torch(capability, arch_list)
     monkeypatch.setattr(doctor, "attempt_import", lambda name: (torch, None))
     check = doctor.check_gpu()
     assert f"2 x Tesla V100 (sm_{capability[0]}{capability[1]})" in check.found
@@ -232,10 +249,14 @@ def test_doctor_finds_an_apex_that_works(tmp_path):
     assert "adam is apex FusedAdam" in done.stdout and "LayerNorm is apex's" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("units", [True, False])
-def test_doctor_says_whether_amp_helps_on_the_cpu(monkeypatch, units):
-    monkeypatch.setattr(processor, "has_bf16_units", lambda: units)
-    assert ("faster" if units else "float32") in doctor.check_bf16().found
+@pytest.mark.parametrize("seconds, helps", [([1.0, 4.0], True), ([9.0, 4.0], False)])
+def test_doctor_says_whether_bfloat16_helps_on_the_cpu(monkeypatch, seconds, helps):
+    monkeypatch.setattr(doctor.timeit, "repeat", lambda product, number, repeat: [seconds.pop(0)])
+    times = f"{seconds[0] / seconds[1]:.2f} times"
+    found = doctor.check_bf16()
+    assert found.status == "ok" and times in found.found and ("does not help" in found.found) != helps
+    monkeypatch.undo()
+    assert "--amp" in doctor.check_bf16().found
 
 
 def test_a_library_that_kills_its_process_does_not_end_doctor(monkeypatch):
