@@ -8,6 +8,7 @@ read what all others wait for.
 import bz2
 import codecs
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -82,45 +83,40 @@ def opened(file, path):
             import zstandard
         except ImportError:
             fail(f"{path}: reading .zst needs `pip install zstandard`")
-        return Frames(file, zstandard)
+        return io.BufferedReader(Frames(file, zstandard))
     return {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, lambda f: f)(file)
 
 
-class Frames:
-    """Lines of a .zst file. zstandard's own reader takes a file that was cut short for a whole one."""
+class Frames(io.RawIOBase):
+    """The text of a .zst file. zstandard's own reader takes a file that was cut short for a whole one."""
 
     def __init__(self, file, zstandard):
-        self.file, self.zstandard = file, zstandard
-        self.left = b""
-        self.frame = None
+        self.parts, self.left = frames(file, zstandard), b""
 
-    def readline(self, limit):
-        while b"\n" not in self.left and len(self.left) < limit:
-            data = self.more()
-            if not data:
-                break
-            self.left += data
-        end = self.left.find(b"\n", 0, limit)
-        end = min(limit, len(self.left)) if end < 0 else end + 1
-        line, self.left = self.left[:end], self.left[end:]
-        return line
+    def readable(self):
+        return True
 
-    def more(self):
-        while True:
-            packed = self.frame.unused_data if self.frame and self.frame.eof else b""
-            packed = packed or self.file.read(1 << 14)
-            if not packed:
-                if self.frame and not self.frame.eof:
-                    raise EOFError("the last frame has no end")
-                return b""
-            if not self.frame or self.frame.eof:
-                self.frame = self.zstandard.ZstdDecompressor().decompressobj()
-            try:
-                data = self.frame.decompress(packed)
-            except self.zstandard.ZstdError as error:
-                raise EOFError(str(error)) from None
-            if data:
-                return data
+    def readinto(self, buffer):
+        self.left = self.left or next(self.parts, b"")
+        size = min(len(buffer), len(self.left))
+        buffer[:size], self.left = self.left[:size], self.left[size:]
+        return size
+
+
+def frames(file, zstandard):
+    """Yields the text of each frame in parts, none of them empty."""
+    frame, packed = None, b""
+    while packed := packed or file.read(1 << 14):
+        frame = frame or zstandard.ZstdDecompressor().decompressobj()
+        try:
+            if part := frame.decompress(packed):
+                yield part
+        except zstandard.ZstdError as error:
+            raise EOFError(str(error)) from None
+        packed = frame.unused_data if frame.eof else b""
+        frame = None if frame.eof else frame
+    if frame:
+        raise EOFError("the last frame has no end")
 
 
 def blocks(files, read=lambda size: None):
