@@ -32,22 +32,11 @@ def samples(task, count=300):
 
 def follows_reber(text):
     """Whether Reber's grammar, as Hochreiter and Schmidhuber (1997) draw it, accepts the text."""
-    following = {
-        ("B", "T"): "1",
-        ("B", "P"): "2",
-        ("1", "S"): "1",
-        ("1", "X"): "3",
-        ("2", "T"): "2",
-        ("2", "V"): "4",
-        ("3", "X"): "2",
-        ("3", "S"): "5",
-        ("4", "P"): "3",
-        ("4", "V"): "5",
-        ("5", "E"): "end",
-    }
+    following = {"BT": "1", "BP": "2", "1S": "1", "1X": "3", "2T": "2", "2V": "4", "3X": "2", "3S": "5", "4P": "3"}
+    following |= {"4V": "5", "5E": "end"}
     state = "B" if text[:1] == "B" else None
     for letter in text[1:]:
-        state = following.get((state, letter))
+        state = following.get(f"{state}{letter}")
     return state == "end"
 
 

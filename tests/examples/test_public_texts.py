@@ -24,21 +24,8 @@ def test_articles_lose_markup_and_what_it_leaves_in_brackets():
 
 def test_novels_get_one_paragraph_a_line():
     long = "a line that is as wide as all others, and no paragraph."
-    text = "\r\n".join(
-        [
-            "CHAPTER I",
-            long,
-            long,
-            "ends here.",
-            "Another begins with",
-            long,
-            "Short, but goes on",
-            "and ends",
-            "",
-            "New",
-            "-",
-        ]
-    )
+    lines = ["CHAPTER I", long, long, "ends here.", "Another begins with", long, "Short, but goes on", "and ends"]
+    text = "\r\n".join([*lines, "", "New", "-"])
     assert evaluated(f"list(fetch.paragraphs({text!r}))") == [
         "CHAPTER I",
         f"{long} {long} ends here.",

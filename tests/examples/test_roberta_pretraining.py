@@ -367,20 +367,10 @@ def test_two_nodes_train_one_model_through_the_launcher(prepared):
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
     nodes = {"nnodes": 2, "nproc_per_node": 1, "master_addr": "127.0.0.1", "master_port": free_port()}
+    command, place = (folder, "run.sh", "train", "t5"), {"SETTINGS": "two.sh", "RUNS": "two"}
+    launches = [launched(node_rank=node, **nodes) for node in (0, 1)]
     with ThreadPoolExecutor(2) as pool:
-        runs = [
-            pool.submit(
-                succeeds,
-                folder,
-                "run.sh",
-                "train",
-                "t5",
-                SETTINGS="two.sh",
-                RUNS="two",
-                LAUNCH=launched(node_rank=node, **nodes),
-            )
-            for node in (0, 1)
-        ]
+        runs = [pool.submit(succeeds, *command, **place, LAUNCH=launch) for launch in launches]
         assert all("on cpu2" in run.result() for run in runs)
     run = folder / "two" / "t5-seed1"
     assert "training on 2 devices" in (run / "output.txt").read_text()
@@ -392,18 +382,9 @@ def test_two_nodes_train_one_model_through_the_launcher(prepared):
 def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line(prepared):
     folder, _ = prepared
     (folder / "two.sh").write_text(TINY + "MACHINE=cpu2\n")
-    line = refused(
-        recipe(
-            folder,
-            "run.sh",
-            "train",
-            "t5",
-            SETTINGS="two.sh",
-            RUNS="one",
-            LAUNCH=launched(nproc_per_node=1),
-            PRELOADED="",  # as a user runs it
-        )
-    )
+    # PRELOADED: as a user runs it
+    place = {"SETTINGS": "two.sh", "RUNS": "one", "LAUNCH": launched(nproc_per_node=1), "PRELOADED": ""}
+    line = refused(recipe(folder, "run.sh", "train", "t5", **place))
     assert "launch_torchrun: error: rank 0: --distributed-world-size 2, but the launcher started 1 ranks" in line
 
 
@@ -491,14 +472,8 @@ def test_wrong_arguments_and_settings_are_one_line(folder, arguments, settings, 
     assert message in refused(recipe(folder, *arguments))
 
 
-PAPERS = {
-    "": 256,
-    "m4m.sh": 96,
-    "m4m_continued.sh": 480,
-    "m4m_continued_large.sh": 192,
-    "huang.sh": 160,
-    "large.sh": 256,
-}
+PAPERS = {"": 256, "m4m.sh": 96, "m4m_continued.sh": 480, "m4m_continued_large.sh": 192, "huang.sh": 160}
+PAPERS |= {"large.sh": 256}
 
 
 @pytest.mark.parametrize("machine", ["v100x16", "a100x8", "gpu1"])

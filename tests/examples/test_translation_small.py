@@ -261,23 +261,8 @@ def packed_runs_count_as_finished_where_they_are_unpacked(folder):
 def scores_are_those_of_the_sacrebleu_command(folder):
     run = folder / "runs" / "sinusoidal-seed1"
     (bleu,) = (s for s in json.loads((run / "scores.json").read_text())["test"] if s["name"] == "BLEU")
-    printed = subprocess.check_output(
-        [
-            sys.executable,
-            "-m",
-            "sacrebleu",
-            folder / "data" / "text" / "test.de",
-            "-i",
-            run / "test.de",
-            "-m",
-            "bleu",
-            "-w",
-            "8",
-            "-f",
-            "text",
-        ],
-        text=True,
-    )
+    command = [sys.executable, "-m", "sacrebleu", folder / "data" / "text" / "test.de", "-i", run / "test.de"]
+    printed = subprocess.check_output([*command, "-m", "bleu", "-w", "8", "-f", "text"], text=True)
     signature, score = printed.split(" = ", 1)
     assert (bleu["signature"], round(bleu["value"], 8)) == (signature, float(score.split()[0]))
 
