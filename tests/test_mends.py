@@ -75,6 +75,14 @@ def test_the_flag_is_taken_in_both_forms_and_reaches_processes_that_are_started(
         catalogue.take_flag(["--mends"])
 
 
+def test_a_needed_mend_that_is_off_says_what_will_break(choose):
+    choose("-numpy-compat")
+    (line,) = catalogue.warnings()
+    assert "numpy-compat is off" in line and "--sample-break-mode eos" in line and "\n" not in line
+    choose("-patience")
+    assert catalogue.warnings() == []
+
+
 def test_a_checkpoint_records_what_changes_numbers_and_a_resume_compares_it(choose):
     choose("-patience")
     kept = switches.record()

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -65,9 +66,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()  # here, not at Python's end, where the error could not be caught
     except BrokenPipeError:
+        if not reader_has_left():
+            raise
         # Python flushes the buffer once more at its end: into /dev/null
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+
+
+def reader_has_left() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file, or closed
+        return False
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -90,9 +104,9 @@ def run(argv: Sequence[str] | None) -> int:
         command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
         module.add_arguments(command)
         return module.run(command.parse_args(argv[1:])) or 0
-    except BrokenPipeError:
-        raise
     except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and reader_has_left():
+            raise
         message = visible(" ".join(str(error).split()))  # quoted text may contain line breaks
         print(f"fairseq-relpos {chosen}: error: {message}", file=sys.stderr)
         return 1

@@ -28,7 +28,7 @@ def apply() -> None:
 PARTS = (
     *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "denoising"),
     *("nonfinite", "precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
-    *(f"wrong_input.{name}" for name in ("arguments", "data", "overrides")),
+    *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "overrides")),
 )
 
 
@@ -43,6 +43,8 @@ def _take_flag():
         if not in_a_command:
             raise
         raise SystemExit(f"fairseq_relpos: error: {error}") from None
+    for warning in catalogue.warnings():
+        print(f"fairseq_relpos: warning: {warning}", file=sys.stderr)
 
 
 def require_a_fairseq_that_can_serve() -> None:

@@ -97,6 +97,15 @@ def in_words() -> str:
     return f"mends of fairseq that are off: {', '.join(off)}"
 
 
+def warnings() -> list[str]:
+    """Returns a line for each needed mend that is off."""
+    return [
+        f"the mend {mend.name} is off: {mend.stock} ({mend.versions})"
+        for mend in MENDS
+        if mend.kind == "needed" and mend.name not in active()
+    ]
+
+
 def take_flag(arguments: Sequence[str]) -> list[str]:
     """Takes --mends and its value out of a command's arguments, and switches the mends for this process and those
     that it starts."""

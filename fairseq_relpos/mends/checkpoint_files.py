@@ -5,6 +5,7 @@ A start of fairseq-train calls ``load_checkpoint``, which finds the file; the Tr
 epoch and each --save-interval-updates.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,8 @@ def load_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, **kwargs:
         resuming.prepare(path, cfg, trainer)
     if on("starting-file"):
         together(lambda: arguments.check_starting_files(cfg, trainer.checkpoint_suffix or ""))
-    extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
+    with resuming.naming_fewer_batches(path) if on("order-of-data") else contextlib.nullcontext():
+        extra_state, epoch_itr = stock(cfg, trainer, **kwargs)
     if not is_fairseqs:
         return extra_state, epoch_itr
     # get_num_updates() is 0 where a model is fine-tuned: nothing is resumed

@@ -331,6 +331,20 @@ def refuse_another_order(path: str, extra_state: dict[str, Any], wanted: dict[st
         )
 
 
+@contextlib.contextmanager
+def naming_fewer_batches(path: str) -> Iterator[None]:
+    """Raises ValueError, one line, where fairseq finds that an epoch now has fewer batches than the run has seen of it;
+    no other check has been reached by then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "dataloader mismatch" not in str(error):
+            raise
+        raise ValueError(
+            f"{path} is from the middle of an epoch, after more batches a rank than the training data make now: {GO_ON}"
+        ) from None
+
+
 def log_another_memory(extra_state: dict[str, Any], cfg: Any) -> None:
     """Logs that a run of --task lm_streams resumes with another --memory-length, which changes what the model sees."""
     found, value = extra_state.get("memory_length"), getattr(cfg.task, "memory_length", None)

@@ -142,6 +142,15 @@ def test_a_pipe_that_nobody_reads_ends_a_command_quietly(command, capsys, monkey
     assert not capsys.readouterr().err
 
 
+def test_another_broken_pipe_is_an_error(capsys, monkeypatch):
+    def broken(args):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("fairseq_relpos.cli.path.run", broken)
+    assert main(["path"]) == 1
+    assert "Broken pipe" in capsys.readouterr().err
+
+
 def test_python_dash_m_prints_nothing_but_the_answer():
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_relpos", "path"], capture_output=True, text=True, cwd=PACKAGE.parent

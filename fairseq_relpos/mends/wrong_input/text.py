@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..replace import replace
+
 
 def checked(stock: Callable[..., Any], args: argparse.Namespace) -> Any:
     """Runs fairseq-preprocess after a check of every file that it gets. A failed run leaves no files behind."""
@@ -16,6 +18,29 @@ def checked(stock: Callable[..., Any], args: argparse.Namespace) -> Any:
         check_text(path)
     with _all_or_nothing(args):
         return stock(args)
+
+
+def note_new_dictionaries() -> None:
+    """Makes fairseq-preprocess remember the dictionaries that it writes, so that a failed run can remove them."""
+    from fairseq.data import Dictionary
+
+    @replace(Dictionary, "save", "texts")
+    def note(stock, self, file):
+        is_new = isinstance(file, str) and not os.path.exists(file)
+        try:
+            return stock(self, file)
+        finally:
+            if is_new and os.path.exists(file):
+                _dictionaries[os.path.abspath(file)] = _stamp(file)
+
+
+#: path of a dictionary that this run has written -> its stamp after the write
+_dictionaries: dict[str, tuple[int, int, int]] = {}
+
+
+def _stamp(file):
+    status = os.stat(file)
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @contextlib.contextmanager
@@ -29,17 +54,15 @@ def _all_or_nothing(args):
     try:
         yield
     except BaseException:
-        new = set(os.listdir(folder)) - before if os.path.isdir(folder) else set()
-        own = {name for name in new if is_own(name, args)}
-        dictionaries = {name for name in new if name.startswith("dict.")}
-        if new <= own | dictionaries | {"preprocess.log"}:  # else another run writes here, which may have made them
-            own |= dictionaries
-        for name in own:
+        for name in set(os.listdir(folder)) - before if os.path.isdir(folder) else ():
+            path = os.path.abspath(os.path.join(folder, name))
             with contextlib.suppress(OSError):
-                os.remove(os.path.join(folder, name))
+                if is_own(name, args) or _dictionaries.get(path) == _stamp(path):
+                    os.remove(path)
         raise
     finally:
         logging.raiseExceptions = prints
+        _dictionaries.clear()
 
 
 def is_own(name: str, args: argparse.Namespace) -> bool:
@@ -104,3 +127,6 @@ def check_text(path: str) -> None:
             if not block:
                 return
             line += block.count(b"\n")
+
+
+INSTALLERS = (note_new_dictionaries,)
