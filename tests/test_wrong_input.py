@@ -167,9 +167,11 @@ def test_a_stack_without_layers_is_refused(number, data, pairs, tmp_path):
     assert_one_line(run("train", tmp_path / "log", *arguments), f"--decoder-layers {number}: give 1 or more")
 
 
-def test_a_model_without_a_decoder_is_refused_for_denoising(data, tmp_path):
+def test_an_architecture_that_does_not_fit_its_task_is_named(data, tmp_path):
+    arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="transformer_t5"), "--max-positions")
+    assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", "--task masked_lm")
     task = "--task denoising --criterion cross_entropy --mask 0.3 --mask-length subword --replace-length 1"
-    arguments = masked_lm(data, tmp_path / "run", USER_DIR, *task.split(), "--max-positions", 18)
+    arguments = masked_lm(data, tmp_path / "run", USER_DIR, *task.split(), "--max-positions", 18, "--max-update", 1)
     assert_one_line(run("train", tmp_path / "log", *arguments), "--task denoising", "--arch roberta_base")
 
 

@@ -611,4 +611,4 @@ if __name__ == "__main__":
         with in_one_line():
             KINDS[kind](arguments)
     except KeyboardInterrupt:
-        fail("stopped; the same command goes on from here")
+        fail("stopped: run the same command again")

@@ -40,8 +40,7 @@ read_settings() {
     case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
   done
   # not every recipe has them
-  unset DATA_NAME EVALUATED ALLOCATOR OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY VALIDATE_EVERY SAVE_EVERY
-  declare -gA VARIANTS=()
+  unset VARIANTS DATA_NAME EVALUATED ALLOCATOR OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY VALIDATE_EVERY SAVE_EVERY
   . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -117,8 +116,10 @@ act() {
 }
 choose_run() {
   run=$RUNS/$encoding-seed$SEED
-  variant=(${VARIANTS[$encoding]:-$encoding}) # an encoding and flags
-  encoding=${variant[0]} variant=("${variant[@]:1}")
+  if declare -p VARIANTS &>/dev/null; then # a recipe that has variants calls `hparams`
+    variant=(${VARIANTS[$encoding]:-$encoding}) # an encoding and flags
+    encoding=${variant[0]} variant=("${variant[@]:1}")
+  fi
   checkpoint=$run/${EVALUATED:-checkpoint_last.pt}
 }
 
@@ -174,10 +175,11 @@ shared_flags() {
     --save-dir "$run" --log-format json ${LOG_EVERY:+--log-interval "$LOG_EVERY"} --log-file "$run/train.log")
 }
 
-# hparams: the flag for HPARAMS of the encoding, and the flags of the variant -> `hparams`
+# hparams: the flag for HPARAMS of the encoding, and the flags of the variant, which win over it -> `hparams`
 hparams() {
-  hparams=("${variant[@]}")
-  [ -z "${HPARAMS[$encoding]:-}" ] || hparams+=("--position-hparams=${HPARAMS[$encoding]}")
+  hparams=()
+  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=("--position-hparams=${HPARAMS[$encoding]}")
+  hparams+=("${variant[@]}")
 }
 
 # launcher RANKS: the part of the command before the data and the flags -> `launch`. For several machines it is LAUNCH.
@@ -226,7 +228,7 @@ refuse_batch_flags() {
 
 need_data() { [ -e "$DATA/dict.txt" ] || die "no data in $DATA: run prepare.sh first, or set DATA"; }
 need_checkpoint() {
-  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+  [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: train it first (run.sh train)"
   need_dictionary
 }
 # With other words in a dictionary of the same size, every id would be another word.

@@ -30,7 +30,7 @@ DROPOUT=0                  # about one epoch
 ATTENTION_DROPOUT=0
 ACTIVATION_DROPOUT=0       # in the feed-forward part
 declare -gA HPARAMS=()     # [t5]="num_buckets=64": --position-hparams of one encoding
-VARIANTS=()                # [rope_quarter]="rope --position-hparams fraction=0.25": a run's name, its encoding and flags
+declare -gA VARIANTS=()    # [rope_quarter]="rope --position-hparams fraction=0.25": a run's name, its encoding and flags
 MODEL_FLAGS=()             # more model flags for fairseq-train
 
 # --- one update ---

@@ -83,7 +83,7 @@ def text(runs: pd.DataFrame, missing: Sequence[str], convention: str, baseline: 
     parts += [table(task, found, convention, baseline) for task, found in by_task.items()]
     if len(by_task) > 1:
         parts.append(means(by_task))
-    parts.append(sweeps.each_score(runs))
+    parts.append(sweeps.each_score(runs, factor=100, digits=2))
     bad = [f"{name} ({said})" for name, said in sweeps.without_score(runs).items()]
     if bad or missing:
         parts.append(f"Without a score: {', '.join([*bad, *(f'{name} (not ended)' for name in missing)])}.\n")

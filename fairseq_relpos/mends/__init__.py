@@ -28,7 +28,7 @@ def apply() -> None:
 PARTS = (
     *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "denoising"),
     *("nonfinite", "precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
-    *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "overrides")),
+    *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "overrides", "first_batch")),
 )
 
 

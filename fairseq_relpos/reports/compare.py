@@ -507,7 +507,8 @@ def difference_picture(task: Task, figure: str, path: Path) -> Picture:
     panel.axvline(0, color="0.4", linewidth=0.8)
     panel.set_yticks(range(len(shown)), shown[::-1])
     panel.set_ylim(-0.6, len(shown) - 0.4)
-    panel.set_xlabel(f"{figure.split(',')[0]}\nminus that of {task.baseline}, with 95 % interval")
+    interval = ", with 95 % interval" if any(math.isfinite(found[row].half_width) for row in shown) else ""
+    panel.set_xlabel(f"{figure.split(',')[0]}\nminus that of {task.baseline}{interval}")
     panel.grid(axis="x", alpha=0.3)
     text = ", ".join(f"{row} {found[row].text(task.figures[figure])}" for row in shown)
     return Picture(save(drawing, path), f"{figure}, difference from {task.baseline}: {text}")

@@ -190,7 +190,8 @@ class ComparedRuns:
         if diverged:
             limit = learning_rates.DIVERGED
             self.notes.append(
-                f"diverged (the last validation more than {limit} nats above the best): {', '.join(diverged)}"
+                f"diverged (exit code 76, or the last validation more than {limit} nats above the best): "
+                f"{', '.join(diverged)}"
             )
         if not table.finished.all():
             self.notes.append(f"not finished with these settings: {', '.join(table.run[~table.finished])}")

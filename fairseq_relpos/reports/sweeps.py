@@ -85,13 +85,14 @@ def without_score(runs: pd.DataFrame) -> dict[str, str]:
     return {run.run: f"{run.state}{f': {run.message}' if run.message else ''}" for run in bad.itertuples()}
 
 
-def each_score(runs: pd.DataFrame) -> str:
-    """Returns a section with a row for each run, and what it scored on each split."""
+def each_score(runs: pd.DataFrame, factor: float = 1, digits: int = 4) -> str:
+    """Returns a section with a row for each run, and what it scored on each split, times a factor."""
     by_split = {split: tables.scores(runs, split).set_index("run").value for split in dict.fromkeys(runs.split)}
     rows = []
     for run in tables.scores(runs).itertuples():
         known = {split: values[run.run] for split, values in by_split.items() if run.run in values}
-        cells = [f"{known[split]:.4f}" if math.isfinite(known.get(split, math.nan)) else "-" for split in by_split]
+        values = [known.get(split, math.nan) * factor for split in by_split]
+        cells = [f"{value:.{digits}f}" if math.isfinite(value) else "-" for value in values]
         rows.append([run.run, run.metric, *cells, run.state])
     return f"## Every score\n\n{markdown(['run', 'metric', *by_split, 'state'], rows)}\n"
 

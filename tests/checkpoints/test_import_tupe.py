@@ -336,3 +336,33 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
         (tmp_path / "in.pt", "is the checkpoint to read"),
     ):
         assert_refused(["import-tupe", tmp_path / "in.pt", out], message, capsys, tmp_path)
+
+
+def test_the_checkpoint_is_the_start_of_a_training(imported):
+    state = load_checkpoint(str(imported.folder / "out.pt"))
+    assert "last_optimizer_state" not in state
+    assert state["extra_state"]["train_iterator"] == {"epoch": 1, "iterations_in_epoch": 0}
+    assert state["optimizer_history"][-1]["num_updates"] == 0
+
+
+def test_half_precision_weights_keep_their_values(tmp_path):
+    def halve(state):
+        state["model"] = {k: v.half() for k, v in state["model"].items()}
+
+    import_tupe(changed(tmp_path / "in.pt", halve), str(tmp_path / "out.pt"))
+    weights = load_checkpoint(str(tmp_path / "out.pt"))["model"]
+    expected = load_checkpoint(official("tupe_r"))["model"][LAYER + "fc1.weight"].half().float()
+    assert torch.equal(weights["encoder.sentence_encoder.layers.0.fc1.weight"], expected)
+
+
+def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_one(tmp_path, monkeypatch, capsys):
+    def half(state, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "out.pt").write_bytes(b"an earlier one")
+    monkeypatch.setattr(starting_point.torch, "save", half)
+    assert main(["import-tupe", official("tupe_r"), str(tmp_path / "out.pt")]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
+    assert (tmp_path / "out.pt").read_bytes() == b"an earlier one"

@@ -47,7 +47,7 @@ def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp
     assert lines[4].startswith(
         "| tupe_r | 1e-05 | 3 | 70.00 | 70.00 ± 10.00 | 62.00 ± 11.14 | +12.00 ± 4.97 | 0.009 | 0 |"
     )
-    assert lines[4].endswith("| 63.56 |") and "| lr2e-05/learned-seed2 | mcc | 0.9000 | 0.9000 | done |" in text
+    assert lines[4].endswith("| 63.56 |") and "| lr2e-05/learned-seed2 | mcc | 90.00 | 90.00 | done |" in text
     assert "lr3e-05/t5-seed1 (not ended)" in text and "sweep" not in text
 
 

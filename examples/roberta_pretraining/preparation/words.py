@@ -40,6 +40,7 @@ def merge(paths, out):
     with whole_file(out) as part:
         names = "\0".join(map(str, paths))
         sort = ["sort", "--merge", "--field-separator= ", "--key=1,1", "--files0-from=-", f"--output={part}"]
+        sort.append(f"--temporary-directory={os.path.dirname(out)}")
         subprocess.run(sort, input=names, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
 
 

@@ -1,0 +1,58 @@
+"""Errors of the first batch: a model, criterion and task that do not fit together."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ..replace import commands_with, replace
+
+
+@contextlib.contextmanager
+def explained(trainer: Any) -> Iterator[None]:
+    """Context that raises a ValueError if the criterion calls the model with arguments that it does not take, or the
+    task is denoising and the model has no decoder. No crash.pt is left of a model that has made no update."""
+    if hasattr(trainer.cfg.task, "poisson_lambda") and not hasattr(trainer.get_model(), "decoder"):
+        # an encoder ignores the tokens for the decoder, and would train on something else
+        arch = trainer.cfg.model._name
+        raise ValueError(f"--task denoising needs a decoder, which --arch {arch} lacks: give bart_NAME")
+    crash = os.path.join(trainer.cfg.checkpoint.save_dir, "crash.pt")
+    was_there = os.path.exists(crash)
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if trainer.get_num_updates() or isinstance(error.__cause__, FloatingPointError):
+            raise
+        if not was_there and trainer.is_data_parallel_master:
+            with contextlib.suppress(OSError):
+                os.remove(crash)
+        if isinstance(error, TypeError) and "forward()" in str(error):
+            raise ValueError(does_not_fit(trainer.cfg, error)) from error
+        raise
+
+
+def explain_the_metric() -> None:
+    """Raises a ValueError that names a --best-checkpoint-metric that the validation does not compute."""
+    for command in commands_with("validate"):
+        replace(command, "validate", "first-batch")(_explain_the_metric)
+
+
+def does_not_fit(cfg: Any, error: Exception) -> str:
+    names = [f"--{part} {getattr(getattr(cfg, part, None), '_name', '?')}" for part in ("criterion", "task")]
+    return f"{' and '.join(names)} do not go with --arch {getattr(cfg.model, '_name', '?')}: {error}"
+
+
+def _explain_the_metric(stock, cfg, *args, **kwargs):
+    metric = cfg.checkpoint.best_checkpoint_metric
+    try:
+        return stock(cfg, *args, **kwargs)
+    except KeyError as error:
+        if error.args != (metric,):
+            raise
+        raise ValueError(
+            f"--best-checkpoint-metric {metric}: the validation has no such number; "
+            f"its line in the log names those it has"
+        ) from None
+
+
+INSTALLERS = (explain_the_metric,)
