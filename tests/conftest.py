@@ -43,6 +43,16 @@ def root_logger():
 
 
 @pytest.fixture(autouse=True)
+def signals():
+    """Handlers that a program sets in this process; processes that later tests fork would inherit them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
 

@@ -399,7 +399,6 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
             print("not ended")
 
         command.cli_main = cli_main
-        print("before:", signal.getsignal(signal.SIGTERM))
         signal_in_update(2, signal.SIGTERM)()
 
     run = Run(
