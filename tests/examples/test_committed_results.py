@@ -12,6 +12,7 @@ from unpacking import UNPACKING
 MADE_BY = {
     "roberta_small": ("roberta_small", ""),
     "roberta_small/tokens64": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
+    "roberta_small/tokens64_amp": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
     "electra/masked_lm": ("roberta_small", EXAMPLES / "electra" / "masked_lm.sh"),
     "electra": ("electra", EXAMPLES / "electra" / "small.sh"),
     "language_modeling": ("language_modeling", ""),
