@@ -27,7 +27,7 @@ def why_diverged(run: Run, is_scored: bool = False) -> str:
     if (run.log.parent / "diverged").exists():
         return "its numbers were not finite"
     if is_scored:
-        losses = list(run.train.values())
+        losses = run.training_losses
         if losses and not losses[-1] <= min(losses[0] + DIVERGED, WORST_GUESS):
             return f"the training loss ended at {losses[-1]:.4g} nats"
         return ""

@@ -78,6 +78,8 @@ class Run:
     #: --max-update of the last start
     max_updates: int = 0
     train: dict[int, float] = field(default_factory=dict)
+    #: all that the log says of the loss in training, means over an epoch too, in this order
+    training_losses: list[float] = field(default_factory=list)
     #: split -> losses
     valid: dict[str, dict[int, float]] = field(default_factory=dict)
     #: split -> what the loss rises by when the tokens are permuted, where the criterion measures it
@@ -253,6 +255,8 @@ def read_line(run: Run, line: str) -> None:
         if said and run.earlier_seconds:
             run.seconds = max(run.seconds, run.earlier_seconds + float(said[1]))
     entry = entry_of(line)
+    if (said := entry.get("loss", entry.get("train_loss"))) is not None:
+        run.training_losses.append(float(said) * run.unit)
     numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
     if numbers and run.is_starting:
         forget_from(run, min(numbers))
@@ -269,11 +273,7 @@ def read_line(run: Run, line: str) -> None:
             run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
     for key, value in entry.items():
         split, is_count, _ = key.partition("_num_updates")
-        if not is_count:
-            continue
-        if split == "train" and f"train_{run.loss}" in entry:  # the mean over an epoch
-            run.train.setdefault(int(value), float(entry[f"train_{run.loss}"]) * run.unit)
-        elif split != "train":
+        if is_count and split != "train":
             read_validation(run, entry, split, int(value))
 
 

@@ -205,7 +205,7 @@ def without_files_the_toy_grammar_is_prepared_and_nothing_is_done_twice(folder):
 def what_has_to_come_first_is_named(folder):
     for action, message in [
         ("generate", "no checkpoint runs/m4-seed1/average.pt: run.sh average m4 first"),
-        ("average", "no checkpoint runs/m4-seed1/checkpoint_last.pt: train it first"),
+        ("average", "no checkpoint runs/m4-seed1/checkpoint_last.pt: run.sh train m4 first"),
         ("translate", "no checkpoint runs/m4-seed1/average.pt"),
         ("score", "no translation runs/m4-seed1/test.de: run.sh generate m4 first"),
     ]:
