@@ -255,8 +255,9 @@ def read_line(run: Run, line: str) -> None:
         if said and run.earlier_seconds:
             run.seconds = max(run.seconds, run.earlier_seconds + float(said[1]))
     entry = entry_of(line)
-    if (said := entry.get("loss", entry.get("train_loss"))) is not None:
-        run.training_losses.append(float(said) * run.unit)
+    loss = entry.get("loss", entry.get("train_loss"))
+    if loss is not None:
+        run.training_losses.append(float(loss) * run.unit)
     numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
     if numbers and run.is_starting:
         forget_from(run, min(numbers))
