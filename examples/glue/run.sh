@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fine-tunes a pretrained RoBERTa on one task of GLUE. docs/recipes.md has what all recipes share, such as resuming.
+# Fine-tunes a pretrained RoBERTa on one task of GLUE. Its fairseq-train command is in examples/common/finetuning.sh;
+# docs/recipes.md has what all recipes share, such as resuming.
 #
 #   bash examples/glue/run.sh command|finetune TASK CHECKPOINT [flags of fairseq-train]
 #   bash examples/glue/run.sh test TASK CHECKPOINT [flags]        # and scores a test part that has labels; once, at the end
