@@ -114,7 +114,8 @@ def lengths_of(compared):
     without = [name for name, path in places.items() if not path.exists()]
     if without and len(without) < len(places):
         compared.notes.append(f"no longer blocks (run.sh extrapolate): {', '.join(without)}")
-    return {name: reach.read(path) for name, path in places.items() if path.exists()}
+    named = {run.name: run.encoding for run in compared.runs}  # variants of an encoding have names of their own
+    return {name: {**reach.read(path), "encoding": named[name]} for name, path in places.items() if path.exists()}
 
 
 def measured(lengths, run, length):

@@ -166,7 +166,9 @@ class ComparedRuns:
 
     def note_what_is_missing(self, table: pd.DataFrame, diverged: Sequence[str]) -> None:
         present = self.values(lambda run: 0.0)
-        with_runs = {name.split(" ")[0] for name in present}
+        with_runs = {name.split(" ")[0] for name in present} | {
+            Path(run.name).name.rpartition("-seed")[0] for run in self.runs
+        }
         self.notes += [f"{name}: no finished run" for name in self.wanted if name not in with_runs]
         self.notes += comparison.missing_seeds(present, map(int, self.seeds))
         few = [name for name, of_seed in present.items() if len(of_seed) < ENOUGH_SEEDS]
