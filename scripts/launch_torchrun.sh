@@ -22,7 +22,7 @@ die() { echo "launch_torchrun: error: $*" >&2; exit 1; }
 python=python
 [ ! -x "$ROOT/.venv/bin/python" ] || python=$ROOT/.venv/bin/python
 "$python" -c 'import sys; from importlib.util import find_spec as find; sys.exit(not (find("torch") and find("fairseq")))' ||
-  die "$python has no torch and fairseq: bash scripts/setup.sh, or activate your environment"
+  die "$python lacks torch or fairseq: activate your environment, or install them (README.md)"
 
 torchrun=()
 nodes=1 node_rank=0 master_addr= master_port=29500 gave_processes= gave_rendezvous=

@@ -363,7 +363,9 @@ def main():
             (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), (MENDS_BEGIN, mends(), MENDS_END)
         ),
         ROOT / "docs/reach.md": with_between(
-            (ROOT / "docs/reach.md").read_text(encoding="utf-8"), (REACH_BEGIN, reach("language_modeling"), REACH_END)
+            (ROOT / "docs/reach.md").read_text(encoding="utf-8"),
+            (REACH_BEGIN, reach("language_modeling"), REACH_END),
+            (RECENT_BEGIN, reach("language_modeling/reach"), RECENT_END),
         ),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "

@@ -112,7 +112,7 @@ def supervise(*command):
 
 def need_fairseq():
     if not (find_spec("torch") and find_spec("fairseq")):
-        fail("this python has no torch and fairseq: bash scripts/setup.sh first, or activate your environment")
+        fail("this python lacks torch or fairseq: activate your environment, or install them (README.md)")
 
 
 def recipe(*command):

@@ -16,7 +16,7 @@ translations() { SOURCE=$SOURCE TARGET=$TARGET TEXT=$TEXT DATA=$DATA CHECKPOINT=
 
 need_data() {
   [ -e "$DATA/dict.$TARGET.txt" ] ||
-    die "no data in $DATA: run prepare.sh first, or set DATA to the folder that it has written"
+    die "no data in $DATA: run prepare.sh first, or set DATA, or SETTINGS, to those that it had"
 }
 
 # Absolute positions count real tokens. If sources are padded on the left, fairseq's default, those of a batch begin at
