@@ -260,7 +260,7 @@ def show(command):
     lines = [""]
     for flag in flags_of(" ".join(map(shlex.quote, command)), "(?!)"):
         text = " ".join(shlex.quote(word.replace(here, "") if here else word) for word in flag)
-        if len(lines[-1]) + len(text) > COLUMNS:
+        if lines[-1] and len(lines[-1]) + len(text) > COLUMNS:
             lines.append(" ")
         lines[-1] += f" {text}" if lines[-1] else text
     print(" \\\n".join(lines))

@@ -11,6 +11,7 @@ from unpacking import UNPACKING
 #: folder of the results -> recipe, and its settings. translation_small needs its test set, which is not packed
 MADE_BY = {
     "roberta_small": ("roberta_small", ""),
+    "roberta_small/amp": ("roberta_small", ""),
     "roberta_small/tokens64": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
     "roberta_small/tokens64_amp": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
     "electra/masked_lm": ("roberta_small", EXAMPLES / "electra" / "masked_lm.sh"),
