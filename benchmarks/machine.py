@@ -128,6 +128,7 @@ class Processes:
     def memory(self, make_steps, args, peak=None):
         """{name: peak(step)}, by default the bytes that a step needs at most beyond what was there before, its outputs
         included. The process returns what it frees to the system, so memory of earlier steps does not hide any."""
+        self.counting.submit(torch.set_num_threads, 1).result()  # OpenMP's threads do not survive the fork of a step
         self.counting.submit(prepare, make_steps, args).result()
         found = self.counting.submit(peaks, peak or peak_memory).result()
         self.counting.submit(forget).result()
