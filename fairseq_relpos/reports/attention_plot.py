@@ -47,6 +47,7 @@ def add_chosen_heads(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Path:
+    """Plots the attention probabilities on a text, a heat map for each head."""
     from .figures import SHARE, heat_maps
 
     name, which, stack, shown, others = read_text(args)

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Path:
+    """Plots the position bias of a checkpoint, a heat map for each head."""
     model, settings, updates = load_positions(args.checkpoint)
     name, _, stack = encoded_stack(model, settings, args.checkpoint, args.stack)
     length = stack.embed_positions.max_positions if args.length is None else args.length

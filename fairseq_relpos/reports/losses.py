@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Path:
+    """Plots the validation losses of several runs against updates."""
     runs = [read_run(path) for path in args.runs]
     tell_variants_apart(runs)
     return plot(runs, args.output)

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Path:
+    """Plots the losses of several runs against the length, as `extrapolation --json` found them."""
     return plot([read(path) for path in args.runs], args.output)
 
 
