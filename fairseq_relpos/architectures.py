@@ -1,9 +1,9 @@
-"""The architectures of each model family, for commands that work without fairseq."""
+"""The architectures of each model family: which there are, and their sizes without fairseq."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..encodings import ENCODINGS, Dims, check_serves, find
+from .encodings import ENCODINGS, Dims, check_serves, find
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ ENCODER_DECODER = [Stack(causal=False, has_cls=False), Stack(causal=True, has_cl
 BOTH_WAYS = [Stack(causal=False, has_cls=False), Stack(causal=False, has_cls=False)]
 BASE, BIG = Size(6, 512, 8), Size(6, 1024, 16)
 
-#: name of the family -> its stacks, and its sizes by the ending of the architecture's name
+#: name of the family -> its stacks, and its sizes by the ending of the architecture's name. ``models`` registers these
+#: endings, of roberta and electra others by hand
 FAMILIES = {
     "roberta": (ENCODER_ALONE, {"": Size(12, 768, 12), "_large": Size(24, 1024, 16)}),
     "electra": (
@@ -98,6 +99,12 @@ FAMILIES = {
     ),
     "sequence_encoder": (SEQUENCE_ENCODER, {"": Size(1, 256, 8)}),
 }
+
+
+def endings_of(family: str) -> list[str]:
+    """Returns how the names of its architectures end: for transformer "", _iwslt_de_en, ..."""
+    _, sizes = FAMILIES[family]
+    return list(sizes)
 
 
 def serving(name: str, stacks: Sequence[Stack]) -> list[Stack]:

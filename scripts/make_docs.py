@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import claims  # noqa: E402
 import papers  # noqa: E402
 
-from fairseq_relpos.cli.architectures import bert_base  # noqa: E402
+from fairseq_relpos.architectures import bert_base  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402

@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: function
 ORDER = """
 version visible command_line once ranks atomic_files diverged vocabulary_files references layer_numbers
-positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors nn hf
-attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
+positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors
+architectures nn hf attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
 reports finetuning exchange cli __main__
 """.split()
 #: the mathematics knows less than what is listed before it

@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..architectures import Size, Stack, architectures_of, dims_of, endings_of, find_architecture, of_bert_base
 from ..encodings import ENCODINGS, build, names_for
-from .architectures import Size, Stack, architectures_of, dims_of, find_architecture, of_bert_base
 
 #: what the papers print for BERT-base with 512 positions: paper, encoding, its hyperparameters in the paper, the
 #: paper's number, and why the number differs from ours
@@ -42,18 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.max_positions < 2:
         raise ValueError(f"--max-positions {args.max_positions}: a length in tokens, 2 or more")
-    archs = (
-        [args.arch]
-        if args.arch
-        else [
-            *(f"roberta_{name}{ending}" for ending in ("", "_large") for name in names_for(causal=False)),
-            *(
-                arch
-                for name in sorted(set(ENCODINGS) - set(names_for(causal=False)))
-                for arch in architectures_of(name)
-            ),
-        ]
-    )
+    archs = [args.arch] if args.arch else usual_architectures()
     counts = {arch: count(arch, args.max_positions) for arch in archs}
     if args.json:
         print(json.dumps(counts, indent=2))
@@ -65,6 +54,14 @@ def run(args: argparse.Namespace) -> int:
     if not args.arch:
         print_papers()
     return 0
+
+
+def usual_architectures() -> list[str]:
+    of_encoders = names_for(causal=False)
+    archs = [f"roberta_{name}{ending}" for ending in endings_of("roberta") for name in of_encoders]
+    for name in sorted(set(ENCODINGS) - set(of_encoders)):
+        archs += architectures_of(name)
+    return archs
 
 
 def print_papers() -> None:

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
+from ..architectures import architectures_of, bert_base
 from ..encodings import accepted_values, build, find, hyperparameters, to_text
 from ..references import Paper, papers_of
-from .architectures import architectures_of, bert_base
 from .docstrings import equation, explanation
 
 

@@ -7,12 +7,10 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer.transformer_legacy import base_architecture
 
 from .. import flags
+from ..architectures import endings_of
 from ..encodings import ENCODINGS
 from . import copy_head
 from .transformer import EncoderDecoder
-
-#: ending -> stock fairseq's architecture of this size
-SIZES = {"": "bart_base", "_base": "bart_base", "_large": "bart_large"}
 
 
 @register_model("bart_relpos")
@@ -37,7 +35,7 @@ class RelPosBart(EncoderDecoder, BARTModel):
 
 
 def _register(name, ending):
-    stock = ARCH_CONFIG_REGISTRY[SIZES[ending]]
+    stock = ARCH_CONFIG_REGISTRY[f"bart{ending or '_base'}"]
 
     @register_model_architecture("bart_relpos", f"bart_{name}{ending}")
     def architecture(args):
@@ -47,5 +45,5 @@ def _register(name, ending):
 
 
 for _name in ENCODINGS:
-    for _ending in SIZES:
+    for _ending in endings_of("bart"):
         _register(_name, _ending)

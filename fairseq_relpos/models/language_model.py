@@ -11,6 +11,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
 from .. import flags
+from ..architectures import endings_of
 from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, Dims, build, find, names_for
@@ -19,19 +20,6 @@ from ..override import options, override_self_attention, resolved_hparams
 from ..segments import Place, SegmentMemory
 
 logger = logging.getLogger(__name__)
-
-#: each size is that of stock fairseq's architecture with the same ending
-ENDINGS = (
-    "",
-    "_big",
-    "_gbw",
-    "_baevski_gbw",
-    "_wiki103",
-    "_baevski_wiki103",
-    "_gpt",
-    *(f"_gpt2_{size}" for size in ("tiny", "small", "medium", "big")),
-    *(f"_gpt3_{size}" for size in ("small", "medium", "large", "xl", "2_7", "6_7", "13", "175")),
-)
 
 
 @register_model("transformer_lm_relpos")
@@ -194,5 +182,5 @@ def _register(name, ending):
 
 
 for _name in ENCODINGS:
-    for _ending in ENDINGS:
+    for _ending in endings_of("transformer_lm"):
         _register(_name, _ending)

@@ -68,8 +68,4 @@ def as_tensor(positions: Any, inputs: Any, added: Any) -> torch.Tensor:
     return added if isinstance(added, torch.Tensor) else inputs[0].new_zeros(1, 1)
 
 
-register_sizes(
-    "s2t_transformer_relpos",
-    "s2t_transformer",
-    {ending: f"s2t_transformer{ending}" for ending in ("", "_s", "_xs", "_sp", "_m", "_mp", "_l", "_lp")},
-)
+register_sizes("s2t_transformer")

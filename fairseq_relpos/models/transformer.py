@@ -5,19 +5,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY, register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 
 from .. import flags
+from ..architectures import endings_of
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
 from ..override import layers_of, options, override_self_attention, resolved_hparams
 from ..signature import refuse_positions
 from . import copy_head
-
-#: each size is that of stock fairseq's architecture with the same ending
-ENDINGS = ("", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big")
 
 #: the flags that set the longest input of each stack
 LENGTH_FLAGS = {"encoder": "--max-source-positions", "decoder": "--max-target-positions"}
@@ -125,14 +123,14 @@ def stock_settings(args: argparse.Namespace, names: dict[str, str], always_learn
     return args
 
 
-def register_sizes(
-    model: str, family: str, sizes: Mapping[str, str], stacks: Mapping[str, bool] = flags.STACKS
-) -> None:
-    """Registers the architecture FAMILY_NAME of a model for every encoding, with each ending. sizes: ending -> stock
-    fairseq's architecture of this size."""
+def register_sizes(family: str, named_otherwise: Mapping[str, str] | None = None) -> None:
+    """Registers FAMILY_NAME of the model FAMILY_relpos for every encoding, with each ending, in the size of stock
+    fairseq's architecture with the same ending. named_otherwise: ending -> what stock fairseq calls it."""
+    model = f"{family}_relpos"
     for name in ENCODINGS:
-        for ending, stock in sizes.items():
-            _register(model, f"{family}_{name}{ending}", name, ARCH_CONFIG_REGISTRY[stock], stacks)
+        for ending in endings_of(family):
+            stock = ARCH_CONFIG_REGISTRY[(named_otherwise or {}).get(ending, f"{family}{ending}")]
+            _register(model, f"{family}_{name}{ending}", name, stock, MODEL_REGISTRY[model].stacks)
 
 
 def _register(model, arch, name, stock, stacks):
@@ -142,4 +140,4 @@ def _register(model, arch, name, stock, stacks):
         stock(args)
 
 
-register_sizes("transformer_relpos", "transformer", {ending: f"transformer{ending}" for ending in ENDINGS})
+register_sizes("transformer")

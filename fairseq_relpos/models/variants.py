@@ -16,9 +16,6 @@ from .. import flags
 from ..encodings import check_serves
 from .transformer import EncoderDecoder, register_sizes
 
-#: neither stack is causal
-BOTH_WAYS = {"encoder": False, "decoder": False}
-
 
 @register_model("transformer_align_relpos")
 class RelPosAlign(EncoderDecoder, TransformerAlignModel):
@@ -38,7 +35,7 @@ class RelPosAlign(EncoderDecoder, TransformerAlignModel):
 
 
 class NonAutoregressive(EncoderDecoder):
-    stacks = BOTH_WAYS
+    stacks = {"encoder": False, "decoder": False}  # neither is causal
     may_copy = False
 
 
@@ -57,16 +54,6 @@ class RelPosLevenshtein(NonAutoregressive, LevenshteinTransformerModel):
     """fairseq's levenshtein_transformer with the position encoding that --position-encoding names."""
 
 
-register_sizes(
-    "transformer_align_relpos",
-    "transformer_align",
-    {"": "transformer_align", "_wmt_en_de_big": "transformer_wmt_en_de_big_align"},
-)
-#: family -> the endings of stock fairseq's sizes
-NONAUTOREGRESSIVE = {
-    "nonautoregressive_transformer": ("", "_wmt_en_de"),
-    "cmlm_transformer": ("", "_wmt_en_de"),
-    "levenshtein_transformer": ("", "_wmt_en_de", "_vaswani_wmt_en_de_big", "_wmt_en_de_big"),
-}
-for _family, _endings in NONAUTOREGRESSIVE.items():
-    register_sizes(f"{_family}_relpos", _family, {ending: f"{_family}{ending}" for ending in _endings}, BOTH_WAYS)
+register_sizes("transformer_align", named_otherwise={"_wmt_en_de_big": "transformer_wmt_en_de_big_align"})
+for _family in ("nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer"):
+    register_sizes(_family)

@@ -7,10 +7,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from small_models import transformer
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
-from fairseq_relpos.cli.architectures import FAMILIES, architectures_of, find_architecture
+from fairseq_relpos.architectures import FAMILIES, architectures_of, find_architecture
 from fairseq_relpos.cli.params import count
 from fairseq_relpos.encodings import ENCODINGS, names_for
-from fairseq_relpos.models.variants import NONAUTOREGRESSIVE
 
 
 def test_every_registered_architecture_is_listed_and_the_other_way_round():
@@ -21,13 +20,9 @@ def test_every_registered_architecture_is_listed_and_the_other_way_round():
     assert registered == listed | refused and refused == {
         f"{family}_{name}{ending}"
         for name in set(ENCODINGS) - set(names_for(causal=False))
-        for family, endings in {
-            "roberta": ("", "_large"),
-            "electra": ("", "_small", "_large"),
-            "sequence_encoder": ("",),
-            **NONAUTOREGRESSIVE,
-        }.items()
-        for ending in endings
+        for family, (stacks, sizes) in FAMILIES.items()
+        if not any(stack.causal for stack in stacks)
+        for ending in sizes
     }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_relpos.architectures import architectures_of
 from fairseq_relpos.cli import COMMANDS, main
-from fairseq_relpos.cli.architectures import architectures_of
 from fairseq_relpos.cli.docstrings import equation, explanation
 from fairseq_relpos.encodings import ENCODINGS, hyperparameters
 

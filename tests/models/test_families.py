@@ -11,11 +11,9 @@ from fairseq.models.roberta import RobertaModel
 from loops import scale_up
 from small_models import GIVEN, PRE_NORM, model_of, save, sentences, stack_of, translation_batch
 
+from fairseq_relpos.architectures import endings_of
 from fairseq_relpos.attention import RelPosMultiheadAttention
 from fairseq_relpos.encodings import ENCODINGS, names_for
-from fairseq_relpos.models.bart import SIZES as BART_SIZES
-from fairseq_relpos.models.language_model import ENDINGS as LANGUAGE_MODEL_ENDINGS
-from fairseq_relpos.models.transformer import ENDINGS
 from fairseq_relpos.signature import SignatureMismatch
 
 NONAUTOREGRESSIVE = ["nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer"]
@@ -25,10 +23,11 @@ LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
 #: family, stock architecture, ending of both
 SIZES = [
     *(("roberta", f"roberta{ending}", ending) for ending in ("", "_large")),
-    *(("transformer", f"transformer{ending}", ending) for ending in ENDINGS),
-    *(("bart", stock, ending) for ending, stock in BART_SIZES.items()),
-    *(("transformer_lm", f"transformer_lm{ending}", ending) for ending in LANGUAGE_MODEL_ENDINGS[1:]),
+    *(("transformer", f"transformer{ending}", ending) for ending in endings_of("transformer")),
+    *(("bart", f"bart{ending or '_base'}", ending) for ending in endings_of("bart")),
+    *(("transformer_lm", f"transformer_lm{ending}", ending) for ending in endings_of("transformer_lm")),
 ]
+SIZES.remove(("transformer_lm", "transformer_lm", ""))  # whose sizes are defaults of a dataclass
 
 
 def stock_of(family):
