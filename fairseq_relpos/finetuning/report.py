@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
+import pandas as pd
+
 from ..atomic_files import write_text
 from ..reports import comparison, sweeps
 from ..reports import table as tables
 from ..reports.losses import markdown, with_deviation
-from ..reports.table import pd
 from .errors import run_program
 from .glue import CONVENTIONS, PAPERS, TASKS
 

@@ -16,8 +16,6 @@ from .encoding_plots import add_reach, layer_of, row_values, terms_without_words
 from .figures import HEAT, heat_maps, line_colours, name_places, new_figure, save
 from .order_gap import every_sample
 
-NOTHING = "{} has no position scores of its own: its positions reach attention through the words"
-
 
 def add_layer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layer", type=int, metavar="N", help="from 1 (default: the first that has positions)")
@@ -95,7 +93,10 @@ def plot_scores(args: argparse.Namespace) -> Path:
     _, number = layer_of(stack, args.layer)
     position_HTS, context_HTS = scores(stack, shown.ids_1T, number, **others)
     if not position_HTS.any():
-        raise ValueError(f"{args.checkpoint}: {NOTHING.format(name)}")
+        raise ValueError(
+            f"{args.checkpoint}: {name} has no position scores of its own: its positions reach attention "
+            "through the words"
+        )
     heads = attention_plot.numbers("--heads", args.heads, len(position_HTS))
     # a causal stack sees no later keys
     keys = shown.labels[: query + 1] if which == "decoder" else shown.labels

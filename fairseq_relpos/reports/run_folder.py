@@ -29,6 +29,8 @@ USED = 0.05
 COMPARED_SCORES = ("BLEU", "chrF")
 #: scores of fine-tuning that are compared, where a result does not name the one that counts
 ANSWERS = ("accuracy", "exact_match", "exact", "f1")
+#: what a results.json has beside the splits
+NO_SPLIT = ("metrics", "splits", "majority")
 #: tasks that differ in what a model remembers alone
 SAME_TASK = {"lm_streams": "language_modeling"}
 #: what has to be the same in runs that are compared
@@ -250,15 +252,18 @@ def results(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     if "metrics" not in found:  # of a report
         return
     folder.facts = found
-    by_split: dict[str, Mapping[str, Any]] = {found.get("split", "valid"): found["metrics"]}
-    others = {**found, **found.get("splits", {})}
-    by_split |= {name: values for name, values in others.items() if name != "metrics" and isinstance(values, dict)}
     names = [found["metric"]] if found.get("metric") else [name for name in ANSWERS if name in found["metrics"]]
-    for split, values in by_split.items():
+    for split, values in splits_of(found).items():
         for name in names or [next(iter(found["metrics"]))]:
-            if isinstance(values.get(name), (int, float)) and not split.startswith("majority"):
+            if isinstance(values.get(name), (int, float)):
                 value = float(values[name])
                 yield f"{name} on {split}", Figure(value, 4 if abs(value) <= 1 else 2)
+
+
+def splits_of(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Returns split -> figure -> value of a results.json, the split that was scored first at the beginning."""
+    others = {name: of_split for name, of_split in facts.items() if isinstance(of_split, dict) and name not in NO_SPLIT}
+    return {facts.get("split", "valid"): facts["metrics"], **facts.get("splits", {}), **others}
 
 
 def result(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:

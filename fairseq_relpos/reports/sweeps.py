@@ -10,12 +10,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from ..atomic_files import write_json, write_text
 from . import table as tables
 from .losses import markdown, with_deviation
-from .table import pd
 
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
@@ -111,7 +110,7 @@ def write(folder: str | Path, records: Iterable[Mapping[str, Any]], rule: str) -
     tests = tables.scores(runs, "test").set_index("run").value
     scores = [
         {"name": run.run, **run.cells, "state": run.state, "metric": run.metric}
-        | {"score": run.value if np.isfinite(run.value) else None}
+        | {"score": run.value if math.isfinite(run.value) else None}
         | ({"test": tests[run.run]} if run.run in tests else {})
         for run in tables.scores(runs).itertuples()
     ]

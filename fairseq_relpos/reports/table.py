@@ -2,7 +2,7 @@
 
 A row is a figure of a run: run, task, encoding, checkpoint, seed, fold, rate, state, split, figure, value. The split
 that was scored first is called valid, and of its figures the ``metric`` counts: each run has one row with it, NaN where
-the run has no score. Other modules import pandas from here alone, which the extras [recipes] and [fairseq] install.
+the run has no score.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from .learning_rates import choose, figure_of, why_diverged
+from .run_folder import splits_of
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
@@ -22,8 +23,6 @@ NAMES = {
     **{"task": ("task", "task"), "encoding": ("encoding", "encoding"), "checkpoint": ("checkpoint", "checkpoint")},
     **{"rate": ("LEARNING_RATE", "lr"), "seed": ("SEED", "seed"), "fold": ("FOLD", "fold")},
 }
-#: what results.json has beside the splits
-NO_SPLIT = ("metrics", "splits", "majority")
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -68,10 +67,9 @@ def scores_of(place: Path) -> tuple[dict[str, dict[str, float]], str, dict[str, 
     files, logs = sorted(place.rglob("results.json")), sorted(place.rglob(LOG_NAME))
     if files:
         facts = json.loads(files[0].read_text(encoding="utf-8"))
-        others = {name: of_split for name, of_split in facts.items() if isinstance(of_split, dict)}
-        splits = {"valid": facts["metrics"], **facts.get("splits", {}), **others}
         metric = facts.get("metric") or next(iter(facts["metrics"]))
-        return {name: of_split for name, of_split in splits.items() if name not in NO_SPLIT}, metric, facts
+        (_, first), *others = splits_of(facts).items()
+        return {"valid": first, **dict(others)}, metric, facts
     if len(logs) != 1:
         raise ValueError(f"no results.json and {len(logs)} {LOG_NAME} in {place}")
     return {"valid": {LOSS: figure_of(read_run(logs[0]))}}, LOSS, {}
