@@ -9,7 +9,6 @@ A head whose attention goes to the first token alone in every layer, whatever th
 """
 
 import argparse
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..atomic_files import write_json
 from ..encodings import StackPart
 from .attention_plot import attention_weights
 from .checkpoint import choose_stack, load_model
@@ -64,19 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     gaps = measure(args.checkpoint, args.data, args.split.split(","), args.seed)
     head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens", "digest"]
-    rows = [
-        # + 0.0: a gap of -0.00001 is shown as +0.0000
-        [
-            g.split,
-            f"{g.loss:.4f}",
-            f"{g.permuted:.4f}",
-            f"{round(g.gap, 4) + 0.0:+.4f}",
-            f"{g.blocks:,}",
-            f"{g.masked_tokens:,}",
-            g.digest,
-        ]
-        for g in gaps
-    ]
+    rows = []
+    for g in gaps:
+        losses = f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{round(g.gap, 4) + 0.0:+.4f}"  # + 0.0: no -0.0000
+        rows.append([g.split, *losses, f"{g.blocks:,}", f"{g.masked_tokens:,}", g.digest])
     print(markdown(head, rows))
     for gap in gaps:
         for layer, shares in enumerate(gap.first_token, 1):
@@ -84,8 +75,7 @@ def run(args: argparse.Namespace) -> None:
         for head_number in lost_heads(gap.first_token):
             print(f"{gap.split}: head {head_number} is lost: in every layer it attends to the first token alone")
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump([asdict(gap) for gap in gaps], file, indent=1)
+        write_json(args.json, [asdict(gap) for gap in gaps])
 
 
 def measure(checkpoint: str | Path, data: str | Path, splits: Sequence[str], seed: int = 1) -> list[OrderGap]:
@@ -124,13 +114,13 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
     if blocks != expected:
         raise RuntimeError(f"{split}: {blocks} of {expected} blocks were evaluated")
     return OrderGap(
-        split,
-        totals["plain"] / masked,
-        totals["permuted"] / masked,
-        blocks,
-        masked,
-        f"{digest:08x}",
-        torch.stack(shares).mean(0).tolist() if shares else [],
+        split=split,
+        loss=totals["plain"] / masked,
+        permuted=totals["permuted"] / masked,
+        blocks=blocks,
+        masked_tokens=masked,
+        digest=f"{digest:08x}",
+        first_token=torch.stack(shares).mean(0).tolist() if shares else [],
     )
 
 
