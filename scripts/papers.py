@@ -16,10 +16,9 @@ HERE = "**here**: "
 ROOT = Path(__file__).resolve().parents[1]
 INDEX = ROOT / "docs/papers.ini"
 PAPER = {"paper", "title", "note"}
-DATA = {"what", "commands", "coming"}
+DATA = {"what", "commands"}
 ENTRY = set(
-    "measures kind setting numbers after full hardware hours data laptop minutes ours picture differs reason "
-    "coming".split()
+    "measures kind setting numbers after full hardware hours data laptop minutes ours picture differs reason".split()
 )
 #: of an entry that measures nothing
 KINDS = {
@@ -48,8 +47,7 @@ other projects by your own. The README of the recipe describes them;
 {contents}
 
 "here": *numbers*, ours are on this page for at least two encodings; *picture*, ours is; *command*, there is a command,
-and no result that compares; *coming*, the recipe or its results do not exist yet; *no command*, with the reason. The
-others measure nothing.
+and no result that compares; *no command*, with the reason. The others measure nothing.
 `python scripts/make_docs.py` writes this page from [papers.ini](papers.ini) and from the results files named there.
 
 ## Data for the commands at laptop size
@@ -96,7 +94,6 @@ def read(path=INDEX):
         elif what:
             if paper not in papers:
                 raise Wrong(f"[{section}]: the section [{paper}] has to stand before it")
-            check(section, values)
             papers[paper].entries[what] = values
         else:
             papers[section] = Paper(section, values["paper"], values["title"], values.get("note", ""), {})
@@ -111,24 +108,8 @@ def read(path=INDEX):
     return data, list(papers.values())
 
 
-def check(section, values):
-    for key, needs in {"full": ("hardware", "hours"), "laptop": ("minutes",), "ours": ("numbers", "differs")}.items():
-        missing = [name for name in needs if key in values and name not in values]
-        if missing:
-            raise Wrong(f"[{section}]: {key} without {', '.join(missing)}")
-    if "measures" not in values or not values.keys() & {"full", "laptop", "reason", "kind"}:
-        raise Wrong(f"[{section}]: give measures, and a command (full or laptop), a reason or a kind")
-    if values.get("kind", "data") not in KINDS:
-        raise Wrong(f"[{section}]: kind = {values['kind']}: give {', '.join(KINDS)}")
-
-
 def lines_of(values, key):
     return [line.strip() for line in values.get(key, "").splitlines() if line.strip()]
-
-
-def missing_yet(values):
-    """The files that this section still waits for."""
-    return [path for path in values.get("coming", "").split() if not (ROOT / path).exists()]
 
 
 # --- results files ---
@@ -137,7 +118,7 @@ def missing_yet(values):
 def text_of(section, file):
     path = ROOT / file
     if not path.is_file():
-        raise Wrong(f"[{section}]: no results file {file}: let `run.sh report` write it, or name it under coming")
+        raise Wrong(f"[{section}]: no results file {file}: let `run.sh report` write it")
     return path.read_text(encoding="utf-8")
 
 
@@ -209,10 +190,8 @@ def quoted(section, text):
 
     def quote(match):
         if " ~ " in match[1]:
-            file, _, expression = match[1].removeprefix("? ").partition(" ~ ")
+            file, _, expression = match[1].partition(" ~ ")
             found = re.search(expression, text_of(section, file))
-            if found is None and match[1].startswith("? "):
-                return ""
             if found is None:
                 raise Wrong(f"[{section}]: {file} has no text {expression!r}")
             return " ".join(" ".join(found.groups()).split())
@@ -252,8 +231,6 @@ def contents_of(paper):
 
 
 def state(values):
-    if missing_yet(values):
-        return "coming"
     if "ours" in values:
         return "numbers"
     if "picture" in values:
@@ -268,10 +245,7 @@ def block(values, key):
 
 
 def data_section(name, values):
-    parts = [f"### Data {name}", f"{capital(values['what'])}."]
-    waits = missing_yet(values)
-    parts.append(f"Coming: {', '.join(waits)}." if waits else block(values, "commands"))
-    return "\n\n".join(parts) + "\n"
+    return f"### Data {name}\n\n{capital(values['what'])}.\n\n{block(values, 'commands')}\n"
 
 
 def paper_section(paper, data):
@@ -285,19 +259,13 @@ def entry(name, values):
     parts = [f"### {name}", f"**{capital(values['measures'])}.**"]
     if "setting" in values:
         parts.append(f"*The paper*: {quoted(name, values['setting'])}")
-    waits = missing_yet(values)
     if "numbers" in values:
         parts.append(numbers(name, values))
     if "kind" in values:
         parts.append(f"*{KINDS[values['kind']]}*")
     if "reason" in values:
         parts.append(f"*Reason*: {quoted(name, values['reason'])}")
-    # the commands of a recipe that is not there yet would be guesses
-    recipe_comes = any(path.endswith(".sh") for path in waits)
-    if waits:
-        what = "recipe is" if recipe_comes else "numbers are"
-        parts.append(f"*Coming*: the {what} not here yet ({', '.join(f'`{path}`' for path in waits)}).")
-    if "full" in values and not recipe_comes:
+    if "full" in values:
         first = values.get("after")
         told = f" The commands of [{first}](#{anchor(first)}) make its data or models." if first else ""
         parts.append(
@@ -305,14 +273,14 @@ def entry(name, values):
             f"Hours: {quoted(name, values['hours'])}.{told}"
         )
         parts.append(block(values, "full"))
-    if "laptop" in values and not recipe_comes:
+    if "laptop" in values:
         first = ", ".join(f"[{one}](#{anchor(f'Data {one}')})" for one in values.get("data", "").split())
         told = f" Data first: {first}." if first else ""
         parts.append(f"*On a laptop*: {quoted(name, values['minutes'])}.{told}")
         parts.append(block(values, "laptop"))
     if "picture" in values:
         parts.append(f"![{values['measures']}]({relative(values['picture'])})")
-    if "differs" in values and not any(path in values["differs"] for path in waits):
+    if "differs" in values:
         parts.append(f"*Differences*: {quoted(name, values['differs'])}")
     return "\n\n".join(parts)
 
@@ -341,8 +309,7 @@ def table_of(name, values):
     for row in rows:
         if len(row) != len(head):
             raise Wrong(f"[{name}]: the row {row[0]!r} has {len(row)} cells, and the head {len(head)}")
-    waits = missing_yet(values)
-    columns = [ours_of(name, line) for line in lines_of(values, "ours") if line.split(" | ")[0] not in waits]
+    columns = [ours_of(name, line) for line in lines_of(values, "ours")]
     encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
     for place, (title, found) in enumerate(columns, 1):
         if sum(encoding in found for encoding in encodings) < 2:
