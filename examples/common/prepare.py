@@ -41,13 +41,13 @@ def setting(name, *accepted):
 
 
 def number(name, kind=int, least=1):
-    """Returns the number that a setting is."""
+    """Returns the number of a setting."""
     try:
         value = kind(setting(name))
     except ValueError:
         fail(f"{name}={setting(name)}: give a number")
-    if value < least and not (kind is float and value > 0):
-        fail(f"{name}={setting(name)}: give a number above {least - 1}")
+    if value < least:
+        fail(f"{name}={setting(name)}: give {least} or more")
     return value
 
 
@@ -560,7 +560,7 @@ def pretraining(arguments):
         vocab_size=number("VOCAB_SIZE"),
         merges=number("TUPE_MERGES" if compat else "MERGES", least=0),
         vocab_megabytes=number("VOCAB_MEGABYTES"),
-        character_coverage=number("CHARACTER_COVERAGE", float),
+        character_coverage=number("CHARACTER_COVERAGE", float, least=0),
         lowercase=compat or setting("LOWERCASE", "yes", "no") == "yes",
         moses_tokens=compat or setting("MOSES_TOKENS", "yes", "no") == "yes",
         tupe_compat=compat,

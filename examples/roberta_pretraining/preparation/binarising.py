@@ -6,9 +6,8 @@ import shutil
 
 import corpus
 
-from fairseq_relpos.atomic_files import whole_folder
+from fairseq_relpos.atomic_files import whole_folder, write_json
 
-from . import storage
 from .vocabulary import DICTIONARY
 
 #: blocks in a part, 128 MiB of raw text: fairseq-preprocess keeps some 50 bytes a line and 350 MB of itself
@@ -47,7 +46,7 @@ def binarise(work, task):
                 os.replace(folder / "bin" / f"{split}.{ending}", folder / target)
             (folder / split).unlink()
         shutil.rmtree(folder / "bin")
-    storage.write_json(work / "binarised" / f"{name}.json", {"parts": 1})
+    write_json(work / "binarised" / f"{name}.json", {"parts": 1})
     return {"parts": 1}
 
 

@@ -15,6 +15,8 @@ from functools import lru_cache
 import numpy
 from sacremoses import MosesPunctNormalizer
 
+from fairseq_relpos.atomic_files import write_json, write_text
+
 from . import compat, sources, storage
 from .sentences import split_sentences
 
@@ -49,8 +51,8 @@ def clean_block(folder, tupe_compat, block):
         digests += [digest(line.lower() if tupe_compat else line) for line in lines]
     counts["lines kept"] = len(digests)
     storage.write_array(folder / f"{block.number:06}.digests", digest_table(digests))
-    storage.write_text(folder / f"{block.number:06}.txt", "\n".join(texts))
-    storage.write_json(folder / f"{block.number:06}.json", counts)
+    write_text(folder / f"{block.number:06}.txt", "\n".join(texts))
+    write_json(folder / f"{block.number:06}.json", counts)
     return counts
 
 

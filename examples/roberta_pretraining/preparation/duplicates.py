@@ -6,6 +6,8 @@ grow with the text. Of equal lines the first stays, in the order of the files.
 
 import numpy
 
+from fairseq_relpos.atomic_files import write_json
+
 from . import storage
 
 #: digests that are in memory at once, about
@@ -39,7 +41,7 @@ def find_duplicates(cleaned, folder, task):
     # two files: the first is searched where it lies
     storage.write_array(folder / f"{number:06}.lines", numpy.ascontiguousarray(places["line"]))
     storage.write_array(folder / f"{number:06}.blocks", numpy.ascontiguousarray(places["block"]))
-    storage.write_json(folder / f"{number:06}.json", {"duplicates": len(places)})
+    write_json(folder / f"{number:06}.json", {"duplicates": len(places)})
     return {"duplicates": len(places)}
 
 

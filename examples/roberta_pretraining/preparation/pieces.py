@@ -6,7 +6,7 @@ fairseq's --sample-break-mode complete keeps lines whole. A line with more than 
 
 from collections import Counter
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import whole_file, write_json
 
 from . import storage, vocabulary
 
@@ -76,5 +76,5 @@ def write_pieces(work, settings, task):
                         counts[f"{split} tokens"] += len(pieces) + 1  # </s>, which fairseq adds to every line
                         in_document = True
             file.write("\n" if in_document else "")
-    storage.write_json(work / "pieces" / f"{block:06}.{split}.json", counts)
+    write_json(work / "pieces" / f"{block:06}.{split}.json", counts)
     return counts

@@ -18,6 +18,8 @@ from fetching import digest_of
 from stopping import fail, script
 from tqdm import tqdm
 
+from fairseq_relpos.atomic_files import write_json, write_text
+
 from . import binarising, cleaning, duplicates, pieces, sources, splits, storage, vocabulary, words
 
 MANIFEST = "manifest.json"
@@ -71,7 +73,7 @@ class Pipeline:
             storage.remove(self.work)
         self.work.mkdir(parents=True, exist_ok=True)
         storage.remove_parts(self.work)
-        storage.write_json(begun, made_of)
+        write_json(begun, made_of)
         self.make(made_of)
 
     def describe_inputs(self):
@@ -135,7 +137,7 @@ class Pipeline:
                     pass
             counted = [storage.read_json(path) for path in sorted(folder.glob("[0-9]*.json"))]
             total = {"lines kept": 0, **sum(map(Counter, counted), Counter())}
-            storage.write_json(summary, total | {"kept by block": [c["lines kept"] for c in counted]})
+            write_json(summary, total | {"kept by block": [c["lines kept"] for c in counted]})
         return told("cleaning", storage.read_json(summary))
 
     def step(self, name, function, tasks):
@@ -148,13 +150,13 @@ class Pipeline:
             with tqdm(total=len(tasks), initial=len(tasks) - len(left), desc=name, disable=None) as bar:
                 for _ in results(function, left, self.workers):
                     bar.update()
-            storage.write_json(summary, sum((Counter(storage.read_json(path)) for path in tasks), Counter()))
+            write_json(summary, sum((Counter(storage.read_json(path)) for path in tasks), Counter()))
         return told(name, storage.read_json(summary))
 
     def single(self, name, function):
         summary = self.work / f"{name}.json"
         if not summary.exists():
-            storage.write_json(summary, function())
+            write_json(summary, function())
         return told(name, storage.read_json(summary))
 
     # --- what a step needs ---
@@ -181,7 +183,7 @@ class Pipeline:
         found = [*binarising.files(work), *(work / name for name in names if (work / name).exists())]
         kept = work / "outputs.json"
         if not kept.exists():
-            storage.write_json(kept, {path.name: digest_of("sha256", path) for path in found})
+            write_json(kept, {path.name: digest_of("sha256", path) for path in found})
         outputs = storage.read_json(kept)
         for path in found:
             path.replace(self.out / path.name)
@@ -189,9 +191,9 @@ class Pipeline:
         lines = [f"vocabulary {self.settings.vocabulary} {self.settings.longest_line}"]
         lines += [f"{file['sha256']} train {file['name']}" for file in made_of["inputs"]]
         lines += [f"{outputs['valid.bin']} valid held-out"]
-        storage.write_text(self.out / SOURCES, "".join(f"{line}\n" for line in lines))
+        write_text(self.out / SOURCES, "".join(f"{line}\n" for line in lines))
         # last: it says that the rest is there
-        storage.write_json(self.out / MANIFEST, made_of | {"steps": steps, "outputs": outputs})
+        write_json(self.out / MANIFEST, made_of | {"steps": steps, "outputs": outputs})
         storage.remove(work)
         tokens = steps["pieces"]
         say(

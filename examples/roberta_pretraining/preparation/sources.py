@@ -61,6 +61,8 @@ def check_kind(path):
         fail(f"{path} is empty: give text")
 
 
+#: bytes of a .zst file that are read at a time
+PACKED = 1 << 14
 #: where a tar archive says what it is
 TAR = slice(257, 262)
 
@@ -105,18 +107,19 @@ class Frames(io.RawIOBase):
 
 def frames(file, zstandard):
     """Yields the text of each frame in parts, none of them empty."""
-    frame, packed = None, b""
-    while packed := packed or file.read(1 << 14):
-        frame = frame or zstandard.ZstdDecompressor().decompressobj()
-        try:
-            if part := frame.decompress(packed):
-                yield part
-        except zstandard.ZstdError as error:
-            raise EOFError(str(error)) from None
-        packed = frame.unused_data if frame.eof else b""
-        frame = None if frame.eof else frame
-    if frame:
-        raise EOFError("the last frame has no end")
+    packed = file.read(PACKED)
+    while packed:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof:
+            if not packed:
+                raise EOFError("the last frame has no end")
+            try:
+                text = frame.decompress(packed)
+            except zstandard.ZstdError as error:
+                raise EOFError(str(error)) from None
+            if text:
+                yield text
+            packed = frame.unused_data or file.read(PACKED)
 
 
 def blocks(files, read=lambda size: None):

@@ -9,6 +9,8 @@ from functools import lru_cache
 
 from sacremoses import MosesTokenizer
 
+from fairseq_relpos.atomic_files import write_json, write_text
+
 from . import duplicates, storage, words
 
 SPLITS = ("train", "valid")
@@ -66,8 +68,8 @@ def write_sentences(work, settings, task):
     for split, documents_of_split in texts.items():
         text = "\n".join(documents_of_split)
         counts[f"{split} bytes"] += len(text.encode())
-        storage.write_text(work / "sentences" / f"{block:06}.{split}", text)
-    storage.write_json(work / "sentences" / f"{block:06}.json", counts)
+        write_text(work / "sentences" / f"{block:06}.{split}", text)
+    write_json(work / "sentences" / f"{block:06}.json", counts)
     return counts
 
 

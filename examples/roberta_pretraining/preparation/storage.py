@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy
 
-from fairseq_relpos.atomic_files import whole_file, write_json, write_text
-
-__all__ = ["write_json", "write_text"]
+from fairseq_relpos.atomic_files import whole_file
 
 
 def read_json(path):

@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
-from fairseq_relpos.atomic_files import whole_file
+from fairseq_relpos.atomic_files import whole_file, write_json, write_text
 
 from . import compat, duplicates, storage
 
@@ -23,8 +23,8 @@ def count_words(work, block):
             if number not in gone:
                 found.update(line.lower().split())
             number += 1
-    storage.write_text(work / "words" / f"{block:06}.txt", "".join(f"{w} {found[w]}\n" for w in sorted(found)))
-    storage.write_json(work / "words" / f"{block:06}.json", {"words": found.total()})
+    write_text(work / "words" / f"{block:06}.txt", "".join(f"{w} {found[w]}\n" for w in sorted(found)))
+    write_json(work / "words" / f"{block:06}.json", {"words": found.total()})
     return {"words": found.total()}
 
 
@@ -54,10 +54,12 @@ def choose_frequent(folder, share=SHARE):
     ties = wanted - above  # of the words as rare as that the first in the alphabet stay
     kept = []
     for word, count in read_counts(merged):
-        if count > threshold or count == threshold and ties:
+        if count > threshold:
             kept.append(word)
-            ties -= count == threshold
-    storage.write_text(folder / "frequent", "".join(f"{word}\n" for word in kept))
+        elif count == threshold and ties:
+            kept.append(word)
+            ties -= 1
+    write_text(folder / "frequent", "".join(f"{word}\n" for word in kept))
     return {"different words": by_count.total(), "words that stay": len(kept)}
 
 
