@@ -1,11 +1,11 @@
 """Whether a training is the same run as before and may go on, and the training itself.
 
     same_run.py show COMMAND...                prints it for a shell
-    same_run.py run WHAT RUN N START... COMMAND...    trains, unless the run is finished; first come the N words of
-                                               START, which make the checkpoint that a new training begins with
+    same_run.py run WHAT RUN N START... COMMAND...    trains or resumes, unless the run is finished; another run than
+                                               before is refused. The N words of START make the checkpoint that a new
+                                               training begins with
     same_run.py finetune WHAT RUN START... -- COMMAND... -- PREDICT...    the same for a fine-tuning: what START prints
                                                replaces $flags of COMMAND; PREDICT writes RUN/results.json
-    same_run.py train PLACE COMMAND...         trains, or resumes; another run than before is refused
     same_run.py pack RUNS FOLDER               packs the inputs of a report into FOLDER/runs.tar.xz, to repeat or extend
                                                it: tar -xJf FOLDER/runs.tar.xz -C RUNS
 
@@ -251,7 +251,7 @@ def run_module(words, log):
     return printed.getvalue()
 
 
-def show(command):
+def show(*command):
     """With lines that a shell takes for one. Paths in the repository begin where this is run."""
     here = f"{ROOT}/" if Path.cwd() == ROOT else None
     for flag, value in zip(command, command[1:]):
@@ -286,10 +286,5 @@ def pack(runs, folder):
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    with in_one_line(arguments[1] if action in ("run", "finetune", "pack") else arguments[0]):
-        if action == "show":
-            show(arguments)
-        elif action == "train":
-            SameRun(arguments[0], arguments[1:]).train()
-        else:
-            {"finetune": finetune, "run": run, "pack": pack}[action](*arguments)
+    with in_one_line(arguments[1]):
+        {"show": show, "run": run, "finetune": finetune, "pack": pack}[action](*arguments)

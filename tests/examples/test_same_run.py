@@ -106,7 +106,7 @@ def test_a_folder_without_checkpoints_or_without_a_command_is_no_run(same_run, t
 
 def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
     done = subprocess.run(
-        [sys.executable, COMMON / "same_run.py", "train", tmp_path / "run", "no-such-program"],
+        [sys.executable, COMMON / "same_run.py", "run", "a run", tmp_path / "run", "0", "no-such-program"],
         capture_output=True,
         text=True,
     )

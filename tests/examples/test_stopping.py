@@ -18,7 +18,7 @@ echo $1 >>begun
 [ "$1" != stops ] || kill $$
 for i in {1..300}; do sleep 0.1; done
 """
-ONE = 'same_run train . ./trainer "$@"; echo is trained'
+ONE = 'same_run run "a run" . 0 ./trainer "$@"; echo is finished'
 SEVERAL = r"""
 mkdir -p recipe; ln -sf ../trainer recipe/run.sh
 code=0
@@ -72,7 +72,7 @@ def test_a_signal_to_the_shell_reaches_the_trainer_once_and_its_end_is_waited_fo
     else:
         process.send_signal(sent)
     code, out, err = ended(process)
-    assert (code, out) == (75, "") and "the same command goes on" in err
+    assert (code, out) == (75, "run.sh: training a run: ./train.log\n") and "the same command goes on" in err
     assert len((place / "asked").read_text().split()) == len((place / "saved").read_text().split()) == 1
     assert not (place / "trained").exists()
 
@@ -129,7 +129,7 @@ def test_a_run_that_waits_for_another_ends_at_once(place):
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_several_runs_are_all_stopped_no_more_are_begun_and_nothing_is_reported(place, sent):
     (place / "recipe").mkdir()
-    (place / "recipe/program").write_text(f'. {COMMON}/recipe.sh; end_in_order; same_run train "$1" ./trainer "$1"')
+    (place / "recipe/program").write_text(f'. {COMMON}/recipe.sh; end_in_order; same_run run x "$1" 0 ./trainer "$1"')
     process = start(place, SEVERAL.replace("../trainer", "program"), "a", "b", "c")
     wait_for(place / "begun", 2)
     if sent == signal.SIGINT:
