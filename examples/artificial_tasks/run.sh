@@ -84,7 +84,6 @@ choose_run() {
     *) die "no task $task; $usage" ;;
   esac
 }
-shared_flags() { :; } # all are above
 report() { write_report "$HERE/report.py" "$1"; }
 
 act "train command" "$@"; exit

@@ -9,6 +9,7 @@
 # training_command [flags] -> `training`, and `start`, which prints the flags of the model and of the schedule
 training_command() {
   local epochs=$EPOCHS
+  shared_flags
   case " $LARGE_TASKS " in *" $task "*) epochs=$EPOCHS_OF_LARGE ;; esac
   start=(python -m fairseq_relpos.finetuning.start "$checkpoint" "$data" --seed "$SEED"
     --batch "$BATCH" ${MAX_TOKENS:+--max-tokens "$MAX_TOKENS"} ${MAX_POSITIONS:+--max-positions "$MAX_POSITIONS"}

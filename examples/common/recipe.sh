@@ -1,4 +1,15 @@
 # Shared by the recipes (docs/recipes.md). Sourced by their scripts; needs bash 4.4.
+#
+# A run.sh calls `begin`, defines training_command, report and a function for each of its other actions, and ends with `act`, which
+# calls the function of the action. These functions share the settings and:
+#
+#   encoding, task      words of the call, as ARGUMENTS lists them; `usage`, for an error       set by act
+#   run, checkpoint     the folder of the run, and the checkpoint that is evaluated             choose_run
+#   variant             flags of the variant of the encoding                                    choose_run
+#   training            the command of the training; warm_start: one that has to run before it  training_command of run.sh
+#   machine             words on the machine, for a message                                     training_command of run.sh
+#
+# A run.sh may define choose_run, need_data, need_checkpoint, conditions and before_training anew.
 set -euo pipefail
 shopt -s inherit_errexit # an error within $(...) ends the script
 [ ! -f "$0" ] || HERE=$(cd "$(dirname "$0")" && pwd) # the folder of the recipe
@@ -19,12 +30,12 @@ FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOL
 
 # name_what_has_no_effect: prints ignored variables that are settings of a recipe, once for all child scripts
 name_what_has_no_effect() {
-  local name
+  local name accepted=($FROM_ENVIRONMENT NAME) # some systems set NAME
   [ -z "${HAS_NAMED:-}" ] || return 0
   export HAS_NAMED=yes
-  for name in $(cat "$ROOT"/examples/*/settings.sh | grep -oE '^[A-Z_]+=' | tr -d = | sort -u | comm -12 - <(compgen -e | sort)); do
-    [[ NAME\ $FROM_ENVIRONMENT\  =~ (^|[[:space:]])$name[[:space:]] ]] || # some systems set NAME
-      echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
+  for name in $(sed -n 's/^\([A-Z_]*\)=.*/\1/p' "$ROOT"/examples/*/settings.sh | sort -u); do
+    [ -n "${!name+set}" ] && [[ " ${accepted[*]} " != *" $name "* ]] || continue
+    echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
   done
 }
 
@@ -107,7 +118,6 @@ act() {
     shift
   done
   choose_run
-  shared_flags
   case $action in
     command) print_command "$@" ;;
     test) test_part "$@" ;;
@@ -123,11 +133,10 @@ choose_run() {
   checkpoint=$run/${EVALUATED:-checkpoint_last.pt}
 }
 
-# --- training: training_command [flags] of run.sh sets `training`, and `warm_start` if it is needed ---
+# --- training ---
 
-# Inputs of a run that are not in its command line, one per line
-export CONDITIONS=
-warm_start=()
+task= machine= variant=() warm_start=()
+export CONDITIONS= # for same_run.py: inputs of a training that are not in its command line, one per line
 same_run() { python "$COMMON/same_run.py" "$@"; }
 
 # train [flags]: trains, unless this run is finished
@@ -141,7 +150,6 @@ train() {
 }
 conditions() { data_conditions; }
 before_training() { :; }
-task= machine= variant=()
 
 # print_command [flags]: `run.sh command`
 print_command() {
@@ -160,7 +168,7 @@ need_encoding() {
   message=$(python -m fairseq_relpos show "$encoding" 2>&1 >/dev/null) || die "$(tail -n 1 <<<"$message")"
 }
 
-# shared_flags: flags of fairseq-train that stand in several recipes, with the values of the settings
+# shared_flags: flags of fairseq-train in several recipes -> `adam`, `linear`, `checkpoints`, `logs`
 shared_flags() {
   adam=(--optimizer "${OPTIMIZER:-adam}" --adam-betas "$ADAM_BETAS" ${ADAM_EPS:+--adam-eps "$ADAM_EPS"}
     --weight-decay "$WEIGHT_DECAY" --clip-norm "$CLIP_NORM" --lr "$LEARNING_RATE")

@@ -17,6 +17,7 @@ noise_flags() {
 
 training_command() { # [flags of fairseq-train]
   local noise
+  shared_flags
   noise_flags
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "bart_$encoding$SIZE" "${noise[@]}" --criterion cross_entropy

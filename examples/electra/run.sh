@@ -8,6 +8,7 @@ begin "$@"
 
 training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device order_gap=()
+  shared_flags
   divide_batch "${MODEL_FLAGS[@]}" "$@"
   [ "$ORDER_GAP" = no ] || order_gap=(--order-gap)
   training=("${launch[@]}" "$DATA"

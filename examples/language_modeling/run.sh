@@ -16,6 +16,7 @@ need_data() {
 training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device hparams schedule norm=() task=(--task language_modeling)
   local output=(--criterion cross_entropy --share-decoder-input-output-embed)
+  shared_flags
   divide_batch "${MODEL_FLAGS[@]}" "$@"
   hparams
   case $SCHEDULE in

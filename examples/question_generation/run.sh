@@ -9,6 +9,7 @@ begin "$@"
 
 training_command() { # [flags of fairseq-train]
   local ranks rows launch precision device hparams=()
+  shared_flags
   divide_batch "${TRAIN_FLAGS[@]}" "$@"
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
   training=(fairseq-train "$DATA"

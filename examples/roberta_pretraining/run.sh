@@ -60,6 +60,7 @@ training_command() { # [flags of fairseq-train]
   machine=", on $MACHINE"
   refuse_batch_flags "machines/$MACHINE.sh says" "$@"
   read_machine
+  shared_flags
   precision_flags
   launcher "$ranks"
   start_from_model "${MODEL_FLAGS[@]}" "$@"

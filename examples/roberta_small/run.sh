@@ -8,6 +8,7 @@ begin "$@"
 
 training_command() { # [flags of fairseq-train]
   local precision start=()
+  shared_flags
   precision_flags
   if [ -n "$START_FROM" ]; then
     warm_start=(python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding" --seed "$SEED")

@@ -26,6 +26,7 @@ count_updates() {
 training_command() { # CHECKPOINT [flags of fairseq-train]
   local ranks rows launch precision device start=() positions=--max-positions updates warmup
   [ -n "${1:-}" ] || die "which checkpoint? $usage"
+  shared_flags
   divide_batch "${@:2}"
   count_updates "$1"
   # also where training goes on from its own checkpoints: the position hyperparameters are those of this one

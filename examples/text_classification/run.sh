@@ -25,6 +25,7 @@ need_data() {
 
 training_command() { # [flags of fairseq-train]
   local hparams schedule end=(--lr-scheduler fixed --max-epoch "$MAX_EPOCHS") flags=()
+  shared_flags
   hparams=$(hparams_of "$encoding")
   schedule=$(schedule_of "$task")
   [ -z "$schedule" ] || end=(--lr-scheduler polynomial_decay --warmup-updates "${schedule% *}"

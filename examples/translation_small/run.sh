@@ -65,6 +65,7 @@ make_batch() { # [flags]
 training_command() { # [flags of fairseq-train]
   local keep schedule start=() layers padding launch
   make_batch "${TRAIN_FLAGS[@]}" "$@"
+  shared_flags
   encoding_flags
   began=
   if [ "${START_FROM:-none}" != none ]; then
