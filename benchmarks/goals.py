@@ -60,18 +60,9 @@ OTHERS = {
 
 def goals_table(results):
     """For docs/performance.md."""
-    return "\n\n".join(
-        [
-            attention(results),
-            *([clipped(results)] if read(results, "attention_clipped_cpu") else []),
-            further(results),
-            steps(results),
-            *([amp_steps(results)] if read(results, "train_step_cpu_amp") else []),
-            *language_models(results),
-            beside_others(results),
-            "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured.",
-        ]
-    )
+    tables = (attention, clipped, further, steps, amp_steps, language_models, beside_others)
+    end = "All tables are written by `python benchmarks/report.py`. A dash stands for what was not measured."
+    return "\n\n".join([*(table(results) for table in tables), end])
 
 
 #: the ends of the names of two machines' results: the tables of docs/performance.md have the first one's
@@ -146,9 +137,7 @@ def clipped(results):
     files = "attention_clipped_cpu", "attention_clipped_long_cpu"
     rows = {(row["encoding"], row["length"]): row["ratio"] for name in files for row in rows_of(results, name)}
     lengths = sorted({length for _, length in rows})
-    batches = {
-        x: settings(results, name)["batch"] for name in files for x in settings(results, name).get("lengths", [])
-    }
+    batches = {x: settings(results, name)["batch"] for name in files for x in settings(results, name)["lengths"]}
     lines = [
         f"| clipped tables, times SDPA without positions | {' | '.join(f'{batches[x]} x {x}' for x in lengths)} |",
         f"|---|{'---:|' * len(lengths)}",
@@ -183,12 +172,11 @@ def amp_steps(results):
 def elsewhere(results, name):
     """The processor of this file, if it is not the one of most tables."""
     found = processor(results, name)
-    return "" if found in ("", processor(results, "attention_cpu")) else f" ({found})"
+    return "" if found == processor(results, "attention_cpu") else f" ({found})"
 
 
 def processor(results, name):
-    """The name of the processor, or "" where there are no results."""
-    return read(results, name).get("machine", {}).get("cpu", "").replace("(R)", "")
+    return read(results, name)["machine"]["cpu"].replace("(R)", "")
 
 
 def further(results):
@@ -201,8 +189,8 @@ def further(results):
             if row["scratch_mib"] is not None and row["encoding"] in judged:
                 used = row["scratch_mib"] * 2**20 / 1e6 / row["threads"]
                 scratch[row["encoding"]] = max(used, scratch.get(row["encoding"], 0))
-    faster = ", ".join(f"`{name}` {gain:.2f}" for name, gain in gains.items()) or "-"
-    least = min(gains.values(), default=None)
+    faster = ", ".join(f"`{name}` {gain:.2f}" for name, gain in gains.items())
+    least = min(gains.values())
     ordered = sorted(scratch, key=scratch.get, reverse=True)
     most = ", ".join(f"`{name}` {scratch[name]:.1f}" for name in ordered if scratch[name] > SCRATCH)
     stack = {
@@ -212,7 +200,7 @@ def further(results):
     }
     shared = ", ".join(f"`{name}` {ratio:.2f} (goal: {verdict(ratio, STACK)})" for name, ratio in stack.items())
     return (
-        f"{f'In a stack of 12 layers, which compute once what they share: {shared}. ' if shared else ''}"
+        f"In a stack of 12 layers, which compute once what they share: {shared}. "
         f"With two threads, times as fast as with one: {faster} (goal: at least {verdict(least, TWO_THREADS, True)}). "
         "Peak memory above inputs and outputs, MB a thread, the most at any length (goal: below "
         f"{SCRATCH:.1f}): {f'**missed** by {most}' if most else 'reached by all'}."
@@ -221,7 +209,7 @@ def further(results):
 
 def steps(results):
     archs = list(dict.fromkeys(row["arch"] for x in STEP_LENGTHS for row in rows_of(results, step_file(x))))
-    archs = [arch for arch in archs if arch != "roberta"] or list(STEPS)
+    archs.remove("roberta")
     lines = [
         "| training step, times stock fairseq with the same dropout | tokens | dropout 0, tuned allocator | default "
         "| goal (tuned) | dropout 0.1, tuned | default | goal (tuned) |",
@@ -243,12 +231,11 @@ def steps(results):
 
 
 def language_models(results):
-    """A table, or nothing before it was measured."""
     lines = []
     for length in LANGUAGE_MODEL_LENGTHS:
         name = f"train_step_cpu_lm_{length}"
         rows = [row for row in rows_of(results, name) if row["allocator"] == "tuned"]
-        for arch in settings(results, name).get("archs", []):
+        for arch in settings(results, name)["archs"]:
             encoding = arch.removeprefix("transformer_lm_").removesuffix("_gpt")
             cells = [f"`{encoding}`", f"{settings(results, name)['batch']} x {length}{elsewhere(results, name)}"]
             for dropout in (0.0, 0.1):
@@ -264,7 +251,7 @@ def language_models(results):
         "| dropout 0.1 | goal | a step with a memory of as many tokens, times one without: dropout 0 | goal "
         "| dropout 0.1 | goal |"
     )
-    return ["\n".join([head, "|---|---:|" + "---:|---|" * 4, *lines])] if lines else []
+    return "\n".join([head, "|---|---:|" + "---:|---|" * 4, *lines])
 
 
 def beside_others(results):
@@ -289,7 +276,7 @@ def file_of(length):
 
 
 def sentences(results, length):
-    return settings(results, file_of(length)).get("batch", "-")
+    return settings(results, file_of(length))["batch"]
 
 
 def ratios(results, names, length, dropout, allocator):
@@ -317,16 +304,15 @@ def only(rows, key, **wanted):
 
 
 def rows_of(results, name):
-    return read(results, name).get("rows", [])
+    return read(results, name)["rows"]
 
 
 def settings(results, name):
-    return read(results, name).get("settings", {})
+    return read(results, name)["settings"]
 
 
 def read(results, name):
-    path = results / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def verdict(value, goal, at_least=False):

@@ -340,20 +340,6 @@ def prepare(settings, rows):
     return title, table(columns, [[f"{row[key]:,.0f}" for key in columns.values()] for row in rows])
 
 
-def kill_storm(settings, rows):
-    (row,) = rows
-    title = (
-        f"One training of {settings['updates']} updates (roberta_{settings['encoding']}, 2 layers x 64, CPU, "
-        f"float32), saved every {settings['save_every']} updates, killed {settings['kills']} times with "
-        "SIGKILL and resumed, compared with the same training without interruptions."
-    )
-    heads = [">kills", ">of these within a save", "weights afterwards", ">largest difference"]
-    equal = "equal to the last bit" if row["bitwise_equal"] else "DIFFERENT"
-    return title, table(
-        heads, [[len(row["each"]), row["with_a_half_written_file"], equal, f"{row['largest_difference']:g}"]]
-    )
-
-
 def fairseq_tests(settings, rows):
     title = f"The tests of {settings['clone']} with the installed fairseq, without the plugin and with it."
     return title, fairseq_tests_table(rows)
@@ -403,7 +389,6 @@ SECTIONS = {
     "dropout_statistics": dropout_statistics,
     "public_code": public_code,
     "prepare": prepare,
-    "kill_storm": kill_storm,
     "fairseq_tests": fairseq_tests,
     "mends": mends,
     "wrong_calls": wrong_calls,
