@@ -36,11 +36,6 @@ from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # n
 from fairseq_relpos.reports import comparison  # noqa: E402
 from fairseq_relpos.reports.losses import with_deviation  # noqa: E402
 
-BEGIN, END = "<!-- encodings: begin -->", "<!-- encodings: end -->"
-RESULTS_BEGIN, RESULTS_END = "<!-- results: begin -->", "<!-- results: end -->"
-MENDS_BEGIN, MENDS_END = "<!-- mends: begin -->", "<!-- mends: end -->"
-REACH_BEGIN, REACH_END = "<!-- reach: begin -->", "<!-- reach: end -->"
-RECENT_BEGIN, RECENT_END = "<!-- reach of recent models: begin -->", "<!-- reach of recent models: end -->"
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
 # The position encodings
@@ -131,7 +126,7 @@ FAMILIES = {
     },
 }
 #: README's table of results
-RESULTS = ROOT / "examples/roberta_small/tokens64_amp/results.json"
+SMALL = ROOT / "examples/roberta_small"
 
 #: in CITATION.cff everything from here on is written by this script
 REFERENCES = "# Written by scripts/make_docs.py from fairseq_relpos/references.bib:\nreferences:\n"
@@ -169,7 +164,7 @@ def table():
 
 def results():
     """README's table of results: losses, differences from the baseline, and what the order of the tokens is worth."""
-    baseline, figures = comparison.read(RESULTS)
+    baseline, figures = comparison.read(SMALL / "tokens64_amp/results.json")
     (losses, *_) = (values for what, values in figures.items() if what.startswith("loss on"))
     gaps = figures["order gap"]
     found = comparison.differences(losses, baseline)
@@ -183,6 +178,21 @@ def results():
         loss = with_deviation(list(of_seed.values()), digits=2)
         gap = statistics.mean(gaps[name].values())
         lines.append(f"| `{name}` | {loss} | {difference} | {verdict} | {gap:.2f} |")
+    return "\n".join(lines)
+
+
+def bfloat16():
+    """roberta_small's losses in float32 and with --amp, of the encodings that were trained with both."""
+    (in_float32, *_), (with_amp, *_) = (
+        [values for what, values in comparison.read(SMALL / folder / "results.json")[1].items() if "wiki" in what]
+        for folder in ("tokens64", "tokens64_amp")
+    )
+    lines = ["| encoding | float32 | `--amp` | difference |", "|---|---:|---:|---:|"]
+    for name in sorted(in_float32.keys() & with_amp.keys()):
+        seeds = in_float32[name].keys() & with_amp[name].keys()
+        formats = [[values[name][seed] for seed in sorted(seeds)] for values in (with_amp, in_float32)]
+        after, before = (with_deviation(losses) for losses in formats)
+        lines.append(f"| `{name}` | {before} | {after} | {comparison.difference(*formats).text()} |")
     return "\n".join(lines)
 
 
@@ -344,29 +354,22 @@ def escaped(text):
     return re.sub(r"([*_>])", r"\\\1", text).replace("<", "&lt;").replace("|", "&#124;")
 
 
-def with_between(page, *parts):
-    """A page with a new text between each pair of marks; parts: (begin, text, end)."""
-    for begin, text, end in parts:
+def page_with(path, **tables):
+    """A page and its new text, with each table between its two marks."""
+    page = (ROOT / path).read_text(encoding="utf-8")
+    for name, text in tables.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
-    return page
+    return {ROOT / path: page}
 
 
 def main():
     wanted = {
-        ROOT / "README.md": with_between(
-            (ROOT / "README.md").read_text(encoding="utf-8"),
-            (BEGIN, short_list(), END),
-            (RESULTS_BEGIN, results(), RESULTS_END),
-        ),
-        ROOT / "docs/troubleshooting.md": with_between(
-            (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), (MENDS_BEGIN, mends(), MENDS_END)
-        ),
-        ROOT / "docs/reach.md": with_between(
-            (ROOT / "docs/reach.md").read_text(encoding="utf-8"),
-            (REACH_BEGIN, reach("language_modeling"), REACH_END),
-            (RECENT_BEGIN, reach("language_modeling/reach"), RECENT_END),
-        ),
+        **page_with("README.md", encodings=short_list(), results=results()),
+        **page_with("docs/troubleshooting.md", mends=mends()),
+        **page_with("docs/reach.md", reach=reach("language_modeling"), recent_reach=reach("language_modeling/reach")),
+        **page_with("examples/roberta_small/README.md", bfloat16=bfloat16()),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
         f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
