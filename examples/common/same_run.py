@@ -38,7 +38,7 @@ from stopping import DIVERGED, STOPPED, fail, in_one_line, locked, on_a_signal, 
 
 from fairseq_relpos.atomic_files import whole_file, write_text
 from fairseq_relpos.reports import machine
-from fairseq_relpos.reports.training_log import NO_SETTING
+from fairseq_relpos.reports.run_settings import NO_SETTING
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 110

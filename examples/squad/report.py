@@ -15,8 +15,8 @@ from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
 from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
+from fairseq_relpos.reports.run_settings import flags_of  # noqa: E402
 from fairseq_relpos.reports.table import pd  # noqa: E402
-from fairseq_relpos.reports.training_log import flags_of  # noqa: E402
 
 #: the scores of a table, where the data have them
 OF_SQUAD = "exact_match exact f1 best_exact best_f1 tuned_exact tuned_f1 HasAns_f1 NoAns_f1"

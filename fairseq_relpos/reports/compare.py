@@ -21,14 +21,9 @@ from . import comparison, reach, run_folder
 from .losses import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
-from .training_log import HOW_COMPUTED, NO_SETTING, NOT_GIVEN, OF_A_RUN, differing, tell_variants_apart
+from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing, differing_settings, is_free, may_change
+from .training_log import tell_variants_apart
 
-#: settings that architectures set for an encoding
-OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings"
-#: the data are compared by what they are, the batch as a whole; of validation, batches change nothing
-NOT_COMPARED = "data|max-tokens|max-tokens-valid|batch-size-valid|start"
-#: what a setting that is not given is, where a flag is younger than the run
-NOTHING = {NOT_GIVEN, "None", "False", "", "0"}
 #: names of runs in one line
 MOST_NAMES = 4
 
@@ -111,13 +106,7 @@ class Task:
     @classmethod
     def of(cls, name: str, folders: list[RunFolder], baselines: Sequence[str]) -> "Task":
         for folder in folders:
-            for settings in (folder.run.settings, *folder.run.earlier_settings):
-                settings["batch"] = batch_of(settings)
-            if changed := different([*folder.run.earlier_settings, folder.run.settings], may_change):
-                told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
-                folder.notes.append(f"{folder.path} went on with other settings: {told}")
-            if folder.facts.get("fold") is not None:
-                folder.run.settings["training-seed"], folder.run.seed = str(folder.run.seed), int(folder.facts["fold"])
+            prepare(folder)
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
@@ -162,7 +151,7 @@ class Task:
                 value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
                 for value, numbers in by_value.items()
             }
-            for name, by_value in different([folder.run.settings for folder in self.folders], free).items()
+            for name, by_value in differing_settings([folder.run.settings for folder in self.folders], free).items()
         }
 
     @property
@@ -257,34 +246,17 @@ class Task:
         }
 
 
-def is_free(name: str) -> bool:
-    """Whether runs that are compared may differ in this setting."""
-    if name == "max-update":  # which a run may change while it goes on, but not a comparison
-        return False
-    return name in OF_A_RUN or bool(re.fullmatch(f"{OF_THE_ENCODING}|{NOT_COMPARED}|{NO_SETTING}", name))
-
-
-def may_change(name: str) -> bool:
-    """Whether a run may go on with another value of this setting."""
-    return bool(re.fullmatch(f"save-dir|distributed-world-size|{NOT_COMPARED}|{NO_SETTING}", name))
-
-
-def different(every: Sequence[dict[str, str]], free: Callable[[str], object]) -> dict[str, dict[str, list[int]]]:
-    """Returns what ``differing`` does, without the settings that are free to differ, or that older runs do not have."""
-    found = differing(every, {name for settings in every for name in settings if free(name)})
-    return {name: v for name, v in found.items() if not (NOT_GIVEN in v and set(v) <= NOTHING)}
-
-
-def batch_of(settings: dict[str, str]) -> str:
-    """What an update is made of, however it is divided."""
-    times = int(settings.get("distributed-world-size", "1"))
-    frequencies = settings.get("update-freq", "1").split() or ["1"]
-    parts = []
-    for name, what in (("max-tokens", "tokens"), ("batch-size", "sentences")):
-        value = settings.get(name, "None")
-        if value.isdigit():
-            parts.append(" then ".join(f"{int(value) * times * int(each):,}" for each in frequencies) + f" {what}")
-    return ", ".join(parts)
+def prepare(folder: RunFolder) -> None:
+    """Adds to the settings of a run what an update is made of, and puts its fold in the place of its seed."""
+    run = folder.run
+    for settings in (run.settings, *run.earlier_settings):
+        settings["batch"] = batch_of(settings)
+    if changed := differing_settings([*run.earlier_settings, run.settings], may_change):
+        told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
+        folder.notes.append(f"{folder.path} went on with other settings: {told}")
+    fold = folder.facts.get("fold")
+    if fold is not None:
+        run.settings["training-seed"], run.seed = str(run.seed), int(fold)
 
 
 def name_rows(folders: Sequence[RunFolder]) -> None:

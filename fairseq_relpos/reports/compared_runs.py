@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file, write_text
 from . import comparison, learning_rates
 from .losses import markdown
-from .training_log import NO_SETTING, Run, flags_of, how_alike, other_flags, read_run, tell_variants_apart
+from .run_settings import free_in_a_recipe, how_alike, other_flags
+from .training_log import Run, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
 NAME = re.compile(r"(.+)-seed(\d+)")
@@ -146,7 +147,7 @@ class ComparedRuns:
             folder = Path(runs[0].name).name.rpartition("-seed")[0]
             trained = self.place.glob(f"lr{rate}/{folder}-seed*/trained")
             commands += [path.read_text(encoding="utf-8") for path in trained]
-        if others := other_flags(commands, free(commands)):
+        if others := other_flags(commands, free_in_a_recipe(commands)):
             names = ", ".join(run.name for run in runs)
             told = f"The runs differ in more than seed and learning rate: {', '.join(others)}."
             fail(f"{told} ({names}) Move those that do not belong here to another RUNS")
@@ -228,14 +229,14 @@ class ComparedRuns:
         """Writes RESULTS.md, by a template that may name the settings, ``words`` and what follows, and results.json."""
         first = self.runs[0]
         commands = [self.kept(run, "trained") for run in self.runs]
-        alike = how_alike(commands, DIFFER_IN, free(commands))
+        alike = how_alike(commands, DIFFER_IN, free_in_a_recipe(commands))
         known = {
             **self.settings,
             "BASELINE": self.baseline,
             "today": date.today().isoformat(),
             "updates": " or ".join(sorted({f"{run.updates:,}" for run in self.runs})),
             # above the tables, where runs differ in more than they should
-            "warning": f"{alike}\n\n" if other_flags(commands, free(commands)) else "",
+            "warning": f"{alike}\n\n" if other_flags(commands, free_in_a_recipe(commands)) else "",
             "legend": comparison.LEGEND.format(baseline=self.baseline),
             "rates": self.rates_table(),
             "alike": alike,
@@ -258,12 +259,6 @@ COLUMNS: dict[str, Callable[[Run], str]] = {
     "minutes": lambda run: f"{run.seconds / 60:,.0f}",
     "tokens/s": lambda run: f"{run.speed:,.0f}" if run.speed else "-",
 }
-
-
-def free(commands: Sequence[str]) -> list[str]:
-    """The flags that may differ: of the place, the speed and the output, and the learning rate. Not the end."""
-    flags = set().union(*map(flags_of, commands)) - {"max-update"}
-    return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
 
 def is_evaluated(run: Path, checkpoint: str, *steps: str) -> bool:

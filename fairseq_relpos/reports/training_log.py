@@ -4,51 +4,22 @@ import ast
 import json
 import math
 import re
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from .run_settings import HOW_COMPUTED, flags_of
+
 #: fairseq logs losses in bits
 NATS = math.log(2)
 
 LOG_NAME = "train.log"
-NOT_GIVEN = "not given"
 #: what the line with the settings has, and the line under a training that has come to its end
 SETTINGS = re.compile(r"'common': .*'seed': (\d+)")
 END = "done training in"
 
-#: flags that may differ between compared runs: they belong to one run or to its encoding
-OF_A_RUN = {
-    "arch",
-    "position-encoding",
-    "position-hparams",
-    "position-layers",
-    "attention-window",
-    "randomized-positions",
-    "left-pad-source",
-    "seed",
-    "save-dir",
-    "log-file",
-    "distributed-world-size",
-    "finetune-from-model",
-}
-
-#: flags that may change while a run goes on: its end, what is written when, and how it is computed
-NO_SETTING = (
-    "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
-    "|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad"
-    "|(memory-efficient-)?(fp16|bf16)[a-z-]*|amp[a-z-]*|finetune-from-model|restore-file"
-)
-
-
-#: how a training is computed, which concerns its speed
-HOW_COMPUTED = re.compile(
-    "cpu|num-workers|checkpoint-activations|attention-backend|torch-compile|unpad|(memory-efficient-)?(fp16|bf16)|amp"
-    "|distributed-world-size"
-)
 #: flags that make a variant of an encoding, beside --position-hparams -> their names there
 VARIANTS = {"position-layers": "layers", "attention-window": "window", "randomized-positions": "randomized"}
 #: groups of fairseq's settings that are about neither the model nor its training, except some of HOW_COMPUTED
@@ -129,48 +100,6 @@ def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[fl
     """Returns the first validation at which the mean over the splits is what is looked for, None if there is none."""
     updates = sorted(set.intersection(*map(set, by_split.values()))) if by_split else []
     return next((u for u in updates if is_reached(mean(values[u] for values in by_split.values()))), None)
-
-
-def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ()) -> str:
-    """Returns a sentence that says in which other flags than OF_A_RUN and ``also`` the commands differ, if any."""
-    if others := other_flags(commands, also):
-        return f"**The runs differ in more than {differ_in}**: {', '.join(others)}."
-    return f"All runs differ in {differ_in} alone."
-
-
-def other_flags(commands: Sequence[str], also: Sequence[str] = ()) -> list[str]:
-    """Returns the flags besides OF_A_RUN and ``also`` in which the commands differ, each with its values."""
-    values = differing([flags_of(command) for command in commands], OF_A_RUN.union(also))
-    return [f"`--{flag}` ({', '.join(v or 'given' for v in sorted(found))})" for flag, found in values.items()]
-
-
-def differing(runs: Sequence[Mapping[str, str]], free: Collection[str] = ()) -> dict[str, dict[str, list[int]]]:
-    """Returns setting -> value -> the numbers of the runs that have it, of settings that are not the same in all runs,
-    without those that are ``free`` to differ."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for name in sorted(set().union(*runs) - {*free}):
-        by_value: dict[str, list[int]] = {}
-        for number, run in enumerate(runs):
-            by_value.setdefault(run.get(name, NOT_GIVEN), []).append(number)
-        if len(by_value) > 1:
-            found[name] = by_value
-    return found
-
-
-def flags_of(command: str) -> dict[str, str]:
-    """Returns the value of each flag in a command, as a shell reads it. "data" is the word before --user-dir. The words
-    before it belong to a launcher."""
-    words = shlex.split(command)
-    begin = words.index("--user-dir")
-    flags = {"data": words[begin - 1]}
-    name = None
-    for word in words[begin:]:
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            flags[name] = value
-        elif name is not None:
-            flags[name] = f"{flags[name]} {word}".strip()
-    return flags
 
 
 def read_run(path: str | Path) -> Run:

@@ -3,7 +3,8 @@ import math
 import pytest
 from training_logs import finished, inner, log_of, valid
 
-from fairseq_relpos.reports.training_log import Run, how_alike, read_run, tell_variants_apart
+from fairseq_relpos.reports.run_settings import how_alike
+from fairseq_relpos.reports.training_log import Run, read_run, tell_variants_apart
 
 
 def test_losses_are_in_nats_by_split_and_update(tmp_path):
