@@ -38,40 +38,12 @@ def plot(
     vertical line. narrow: for a page of a phone's width. Raises ValueError for runs of one encoding without a common
     point.
     """
-    names = list(dict.fromkeys(name for curves in by_panel.values() for name in curves))
-    if len(names) <= MOST_LINES:
-        columns = 1 if narrow else min(len(by_panel), MOST_BESIDE)
-        rows = -(-len(by_panel) // columns)
-        figure, panels = new_figure(columns, rows, width=5.4, height=3.8, sharey=True)
-        for panel, (title, curves) in zip(panels, by_panel.items()):
-            for name in curves:
-                _draw(panel, curves[name], name)
-            _name_line_ends(panel, curves, *visible(by_panel, skip_first))
-            panel.set_title(title, fontsize="medium")
-            panel.set_xlabel(x_label)
-        for panel in panels[::columns]:
-            panel.set_ylabel(y_label)
-        for panel in panels[len(by_panel) :]:
-            panel.set_visible(False)
-    else:
-        each = [(title, name) for title, curves in by_panel.items() for name in curves]
-        columns = NARROW_COLUMNS if narrow else COLUMNS
-        rows = -(-len(each) // columns)
-        figure, panels = new_figure(columns, rows, width=2.5, height=1.9, sharex=True, sharey=True)
-        for panel, (title, name) in zip(panels, each):
-            for other, runs in by_panel[title].items():
-                if other != name:
-                    panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
-            _draw(panel, by_panel[title][name], name)
-            text = name if len(by_panel) == 1 else f"{name}, {title}"
-            if len(text) > LONGEST_TITLE:
-                text = f"{name}\n{title}"
-            panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
-        for panel in panels[len(each) :]:
-            panel.set_visible(False)
-        figure.supxlabel(x_label, fontsize="medium")
-        figure.supylabel(y_label, fontsize="medium")
     low, high = visible(by_panel, skip_first)
+    names = {name for curves in by_panel.values() for name in curves}
+    if len(names) <= MOST_LINES:
+        figure, panels = _large_panels(by_panel, x_label, y_label, narrow, low, high)
+    else:
+        figure, panels = _small_panels(by_panel, x_label, y_label, narrow)
     panels[0].set_ylim(low, high)
     places = sorted(
         {place for curves in by_panel.values() for runs in curves.values() for run in runs for place in run}
@@ -86,6 +58,48 @@ def plot(
         panel.grid(alpha=0.3)
         panel.margins(x=0.02)
     return save(figure, path)
+
+
+def _large_panels(
+    by_panel: Mapping[str, Curves], x_label: str, y_label: str, narrow: bool, low: float, high: float
+) -> tuple[Any, list[Any]]:
+    """A panel for each key, with all of its lines."""
+    columns = 1 if narrow else min(len(by_panel), MOST_BESIDE)
+    rows = -(-len(by_panel) // columns)
+    figure, panels = new_figure(columns, rows, width=5.4, height=3.8, sharey=True)
+    for panel, (title, curves) in zip(panels, by_panel.items()):
+        for name in curves:
+            _draw(panel, curves[name], name)
+        _name_line_ends(panel, curves, low, high)
+        panel.set_title(title, fontsize="medium")
+        panel.set_xlabel(x_label)
+    for panel in panels[::columns]:
+        panel.set_ylabel(y_label)
+    for panel in panels[len(by_panel) :]:
+        panel.set_visible(False)
+    return figure, panels
+
+
+def _small_panels(by_panel: Mapping[str, Curves], x_label: str, y_label: str, narrow: bool) -> tuple[Any, list[Any]]:
+    """A panel for each line of each key, with the others in grey."""
+    each = [(title, name) for title, curves in by_panel.items() for name in curves]
+    columns = NARROW_COLUMNS if narrow else COLUMNS
+    rows = -(-len(each) // columns)
+    figure, panels = new_figure(columns, rows, width=2.5, height=1.9, sharex=True, sharey=True)
+    for panel, (title, name) in zip(panels, each):
+        for other, runs in by_panel[title].items():
+            if other != name:
+                panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
+        _draw(panel, by_panel[title][name], name)
+        text = name if len(by_panel) == 1 else f"{name}, {title}"
+        if len(text) > LONGEST_TITLE:
+            text = f"{name}\n{title}"
+        panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
+    for panel in panels[len(each) :]:
+        panel.set_visible(False)
+    figure.supxlabel(x_label, fontsize="medium")
+    figure.supylabel(y_label, fontsize="medium")
+    return figure, panels
 
 
 def visible(by_panel: Mapping[str, Curves], skip_first: bool = False) -> tuple[float, float]:

@@ -198,16 +198,8 @@ def measure(
     kind = kind_of(model, task, checkpoint)
     given = changes(settings.model, position_hparams)
     text = masked_text(task, split, tokens, seed) if kind == MASKED else text_of(task, split, tokens)
-    longest = len(text) + (text.first is not None)
-    if lengths[-1] > longest:
-        raise ValueError(
-            f"--lengths {lengths[-1]}: the text has {len(text):,} tokens (--split {split}); give {longest} or less"
-        )
     last = max(1, lengths[0] // 4) if last is None else last
-    if last > text.step(lengths[0]):
-        raise ValueError(f"--last {last}: a block of {lengths[0]} tokens has no more than {text.step(lengths[0])}")
-    if stride is not None and stride > text.step(lengths[0]):
-        raise ValueError(f"--stride {stride}: more than the shortest window, of {lengths[0]} tokens, would leave gaps")
+    check_sizes(text, lengths, last, stride, split)
     if kind == MASKED and (stride or memories[-1] or post_process):
         raise ValueError(
             "--stride, --memory and --post-process are for language models: a masked one sees both sides of a token"
@@ -216,18 +208,18 @@ def measure(
     if memories[-1]:
         check_memory(model, memories[-1], text)
     found = Reach(
-        str(checkpoint),
-        getattr(settings.model, "position_encoding", None) or f"stock {name_of(settings.model)}",
-        position_hparams,
-        settings.common.seed,
-        settings.task.tokens_per_sample,
-        kind,
-        str(data),
-        split,
-        len(text),
-        digest(text),
-        last,
-        ends is not None,
+        checkpoint=str(checkpoint),
+        encoding=getattr(settings.model, "position_encoding", None) or f"stock {name_of(settings.model)}",
+        changed=position_hparams,
+        seed=settings.common.seed,
+        trained_length=settings.task.tokens_per_sample,
+        kind=kind,
+        data=str(data),
+        split=split,
+        tokens=len(text),
+        digest=digest(text),
+        last=last,
+        same_last=ends is not None,
     )
     if post_process:
         found.words, found.bytes = words_and_bytes(task.source_dictionary, text.targets, post_process)
@@ -241,6 +233,19 @@ def measure(
         found.measurements.append(plan)
         logger.info(in_words(plan))
     return found
+
+
+def check_sizes(text: Text, lengths: Sequence[int], last: int, stride: int | None, split: str) -> None:
+    """Raises ValueError for a block that is longer than the text, or shorter than what is asked of it."""
+    longest, shortest = len(text) + (text.first is not None), text.step(lengths[0])
+    if lengths[-1] > longest:
+        raise ValueError(
+            f"--lengths {lengths[-1]}: the text has {len(text):,} tokens (--split {split}); give {longest} or less"
+        )
+    if last > shortest:
+        raise ValueError(f"--last {last}: a block of {lengths[0]} tokens has no more than {shortest}")
+    if stride is not None and stride > shortest:
+        raise ValueError(f"--stride {stride}: more than the shortest window, of {lengths[0]} tokens, would leave gaps")
 
 
 def plans(lengths: Sequence[int], memories: Sequence[int], stride: int | None) -> Iterator[Measurement]:
