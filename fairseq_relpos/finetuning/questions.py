@@ -29,7 +29,7 @@ from ..reports.translation import best_hypotheses, read_lines
 from ..tasks.span_windows import load_dictionary
 from .errors import in_one_line
 from .squad_data import read_questions, span_of
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, refuse_unknown
 
 #: <s>, and </s> at the end; </s> </s> before an answer
 AROUND, BETWEEN = 2, 2
@@ -167,11 +167,7 @@ def encode(args: argparse.Namespace) -> None:
         raise ValueError(
             f"{name}: every question is longer than {args.longest_question} tokens: set a larger MAX_TARGET"
         )
-    if unknown > total / 2:
-        raise ValueError(
-            f"{name}: {unknown / total:.0%} of the pieces are not in {args.vocabulary}/dict.txt: give the vocabulary "
-            "and the dictionary of one pretraining"
-        )
+    refuse_unknown(unknown / total, f"pieces of {name}", args.vocabulary)
     write(f"{args.split}.pieces.src", sources)
     write(f"{args.split}.pieces.tgt", targets)
     write(f"{args.split}.questions", questions)

@@ -12,7 +12,7 @@ from typing import Any
 from .glue import OPTIONAL, Task
 from .prepared_folder import prepared_folder
 from .tables import Table
-from .vocabulary import Vocabulary
+from .vocabulary import Vocabulary, refuse_unknown
 
 
 @dataclass
@@ -38,11 +38,7 @@ def write_data(
         for name, split in splits.items():
             for number, texts in enumerate(split.sentences):
                 unknown = write_sentences(part / f"input{number}" / name, map(words.encode, texts), words.dictionary)
-                if unknown > 0.5:
-                    raise ValueError(
-                        f"{unknown:.0%} of the tokens of {name} are not in {vocabulary}/dict.txt: give the "
-                        "vocabulary and the dictionary of one pretraining"
-                    )
+                refuse_unknown(unknown, f"tokens of {name}", vocabulary)
             if split.labels is not None:
                 write(part / "label" / f"{name}.label", map(str, split.labels))
         shutil.copy(Path(vocabulary, "dict.txt"), part)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_files import UNPACKING_ERRORS, opened, whole_file
+from ..atomic_files import UNPACKING_ERRORS, opened, whole_file, write_text
 from ..tasks.span_windows import LEFT_OUT, NO_ANSWER, load_dictionary
 from . import squad_metrics
-from .vocabulary import Span, Vocabulary
+from .vocabulary import Span, Vocabulary, refuse_unknown
 
 
 @dataclass
@@ -91,29 +91,7 @@ def encode(source: str | Path, vocabulary: str, target: str | Path, metric: str 
     words, dictionary = Vocabulary(vocabulary), load_dictionary(vocabulary)
     contexts = [words.placed(text) for text in found.contexts]
     questions = [words.pieces(question.text.strip()) for question in found.questions]
-    spans, exact, hit, misplaced, left_out = [], 0.0, 0, 0, []
-    for question in found.questions:
-        context = found.contexts[question.context]
-        _, places = contexts[question.context]
-        standing = [a for a in question.answers if a[0].strip() and context[a[1] : a[1] + len(a[0])] == a[0]]
-        misplaced += len(question.answers) - len(standing)
-        if not question.answers:
-            spans.append((NO_ANSWER, NO_ANSWER))
-            continue
-        reached = [
-            (span, context[places[span[0]][0] : places[span[1]][1]])
-            for text, start in standing
-            if (span := span_of(places, start, start + len(text)))
-        ]
-        if not reached:
-            spans.append((LEFT_OUT, LEFT_OUT))
-            left_out.append(question.name)
-            continue
-        spans.append(reached[0][0])  # the first answer is that of the training
-        hit += reached[0][1] == standing[0][0].strip()
-        golds = [text for text, _ in question.answers]
-        exact += max(squad_metrics.best(squad_metrics.EXACT[metric], text, golds) for _, text in reached)
-    answers = sum(first >= 0 for first, _ in spans)
+    spans, told = answer_spans(found, [places for _, places in contexts], metric)
     arrays = {
         "context_tokens": _ids([piece for pieces, _ in contexts for piece in pieces], dictionary),
         "context_starts": np.array([start for _, places in contexts for start, _ in places], np.int64),
@@ -127,21 +105,43 @@ def encode(source: str | Path, vocabulary: str, target: str | Path, metric: str 
         "words": np.array(len(dictionary)),
     }
     unknown = float((arrays["context_tokens"] == dictionary.unk()).mean()) if len(arrays["context_tokens"]) else 1.0
-    if unknown > 0.5:
-        raise ValueError(
-            f"{unknown:.0%} of the tokens in {source} are not in {vocabulary}/dict.txt: give the vocabulary and the "
-            "dictionary of one pretraining"
-        )
+    refuse_unknown(unknown, f"tokens in {source}", vocabulary)
     with whole_file(f"{target}.npz") as part, open(part, "wb") as file:
         np.savez(file, **arrays)
-    with whole_file(f"{target}.json") as part, open(part, "w", encoding="utf-8") as file:
-        json.dump(_as_json(found), file, ensure_ascii=False)
-    return {
-        "questions": len(spans),
+    write_text(f"{target}.json", json.dumps(_as_json(found), ensure_ascii=False))
+    counts = {"questions": len(spans), "contexts": len(contexts), "tokens": len(arrays["context_tokens"])}
+    return {**counts, "unknown": unknown, **told}
+
+
+def answer_spans(
+    found: Questions, places: list[list[Span]], metric: str
+) -> tuple[list[tuple[int, int]], dict[str, Any]]:
+    """Returns the first and the last token of the answer to each question, and what there is to tell of the answers.
+    places: where each token of each context stands."""
+    spans, exact, hit, misplaced, left_out = [], 0.0, 0, 0, []
+    for question in found.questions:
+        context, tokens = found.contexts[question.context], places[question.context]
+        standing = [a for a in question.answers if a[0].strip() and context[a[1] : a[1] + len(a[0])] == a[0]]
+        misplaced += len(question.answers) - len(standing)
+        if not question.answers:
+            spans.append((NO_ANSWER, NO_ANSWER))
+            continue
+        reached = [
+            (span, context[tokens[span[0]][0] : tokens[span[1]][1]])
+            for text, start in standing
+            if (span := span_of(tokens, start, start + len(text)))
+        ]
+        if not reached:
+            spans.append((LEFT_OUT, LEFT_OUT))
+            left_out.append(question.name)
+            continue
+        spans.append(reached[0][0])  # the first answer is that of the training
+        hit += reached[0][1] == standing[0][0].strip()
+        golds = [text for text, _ in question.answers]
+        exact += max(squad_metrics.best(squad_metrics.EXACT[metric], text, golds) for _, text in reached)
+    answers = sum(first >= 0 for first, _ in spans)
+    return spans, {
         "unanswerable": sum(first == NO_ANSWER for first, _ in spans),
-        "contexts": len(contexts),
-        "tokens": len(arrays["context_tokens"]),
-        "unknown": unknown,
         "oracle_em": 100 * exact / max(answers, 1),
         "exact_offsets": 100 * hit / max(answers, 1),
         "misplaced": misplaced,

@@ -71,6 +71,15 @@ class Vocabulary:
         return pieces, spans if changed == text else spans_before_change(spans, changed, text)
 
 
+def refuse_unknown(share: float, what: str, folder: str | Path) -> None:
+    """Raises ValueError where most tokens are unknown: pieces and dictionary are of two vocabularies."""
+    if share > 0.5:
+        raise ValueError(
+            f"{share:.0%} of the {what} are not in {folder}/dict.txt: give the vocabulary and the dictionary of one "
+            "pretraining"
+        )
+
+
 class SentencePieces:
     def __init__(self, path: str):
         import sentencepiece
