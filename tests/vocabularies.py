@@ -99,7 +99,7 @@ def exported_tokenizer(data, out, start=None):
     from fairseq.data import Dictionary
     from transformers import AutoTokenizer
 
-    from fairseq_relpos.exchange.to_transformers import Words
+    from fairseq_relpos.exchange.words import Words
 
     size = len(Dictionary.load(str(data / "dict.txt"))) + (start is None)
     words = Words(data, size, Path("a.pt"), start)

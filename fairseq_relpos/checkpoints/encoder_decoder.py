@@ -4,7 +4,6 @@ import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from omegaconf import OmegaConf
 
 from .. import flags
 from .loading import load_checkpoint, refuse_nonfinite, upgraded
-from .starting_point import check_paths, nameless_words, need_settings, save
-from .warm_start import WarmStart, defaults_of, keep_what_fits, rename, settings, shapes, tables_in_common
+from .starting_point import build_with_decoder, check_paths, need_settings, save, upgrade_names
+from .warm_start import WarmStart, defaults_of, flag, keep_what_fits, settings, shapes, tables_in_common
 
 #: settings that say how large a model is, as fairseq names them
 SIZES = tuple(
@@ -71,8 +70,9 @@ def start_encoder_decoder(
         )
     if has_mask_to_lose and not keep_mask:
         removed = without_mask(weights)
-    model = build(args, [len(weights[key]) for key in WORDS], seed)
-    rename(weights, model)
+    source_words, target_words = (len(weights[key]) for key in WORDS)
+    model = build_with_decoder(args, source_words, target_words, seed)
+    upgrade_names(weights, model)
     done = keep_what_fits(model, args, weights, tables_of_stacks(old, model), {})
     done.left_out |= shapes(removed)
     save(out_path, source["cfg"], args, model)
@@ -129,16 +129,6 @@ def without_mask(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return removed
 
 
-def build(args: Namespace, rows: list[int], seed: int) -> Any:
-    words = [nameless_words(count) for count in rows]
-    if rows[0] == rows[1]:
-        words[1] = words[0]
-    task = SimpleNamespace(source_dictionary=words[0], target_dictionary=words[1])
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-
-
 def tables_of_stacks(old: Any, model: Any) -> Callable[[str], bool]:
     """Returns a function that says whether a parameter of this name means the same in both models."""
     of_stack = {name: tables_of_stack(old, name, getattr(model, name)) for name in flags.STACKS}
@@ -182,5 +172,5 @@ def train_flags(path: str | Path, args: Namespace, given: dict[str, Any]) -> lis
     return [
         f"--arch {args.arch}",
         *(f"--{name.replace('_', '-')}" for name in switches),
-        *(f"--{name.replace('_', '-')} {value}" for name, value in values.items()),
+        *(flag(name, value) for name, value in values.items()),
     ]

@@ -1,13 +1,15 @@
 """A fairseq checkpoint from which a training starts: weights and settings, no optimizer state."""
 
 import argparse
+import copy
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import build_model
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import OmegaConf
 
@@ -38,6 +40,15 @@ def need_settings(path: str | Path, state: dict[str, Any]) -> None:
         )
 
 
+def complete_settings(model: Any) -> argparse.Namespace:
+    """Returns a copy of the settings of a model in a checkpoint. What the file lacks, its architecture fills in."""
+    given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
+    args = argparse.Namespace(**copy.deepcopy(given))
+    args.arch = getattr(args, "_name", None) or getattr(args, "arch", None)
+    ARCH_CONFIG_REGISTRY.get(args.arch, lambda args: None)(args)
+    return args
+
+
 def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> Any:
     """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it. Every default is
     filled into ``args``."""
@@ -45,6 +56,25 @@ def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_model(args, task)
+
+
+def build_with_decoder(args: argparse.Namespace, source_words: int, target_words: int, seed: int) -> Any:
+    """Builds the model that ``args.arch`` names, for vocabularies of these sizes; a language model has the target's.
+    Every setting must be in ``args``. seed: as in ``build_roberta``."""
+    task = SimpleNamespace(
+        source_dictionary=nameless_words(source_words), target_dictionary=nameless_words(target_words)
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+
+
+def upgrade_names(weights: dict[str, torch.Tensor], model: Any) -> None:
+    """Gives ``weights`` the names that this fairseq has for them, and ``model`` the classification heads in them."""
+    args = model.args
+    model.args = argparse.Namespace(**{**vars(args), "load_checkpoint_heads": True})
+    model.upgrade_state_dict(weights)
+    model.args = args
 
 
 def nameless_words(count: int) -> Dictionary:

@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from ..atomic_files import whole_file
 from ..signature import KEY
 from .loading import load_checkpoint, refuse_nonfinite
-from .starting_point import build_roberta, check_paths, save
+from .starting_point import build_roberta, check_paths, save, upgrade_names
 
 STACK = "decoder.sentence_encoder."
 SIGNATURE = f"encoder.sentence_encoder.embed_positions.{KEY}"
@@ -138,16 +138,13 @@ def settings(old: Namespace, weights: dict[str, torch.Tensor]) -> Namespace:
 def fill(model: Any, weights: dict[str, torch.Tensor], path: str | Path) -> list[str]:
     """Loads the weights. Returns the parameters of a language-model head that the file lacks and that stay as they
     were initialised."""
-    refuse_heads_without_dense(weights, path)
     refuse_untied_embeddings(weights, path)
     weights[SIGNATURE] = model.state_dict()[SIGNATURE]
-    # this setting makes fairseq register the classification heads in the state dict
-    model.args.load_checkpoint_heads = True
     try:
+        upgrade_names(weights, model)
         missing, unexpected = model.load_state_dict(weights, strict=False)
     except ValueError as error:  # shapes
         raise ValueError(f"{path} contradicts itself: {error}") from None
-    del model.args.load_checkpoint_heads
     head = {key for key in missing if key.startswith("encoder.lm_head.")}
     missing = sorted(set(missing) - head)
     if missing or unexpected:
@@ -164,17 +161,6 @@ def refuse_untied_embeddings(weights: dict[str, torch.Tensor], path: str | Path)
         raise ValueError(
             f"{path}: decoder.lm_head.weight and embed_tokens.weight differ; in the official code they are one"
         )
-
-
-def refuse_heads_without_dense(weights: dict[str, torch.Tensor], path: str | Path) -> None:
-    heads = {key.split(".")[1] for key in weights if key.startswith("classification_heads.")}
-    for head in heads:
-        if f"classification_heads.{head}.dense.weight" not in weights:
-            raise ValueError(
-                f"{path}: classification head {head} has no dense layer, as in the first days of "
-                "the official code; fairseq's has one: remove the head's tensors from the file, "
-                "import the rest and fine-tune again"
-            )
 
 
 def convert_dictionary(

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from omegaconf import OmegaConf
 
 from .. import flags
 from ..encodings import StackPart, build_layer_part, parse_hparams
@@ -17,7 +16,7 @@ from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import WAYS, extended_tables
 from .loading import load_checkpoint, refuse_nonfinite, upgraded
-from .starting_point import build_roberta, check_paths, need_settings, save
+from .starting_point import build_roberta, check_paths, complete_settings, need_settings, save, upgrade_names
 
 #: names of the token embeddings, with "decoder" in fairseq before 0.10
 EMBEDDINGS = tuple(
@@ -92,19 +91,18 @@ def warm_start(
     refuse_other_sizes(in_path, args)
     vocabulary_size = next(len(weights[key]) for key in EMBEDDINGS if key in weights)
     model = build_roberta(args, vocabulary_size, seed)
-    olds = {"": old}
+    roberta = getattr(model, "discriminator", model)
+    of_source = of_generator = common_tables(old, roberta)
     if generator is not None:
         narrow = read(generator)
         need_width(generator, narrow, model.generator, vocabulary_size)
         weights = {key: tensor for key, tensor in weights.items() if not key.startswith(GENERATOR)}
         weights |= renamed_as_part(GENERATOR, narrow["model"])
-        olds[GENERATOR] = narrow["cfg"].model
-    rename(weights, model)
-
-    of_part = {part: common_tables(settings, getattr(model, "discriminator", model)) for part, settings in olds.items()}
+        of_generator = common_tables(narrow["cfg"].model, roberta)
+    upgrade_names(weights, model)
 
     def means_the_same(key):
-        return of_part[max(filter(key.startswith, of_part))](key)
+        return of_generator(key) if key.startswith(GENERATOR) else of_source(key)
 
     extended = {} if max_positions is None else extended_tables(weights, model, way, in_path)
     done = keep_what_fits(model, args, weights, means_the_same, extended)
@@ -127,12 +125,13 @@ def keep_what_fits(
         if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
     }
     extended = {key: tensor for key, tensor in extended.items() if means_the_same(key)}
-    model.load_state_dict({**own, **fitting, **extended})
+    used = {**fitting, **extended}
+    model.load_state_dict({**own, **used})
     parameters = dict(model.named_parameters())
     return WarmStart(
         kept=shapes({k: p for k, p in parameters.items() if k in fitting}),
-        fresh=shapes({k: p for k, p in parameters.items() if k not in fitting and k not in extended}),
-        left_out=shapes({k: t for k, t in weights.items() if k not in fitting and k not in extended}),
+        fresh=shapes({k: p for k, p in parameters.items() if k not in used}),
+        left_out=shapes({k: t for k, t in weights.items() if k not in used}),
         extended=shapes(extended),
         args=args,
     )
@@ -172,18 +171,25 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
     with torch.random.fork_rng(devices=[]):
         of_all = {key: value for key, value in hparams.items() if "." not in key}  # others change no stack part
         there = build_layer_part(name, here.dims, **of_all)
-        stacks = [stack.embed_positions, there.make_stack()]
-    origins = [{c for c in type(s).__mro__ if issubclass(c, StackPart) and c is not StackPart} for s in stacks]
-    rows = [type(getattr(s, "rows", None) or getattr(s, "buckets", None)) for s in stacks]
+        stack_here, stack_there = stack.embed_positions, there.make_stack()
 
     def means_the_same(key):
         if ".position_encoding." in key:
             return isinstance(here, type(there)) or isinstance(there, type(here))
         if key.endswith(".embed_positions.b"):
-            return rows[0] is rows[1]
-        return ".embed_positions." not in key or bool(set.intersection(*origins))
+            return kind_of_rows(stack_here) is kind_of_rows(stack_there)
+        return ".embed_positions." not in key or bool(bases(stack_here) & bases(stack_there))
 
     return means_the_same
+
+
+def kind_of_rows(part: StackPart) -> type:
+    return type(getattr(part, "rows", None) or getattr(part, "buckets", None))
+
+
+def bases(part: StackPart) -> set[type]:
+    """The classes from which a stack part has its tables."""
+    return {kind for kind in type(part).__mro__ if issubclass(kind, StackPart) and kind is not StackPart}
 
 
 def refuse_unknown_arch(arch: str) -> None:
@@ -220,12 +226,7 @@ def refuse_other_checkpoints(path: str | Path, state: dict[str, Any]) -> None:
 
 def settings(old: Any, arch: str, positions: dict[str, Any]) -> Namespace:
     """Returns the settings of the source, with the positions of another architecture."""
-    container: Any = vars(old) if isinstance(old, Namespace) else OmegaConf.to_container(old)
-    old = Namespace(**container)
-    # the file may lack settings that its own architecture fills in
-    old_arch = getattr(old, "_name", None) or getattr(old, "arch", None)
-    ARCH_CONFIG_REGISTRY.get(old_arch, lambda args: None)(old)
-    args = {k: v for k, v in vars(old).items() if k not in position_settings()}
+    args = {k: v for k, v in vars(complete_settings(old)).items() if k not in position_settings()}
     # the file that the source was started from has nothing to say here
     return Namespace(**{**args, **positions, "arch": arch, "_name": arch, "position_hparams_adopted": True})
 
@@ -237,14 +238,6 @@ def position_settings() -> set[str]:
     return set(vars(args))
 
 
-def sizes(args: Namespace) -> dict[str, int]:
-    return {name: getattr(args, name) for name in SIZES}
-
-
-def sizes_of(arch: str) -> dict[str, int]:
-    return sizes(defaults_of(arch))
-
-
 def defaults_of(arch: str) -> Namespace:
     args = Namespace()
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -254,24 +247,16 @@ def defaults_of(arch: str) -> Namespace:
 def refuse_other_sizes(path: str | Path, args: Namespace) -> None:
     """Raises ValueError, one line, if the source does not have the size in the name of the architecture. A base
     architecture takes any size, as it does with fairseq-train's flags; one such as _large promises its own."""
-    promised = sizes_of(args.arch)
-    if promised not in (sizes(args), sizes_of("roberta")):
+    promised, found = sizes(defaults_of(args.arch)), sizes(args)
+    if promised not in (found, sizes(defaults_of("roberta"))):
         raise ValueError(
-            f"{path} has {in_words(sizes(args))}, but {args.arch} is {in_words(promised)}: use "
+            f"{path} has {found}, but {args.arch} is {promised}: use "
             f"--arch {args.arch.removesuffix('_large').removesuffix('_small')}, which takes the checkpoint's size"
         )
 
 
-def in_words(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sizes.items())
-
-
-def rename(weights: dict[str, torch.Tensor], model: Any) -> None:
-    """Upgrades the names of an older fairseq in ``weights``, and gives ``model`` the classification heads in them."""
-    before = getattr(model.args, "load_checkpoint_heads", False)
-    model.args.load_checkpoint_heads = True
-    model.upgrade_state_dict(weights)
-    model.args.load_checkpoint_heads = before
+def sizes(args: Namespace) -> str:
+    return ", ".join(f"{name} {getattr(args, name)}" for name in SIZES)
 
 
 def shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:

@@ -13,6 +13,7 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModel
 
 from .. import flags
+from ..checkpoints.starting_point import complete_settings
 from ..hf import (
     RelPosDecoderConfig,
     RelPosRobertaConfig,
@@ -25,16 +26,15 @@ from . import language_model_to_transformers as language_model
 from .dictionaries import languages_of
 from .language_model_to_transformers import GENERATED
 from .names import ACTIVATIONS
-from .to_transformers import Exported, load, random_rows, renamed, write
 from .trained_models import (
     END,
     OF_TRANSLATORS,
     PAD,
     built_translator,
     refuse_without_counterpart,
-    settings,
     translated_by_fairseq,
 )
+from .transformers_folder import Exported, load, random_rows, renamed, write
 from .translation_words import DenoisedText, TwoVocabularies
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
@@ -73,11 +73,10 @@ def words_of(task: Any, data: str | Path, model: Any, checkpoint: Path) -> TwoVo
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
     """The model in the checkpoint, as it is evaluated, and its settings."""
-    args, weights = settings(state["cfg"].model), state["model"]
-    arch = getattr(args, "arch", None) or args._name
-    if ARCH_MODEL_REGISTRY.get(arch) not in (RelPosTransformer, TransformerModel, RelPosBart, BARTModel):
+    args, weights = complete_settings(state["cfg"].model), state["model"]
+    if ARCH_MODEL_REGISTRY.get(args.arch) not in (RelPosTransformer, TransformerModel, RelPosBart, BARTModel):
         raise ValueError(
-            f"{path} has the architecture {arch}, which export-hf does not serve: it serves transformer_NAME, "
+            f"{path} has the architecture {args.arch}, which export-hf does not serve: it serves transformer_NAME, "
             "bart_NAME, the stock transformer and BART, transformer_lm_NAME and roberta_NAME"
         )
     refuse_without_counterpart(args, path, OF_TRANSLATORS, ACTIVATIONS, "transformers")
@@ -130,13 +129,13 @@ def compare(folder: Path, model: Any, words: TwoVocabularies | DenoisedText | No
     pairs = list(batches(model, words))
 
     @torch.no_grad()
-    def both():
+    def pairs_of_logits():
         for source_BS, previous_BT in pairs:
             real = previous_BT.ne(PAD)
             theirs = loaded(source_BS, decoder_input_ids=previous_BT).logits[real]
             yield theirs, model(source_BS, source_BS.ne(PAD).sum(1), previous_BT)[0][real]
 
-    result = Exported.of(loaded, both(), words, texts)
+    result = Exported.of(loaded, pairs_of_logits(), words, texts)
     source_BS, length = pairs[-1][0], min(GENERATED, model.max_decoder_positions() - 1)
     for beam in (1, 5):
         found = translated(loaded, source_BS, num_beams=beam, early_stopping=beam > 1, max_length=length + 2)

@@ -7,8 +7,8 @@ from ..checkpoints import warm_start
 from ..checkpoints.discriminator import refuse_electra
 from ..checkpoints.loading import upgraded
 from . import encoder_decoder_to_transformers, language_model_to_transformers, to_transformers
-from .to_transformers import Exported
 from .trained_models import arch_of, read
+from .transformers_folder import Exported
 
 
 def export(

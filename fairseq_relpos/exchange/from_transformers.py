@@ -6,19 +6,19 @@ what it does not know, such as relative positions of BERT since transformers 5.
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
-from ..checkpoints.starting_point import build_roberta, nameless_words, save
+from ..checkpoints.starting_point import build_roberta, build_with_decoder, save
 from ..encodings import names_for
 from ..tasks import span_head
 from ..version import install
@@ -56,9 +56,7 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     folder, out = Path(folder), Path(out)
     config = Config(folder)
     check_new_folder(out, "OUT")
-    kind = config.get("model_type", "")
-    if kind not in READERS:
-        raise ValueError(f"{folder}: model type {kind!r} is not served; served are {', '.join(READERS)}")
+    kind = config.one_of(READERS, "model_type")
     config.refuse("quantization_config", "quantized weights are not served: give the folder of the model before")
     weights = read_weights(folder)
     if others := [key for key, tensor in weights.items() if "weight" in key and not tensor.is_floating_point()]:
@@ -97,6 +95,13 @@ class Config:
         if value is None and default is None:
             raise ValueError(f"{self.folder}/config.json has no {name}")
         return default if value is None else value
+
+    def one_of(self, served: Collection[str], name: str, default: str | None = None) -> str:
+        """Returns the setting, as ``get``. Raises ValueError if it is not served."""
+        value = self.get(name, default)
+        if value not in list(served):
+            raise ValueError(f"{self.folder}/config.json: {name} is {value!r}; served are {', '.join(served)}")
+        return value
 
     def refuse(self, name: str, why: str, *accepted: Any) -> None:
         """Raises ValueError if the setting has a value that is not accepted; a setting that is missing is."""
@@ -202,14 +207,7 @@ class Source:
         self.config.refuse("is_decoder", "a decoder is not served", False)
         self.config.refuse("add_cross_attention", "cross-attention is not served", False)
         self.config.refuse("is_encoder_decoder", "an encoder-decoder model is not served", False)
-        activation = get("hidden_act", "gelu")
-        if activation not in FAIRSEQ_ACTIVATIONS:
-            raise ValueError(
-                f"{self.config.folder}/config.json: hidden_act is {activation!r}, which fairseq lacks; it has "
-                f"{', '.join(FAIRSEQ_ACTIVATIONS)}"
-            )
-        dropout = self.config.get("hidden_dropout_prob", 0.1)
-        head_dropout = self.config.get("classifier_dropout", dropout)
+        dropout = get("hidden_dropout_prob", 0.1)
         args = Namespace(
             task="masked_lm",
             criterion="masked_lm",
@@ -218,10 +216,10 @@ class Source:
             encoder_embed_dim=get("hidden_size"),
             encoder_ffn_embed_dim=get("intermediate_size"),
             encoder_attention_heads=get("num_attention_heads"),
-            activation_fn=FAIRSEQ_ACTIVATIONS[activation],
+            activation_fn=FAIRSEQ_ACTIVATIONS[self.config.one_of(FAIRSEQ_ACTIVATIONS, "hidden_act", "gelu")],
             dropout=dropout,
-            attention_dropout=self.config.get("attention_probs_dropout_prob", 0.1),
-            pooler_dropout=head_dropout,
+            attention_dropout=get("attention_probs_dropout_prob", 0.1),
+            pooler_dropout=get("classifier_dropout", dropout),
             untie_weights_roberta=False,
         )
         eps = get("layer_norm_eps", self.usual_eps)
@@ -261,8 +259,11 @@ class Source:
         types = self.theirs.pop(f"{at}token_type_embeddings.weight", None)
         self.type_0 = None if types is None or not len(types) else types[0].float()
 
+    #: the parts of a layer that have a counterpart in fairseq
+    layer_parts = LAYER
+
     def take_layer(self, layer: int) -> None:
-        for theirs, ours in LAYER.items():
+        for theirs, ours in self.layer_parts.items():
             move = self.move_norm if "LayerNorm" in theirs else self.move
             move(f"{self.at}encoder.layer.{layer}.{theirs}", f"{STACK}layers.{layer}.{ours}")
 
@@ -271,37 +272,36 @@ class Source:
 
     def take_language_model(self) -> None:
         """Moves the head, where there is one, and says whether its matrix is that of the words."""
-        words = self.ours[f"{STACK}embed_tokens.weight"]
-        matrix = None
         for parts in self.head_parts:
-            if f"{parts['bias']}" in self.theirs:
+            if parts["bias"] in self.theirs:
                 self.move(parts["dense"], "encoder.lm_head.dense")
                 self.move_norm(parts["norm"], "encoder.lm_head.layer_norm")
-                self.ours["encoder.lm_head.bias"] = self.take(parts["bias"])
-                matrix = self.theirs.pop(f"{parts['decoder']}.weight", None)
-                used = self.theirs.pop(f"{parts['decoder']}.bias", None)  # by transformers, where it has a copy
-                if used is not None:
-                    self.ours["encoder.lm_head.bias"] = used.float()
-                tied = self.config.get("tie_word_embeddings", True)
-                if tied and matrix is not None and not torch.equal(matrix.float(), words):
-                    raise ValueError(
-                        f"{self.config.folder}: config.json says that the embeddings are tied, but {parts['decoder']}"
-                        ".weight and the word embeddings differ: correct tie_word_embeddings, or the file"
-                    )
-                if not tied and matrix is None:
-                    raise ValueError(
-                        f"{self.config.folder}: config.json says that the embeddings are not tied, but the weights "
-                        f"have no {parts['decoder']}.weight: correct tie_word_embeddings, or the file"
-                    )
-                matrix = None if tied else matrix
+                bias = self.take(parts["bias"])
+                # transformers uses the copy, where there is one
+                self.ours["encoder.lm_head.bias"] = self.theirs.pop(f"{parts['decoder']}.bias", bias).float()
+                self.ours["encoder.lm_head.weight"] = self.output_matrix(f"{parts['decoder']}.weight")
                 break
-        has_head = "encoder.lm_head.bias" in self.ours
-        out = words if matrix is None else matrix.float()
         self.fold_token_type()
+        matrix = self.ours.get("encoder.lm_head.weight")
         words = self.ours[f"{STACK}embed_tokens.weight"]
-        self.args.untie_weights_roberta = has_head and not torch.equal(out, words)
-        if has_head:
-            self.ours["encoder.lm_head.weight"] = out
+        self.args.untie_weights_roberta = matrix is not None and not torch.equal(matrix, words)
+
+    def output_matrix(self, key: str) -> torch.Tensor:
+        """Takes the matrix of the head out of ``theirs``. Where config.json ties it, it is that of the words."""
+        words, matrix = self.ours[f"{STACK}embed_tokens.weight"], self.theirs.pop(key, None)
+        if self.config.get("tie_word_embeddings", True):
+            if matrix is not None and not torch.equal(matrix.float(), words):
+                raise ValueError(
+                    f"{self.config.folder}: config.json says that the embeddings are tied, but {key} and the word "
+                    "embeddings differ: correct tie_word_embeddings, or the file"
+                )
+            return words
+        if matrix is None:
+            raise ValueError(
+                f"{self.config.folder}: config.json says that the embeddings are not tied, but the weights have no "
+                f"{key}: correct tie_word_embeddings, or the file"
+            )
+        return matrix.float()
 
     def fold_token_type(self) -> None:
         """Token type 0 is added to every token: to its position if there are learned ones, else to the word."""
@@ -335,13 +335,15 @@ class Source:
         """Loads the weights. Returns the names of those that begin at random: a head that the folder lacks."""
         if f"{span_head.NAME}.weight" in self.ours:
             span_head.add_span_head(model, self.args.encoder_embed_dim)
-        fresh = [key for key, _ in model.named_parameters() if key.startswith("encoder.lm_head.")]
-        fresh = [key for key in fresh if key not in self.ours]
-        if "encoder.lm_head.weight" not in self.ours and not self.args.untie_weights_roberta:
-            self.ours["encoder.lm_head.weight"] = self.ours[f"{STACK}embed_tokens.weight"]  # they are one
-        model.args.load_checkpoint_heads = True
+        head = f"classification_heads.{HEAD}"
+        if f"{head}.dense.weight" in self.ours:
+            classes, inner_dim = (len(self.ours[f"{head}.{part}.weight"]) for part in ("out_proj", "dense"))
+            model.register_classification_head(HEAD, classes, inner_dim)
+        # one with the word embeddings, so no parameter of its own
+        self.ours.setdefault("encoder.lm_head.weight", self.ours[f"{STACK}embed_tokens.weight"])
+        lm_head = [key for key, _ in model.named_parameters() if key.startswith("encoder.lm_head.")]
+        fresh = [key for key in lm_head if key not in self.ours]
         load(self.config.folder, model, self.ours, fresh)
-        del model.args.load_checkpoint_heads
         return fresh
 
 
@@ -359,13 +361,8 @@ class Bert(Source):
     unused_rows = 0
 
     def set_positions(self, args: Namespace) -> None:
-        kind = self.config.get("position_embedding_type", "absolute")
         encodings = {"absolute": "learned", "relative_key": "shaw", "relative_key_query": "m4"}
-        if kind not in encodings:
-            raise ValueError(
-                f"{self.config.folder}/config.json: position_embedding_type {kind!r} is not known; known are "
-                f"{', '.join(encodings)}"
-            )
+        kind = self.config.one_of(encodings, "position_embedding_type", "absolute")
         args.arch = f"roberta_{encodings[kind]}"
         self.relative = kind != "absolute"
         length = self.config.get("max_position_embeddings")
@@ -420,38 +417,25 @@ class Deberta(Source):
     )
 
     def settings(self) -> Namespace:
-        refuse = self.config.refuse
-        refuse("position_biased_input", "absolute positions beside relative ones have no counterpart here", False)
-        if "position_biased_input" not in self.config.values:
+        if self.config.get("position_biased_input", True):
             raise ValueError(
-                f"{self.config.folder}/config.json has no position_biased_input, which then is true: absolute "
+                f"{self.config.folder}/config.json: position_biased_input is True, as it is if it is missing: absolute "
                 "positions beside relative ones have no counterpart here"
             )
         if not self.config.get("relative_attention", False):
             raise ValueError(f"{self.config.folder}/config.json: relative_attention is not true, which is not served")
         return super().settings()
 
-    def head_size(self) -> int:
-        heads = self.config.get("num_attention_heads")
-        return self.config.get("hidden_size") // max(heads, 1)
-
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
-        terms = self.config.values.get("pos_att_type") or []
-        terms = set(
-            terms.lower().split("|") if isinstance(terms, str) else terms if isinstance(terms, list) else [terms]
-        )
-        if not terms or not terms <= {"c2p", "p2c"}:
-            raise ValueError(
-                f"{self.config.folder}/config.json: pos_att_type is {sorted(map(str, terms))}; served are c2p and p2c"
-            )
+        given = get("pos_att_type")
+        terms = given.lower().split("|") if isinstance(given, str) else given
+        if not terms or not set(terms) <= {"c2p", "p2c"}:
+            raise ValueError(f"{self.config.folder}/config.json: pos_att_type is {terms}; served are c2p and p2c")
         length = get("max_position_embeddings")
         reach = get("max_relative_positions", -1)
         self.shares = self.config.values.get("share_att_key") is True
-        norm = str(self.config.values.get("norm_rel_ebd") or "none").lower().strip()
-        if norm not in ("none", "layer_norm"):
-            raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is {norm!r}; served are none, layer_norm")
-        self.has_norm = norm == "layer_norm"
+        self.has_norm = self.config.one_of(("none", "layer_norm"), "norm_rel_ebd", "none") == "layer_norm"
         if self.has_norm and get("layer_norm_eps", 1e-7) != 1e-7:
             raise ValueError(f"{self.config.folder}/config.json: norm_rel_ebd is served with layer_norm_eps 1e-7 alone")
         self.terms = ",".join(term for term in ("c2p", "p2c") if term in terms)
@@ -473,20 +457,19 @@ class Deberta(Source):
 
 
 class DebertaV1(Deberta):
+    layer_parts = {theirs: ours for theirs, ours in LAYER.items() if ".self." not in theirs}
+
     def take_layer(self, layer: int) -> None:
+        super().take_layer(layer)
         at, ours = f"{self.at}encoder.layer.{layer}.", f"{STACK}layers.{layer}."
-        heads, size = self.args.encoder_attention_heads, self.head_size()
         # head by head: the rows of query, key and value
         packed = self.take(f"{at}attention.self.in_proj.weight")
-        rows = packed.unflatten(0, (heads, 3, size))
+        rows = packed.unflatten(0, (self.args.encoder_attention_heads, 3, -1))
         for number, name in enumerate("qkv"):
-            self.ours[f"{ours}self_attn.{name}_proj.weight"] = rows[:, number].flatten(0, 1).contiguous()
-            bias = torch.zeros(heads * size) if name == "k" else self.take(f"{at}attention.self.{name}_bias")
+            weight = rows[:, number].flatten(0, 1).contiguous()
+            bias = torch.zeros(len(weight)) if name == "k" else self.take(f"{at}attention.self.{name}_bias")
+            self.ours[f"{ours}self_attn.{name}_proj.weight"] = weight
             self.ours[f"{ours}self_attn.{name}_proj.bias"] = bias.reshape(-1)
-        for theirs, name in LAYER.items():
-            if ".self." not in theirs:
-                move = self.move_norm if "LayerNorm" in theirs else self.move
-                move(f"{at}{theirs}", f"{ours}{name}")
         encoding = f"{ours}self_attn.position_encoding."
         if "c2p" in self.terms:
             self.move(f"{at}attention.self.pos_proj", f"{encoding}w_r", ("weight",))
@@ -495,13 +478,14 @@ class DebertaV1(Deberta):
 
 
 class DebertaV2(Deberta):
+    layer_parts = DebertaV1.layer_parts | {
+        f"attention.self.{theirs}_proj": f"self_attn.{ours}_proj"
+        for theirs, ours in {"query": "q", "key": "k", "value": "v"}.items()
+    }
+
     def take_layer(self, layer: int) -> None:
-        own = {"query": "query_proj", "key": "key_proj", "value": "value_proj"}
-        at = f"{self.at}encoder.layer.{layer}."
-        for name, theirs in own.items():
-            for part in ("weight", "bias"):
-                self.theirs[f"{at}attention.self.{name}.{part}"] = self.take(f"{at}attention.self.{theirs}.{part}")
         super().take_layer(layer)
+        at = f"{self.at}encoder.layer.{layer}."
         encoding = f"{STACK}layers.{layer}.self_attn.position_encoding."
         if not self.shares and "c2p" in self.terms:
             self.move(f"{at}attention.self.pos_key_proj", f"{encoding}w_r", ("weight",))
@@ -526,9 +510,7 @@ class Ours(Source):
 
     def set_positions(self, args: Namespace) -> None:
         get = self.config.get
-        name = get("position_encoding")
-        if name not in names_for(causal=False):
-            raise ValueError(f"{self.config.folder}/config.json: unknown position_encoding {name!r}")
+        name = self.config.one_of(names_for(causal=False), "position_encoding")
         args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings")
         args.position_hparams = get("position_hparams", "")
         args.position_layers = get("position_layers", "all")
@@ -536,7 +518,7 @@ class Ours(Source):
         args.encoder_normalize_before = get("normalize_before", False)
         args.layernorm_embedding = get("layernorm_embedding", True)
         args.no_scale_embedding = not get("scale_embedding", False)
-        args.activation_dropout = self.config.get("activation_dropout", 0.0)
+        args.activation_dropout = get("activation_dropout", 0.0)
         args.pooler_activation_fn = FAIRSEQ_ACTIVATIONS.get(get("classifier_activation", "tanh"), "tanh")
 
     def take_embeddings(self) -> None:
@@ -568,9 +550,6 @@ class Bart:
         get = config.get
         config.refuse("normalize_before", "layers with LayerNorm first are not those of BART", False)
         config.refuse("tie_word_embeddings", "BART's embeddings are one matrix", True)
-        activation = get("activation_function", "gelu")
-        if activation not in ("gelu", "relu"):
-            raise ValueError(f"{config.folder}/config.json: activation_function is {activation!r}; served: gelu, relu")
         length = get("max_position_embeddings")
         self.args = Namespace(
             arch="transformer_learned",
@@ -581,18 +560,18 @@ class Bart:
             decoder_embed_dim=get("d_model"),
             max_source_positions=length,
             max_target_positions=length,
-            activation_fn=activation,
-            dropout=config.get("dropout", 0.1),
-            attention_dropout=config.get("attention_dropout", 0.0),
-            activation_dropout=config.get("activation_dropout", 0.0),
+            activation_fn=config.one_of(("gelu", "relu"), "activation_function", "gelu"),
+            dropout=get("dropout", 0.1),
+            attention_dropout=get("attention_dropout", 0.0),
+            activation_dropout=get("activation_dropout", 0.0),
             share_all_embeddings=True,
             layernorm_embedding=True,
             no_scale_embedding=not get("scale_embedding", False),
             position_hparams="",
         )
         for stack in ("encoder", "decoder"):
-            for theirs, ours in {"layers": "layers", "ffn_dim": "ffn_embed_dim"}.items():
-                setattr(self.args, f"{stack}_{ours}", get(f"{stack}_{theirs}"))
+            setattr(self.args, f"{stack}_layers", get(f"{stack}_layers"))
+            setattr(self.args, f"{stack}_ffn_embed_dim", get(f"{stack}_ffn_dim"))
             setattr(self.args, f"{stack}_attention_heads", get(f"{stack}_attention_heads"))
         refuse_too_large(config, self.args, weights)
         bias = self.theirs.pop("final_logits_bias", None)
@@ -618,13 +597,8 @@ class Bart:
             self.ours[key] = self.ours[key][order]
 
     def build(self) -> Any:
-        from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-
         ARCH_CONFIG_REGISTRY[self.args.arch](self.args)
-        words = nameless_words(self.rows())
-        task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-        with torch.random.fork_rng():
-            return ARCH_MODEL_REGISTRY[self.args.arch].build_model(self.args, task)
+        return build_with_decoder(self.args, self.rows(), self.rows(), seed=1)
 
     def fill(self, model: Any) -> list[str]:
         load(self.config.folder, model, self.ours)

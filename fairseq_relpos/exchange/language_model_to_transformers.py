@@ -10,11 +10,11 @@ import torch
 from fairseq.data import data_utils
 
 from .. import flags
+from ..checkpoints.starting_point import complete_settings
 from ..encodings import Dims, build_layer_part, parse_hparams
 from ..hf import RelPosDecoderConfig, RelPosDecoderForCausalLM
 from ..signature import text_of
 from .names import ACTIVATIONS
-from .to_transformers import Exported, Words, compare_ids, load, random_rows, real_rows, renamed, write
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -22,8 +22,9 @@ from .trained_models import (
     built_language_model,
     fairseq_texts,
     refuse_without_counterpart,
-    settings,
 )
+from .transformers_folder import Exported, load, random_rows, renamed, write
+from .words import Words, compare_ids, real_rows
 
 #: names of weights, fairseq's -> those of transformers; the first that fits
 NAMES = {
@@ -47,7 +48,7 @@ def export(state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Pa
 
 def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
     """The model in the checkpoint, as it is evaluated, and its settings."""
-    args, weights = settings(state["cfg"].model), state["model"]
+    args, weights = complete_settings(state["cfg"].model), state["model"]
     refuse_without_counterpart(args, path, OF_LANGUAGE_MODELS, ACTIVATIONS, "transformers")
     return built_language_model(args, weights), args
 
@@ -138,13 +139,13 @@ def compare(folder: Path, model: Any, words: Words | None) -> Exported:
         compare_ids(AutoTokenizer.from_pretrained(folder, local_files_only=True), words, texts)
 
     @torch.no_grad()
-    def both():
+    def pairs_of_logits():
         for tokens_BT in batches(model, loaded.config.bos_token_id, words, texts):
             real = tokens_BT.ne(PAD)
             theirs = loaded(input_ids=tokens_BT, attention_mask=real.long()).logits[real]
             yield theirs, model(tokens_BT)[0][real]
 
-    result = Exported.of(loaded, both(), words, len(texts))
+    result = Exported.of(loaded, pairs_of_logits(), words, len(texts))
     compare_texts(loaded, model)
     return result
 

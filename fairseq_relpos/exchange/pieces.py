@@ -11,6 +11,9 @@ BRACKETS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mas
 TAGS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 USUAL = {"bert": BRACKETS, "deberta": BRACKETS, "deberta-v2": BRACKETS}
 
+#: the kind of vocabulary whose pieces have numbers in dict.txt
+BYTE_LEVEL = "byte-level BPE"
+
 #: embeddings beyond the words: models are filled up to a multiple of 128
 MOST_UNNAMED = 127
 
@@ -33,7 +36,7 @@ class Pieces:
         """The vocabulary of a model with so many embeddings. Raises ValueError, one line."""
         settings = settings_of(folder)
         special = special_tokens(settings, USUAL.get(model_type, TAGS))
-        kind, ids, files, numbered = vocabulary_of(folder, model_type, settings)
+        kind, ids, files = vocabulary_of(folder, model_type, settings)
         if max(ids.values()) >= rows or rows - len(ids) > MOST_UNNAMED:
             raise ValueError(
                 f"{folder}: the tokenizer has {len(ids)} pieces with ids up to {max(ids.values())}, the model has "
@@ -52,7 +55,7 @@ class Pieces:
             raise ValueError(f"{folder}: two of the special tokens {' '.join(special.values())} are one")
         names = {number: piece for piece, number in ids.items()}
         others = [number for number in range(rows) if number not in (*first, last)]
-        symbols = [symbol_of(names.get(number), number, numbered) for number in others]
+        symbols = [symbol_of(names.get(number), number, kind == BYTE_LEVEL) for number in others]
         return cls(kind, [*first, *others, last], symbols, files, rows - len(names), model_type == "bart")
 
     def write(self, folder: Path) -> None:
@@ -66,7 +69,8 @@ class Pieces:
 
 
 def symbol_of(piece: str | None, number: int, numbered: bool) -> str:
-    """Returns the name of a piece in dict.txt. One without a name, or with fairseq's own, is never found in text."""
+    """Returns what stands for a piece in dict.txt: its name or its number. A piece without a name, or with one of
+    fairseq's, is never found in text."""
     if piece is None or piece in TAGS.values() or piece != piece.strip() or "\n" in piece or "\r" in piece:
         return f"madeupword{number:04d}"
     return str(number) if numbered else piece
@@ -99,40 +103,42 @@ def special_tokens(settings: dict[str, Any], usual: dict[str, str]) -> dict[str,
 
 def vocabulary_of(
     folder: Path, model_type: str, settings: dict[str, Any]
-) -> tuple[str, dict[str, int], dict[str, str | Path], bool]:
-    """The kind, the id of each piece, the files to write, and whether dict.txt has numbers in the place of pieces."""
-    fast = folder / "tokenizer.json"
-    models = [folder / name for name in ("spm.model", "sentencepiece.bpe.model") if (folder / name).is_file()]
-    if models:
-        if settings.get("tokenizer_class") == "RelPosSentencePieceTokenizer":
-            changed = json.dumps({"settings": {"lowercase": settings["lowercase"]}})
-            return (
-                "SentencePiece",
-                read(folder / "vocab.json"),
-                {"spm.model": models[0], "manifest.json": changed},
-                False,
-            )
-        ids = ids_of_json(fast) if fast.is_file() else ids_of_sentencepiece(models[0], model_type)
-        added = folder / "added_tokens.json"
-        return "SentencePiece", ids | (read(added) if added.is_file() else {}), {"spm.model": models[0]}, False
+) -> tuple[str, dict[str, int], dict[str, str | Path]]:
+    """The kind, the id of each piece, and the files to write."""
+    for name in ("spm.model", "sentencepiece.bpe.model"):
+        if (folder / name).is_file():
+            ids, files = of_sentencepiece(folder / name, model_type, settings)
+            return "SentencePiece", ids, files
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if vocabulary.is_file() and merges.is_file() and not settings.get("add_prefix_space"):
-        lines = [
-            line for line in merges.read_text(encoding="utf-8").split("\n") if line and not line.startswith("#version")
-        ]
-        files: dict[str, str | Path] = {
-            "encoder.json": vocabulary,
-            "vocab.bpe": "\n".join(["#version: 0.2", *lines, ""]),
-        }
-        return "byte-level BPE", read(vocabulary), files, True
+        lines = merges.read_text(encoding="utf-8").split("\n")
+        lines = [line for line in lines if line and not line.startswith("#version")]
+        files = {"encoder.json": vocabulary, "vocab.bpe": "\n".join(["#version: 0.2", *lines, ""])}
+        return BYTE_LEVEL, read(vocabulary), files
+    fast, words = folder / "tokenizer.json", folder / "vocab.txt"
     if fast.is_file():
-        return "tokenizer.json", ids_of_json(fast), {"tokenizer.json": fast}, False
-    words = folder / "vocab.txt"
+        return "tokenizer.json", ids_of_json(fast), {"tokenizer.json": fast}
     if words.is_file():
-        return "WordPiece", *of_words(words, settings), False
+        ids, files = of_words(words, settings)
+        return "WordPiece", ids, files
     raise ValueError(
         f"no tokenizer in {folder}: it needs tokenizer.json, or vocab.txt, vocab.json and merges.txt, or spm.model"
     )
+
+
+def of_sentencepiece(
+    path: Path, model_type: str, settings: dict[str, Any]
+) -> tuple[dict[str, int], dict[str, str | Path]]:
+    folder = path.parent
+    files: dict[str, str | Path] = {"spm.model": path}
+    if settings.get("tokenizer_class") == "RelPosSentencePieceTokenizer":
+        manifest = json.dumps({"settings": {"lowercase": settings["lowercase"]}})
+        return read(folder / "vocab.json"), {**files, "manifest.json": manifest}
+    fast, added = folder / "tokenizer.json", folder / "added_tokens.json"
+    ids = ids_of_json(fast) if fast.is_file() else ids_of_sentencepiece(path, model_type)
+    if added.is_file():
+        ids |= read(added)
+    return ids, files
 
 
 def ids_of_json(path: Path) -> dict[str, int]:

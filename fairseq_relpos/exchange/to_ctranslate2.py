@@ -23,6 +23,7 @@ from fairseq.modules import MultiheadAttention
 from .. import vocabulary_files
 from ..atomic_files import whole_folder
 from ..checkpoints.loading import upgraded
+from ..checkpoints.starting_point import complete_settings
 from ..models.language_model import RelPosLanguageModel
 from ..models.transformer import RelPosTransformer
 from ..override import layers_of
@@ -37,7 +38,6 @@ from .trained_models import (
     built_translator,
     read,
     refuse_without_counterpart,
-    settings,
 )
 
 #: fairseq's activations in CTranslate2
@@ -76,7 +76,7 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     """
     checkpoint, folder, data = Path(checkpoint), Path(folder), Path(data)
     raw = read(checkpoint, folder, data)
-    is_translator = kind_of(checkpoint, arch_of(raw))
+    is_translator = has_encoder(checkpoint, arch_of(raw))
     state = upgraded(raw)
     task = state["cfg"].task
     if getattr(task, "_name", None) not in TASKS:
@@ -84,12 +84,15 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
             f"{checkpoint} was trained by --task {getattr(task, '_name', None)}, whose sentences CTranslate2 would not "
             f"mark alike: it serves {', '.join(TASKS)}"
         )
-    args = settings(state["cfg"].model)
-    unfit = OF_TRANSLATORS if is_translator else OF_LANGUAGE_MODELS
-    refuse_without_counterpart(args, checkpoint, unfit, ACTIVATIONS, "CTranslate2")
-    model = (built_translator if is_translator else built_language_model)(args, state["model"])
-    languages = languages_of(task, data, checkpoint) if is_translator else None
-    names = [f"dict.{language}.txt" for language in languages] if languages else ["dict.txt"]
+    args = complete_settings(state["cfg"].model)
+    if is_translator:
+        refuse_without_counterpart(args, checkpoint, OF_TRANSLATORS, ACTIVATIONS, "CTranslate2")
+        model = built_translator(args, state["model"])
+        names = [f"dict.{language}.txt" for language in languages_of(task, data, checkpoint)]
+    else:
+        refuse_without_counterpart(args, checkpoint, OF_LANGUAGE_MODELS, ACTIVATIONS, "CTranslate2")
+        model = built_language_model(args, state["model"])
+        names = ["dict.txt"]
     words = [
         load_dictionary(data, name, len(stack.embed_tokens.weight), checkpoint)
         for name, stack in zip(names, stacks_of(model).values())
@@ -106,8 +109,8 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     return write(spec, folder, model, words, start, data)
 
 
-def kind_of(checkpoint: Path, arch: str) -> bool:
-    """Whether it is an encoder-decoder model; otherwise it is a language model. ValueError for any other."""
+def has_encoder(checkpoint: Path, arch: str) -> bool:
+    """True for an encoder-decoder model, False for a language model. ValueError for any other."""
     found = ARCH_MODEL_REGISTRY.get(arch)
     if found in (RelPosTransformer, TransformerModel):
         return True
@@ -255,12 +258,11 @@ def write(spec: ModelSpec, folder: Path, model: Any, words: Sequence[Dictionary]
 def compare(folder: Path, model: Any, words: Sequence[Dictionary], start: str) -> tuple[float, int]:
     """The largest difference of a token's log-probability, and the number of sentences that both have scored. Raises
     ValueError if it is more than rounding."""
-    sentences = made_up(model)
-    scores = (
-        translator_scores(folder, words, sentences)
-        if len(words) == 2
-        else generator_scores(folder, words[0], sentences, start)
-    )
+    sentences = random_sentences(model)
+    if len(words) == 2:
+        scores = translator_scores(folder, words, sentences)
+    else:
+        scores = generator_scores(folder, words[0], sentences, start)
     difference = 0.0
     for theirs, (source, target) in zip(scores, sentences, strict=True):
         ours = fairseq_scores(model, source, target, words[0].index(start))
@@ -274,7 +276,7 @@ def compare(folder: Path, model: Any, words: Sequence[Dictionary], start: str) -
     return difference, len(sentences)
 
 
-def made_up(model: Any) -> list[tuple[list[int], list[int]]]:
+def random_sentences(model: Any) -> list[tuple[list[int], list[int]]]:
     """Random sources and targets, without marks, of different lengths. Sources of a language model are empty."""
     generator = torch.Generator().manual_seed(1)
 
@@ -282,9 +284,11 @@ def made_up(model: Any) -> list[tuple[list[int], list[int]]]:
         length = max(1, int(part * min(stack.max_positions() - 1, LONGEST)))
         return torch.randint(4, max(len(stack.embed_tokens.weight), 5), (length,), generator=generator).tolist()
 
-    parts = (1, 0.02, 0.7, 0.3, 0.1, 0.5)
-    sources = [sentence(model.encoder, part) if hasattr(model, "encoder") else [] for part in parts]
-    return list(zip(sources, (sentence(model.decoder, part) for part in (*parts[1:], 1))))
+    pairs = []
+    for source_part, target_part in ((1, 0.02), (0.02, 0.7), (0.7, 0.3), (0.3, 0.1), (0.1, 0.5), (0.5, 1)):
+        source = sentence(model.encoder, source_part) if hasattr(model, "encoder") else []
+        pairs.append((source, sentence(model.decoder, target_part)))
+    return pairs
 
 
 @torch.no_grad()
@@ -303,8 +307,9 @@ def translator_scores(
 ) -> list[list[float]]:
     """Returns the log-probabilities that CTranslate2 gives the tokens of each target."""
     translator = ctranslate2.Translator(str(folder), compute_type="float32")
-    texts = [[[words[side][i] for i in sentence[side]] for sentence in sentences] for side in (0, 1)]
-    return [result.log_probs for result in translator.score_batch(*texts, max_input_length=0)]
+    sources = [[words[0][i] for i in source] for source, _ in sentences]
+    targets = [[words[1][i] for i in target] for _, target in sentences]
+    return [result.log_probs for result in translator.score_batch(sources, targets, max_input_length=0)]
 
 
 def generator_scores(

@@ -1,11 +1,8 @@
-"""A checkpoint as a folder that transformers loads: what all families need, and RoBERTa."""
+"""A checkpoint of a RoBERTa as a folder that transformers loads."""
 
 import argparse
-import contextlib
-import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,18 +10,14 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary, data_utils
-from torch import Tensor, nn
 
-from .. import vocabulary_files
-from ..atomic_files import whole_folder
 from ..checkpoints import warm_start
-from ..checkpoints.starting_point import build_roberta
-from ..finetuning.vocabulary import Vocabulary
-from ..hf import RelPosRobertaConfig, RelPosSentencePieceTokenizer, fast_tokenizer, model_card
-from ..signature import KEY
+from ..checkpoints.starting_point import build_roberta, upgrade_names
+from ..hf import RelPosRobertaConfig
 from ..tasks import span_head
-from .dictionaries import load_dictionary
 from .names import ACTIVATIONS, LAYER
+from .transformers_folder import Exported, load, random_rows, renamed, write
+from .words import Words, compare_ids, real_rows
 
 #: names of weights, fairseq's -> ours for transformers; the first that fits
 NAMES = {
@@ -49,67 +42,12 @@ STOCK_NAMES = {
     **{name: theirs for name, theirs in NAMES.items() if theirs in ("classifier.", "qa_outputs.")},
 }
 
-#: the largest difference of a logit between fairseq and the folder, as a part of the largest logit
-TOLERANCE = 1e-5
-#: texts of the data that the two tokenizers are compared on
-TEXTS = 2000
-#: what texts of the data rarely have
-ODD_TEXTS = (
-    "",
-    " ",
-    "  two  blanks ",
-    "\ttab\nline\r\n",
-    "a\x00b\x07c\x1c\x1dd\x85e\xa0f",
-    "\u2581x \u2581\u2581 y",
-    "x" * 3000,
-    "\U0001f600 \U0001f469\u200d\U0001f680 flags \U0001f1e9\U0001f1ea",
-    "Don't we'LL I've",
-    "\ufb01ne \xbd \u2116 e\u0301 \xe9",
-    "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
-    "\u039f\u0394\u039f\u03a3 \u2581",
-    "\u041f\u0440\u0438\u0432\u0435\u0442 \u0645\u0631\u062d\u0628\u0627",
-)
-
-
-@dataclass
-class Exported:
-    """The result of ``export``. difference: the largest of a logit. texts: so many got the same ids."""
-
-    model: str
-    parameters: int
-    difference: float
-    largest: float
-    tokenizer: str | None
-    texts: int
-    left_out: list[str]
-
-    @classmethod
-    def of(cls, loaded: nn.Module, logits: Iterable[tuple[Tensor, Tensor]], words: Any, texts: int) -> "Exported":
-        """Compares logits of ``loaded`` with those of fairseq's model. Raises ValueError if a difference is more than
-        rounding, or a logit is not finite."""
-        sizes = [(float((theirs - ours).abs().max()), float(ours.abs().max())) for theirs, ours in logits]
-        difference, largest = torch.tensor(sizes).max(0).values.tolist()  # which is NaN if one of them is
-        if not math.isfinite(difference):
-            weight, name = max((weight.abs().max().item(), name) for name, weight in loaded.named_parameters())
-            raise ValueError(
-                f"logits of the model are not finite (nan or inf); its largest weight is {weight:.2g}, in {name}: "
-                "nothing is written; give a checkpoint from before the training diverged"
-            )
-        if not difference <= TOLERANCE * max(largest, 1.0):
-            raise ValueError(
-                f"the logits of the exported model differ by {difference:.2g} from fairseq's, whose largest is "
-                f"{largest:.2g}: nothing is written; please report this"
-            )
-        parameters = sum(parameter.numel() for parameter in loaded.parameters())
-        tokenizer = None if words is None else words.kind
-        return cls(type(loaded).__name__, parameters, difference, largest, tokenizer, texts, [])
-
 
 def export(
     state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Path | None, head: str | None
 ) -> Exported:
     """Writes ``folder`` for a RoBERTa or another encoder; see ``export.export``."""
-    model, args = fairseq_model(state, checkpoint)
+    model, args = fairseq_model(state)
     kind, left_out = kind_of(model, checkpoint, head)
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)
     labels = labels_of(state, data, kind.labels)
@@ -120,42 +58,7 @@ def export(
     return result
 
 
-def write(
-    folder: Path,
-    exported: Any,
-    words: Any,
-    longest: int,
-    compare: Callable[[Path], Exported],
-    cfg: Any,
-    args: argparse.Namespace,
-) -> Exported:
-    """Writes the folder with a model of transformers, its tokenizer and its card, if ``compare`` raises no error.
-    longest: tokens of an input."""
-    with whole_folder(folder) as part, quiet():
-        exported.save_pretrained(part)
-        if words is not None:
-            words.save(part, longest)
-        result = compare(part)
-        card = model_card.text(cfg, args, exported, result, words)
-        (part / "README.md").write_text(card, encoding="utf-8")
-    return result
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Within this block transformers shows no progress."""
-    from transformers.utils import logging
-
-    was_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_shown:
-            logging.enable_progress_bar()
-
-
-def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Namespace]:
+def fairseq_model(state: dict[str, Any]) -> tuple[Any, argparse.Namespace]:
     """The model in the checkpoint, as it is evaluated, with its heads, and its settings."""
     old, weights = state["cfg"].model, state["model"]
     name = getattr(old, "position_encoding", None) or "learned"
@@ -169,8 +72,9 @@ def fairseq_model(state: dict[str, Any], path: Path) -> tuple[Any, argparse.Name
     model = build_roberta(args, size, seed=1)
     if f"{span_head.NAME}.weight" in weights:
         span_head.add_span_head(model, args.encoder_embed_dim)
-    warm_start.rename(weights, model)
+    upgrade_names(weights, model)
     model.load_state_dict(weights)
+    model.check_first_token = None  # random sentences may begin with a pad
     return model.eval(), args
 
 
@@ -292,141 +196,20 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
         )
         names = NAMES
     out = getattr(transformers, kind.auto).from_config(config)
-    load(out, renamed(without_other_heads(model.state_dict(), kind), names))
+    weights = {key: tensor for key, tensor in model.state_dict().items() if is_of_kind(key, kind)}
+    load(out, renamed(weights, names))
     return out.eval()
 
 
-def without_other_heads(weights: dict[str, torch.Tensor], kind: Kind) -> dict[str, torch.Tensor]:
-    heads = {
-        "encoder.lm_head.": kind.auto == "AutoModelForMaskedLM",
-        f"classification_heads.{kind.head}.": True,
-        "classification_heads.": False,
-        f"{span_head.NAME}.": kind.auto == "AutoModelForQuestionAnswering",
-    }
-    return {
-        key: tensor
-        for key, tensor in weights.items()
-        if next((is_its for head, is_its in heads.items() if key.startswith(head)), True)
-    }
-
-
-def renamed(weights: dict[str, torch.Tensor], names: dict[str, str]) -> dict[str, torch.Tensor]:
-    """The weights by their names in transformers."""
-    out = {}
-    for key, tensor in weights.items():
-        if key.endswith((".version", "._float_tensor")):  # no weights
-            continue
-        pattern = next((pattern for pattern in names if re.match(pattern, key)), None)
-        if pattern is None:
-            raise ValueError(f"the model has a weight {key}, which has no place in transformers")
-        out[re.sub(pattern, names[pattern], key, count=1)] = tensor
-    return out
-
-
-#: weights of transformers' RoBERTa that fairseq does not have
-WITHOUT_COUNTERPART = "roberta.embeddings.token_type_embeddings.weight"
-
-
-def load(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Loads all weights and no others. Token types are 0, and a bias that transformers has twice is one."""
-    own = model.state_dict()
-    if WITHOUT_COUNTERPART in own:
-        weights[WITHOUT_COUNTERPART] = torch.zeros_like(own[WITHOUT_COUNTERPART])
-    if "lm_head.bias" in own and "lm_head.decoder.bias" in own:
-        weights["lm_head.decoder.bias"] = weights["lm_head.bias"]
-    model.load_state_dict({key: tensor for key, tensor in weights.items() if key in own or not key.endswith(KEY)})
-
-
-class Words:
-    """The vocabulary of the data: text -> ids, by fairseq and by the new tokenizer.
-
-    start: the symbol that a text of a language model begins with; its dictionary has no <mask>."""
-
-    def __init__(self, data: str | Path, size: int, checkpoint: Path, start: str | None = None):
-        self.data, self.start = Path(data), start
-        self.dictionary = load_dictionary(self.data, "dict.txt", size, checkpoint, with_mask=start is None)
-        self.vocabulary: Vocabulary | None = None
-        if vocabulary_files.find(self.data)[0]:
-            self.vocabulary = Vocabulary(self.data)
-        else:
-            refuse_pieces(self.data / "dict.txt", self.dictionary.symbols[4:])
-        #: Moses' tokens, into which texts have to be cut first
-        self.moses = self.vocabulary is not None and self.vocabulary.moses is not None
-        self.lowercase = self.vocabulary is not None and self.vocabulary.lowercase
-        self.fast: Any = None
-        try:
-            self.fast, self.kind = fast_tokenizer.from_folder(self.data, self.dictionary.symbols, self.lowercase)
-        except fast_tokenizer.NotFast as reason:
-            self.kind = f"SentencePiece in Python: {reason}"
-        if start is not None and self.fast is not None:
-            fast_tokenizer.for_prompts(self.fast, start)
-        if self.vocabulary is not None:
-            self.vocabulary.moses = None
-
-    def save(self, folder: Path, longest: int) -> None:
-        """Writes the tokenizer's files. longest: tokens of an input."""
-        if self.fast is not None:
-            for name, text in fast_tokenizer.files_of(self.fast, longest, self.start).items():
-                (folder / name).write_text(text, encoding="utf-8")
-            return
-        vocabulary = folder / "vocab.json"
-        vocabulary.write_text(json.dumps(self.dictionary.indices), encoding="utf-8")
-        tokenizer = RelPosSentencePieceTokenizer(
-            str(self.data / "spm.model"),
-            str(vocabulary),
-            lowercase=self.lowercase,
-            prompts=self.start is not None,
-            model_max_length=longest,
-            padding_side="right" if self.start is None else "left",
-            **fast_tokenizer.special_tokens(self.start),
-        )
-        tokenizer.save_pretrained(folder)
-
-    def ids(self, text: str) -> list[int]:
-        """The ids that fairseq gives the text."""
-        if self.vocabulary is None:
-            ids = self.dictionary.encode_line(text, add_if_not_exist=False)
-        else:
-            ids = self.vocabulary.encode(text)
-        if self.start is not None:  # fairseq puts </s> at the end
-            return [self.dictionary.index(self.start), *ids.tolist()[:-1]]
-        return [self.dictionary.bos(), *ids.tolist()]
-
-    def texts(self) -> list[str]:
-        """Texts of the data, if it has been binarised, and odd ones; without special symbols, which the new tokenizer
-        reads as such."""
-        texts = [*ODD_TEXTS, *self.of_data()]
-        return [text for text in texts if not any(token in text for token in fast_tokenizer.SPECIAL.values())]
-
-    def of_data(self) -> Iterator[str]:
-        for place in (self.data, self.data / "input0"):
-            for split in ("valid", "test", "train"):
-                if (place / f"{split}.idx").exists():
-                    dataset = data_utils.load_indexed_dataset(str(place / split), self.dictionary)
-                    for number in range(min(TEXTS, len(dataset))):
-                        ids = [i for i in dataset[number].tolist() if i >= self.dictionary.nspecial]
-                        if self.fast is not None:
-                            yield self.fast.decode(ids)
-                        elif self.vocabulary is not None:
-                            yield self.vocabulary.text_of([self.dictionary[i] for i in ids])
-                    return
-
-
-def refuse_pieces(path: Path, symbols: list[str]) -> None:
-    """Raises ValueError if these symbols of a dictionary are pieces of words, whose vocabulary is not there."""
-    marks = {
-        "pieces of SentencePiece": (lambda symbol: symbol.startswith(fast_tokenizer.BLANK), "spm.model"),
-        "the numbers of a byte-level BPE": (str.isdigit, " and ".join(vocabulary_files.KINDS["gpt2"])),
-        "pieces of WordPiece": (lambda symbol: symbol.startswith("##"), "tokenizer.json"),
-        "pieces of subword-nmt, which are not served": (lambda symbol: symbol.endswith("@@"), "another vocabulary"),
-    }
-    for what, (is_piece, file) in marks.items():
-        # some words of a text may look like pieces
-        if sum(map(is_piece, symbols)) > len(symbols) / 20:
-            raise ValueError(
-                f"{path} has {what}: give the folder that has {file} beside this {path.name} (that of the "
-                "pretraining's data, or of import-hf)"
-            )
+def is_of_kind(key: str, kind: Kind) -> bool:
+    """Whether a weight of this name is of the encoder, or of the head that the model keeps."""
+    if key.startswith("encoder.lm_head."):
+        return kind.auto == "AutoModelForMaskedLM"
+    if key.startswith("classification_heads."):
+        return key.startswith(f"classification_heads.{kind.head}.")
+    if key.startswith(f"{span_head.NAME}."):
+        return kind.auto == "AutoModelForQuestionAnswering"
+    return True
 
 
 def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Exported:
@@ -440,33 +223,15 @@ def compare(folder: Path, model: Any, kind: Kind, words: Words | None) -> Export
         texts = words.texts()
         compare_ids(tokenizer, words, texts)
 
-    def both():
+    def pairs_of_logits():
         for tokens_BT in batches(model, kind, words, texts):
             theirs, ours = logits_of(loaded, tokens_BT), fairseq_logits(model, tokens_BT, kind)
-            of_tokens = tokens_BT.ne(1) if ours.dim() == 3 else ...
-            yield theirs[of_tokens], ours[of_tokens]
+            if kind.head is None:
+                real = tokens_BT.ne(1)
+                theirs, ours = theirs[real], ours[real]
+            yield theirs, ours
 
-    return Exported.of(loaded, both(), words, len(texts))
-
-
-def compare_ids(tokenizer: Any, words: Words, texts: list[str]) -> None:
-    """Raises ValueError if a text gets other ids. SentencePiece's unigram adds scores in single precision: where two
-    ways to cut a text have the same score, ``tokenizers`` may take the other one."""
-    for text, theirs in zip(texts, tokenizer(texts, verbose=False)["input_ids"]):
-        ours = words.ids(text)
-        if theirs != ours and not are_equally_good(words, theirs, ours):
-            shown = text if len(text) <= 60 else text[:57] + "..."
-            raise ValueError(
-                f"the exported tokenizer gives {shown!r} other ids ({theirs[:12]}) than fairseq ({ours[:12]}): "
-                "nothing is written; please report this, or leave out --data to export the model alone"
-            )
-
-
-def are_equally_good(words: Words, theirs: list[int], ours: list[int]) -> bool:
-    if words.kind != "SentencePiece unigram":
-        return False
-    scores = [score for _, score in json.loads(words.fast.to_str())["model"]["vocab"]]
-    return abs(sum(scores[i] for i in theirs) - sum(scores[i] for i in ours)) < 1e-3
+    return Exported.of(loaded, pairs_of_logits(), words, len(texts))
 
 
 def batches(model: Any, kind: Kind, words: Words | None, texts: list[str]) -> Iterator[torch.Tensor]:
@@ -482,18 +247,6 @@ def batches(model: Any, kind: Kind, words: Words | None, texts: list[str]) -> It
         yield data_utils.collate_tokens(real, 1)
 
 
-def random_rows(words: int, longest: int) -> list[Tensor]:
-    """Three sentences of random ids below ``words``."""
-    generator, longest = torch.Generator().manual_seed(1), min(longest, 48)
-    return [torch.randint(4, max(words, 5), (length,), generator=generator) for length in (longest, longest // 2, 3)]
-
-
-def real_rows(words: Words, texts: list[str], longest: int) -> list[Tensor]:
-    """The ids of the last of these texts that are not too long."""
-    rows = [torch.tensor(words.ids(text)) for text in texts[-256:]]
-    return [row for row in rows if 2 < len(row) <= longest][-8:]
-
-
 @torch.no_grad()
 def logits_of(model: Any, tokens_BT: torch.Tensor) -> torch.Tensor:
     out = model(input_ids=tokens_BT, attention_mask=tokens_BT.ne(1).long())
@@ -502,12 +255,8 @@ def logits_of(model: Any, tokens_BT: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def fairseq_logits(model: Any, tokens_BT: torch.Tensor, kind: Kind) -> torch.Tensor:
-    with contextlib.ExitStack() as stack:
-        if getattr(model, "check_first_token", None) is not None:
-            check, model.check_first_token = model.check_first_token, None  # random sentences may begin with a pad
-            stack.callback(setattr, model, "check_first_token", check)
-        if kind.head is None:
-            out = model(tokens_BT)
-        else:
-            out = model(tokens_BT, classification_head_name=kind.head)
+    if kind.head is None:
+        out = model(tokens_BT)
+    else:
+        out = model(tokens_BT, classification_head_name=kind.head)
     return out if torch.is_tensor(out) else out[0]

@@ -1,20 +1,17 @@
 """The model in a checkpoint as fairseq evaluates it, and what fairseq's search finds with it: for every export."""
 
 import argparse
-import copy
 from collections.abc import Collection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from omegaconf import OmegaConf
 
 from .. import flags
 from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
-from ..checkpoints.starting_point import nameless_words, same_dictionaries
+from ..checkpoints.starting_point import build_with_decoder, nameless_words, same_dictionaries
 
 PAD, END = 1, 2
 #: settings of fairseq's decoder that no other program has a counterpart of
@@ -69,15 +66,6 @@ def read(checkpoint: Path, folder: Path, data: str | Path | None) -> dict[str, A
     return state
 
 
-def settings(model: Any) -> argparse.Namespace:
-    """The settings in the checkpoint, completed by those of its architecture."""
-    given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
-    args = argparse.Namespace(**copy.deepcopy(given))
-    arch = getattr(args, "arch", None) or getattr(args, "_name", None)
-    ARCH_CONFIG_REGISTRY.get(arch, lambda args: None)(args)
-    return args
-
-
 def refuse_without_counterpart(
     args: argparse.Namespace, path: Path, names: Collection[str], activations: Collection[str], where: str
 ) -> None:
@@ -104,10 +92,8 @@ def built_language_model(args: argparse.Namespace, weights: dict[str, torch.Tens
     # they change how a training runs, not the model
     args.checkpoint_activations = args.offload_activations = args.torch_compile = False
     ARCH_CONFIG_REGISTRY[args.arch](args)
-    dictionary = nameless_words(len(weights["decoder.embed_tokens.weight"]))
-    with torch.random.fork_rng(devices=[]):
-        task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    words = len(weights["decoder.embed_tokens.weight"])
+    model = build_with_decoder(args, words, words, seed=1)
     model.upgrade_state_dict(weights)
     weights.pop("decoder.embed_positions._float_tensor", None)  # fairseq's sinusoids say with it where they are
     model.load_state_dict(weights)
@@ -120,10 +106,8 @@ def built_translator(args: argparse.Namespace, weights: dict[str, torch.Tensor])
     args.checkpoint_activations = args.offload_activations = args.torch_compile = args.unpad = False
     # the files of their pretrained embeddings may be gone
     args.encoder_embed_path = args.decoder_embed_path = None
-    words = {stack: nameless_words(len(weights[f"{stack}.embed_tokens.weight"])) for stack in flags.STACKS}
-    task = SimpleNamespace(source_dictionary=words["encoder"], target_dictionary=words["decoder"])
-    with torch.random.fork_rng(devices=[]):
-        model = ARCH_MODEL_REGISTRY[getattr(args, "arch", None) or args._name].build_model(args, task)
+    source_words, target_words = (len(weights[f"{stack}.embed_tokens.weight"]) for stack in flags.STACKS)
+    model = build_with_decoder(args, source_words, target_words, seed=1)
     model.load_state_dict(weights)
     return model.eval()
 

@@ -15,7 +15,7 @@ from fairseq.data.indexed_dataset import dataset_exists
 
 from ..hf import fast_tokenizer
 from .dictionaries import load_dictionary
-from .to_transformers import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
+from .words import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
 
 #: the folder of the target's tokenizer, where one tokenizer cannot have both
 TARGET = "target"
@@ -37,6 +37,8 @@ class TwoVocabularies:
         names = [f"dict.{language}.txt" for language in languages]
         self.dictionaries = [load_dictionary(self.data, name, size, checkpoint) for name, size in zip(names, sizes)]
         self.joined = self.dictionaries[0].symbols == self.dictionaries[1].symbols
+        #: one for each file that is written
+        self.different = self.dictionaries[:1] if self.joined else self.dictionaries
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
             self.pieces = Pieces(self.data / "spm.model")
@@ -58,7 +60,7 @@ class TwoVocabularies:
     def save(self, folder: Path, longest: int) -> None:
         """Writes the tokenizers' files. longest: tokens of a source."""
         if not self.sentencepiece:
-            for place, dictionary in zip((folder, folder / TARGET), self.dictionaries[: 1 if self.joined else 2]):
+            for place, dictionary in zip((folder, folder / TARGET), self.different):
                 place.mkdir(exist_ok=True)
                 tokenizer = fast_tokenizer.words(dictionary.symbols)
                 fast_tokenizer.for_sources(tokenizer)
@@ -73,7 +75,7 @@ class TwoVocabularies:
             **{name: fast_tokenizer.SPECIAL[name] for name in ("eos_token", "pad_token", "unk_token")},
         }
         files = {}
-        for at, dictionary in zip(("", "target_"), self.dictionaries[: 1 if self.joined else 2]):
+        for at, dictionary in zip(("", "target_"), self.different):
             if self.splits:
                 settings[f"{at}splits"] = self.pieces.splits(dictionary)
             files[f"{at}vocab.json"] = dictionary.indices
@@ -98,7 +100,7 @@ class TwoVocabularies:
 
     def of_data(self, side: int) -> list[torch.Tensor]:
         """Ids of sentences, if the data has been binarised, of the validation text where it is there."""
-        return next(filter(None, self.splits_of_data(side)), [])
+        return next((rows for rows in self.splits_of_data(side) if rows), [])
 
     def splits_of_data(self, side: int) -> Iterator[list[torch.Tensor]]:
         for split in ("valid", "test", "train"):
@@ -132,10 +134,10 @@ class TwoVocabularies:
             place = folder / TARGET if side and (folder / TARGET).exists() else folder
             tokenizer = AutoTokenizer.from_pretrained(place, local_files_only=True)
             wanted = {text: self.ids(text, side) for text in ODD_TEXTS}
-            unknown = self.dictionaries[side].unk()
-            wanted |= {
-                self.text(row, side): row for row in map(torch.Tensor.tolist, self.of_data(side)) if unknown not in row
-            }
+            for row in self.of_data(side):
+                ids = row.tolist()
+                if self.dictionaries[side].unk() not in ids:
+                    wanted[self.text(ids, side)] = ids
             found = tokenizer(**{name: list(wanted)}, verbose=False)["input_ids"]
             for (text, ours), theirs in zip(wanted.items(), found):
                 if theirs != ours:

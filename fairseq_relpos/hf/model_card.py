@@ -86,19 +86,17 @@ def text(cfg: Any, args: Namespace, model: Any, checked: Any, words: Any) -> str
         return " + ".join(dict.fromkeys(str(getattr(stack, name)) for stack in stacks))
 
     if ours:
-        encoding, hparams, signature = map(of_all, (f"position_{x}" for x in ("encoding", "hparams", "signature")))
-    else:
-        encoding, hparams, signature = args.position_encoding, args.position_hparams, f"pe:{args.position_encoding}"
-    if ours:
+        encoding, hparams = of_all("position_encoding"), of_all("position_hparams")
+        signature = of_all("position_signature")
         what += f" with the position encoding `{encoding}` of fairseq_relpos."
     else:
+        encoding, hparams, signature = args.position_encoding, args.position_hparams, f"pe:{args.position_encoding}"
         needs = "its tokenizer needs fairseq_relpos" if needs_package else "it needs no other package"
         what += f" as transformers has it; {needs}."
-    settings = {
-        part: {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
-        for part, names in TRAINING.items()
-    }
-    settings = {part: {k: v for k, v in values.items() if v is not None} for part, values in settings.items()}
+    settings = {}
+    for part, names in TRAINING.items():
+        values = {name: plain(getattr(getattr(cfg, part, None), name, None)) for name in names}
+        settings[part] = {name: value for name, value in values.items() if value is not None}
     return CARD.format(
         pipeline=pipeline,
         encoding=encoding,

@@ -288,10 +288,6 @@ def stock_checkpoint(path):
     torch.save({"args": argparse.Namespace(), "model": roberta("roberta").state_dict()}, path)
 
 
-def without_dense(state):
-    state["model"]["classification_heads.mood.out_proj.weight"] = torch.zeros(2, 48)
-
-
 def untie(state):
     state["model"]["decoder.lm_head.weight"] = torch.zeros(97, 48)
 
@@ -310,7 +306,6 @@ BAD_CHECKPOINTS = {
         lambda p: changed(p, lambda s: vars(s["args"]).update(encoder_attention_heads=6)),
         "contradicts itself",
     ),
-    "head without dense": (lambda p: changed(p, without_dense), "mood has no dense layer"),
 }
 
 
