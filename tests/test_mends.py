@@ -130,17 +130,6 @@ def test_the_vocabulary_of_whole_words_is_found_beside_the_data(tmp_path):
     assert task.args.bpe == "sentencepiece" and task.args.sentencepiece_model == str(tmp_path / "spm.model")
 
 
-def test_a_metric_that_no_validation_has_is_named(data, tmp_path):
-    more = ["--best-checkpoint-metric", "nosuch", "--max-update", 1]
-    run = Run(masked_lm(data, tmp_path / "run", USER_DIR, *more), tmp_path / "log")
-    assert run.wait() == 1
-    assert (
-        run.printed()
-        .splitlines()[-1]
-        .startswith("fairseq_relpos: error: --best-checkpoint-metric nosuch: the validation has no such number")
-    )
-
-
 def test_each_mend_has_a_test_that_fails_without_it():
     """benchmarks/mends.py runs them without it."""
     spec = importlib.util.spec_from_file_location("mends_benchmark", TESTS.parent / "benchmarks" / "mends.py")

@@ -20,16 +20,13 @@ def apply() -> None:
         part = importlib.import_module(f".{name}", __name__)
         for install in part.INSTALLERS:
             install()
-        if name == "messages":
-            require_a_fairseq_that_can_serve()
 
 
 #: modules whose INSTALLERS ``apply`` calls, in this order; messages has to act before fairseq is first imported
-PARTS = (
-    *("messages", "stack", "switches", "reading", "launching", "joining", "agreement", "batches", "denoising"),
-    *("nonfinite", "precision", "saving", "resuming", "ending", "stopping", "trainer", "checkpoint_files", "command"),
-    *(f"wrong_input.{name}" for name in ("arguments", "text", "data", "overrides", "first_batch")),
-)
+PARTS = """
+messages stack switches reading launching joining agreement batches denoising nonfinite precision saving resuming ending
+stopping trainer checkpoint_files command wrong_input.arguments wrong_input.text wrong_input.data wrong_input.overrides
+""".split()
 
 
 def _take_flag():
@@ -45,25 +42,3 @@ def _take_flag():
         raise SystemExit(f"fairseq_relpos: error: {error}") from None
     for warning in catalogue.warnings():
         print(f"fairseq_relpos: warning: {warning}", file=sys.stderr)
-
-
-def require_a_fairseq_that_can_serve() -> None:
-    """Raises ImportError if fairseq is older than 0.12, with advice on what to install. Without this check an older
-    fairseq would fail later, with a name that says nothing to the user."""
-    import fairseq
-
-    needed = (
-        ("fairseq.models.roberta.model", "roberta_large_architecture"),
-        ("fairseq.models.transformer", "TransformerConfig"),
-        ("fairseq.dataclass.configs", "FairseqConfig"),
-        ("fairseq.distributed.utils", "call_main"),
-    )
-    for module, name in needed:
-        try:
-            getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ImportError(
-                f"fairseq {getattr(fairseq, '__version__', 'of unknown version')} has no "
-                f"{module}.{name}, which fairseq_relpos needs: install fairseq-fixed==0.12.3.1, "
-                "fairseq 0.12.2 or its git main"
-            ) from error

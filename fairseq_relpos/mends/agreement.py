@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import functools
 import hashlib
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,11 @@ def refuse_ranks_that_disagree() -> None:
     def tell_the_others(stock, i, main, cfg, kwargs):
         @functools.wraps(main)
         def main_that_tells(cfg, **kwargs):
-            _waiting[:] = [command_of(main) == "train.py"]
+            expected.settings = command_of(main) == "train.py"
             try:
                 return main(cfg, **kwargs)
             except Exception as error:
-                if _waiting[0]:
+                if expected.settings:
                     with contextlib.suppress(Exception):  # the rank's own error is what counts
                         together(functools.partial(_raise, error))
                 raise
@@ -64,12 +65,12 @@ def refuse_ranks_that_disagree() -> None:
         return stock(i, main_that_tells, cfg, kwargs)
 
 
-#: [whether the other ranks wait for this one in ``compare_settings``]
-_waiting = [False]
+#: what the other ranks have yet to hear of this one: its settings, or how its reading of a checkpoint went
+expected = types.SimpleNamespace(settings=False, checkpoint=False)
 
 
 def compare_settings(cfg: Any, task: Any, model: Any) -> None:
-    _waiting[:] = [False]
+    expected.settings = False
     refuse_differences(lambda: settings(cfg, task, model))
 
 
@@ -77,26 +78,22 @@ def _raise(error):
     raise error
 
 
-#: not empty while the ranks have yet to tell each other how the reading of a checkpoint went
-_due: list[bool] = []
-
-
 @contextlib.contextmanager
 def one_reads_for_all() -> Iterator[None]:
     """Context in which rank 0 reads the checkpoint and broadcasts it. If rank 0 fails, all ranks end."""
-    _due[:] = [True]
+    expected.checkpoint = True
     try:
         yield
         in_turn(lambda: None)  # for a rank that found no file, where each rank has its own
     finally:
-        _due.clear()
+        expected.checkpoint = False
 
 
 def in_turn(step: Callable[[], Any]) -> Any:
     """Runs ``step()``: by ``together`` if this is the first exchange in ``one_reads_for_all``, alone if not."""
-    if not _due:
+    if not expected.checkpoint:
         return step()
-    _due.clear()
+    expected.checkpoint = False
     return together(step)
 
 

@@ -179,31 +179,22 @@ def _message_for_the_user(error):
     return outermost if outermost.startswith(_OTHER_MODEL) else None
 
 
-_OLD_HYDRA = "fairseq makes its own default settings through hydra 1.0's interface"
-# how the message starts, the module that gives it ("" where that varies), why it is meaningless
-MEANINGLESS_WARNINGS = (
-    ("hydra.experimental.initialize() is no longer", "hydra.experimental.initialize", _OLD_HYDRA),
-    ("The version_base parameter is not specified", "hydra.experimental.initialize", _OLD_HYDRA),
-    ("hydra.experimental.compose() is no longer", "hydra.experimental.compose", _OLD_HYDRA),
-    ("The strict flag in the compose API is deprecated", "hydra.compose", _OLD_HYDRA),
-    ("In 'config': Usage of deprecated keyword", "hydra.core.default_element", _OLD_HYDRA),
-    ("'config' is validated against ConfigStore schema", "", _OLD_HYDRA),
-    (
-        "`torch.cuda.amp.autocast(args...)` is deprecated",
-        "fairseq.tasks.fairseq_task",
-        "only the name of the function has changed",
-    ),
-    (
-        "'pin_memory' argument is set as true but no accelerator is found",
-        "torch.utils.data",
-        "fairseq asks for it on CPUs too, where it does nothing",
-    ),
-    (
-        "Support for mismatched key_padding_mask and attn_mask is deprecated",
-        "torch.nn.functional",
-        "stock decoders give a float future mask and a boolean padding mask",
-    ),
-)
+#: how a warning starts -> the module that gives it; "" where that varies
+MEANINGLESS_WARNINGS = {
+    # fairseq makes its own default settings through hydra 1.0's interface
+    "hydra.experimental.initialize() is no longer": "hydra.experimental.initialize",
+    "The version_base parameter is not specified": "hydra.experimental.initialize",
+    "hydra.experimental.compose() is no longer": "hydra.experimental.compose",
+    "The strict flag in the compose API is deprecated": "hydra.compose",
+    "In 'config': Usage of deprecated keyword": "hydra.core.default_element",
+    "'config' is validated against ConfigStore schema": "",
+    # only the name of the function has changed
+    "`torch.cuda.amp.autocast(args...)` is deprecated": "fairseq.tasks.fairseq_task",
+    # fairseq asks for it on CPUs too, where it does nothing
+    "'pin_memory' argument is set as true but no accelerator is found": "torch.utils.data",
+    # stock decoders give a float future mask and a boolean padding mask
+    "Support for mismatched key_padding_mask and attn_mask is deprecated": "torch.nn.functional",
+}
 
 
 def silence_meaningless_warnings() -> None:
@@ -211,7 +202,7 @@ def silence_meaningless_warnings() -> None:
     which nothing here uses, if the plugin is the first to import fairseq."""
     if note(warnings, "filters", ["logging"]):
         logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
-        for message, module, _reason in MEANINGLESS_WARNINGS:
+        for message, module in MEANINGLESS_WARNINGS.items():
             warnings.filterwarnings("ignore", message=rf"\s*{re.escape(message)}", module=re.escape(module))
 
 

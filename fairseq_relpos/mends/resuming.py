@@ -213,7 +213,7 @@ COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_sinc
 SCALER = "relpos_loss_scaler"
 
 
-def go_on_with_the_loss_scaler() -> None:
+def keep_the_loss_scaler() -> None:
     """Saves and loads the state of the gradient scaler. How long the loss scale has held decides when it grows, and so
     which batches overflow and are left out."""
     from fairseq.optim import AMPOptimizer
@@ -262,7 +262,7 @@ def patience() -> dict[str, Any]:
     return {}
 
 
-def go_on_with_patience(extra_state: dict[str, Any]) -> None:
+def restore_patience(extra_state: dict[str, Any]) -> None:
     """Restores the state of --patience from a checkpoint."""
     before = extra_state.get("patience", {})
     for command in commands_with("should_stop_early"):
@@ -303,7 +303,7 @@ def data_order(cfg: Any) -> dict[str, Any]:
 
 
 #: what to do where a resume in the middle of an epoch would get other batches
-GO_ON = (
+REMEDY = (
     "give the same to resume, or add --reset-dataloader, for one start alone: it keeps weights and optimizer and "
     "begins with the first epoch of the data"
 )
@@ -327,7 +327,7 @@ def refuse_another_order(path: str, extra_state: dict[str, Any], wanted: dict[st
     if differing:
         raise ValueError(
             f"{path} is from the middle of an epoch, after {batches:,} batches a rank made with "
-            f"{'; '.join(differing)}: {GO_ON}"
+            f"{'; '.join(differing)}: {REMEDY}"
         )
 
 
@@ -341,7 +341,8 @@ def naming_fewer_batches(path: str) -> Iterator[None]:
         if "dataloader mismatch" not in str(error):
             raise
         raise ValueError(
-            f"{path} is from the middle of an epoch, after more batches a rank than the training data make now: {GO_ON}"
+            f"{path} is from the middle of an epoch, after more batches a rank than the training data make now: "
+            f"{REMEDY}"
         ) from None
 
 
@@ -352,4 +353,4 @@ def log_another_memory(extra_state: dict[str, Any], cfg: Any) -> None:
         logger.warning(f"resuming with --memory-length {value or 0}, the checkpoint was trained with {found or 0}")
 
 
-INSTALLERS = (keep_the_full_weights_of_half_precision, go_on_with_the_loss_scaler)
+INSTALLERS = (keep_the_full_weights_of_half_precision, keep_the_loss_scaler)

@@ -145,7 +145,7 @@ class MendedTrainer(_Trainer):
         if on("order-of-data"):
             resuming.log_another_memory(extra_state, self.cfg)
         if on("patience") and not kept.reset_meters:
-            resuming.go_on_with_patience(extra_state)
+            resuming.restore_patience(extra_state)
         return extra_state
 
 

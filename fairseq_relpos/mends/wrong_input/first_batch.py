@@ -5,8 +5,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ..replace import commands_with, replace
-
 
 @contextlib.contextmanager
 def explained(trainer: Any) -> Iterator[None]:
@@ -31,28 +29,6 @@ def explained(trainer: Any) -> Iterator[None]:
         raise
 
 
-def explain_the_metric() -> None:
-    """Raises a ValueError that names a --best-checkpoint-metric that the validation does not compute."""
-    for command in commands_with("validate"):
-        replace(command, "validate", "first-batch")(_explain_the_metric)
-
-
 def does_not_fit(cfg: Any, error: Exception) -> str:
     names = [f"--{part} {getattr(getattr(cfg, part, None), '_name', '?')}" for part in ("criterion", "task")]
     return f"{' and '.join(names)} do not go with --arch {getattr(cfg.model, '_name', '?')}: {error}"
-
-
-def _explain_the_metric(stock, cfg, *args, **kwargs):
-    metric = cfg.checkpoint.best_checkpoint_metric
-    try:
-        return stock(cfg, *args, **kwargs)
-    except KeyError as error:
-        if error.args != (metric,):
-            raise
-        raise ValueError(
-            f"--best-checkpoint-metric {metric}: the validation has no such number; "
-            f"its line in the log names those it has"
-        ) from None
-
-
-INSTALLERS = (explain_the_metric,)

@@ -10,10 +10,7 @@ LOWEST = {
     **dict.fromkeys(("batch_size", "batch_size_valid", "required_batch_size_multiple"), 1),
     **dict.fromkeys(("save_interval", "validate_interval"), 1),
 }
-SHARES = (
-    *("dropout", "attention_dropout", "activation_dropout"),
-    *("encoder_layerdrop", "decoder_layerdrop", "label_smoothing"),
-)
+SHARES = "dropout attention_dropout activation_dropout encoder_layerdrop decoder_layerdrop label_smoothing".split()
 NOISE = ("mask", "mask_random", "rotate", "insert")
 
 
