@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+#: errors of a full disk
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
 
 #: the ending of a file -> what opens it
 OPENERS: dict[str, Any] = {"": open, ".xz": lzma.open, ".gz": gzip.open}
@@ -57,11 +57,11 @@ def whole_file(path: str | Path) -> Iterator[str]:
         raise  # it belongs to another file that was written inside this context
     except Exception as error:
         full = no_room(error)
-        if full is None:
-            if isinstance(error, OSError) and os.path.normpath(str(error.filename)) == os.path.normpath(part):
-                raise type(error)(error.errno, error.strerror, str(path)) from error
-            raise
-        raise NoRoom(why_not_written(path, part, full), full.errno) from error
+        if full is not None:
+            raise NoRoom(why_not_written(path, part, full), full.errno) from error
+        if isinstance(error, OSError) and os.path.normpath(str(error.filename)) == os.path.normpath(part):
+            raise type(error)(error.errno, error.strerror, str(path)) from error  # without the temporary name
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(part)
@@ -90,14 +90,14 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     part = Path(temporary(path))
     unlocked = Path(f"{part}.unlocked")  # no other run removes that
     unlocked.mkdir()
-    opened = os.open(unlocked, os.O_RDONLY)
+    handle = os.open(unlocked, os.O_RDONLY)
     try:
-        own(opened)
+        own(handle)
         unlocked.rename(part)
         yield part
         part.rename(path)
     finally:
-        os.close(opened)
+        os.close(handle)
         for folder in (unlocked, part):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -24,7 +24,7 @@ STACKS = {"encoder": False, "decoder": True}
 
 
 @contextlib.contextmanager
-def named(flag: str) -> Iterator[None]:
+def prefix_errors(flag: str) -> Iterator[None]:
     """Puts this flag in front of a ValueError's message. Encodings and backends name their own arguments, but
     users of fairseq gave them by a flag."""
     try:
@@ -35,7 +35,7 @@ def named(flag: str) -> Iterator[None]:
 
 def hparams(text: str) -> dict[str, str]:
     """Parses --position-hparams of a model that has one stack."""
-    with named("--position-hparams"):
+    with prefix_errors("--position-hparams"):
         return parse_hparams(text)
 
 
@@ -49,7 +49,7 @@ def need_layers(args: argparse.Namespace, *stacks: str) -> None:
 
 def check_sizes(embed_dim: int, num_heads: int, stack: str = "encoder") -> None:
     """Raises ValueError where heads of these sizes are impossible, before fairseq builds them."""
-    with named(f"--{stack}-embed-dim, --{stack}-attention-heads"):
+    with prefix_errors(f"--{stack}-embed-dim, --{stack}-attention-heads"):
         Dims(embed_dim, num_heads, max_len=1)
 
 

@@ -60,7 +60,7 @@ def override_self_attention(
     Returns an encoding that carries the resolved hyperparameters.
     """
     find(name)
-    with flags.named("--position-encoding"):
+    with flags.prefix_errors("--position-encoding"):
         check_serves(name, causal)
     all_layers = layers_of(stack)
     chosen = parse_layers(layers, len(all_layers))
@@ -70,11 +70,11 @@ def override_self_attention(
     dims = Dims(
         attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
-    with flags.named("--attention-backend"):
+    with flags.prefix_errors("--attention-backend"):
         chosen_backend = select(backend)
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]):
-        with flags.named("--position-hparams"):
+        with flags.prefix_errors("--position-hparams"):
             encoding, stack_part, parts = build_stack(name, dims, hparams, len(all_layers), chosen)
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
@@ -82,7 +82,7 @@ def override_self_attention(
     stack_part.prepare_bias = chosen_backend.prepare_bias
     if randomized is not None:
         stack_part.randomized = randomized
-        with flags.named("--randomized-positions"):
+        with flags.prefix_errors("--randomized-positions"):
             stack_part.check_length(randomized)
     as_stock = encoding.stock_positions == kind_of(stack.embed_positions)
     window_text = windows_text(windows)
@@ -95,7 +95,7 @@ def override_self_attention(
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
-    with flags.named("--attention-backend"):
+    with flags.prefix_errors("--attention-backend"):
         refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
     for layer in all_layers:
         wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations, segment_memory)

@@ -266,7 +266,6 @@ class RelPosRobertaForMaskedLM(WithEncoder):
 
 
 class RelPosRobertaForSequenceClassification(WithEncoder):
-    #: tells the Trainer that the loss is a mean, which it divides where gradients are accumulated
     """Classes of texts, or numbers (``problem_type="regression"``), from fairseq's head on the first token.
 
     Examples:
@@ -276,6 +275,7 @@ class RelPosRobertaForSequenceClassification(WithEncoder):
         torch.Size([1, 3])
     """
 
+    #: tells the Trainer that the loss is a mean, which it divides where gradients are accumulated
     accepts_loss_kwargs = False
 
     def add_head(self, config: RelPosRobertaConfig) -> None:
@@ -341,7 +341,7 @@ class RelPosRobertaForQuestionAnswering(WithEncoder):
         torch.Size([1, 4])
     """
 
-    accepts_loss_kwargs = False
+    accepts_loss_kwargs = False  # as above
 
     def add_head(self, config: RelPosRobertaConfig) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)

@@ -27,7 +27,7 @@ class RelPosAlign(EncoderDecoder, TransformerAlignModel):
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
         names = flags.encodings_of(args.position_encoding, flags.chosen_stacks(args.position_stacks))
         if getattr(args, "full_context_alignment", False) and "decoder" in names:
-            with flags.named("--full-context-alignment shows a decoder the words to come"):
+            with flags.prefix_errors("--full-context-alignment shows a decoder the words to come"):
                 check_serves(names["decoder"], causal=False)
         model = super().build_model(args, task)
         model.__class__ = cls  # fairseq's builder names its own class

@@ -9,7 +9,7 @@ import torch
 from ..command_line import positive
 from ..encodings import Dims, PositionEncoding, StackPart, build, find, names_for
 from ..encodings.transformer_xl import gaussian_cdf_of_distance, sinusoids_of_distance
-from ..flags import hparams, named
+from ..flags import hparams, prefix_errors
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Terms, over_offsets
@@ -55,7 +55,7 @@ def plot_curve(args: argparse.Namespace) -> Path:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(args.seed)
             given = hparams(args.position_hparams)
-            with named("--position-hparams"):
+            with prefix_errors("--position-hparams"):
                 encoding = build(name, dims, **given)
         part = encoding.stack
     curves = row_values(encoding, part, length)
