@@ -8,6 +8,8 @@ import sys
 
 import preloaded
 
+from fairseq_relpos.checkpoints.loading import load_checkpoint
+
 WORDS = [f"w{i}" for i in range(40)]
 # without dropout two runs can be compared weight by weight
 SMALL_ROBERTA = (
@@ -33,6 +35,11 @@ def binarise(folder, train=64, valid=24):
     data = folder / "bin"
     fairseq_ok("preprocess", "--only-source", "--srcdict", folder / "dict.txt", *texts, "--destdir", data)
     return data
+
+
+def weights(folder):
+    """The weights in the last checkpoint of a run."""
+    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
 def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):

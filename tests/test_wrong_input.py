@@ -95,8 +95,9 @@ def checkpoints(folder, data, pairs):
     """A stock RoBERTa, which the plugin's errors do not know, and a transformer of the plugin."""
     forked.train(masked_lm(data, folder / "stock", USER_DIR, "--max-update", 1, arch="roberta_base"), folder / "log")
     forked.train(translation(pairs, folder / "t5", USER_DIR, "--max-update", 1, arch="transformer_t5"), folder / "log")
-    names = types.SimpleNamespace(roberta="stock", transformer="t5")
-    return types.SimpleNamespace(**{k: folder / v / "checkpoint_last.pt" for k, v in vars(names).items()})
+    return types.SimpleNamespace(
+        roberta=folder / "stock/checkpoint_last.pt", transformer=folder / "t5/checkpoint_last.pt"
+    )
 
 
 def copied(folder, to):

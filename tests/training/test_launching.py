@@ -13,10 +13,9 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
-from fairseq_data import binarise, masked_lm
+from fairseq_data import binarise, masked_lm, weights
 from forked import Run, free_port, ranks, train
 
-from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.mends import agreement, joining, resuming, saving
 
 USER_DIR = "fairseq_relpos"
@@ -36,10 +35,6 @@ def error_of(run, seconds=600):
     last = run.printed().splitlines()[-1]
     assert last.startswith(PREFIX) and "Traceback" not in run.printed(), run.printed()
     return last.removeprefix(PREFIX)
-
-
-def weights(folder):
-    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
 @pytest.mark.parametrize("name", ["learned", "tupe_r", "m4m", "deberta"])

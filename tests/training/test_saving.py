@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from fairseq_data import binarise, binarise_translation, masked_lm, translation
+from fairseq_data import binarise, binarise_translation, masked_lm, translation, weights
 from forked import Run, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -30,10 +30,6 @@ def arguments(data, save_dir, *more):
         *"--required-batch-size-multiple 1 --disable-validation".split(),
         *more,
     )
-
-
-def weights(folder):
-    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
 def assert_bitwise_equal(one, other):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from fairseq_data import fairseq, masked_lm
+from fairseq_data import fairseq, masked_lm, weights
 from forked import Run, ranks, train
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
@@ -27,10 +27,6 @@ def arguments(data, save_dir, *more):
         *"--required-batch-size-multiple 1".split(),
         *more,
     )
-
-
-def weights(folder):
-    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
 def in_update(number, act):

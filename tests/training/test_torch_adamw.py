@@ -8,10 +8,9 @@ import torch
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.sgd import SGD
-from fairseq_data import masked_lm
+from fairseq_data import masked_lm, weights
 from forked import Run, train
 
-from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 
 USER_DIR = "fairseq_relpos"
@@ -72,10 +71,6 @@ def arguments(data, save_dir, *more):
         *"--weight-decay 0.01 --adam-eps 1e-6".split(),
         *more,
     )
-
-
-def weights(folder):
-    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
 
 
 @pytest.mark.parametrize("first, then", [("adam", "torch_adamw"), ("torch_adamw", "adam")])
