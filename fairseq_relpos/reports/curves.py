@@ -1,5 +1,6 @@
 """Curves of several runs: one colour for an encoding in every picture, one band for its seeds."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -16,7 +17,7 @@ MOST_LINES = 7
 MOST_BESIDE = 3
 COLUMNS = 4
 NARROW_COLUMNS = 2
-#: letters above a small panel; a longer title has two lines
+#: letters in a line above a small panel
 LONGEST_TITLE = 28
 
 
@@ -92,9 +93,7 @@ def _small_panels(by_panel: Mapping[str, Curves], x_label: str, y_label: str, na
                 panel.plot(*_mean(runs), color="0.85", linewidth=0.8)
         _draw(panel, by_panel[title][name], name)
         text = name if len(by_panel) == 1 else f"{name}, {title}"
-        if len(text) > LONGEST_TITLE:
-            text = f"{name}\n{title}"
-        panel.set_title(text, fontsize="medium", color=colour_of(name), fontweight="bold")
+        panel.set_title(textwrap.fill(text, LONGEST_TITLE), fontsize="medium", color=colour_of(name), fontweight="bold")
     for panel in panels[len(each) :]:
         panel.set_visible(False)
     figure.supxlabel(x_label, fontsize="medium")
