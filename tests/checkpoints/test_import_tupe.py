@@ -348,16 +348,3 @@ def test_half_precision_weights_keep_their_values(tmp_path):
     weights = load_checkpoint(str(tmp_path / "out.pt"))["model"]
     expected = load_checkpoint(official("tupe_r"))["model"][LAYER + "fc1.weight"].half().float()
     assert torch.equal(weights["encoder.sentence_encoder.layers.0.fc1.weight"], expected)
-
-
-def test_a_full_disk_leaves_neither_half_a_file_nor_a_lost_one(tmp_path, monkeypatch, capsys):
-    def half(state, file):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    (tmp_path / "out.pt").write_bytes(b"an earlier one")
-    monkeypatch.setattr(starting_point.torch, "save", half)
-    assert main(["import-tupe", official("tupe_r"), str(tmp_path / "out.pt")]) == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
-    assert (tmp_path / "out.pt").read_bytes() == b"an earlier one"

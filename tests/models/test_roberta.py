@@ -186,12 +186,6 @@ def test_averaged_checkpoints_load(name):
     roberta(f"roberta_{name}").load_state_dict(mean)
 
 
-def test_other_layers_than_the_chosen_see_content_only():
-    model = roberta("roberta_tupe_r", position_layers="1,3")
-    kinds = [layer.self_attn.position_encoding.name for layer in stack_of(model).layers]
-    assert kinds == ["tupe_r", "none", "tupe_r"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_layer_that_is_not_chosen_computes_nothing_but_content(name):
     """Whatever the layers of the encoding share."""
@@ -241,11 +235,6 @@ def test_resolved_hyperparameters_are_saved():
     assert "max_distance=31" in args.position_hparams
     again = roberta("roberta_t5_nob", position_hparams=args.position_hparams, max_positions=64)
     assert stack_of(again).embed_positions.b.size(0) == 63
-
-
-def test_flag_overrides_the_architecture():
-    model = roberta("roberta_tupe_r", position_encoding="t5")
-    assert stack_of(model).layers[0].self_attn.position_encoding.name == "t5"
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,6 @@ def test_the_bias_is_what_attention_adds():
     torch.testing.assert_close(seen[0].dense_bias()[0], bias_HTS)
 
 
-def test_layers_with_a_bias_of_their_own_have_a_row_each():
-    found = biases("roberta_t5", position_hparams="per_layer=True")
-    assert list(found) == ["layer 1", "layer 2", "layer 3"]
-    assert not torch.equal(found["layer 1"], found["layer 2"])
-
-
 @pytest.mark.parametrize("arch", ["roberta_none", "roberta_learned", "roberta_bert_ad"])
 def test_encodings_without_a_bias_have_nothing_to_draw(arch):
     assert biases(arch) == {}

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from small_models import roberta, transformer
+from small_models import roberta
 
 from fairseq_relpos.cli import main
 from fairseq_relpos.encodings import Dims, build
@@ -65,9 +65,3 @@ def test_a_curve_of_a_model_says_which_layer_it_is_of(monkeypatch, tmp_path):
         title("roberta_t5", settings={"position_layers": "2"}, layer=1)
     with pytest.raises(ValueError, match="--layer 4: the layers are 1 to 3"):
         title("roberta_m1", layer=4)
-
-
-def test_a_stack_that_is_stock_fairseq_is_named(monkeypatch, tmp_path):
-    with pytest.raises(ValueError, match="the decoder of x.pt is stock fairseq"):
-        options = {"stack": "decoder", "settings": {"position_stacks": "encoder"}}
-        drawn(monkeypatch, tmp_path, "transformer_t5", model=transformer, **options)
