@@ -17,6 +17,7 @@ import checkouts  # noqa: E402
 import preloaded  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from fairseq_data import binarise  # noqa: E402
 
 if not torch.cuda.is_available():
     # Triton decides on import whether its functions can be interpreted (tests/backends), and
@@ -55,6 +56,12 @@ def signals():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A tiny corpus, binarised."""
+    return binarise(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="session")

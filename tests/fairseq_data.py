@@ -5,11 +5,11 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import preloaded
 
-from fairseq_relpos.checkpoints.loading import load_checkpoint
-
+USER_DIR = Path(__file__).parents[1] / "fairseq_relpos"
 WORDS = [f"w{i}" for i in range(40)]
 # without dropout two runs can be compared weight by weight
 SMALL_ROBERTA = (
@@ -37,15 +37,10 @@ def binarise(folder, train=64, valid=24):
     return data
 
 
-def weights(folder):
-    """The weights in the last checkpoint of a run."""
-    return load_checkpoint(folder / "checkpoint_last.pt")["model"]
-
-
-def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
+def masked_lm(data, save_dir, *more, arch="roberta_base"):
     """Arguments of fairseq-train for a two-layer masked LM on the CPU."""
     arguments = [
-        *[data, "--user-dir", user_dir, "--save-dir", save_dir],
+        *[data, "--user-dir", USER_DIR, "--save-dir", save_dir],
         *"--cpu --seed 1 --task masked_lm".split(),
         *f"--sample-break-mode eos --tokens-per-sample 16 --arch {arch}".split(),
         *SMALL_ROBERTA,
@@ -56,12 +51,25 @@ def masked_lm(data, save_dir, user_dir, *more, arch="roberta_base"):
     return [str(argument) for argument in arguments]
 
 
-def binarise_translation(folder, words=WORDS, test=11):
+def language_modeling(data, save_dir, *more, arch, task="language_modeling"):
+    """Arguments of fairseq-train for a two-layer language model on the CPU."""
+    arguments = [
+        *[data, "--user-dir", USER_DIR, "--save-dir", save_dir, "--task", task, "--arch", arch],
+        *"--cpu --decoder-layers 2 --decoder-embed-dim 16 --decoder-input-dim 16 --decoder-output-dim 16".split(),
+        *"--decoder-ffn-embed-dim 32 --decoder-attention-heads 2 --tokens-per-sample 16".split(),
+        *"--optimizer adam --lr 0.01 --batch-size 4 --num-workers 0 --no-epoch-checkpoints".split(),
+        *"--no-progress-bar --log-format simple".split(),
+        *more,
+    ]
+    return [str(argument) for argument in arguments]
+
+
+def binarise_translation(folder):
     """fairseq-preprocess over sentences and their reversals, one dictionary for both sides."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")
     prefixes = []
-    for seed, (split, count) in enumerate({"train": 64, "valid": 16, "test": test}.items()):
+    for seed, (split, count) in enumerate({"train": 64, "valid": 16, "test": 11}.items()):
         write_corpus(folder / f"{split}.a", count, seed)
         lines = (folder / f"{split}.a").read_text(encoding="utf-8").splitlines()
         reversals = [" ".join(reversed(line.split())) for line in lines]
@@ -76,7 +84,7 @@ def binarise_translation(folder, words=WORDS, test=11):
     return data
 
 
-def translation(data, save_dir, user_dir, *more, arch):
+def translation(data, save_dir, *more, arch):
     """Arguments of fairseq-train for a two-layer translation model on the CPU."""
     sizes = [
         f"--{stack}-{what}={size}"
@@ -84,7 +92,8 @@ def translation(data, save_dir, user_dir, *more, arch):
         for what, size in (("layers", 2), ("embed-dim", 16), ("ffn-embed-dim", 32), ("attention-heads", 2))
     ]
     arguments = [
-        *f"{data} --user-dir {user_dir} --save-dir {save_dir} --cpu --seed 1 --arch {arch}".split(),
+        *[data, "--user-dir", USER_DIR, "--save-dir", save_dir],
+        *f"--cpu --seed 1 --arch {arch}".split(),
         *sizes,
         *"--max-source-positions 20 --max-target-positions 20 --share-all-embeddings".split(),
         *"--criterion label_smoothed_cross_entropy --optimizer adam --lr 0.01 --batch-size 8".split(),
@@ -94,12 +103,32 @@ def translation(data, save_dir, user_dir, *more, arch):
     return [str(argument) for argument in arguments]
 
 
-def denoising(data, save_dir, user_dir, *more, arch):
+def denoising(data, save_dir, *more, arch):
     """Arguments of fairseq-train for a two-layer BART on the CPU, which fills in what a <mask> stands for."""
-    arguments = translation(data, save_dir, user_dir, arch=arch)
+    arguments = translation(data, save_dir, arch=arch)
     own = "--task denoising --tokens-per-sample 18 --sample-break-mode complete --rotate 0 --mask 0.3"
     noise = "--mask-length span-poisson --poisson-lambda 2 --replace-length 1 --required-batch-size-multiple 1"
     return [*arguments, *own.split(), *noise.split(), *map(str, more)]
+
+
+def with_plugin(command, folder, before_update):
+    """The command with a --user-dir that loads ours and runs ``before_update``, Python lines, before each update; in
+    them ``update`` counts from 1 and ``os`` is there."""
+    folder.mkdir()
+    lines = "".join(f"    {line}\n" for line in before_update.splitlines())
+    (folder / "__init__.py").write_text(
+        "import os, signal, sys\n"
+        "from fairseq.trainer import Trainer\n"
+        "step = Trainer.train_step\n"
+        "def train_step(self, *args, **kwargs):\n"
+        "    update = self.get_num_updates() + 1\n"
+        f"{lines}"
+        "    return step(self, *args, **kwargs)\n"
+        "Trainer.train_step = train_step\n"
+        f"sys.path.insert(0, {str(USER_DIR.parent)!r}); import fairseq_relpos; fairseq_relpos.register()\n"
+    )
+    at = command.index("--user-dir") + 1
+    return [*command[:at], str(folder), *command[at + 1 :]]
 
 
 def torchrun(ranks):
@@ -123,6 +152,12 @@ def fairseq(command, *arguments, launcher=(), cwd=None, given=None, preload=True
     )
     done.stdout = done.stdout.decode()
     return done
+
+
+def error_line(done):
+    """The one line in which a fairseq command has ended."""
+    assert done.returncode != 0 and "Traceback" not in done.stdout, done.stdout
+    return done.stdout.strip().splitlines()[-1]
 
 
 def fairseq_ok(command, *arguments, **options):

@@ -1,20 +1,19 @@
 """fairseq's commands in forked processes: they need no import, so that a run takes a second."""
 
-import contextlib
-import importlib
-import logging
 import os
 import socket
-import sys
 import time
-import traceback
 
+import fairseq_process
 import torch._dynamo  # noqa: F401  every optimizer imports it: more than a second in each forked process
 
 import fairseq_relpos
 from fairseq_relpos import mends
+from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 fairseq_relpos.register()
+
+PREFIX = "fairseq_relpos: error: "
 
 
 class Run:
@@ -25,7 +24,16 @@ class Run:
         self.log = log
         self.process = os.fork()
         if self.process == 0:
-            os._exit(_run(command, list(map(str, arguments)), log, before, environment))
+            os._exit(self.end_of(command, list(map(str, arguments)), before, environment))
+
+    def end_of(self, command, arguments, before, environment):
+        def prepare():
+            mends.apply()  # once more: some commands have a main that is replaced after their import
+            if before is not None:
+                before()
+
+        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        return fairseq_process.end_of(command, arguments, output, environment, prepare)
 
     def printed(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -50,45 +58,17 @@ class Run:
             time.sleep(0.01)
 
 
-def _run(command, arguments, log, before, environment):
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
-    logging.root.handlers[:] = []
-    logging.basicConfig(stream=sys.stdout, level="INFO", format="%(levelname)s %(message)s")
-    os.environ.update({name: str(value) for name, value in environment.items()})
-    sys.argv = [f"fairseq-{command}", *arguments]
-    try:
-        module = importlib.import_module(f"fairseq_cli.{command}")
-        mends.apply()  # once more: some commands have a main that is replaced after their import
-        if before is not None:
-            before()
-        module.cli_main()
-        return 0
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code)
-        return end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-
-
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def ranks(count, arguments, folder, before=None, start=None, **environment):
+def ranks(count, arguments, folder, before=None, start=None, port=None, **environment):
     """The Runs of ``count`` ranks on this machine. before: a function of the rank; start: the
-    ranks to start, all by default."""
+    ranks to start, all by default; port: where they meet."""
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     return [
         Run(
             arguments,
@@ -105,8 +85,25 @@ def ranks(count, arguments, folder, before=None, start=None, **environment):
     ]
 
 
+def run(command, arguments, log, **options):
+    """A command on one rank that has to succeed; what it printed."""
+    process = Run(arguments, log, command=command, **options)
+    assert process.wait() == 0, process.printed()
+    return process.printed()
+
+
 def train(arguments, log, **options):
-    """A training on one rank that has to succeed; what it printed."""
-    run = Run(arguments, log, **options)
-    assert run.wait() == 0, run.printed()
-    return run.printed()
+    return run("train", arguments, log, **options)
+
+
+def error_of(run, code=1):
+    """The one line in which a command has ended."""
+    assert run.wait() == code, run.printed()
+    last = run.printed().splitlines()[-1]
+    assert last.startswith(PREFIX) and "Traceback" not in run.printed(), run.printed()
+    return last.removeprefix(PREFIX)
+
+
+def weights(folder):
+    """Those of the last checkpoint."""
+    return load_checkpoint(folder / "checkpoint_last.pt")["model"]

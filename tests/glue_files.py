@@ -21,10 +21,10 @@ def write_vocabulary(folder):
 
 
 def write_gpt2(folder):
-    """The files of GPT-2's BPE and dict.txt: a piece for each byte, and one for "cat"."""
-    pieces = [*bytes_to_unicode().values(), "ca", "cat"]
+    """The files of GPT-2's BPE and dict.txt: a piece for each byte, one for "cat", and one for a blank and "t"."""
+    pieces = [*bytes_to_unicode().values(), "ca", "cat", "\u0120t"]
     (folder / "encoder.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
-    (folder / "vocab.bpe").write_text("#version\nc a\nca t\n", encoding="utf-8")
+    (folder / "vocab.bpe").write_text("#version\nc a\nca t\n\u0120 t\n", encoding="utf-8")
     (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(len(pieces))))
     return folder
 

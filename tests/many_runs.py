@@ -10,7 +10,8 @@ import json
 import os
 import sys
 import tempfile
-import traceback
+
+from fairseq_process import end_of
 
 
 def main(file):
@@ -27,34 +28,10 @@ def outcome(run):
     with tempfile.TemporaryFile("w+") as log:
         process = os.fork()
         if process == 0:
-            os._exit(train(run, log.fileno()))
+            os._exit(end_of("train", run["arguments"], log.fileno(), run.get("environment", {})))
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         log.seek(0)
         return {"code": code, "printed": log.read()}
-
-
-def train(run, output):
-    import logging
-
-    import fairseq_cli.train
-
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
-    logging.root.handlers[:] = []
-    logging.basicConfig(stream=sys.stdout, level="INFO", format="%(levelname)s %(message)s")
-    os.environ.update(run.get("environment", {}))
-    sys.argv = ["fairseq-train", *run["arguments"]]
-    try:
-        fairseq_cli.train.cli_main()
-        return 0
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code)
-        return end.code if isinstance(end.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
 
 
 if __name__ == "__main__":

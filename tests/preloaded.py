@@ -42,21 +42,8 @@ IMPORTED = (
 )
 #: what Python and libraries read as they start, so that it has to be the same
 READ_AT_START = (
-    "HOME",
-    "LANG",
-    "LC_",
-    "LD_",
-    "MALLOC_",
-    "MKL_",
-    "MPL",
-    "OMP_",
-    "OPENBLAS_",
-    "PYTHON",
-    "TORCH_COMPILE",
-    "TORCH_LOGS",
-    "TORCHDYNAMO_",
-    "TORCHINDUCTOR_",
-    "TRITON_INTERPRET",
+    *("HOME", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "OMP_", "OPENBLAS_", "PYTHON"),
+    *("TORCH_COMPILE", "TORCH_LOGS", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_INTERPRET"),
 )
 READ_LATER = ("PYTHONPATH", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED")
 

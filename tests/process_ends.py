@@ -36,13 +36,8 @@ def preload(folder):
     """The library that makes gloo's threads late, compiled."""
     library = Path(folder) / "late_threads.so"
     source = Path(__file__).parent / "training" / "late_threads.c"
-    subprocess.run(
-        [
-            os.environ.get("CC", "cc"),
-            *f"-shared -fPIC -O1 -o {library} {source} -Wl,--no-as-needed -lstdc++ -ldl".split(),
-        ],
-        check=True,
-    )
+    flags = f"-shared -fPIC -O1 -o {library} {source} -Wl,--no-as-needed -lstdc++ -ldl"
+    subprocess.run([os.environ.get("CC", "cc"), *flags.split()], check=True)
     return library
 
 
@@ -127,13 +122,8 @@ def join(run, rank, trial, output):
     sys.argv = [f"fairseq-{trial['command']}", *arguments]
     if trial["ranks"] > 1:
         port = 20000 + (os.getppid() * 61 + zlib.crc32(run.encode())) % 10000
-        os.environ.update(
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            WORLD_SIZE=str(trial["ranks"]),
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-        )
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        os.environ.update(WORLD_SIZE=str(trial["ranks"]), RANK=str(rank), LOCAL_RANK=str(rank))
     if trial.get("slow_batches"):
         slow_batches()
     if trial.get("signal") and rank == 0:

@@ -14,8 +14,8 @@ def assert_refused(command, what, capsys, folder="."):
     before = contents(folder)
     capsys.readouterr()
     assert main([*map(str, command)]) == 1, command
-    error = capsys.readouterr().err
-    assert len(error.splitlines()) == 1, error
+    printed, error = capsys.readouterr()
+    assert not printed and len(error.splitlines()) == 1, printed + error
     for words in [what] if isinstance(what, str) else what:
         assert words in error, error
     assert contents(folder) == before, command

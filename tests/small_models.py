@@ -9,9 +9,11 @@ import pytest
 pytest.importorskip("fairseq")  # tests that build models are skipped where there is none
 
 import torch
+from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from loops import scale_up_positions
 from omegaconf import OmegaConf
 from torch import nn
@@ -36,6 +38,8 @@ PRE_NORM = {"encoder_normalize_before": True, "decoder_normalize_before": True}
 #: one of each kind: input only, operands, shared bias, function of parameters, both; tables in
 #: each layer, parts in both, a recomputed bias
 KINDS = ["learned", "bert_ad", "tupe_r", "at5", "bert_r", "m4m", "deberta", "transformer_xl", "fire"]
+#: their tables have as many rows as there may be positions
+ABSOLUTE = ["learned", "abs_m4m", "bert_r", "bert_ad", "tupe_a", "tupe_r", "tupe_a_tie_cls", "tupe_r_tie_cls"]
 
 
 def dictionary(words=40):
@@ -75,6 +79,17 @@ def trained(arch, path, seed=1, head=False, **settings):
         model.register_classification_head("mood", num_classes=3)
     save(moved(model), path)
     return model
+
+
+def loaded(path):
+    """The masked LM of a checkpoint, as fairseq's commands load it."""
+    task = MaskedLMTask(MaskedLMConfig(), dictionary())
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], task=task)
+    return model.eval()
+
+
+def gradients(model):
+    return {key: parameter.grad for key, parameter in model.named_parameters()}
 
 
 def save(model, path, **settings):

@@ -5,7 +5,6 @@ import importlib.util
 import io
 import os
 import re
-import subprocess
 import sys
 import types
 import zipfile
@@ -14,6 +13,7 @@ from pathlib import Path
 import forked
 import numpy as np
 import pytest
+import pythons
 import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils
@@ -23,14 +23,11 @@ from fairseq.logging.meters import AverageMeter
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
-from fairseq_data import binarise, fairseq_ok, masked_lm, torchrun
+from fairseq_data import USER_DIR, fairseq_ok, masked_lm, torchrun
 
-import fairseq_relpos
 from fairseq_relpos import mends
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.mends import messages, reading
-
-USER_DIR = Path(fairseq_relpos.__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +36,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def data(folder):
-    return binarise(folder / "corpus")
-
-
-@pytest.fixture(scope="module")
 def one_rank(folder, data):
     """Six updates on one rank, each of two batches, saved also after the fourth."""
     save_dir = folder / "one"
     more = ["--update-freq", 2, "--max-update", 6, "--save-interval-updates", 4]
     # not preloaded: also what imports print counts
-    printed = fairseq_ok("train", *masked_lm(data, save_dir, USER_DIR, *more), preload=False)
+    printed = fairseq_ok("train", *masked_lm(data, save_dir, *more), preload=False)
     return types.SimpleNamespace(
         printed=printed, after_4=save_dir / "checkpoint_1_4.pt", after_6=save_dir / "checkpoint_last.pt"
     )
@@ -59,7 +51,7 @@ def one_rank(folder, data):
 def in_bf16(folder, data):
     save_dir = folder / "bf16"
     more = ["--bf16", "--max-update", 2, "--required-batch-size-multiple", 1]
-    printed = fairseq_ok("train", *masked_lm(data, save_dir, USER_DIR, *more))
+    printed = fairseq_ok("train", *masked_lm(data, save_dir, *more))
     return types.SimpleNamespace(printed=printed, checkpoint=save_dir / "checkpoint_last.pt")
 
 
@@ -195,14 +187,14 @@ def test_training_from_a_hostile_checkpoint_ends_in_one_line(data, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     Path("hostile.pt").write_bytes(BAD_FILES["hostile zip"][0])
     with pytest.raises(SystemExit, match="error: hostile.pt contains exec, which has no place"):
-        train_here(*masked_lm(data, tmp_path / "save", USER_DIR, "--restore-file", "hostile.pt"))
+        train_here(*masked_lm(data, tmp_path / "save", "--restore-file", "hostile.pt"))
     assert sorted(os.listdir()) == ["hostile.pt", "save"] and os.listdir("save") == []
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])
 def test_data_directory_without_dictionary_is_named(folder, tmp_path):
     with pytest.raises(SystemExit, match=f"error: .*{tmp_path / folder / 'dict.txt'}"):
-        train_here(*masked_lm(tmp_path / folder, tmp_path / "save", USER_DIR))
+        train_here(*masked_lm(tmp_path / folder, tmp_path / "save"))
 
 
 def test_empty_corpus_is_named(data, tmp_path):
@@ -212,13 +204,13 @@ def test_empty_corpus_is_named(data, tmp_path):
     empty = indexed_dataset.make_builder(str(tmp_path / "valid.bin"), "mmap", vocab_size=50)
     empty.finalize(str(tmp_path / "valid.idx"))
     with pytest.raises(SystemExit, match="valid holds no sentences: the text .* is empty"):
-        train_here(*masked_lm(tmp_path, tmp_path / "save", USER_DIR))
+        train_here(*masked_lm(tmp_path, tmp_path / "save"))
 
 
 def test_missing_data_is_one_line(data, tmp_path):
     (tmp_path / "dict.txt").write_bytes((data / "dict.txt").read_bytes())
     with pytest.raises(SystemExit, match="error: Dataset not found: valid"):
-        train_here(*masked_lm(tmp_path, tmp_path / "save", USER_DIR))
+        train_here(*masked_lm(tmp_path, tmp_path / "save"))
 
 
 def hides_the_reason(cfg):
@@ -263,7 +255,7 @@ def test_an_error_that_the_user_can_mend_is_one_line(main, error, said, data, tm
 
     monkeypatch.setattr(shard, "_has_fairscale", shard._has_fairscale)  # given back afterwards
     with pytest.raises(error, match=said):
-        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path, USER_DIR)), main)
+        distributed_utils.call_main(configuration(*masked_lm(data, tmp_path)), main)
 
 
 def test_training_and_validation_print_no_meaningless_warning(one_rank, validated):
@@ -286,14 +278,8 @@ def test_nothing_is_reported_where_nothing_is_lost(in_bf16, validated):
 
 def short_positions(data, save_dir, mode, *more):
     """Arguments of a training whose positions some lines of the corpus do not fit."""
-    return masked_lm(
-        data,
-        save_dir,
-        USER_DIR,
-        *f"--sample-break-mode {mode} --tokens-per-sample 10".split(),
-        *"--max-positions 10 --required-batch-size-multiple 1 --max-update 2".split(),
-        *more,
-    )
+    flags = f"--sample-break-mode {mode} --tokens-per-sample 10 --max-positions 10 --max-update 2"
+    return masked_lm(data, save_dir, *flags.split(), "--required-batch-size-multiple", 1, *more)
 
 
 def test_training_says_once_which_share_of_the_text_is_too_long_and_goes_on(data, tmp_path):
@@ -336,9 +322,8 @@ def test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left(d
 
 def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
     sides = [[4, 30, 5, 12], [4, 5, 6, 20]]
-    pairs = LanguagePairDataset(
-        *(value for lengths in sides for value in ([torch.ones(length) for length in lengths], lengths, Dictionary()))
-    )
+    given = [([torch.ones(length) for length in lengths], lengths, Dictionary()) for lengths in sides]
+    pairs = LanguagePairDataset(*given[0], *given[1])
     kept = FairseqTask(None).filter_indices_by_size(np.arange(4), pairs, (16, 16), True)
     assert list(kept) == [0, 2]
     assert (
@@ -364,12 +349,12 @@ def test_bf16_trains_on_the_cpu(in_bf16):
 
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
 def test_bf16_means_a_tpu_only_if_one_is_asked_for(flag, data, tmp_path, monkeypatch):
-    assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag)).common.tpu is False
+    assert configuration(*masked_lm(data, tmp_path, flag)).common.tpu is False
     with pytest.raises(SystemExit, match="--tpu needs torch_xla"):
-        configuration(*masked_lm(data, tmp_path, USER_DIR, flag, "--tpu"))
+        configuration(*masked_lm(data, tmp_path, flag, "--tpu"))
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "torch_xla" or find_spec(name))
-    assert configuration(*masked_lm(data, tmp_path, USER_DIR, flag, "--tpu")).common.tpu is True
+    assert configuration(*masked_lm(data, tmp_path, flag, "--tpu")).common.tpu is True
 
 
 def test_lengths_are_bucketed():
@@ -395,7 +380,7 @@ def test_two_ranks_equal_one_rank_with_two_batches_an_update(sharding, folder, d
     if sharding == "os":
         pytest.importorskip("fairscale")
     save_dir = folder / f"two-{sharding}"
-    arguments = masked_lm(data, save_dir, USER_DIR, "--zero-sharding", sharding)
+    arguments = masked_lm(data, save_dir, "--zero-sharding", sharding)
     fairseq_ok("train", *arguments, "--max-update", 4, launcher=torchrun(2))
     torch.testing.assert_close(weights(save_dir / "checkpoint_last.pt"), weights(one_rank.after_4), rtol=0, atol=1e-6)
     resumed = fairseq_ok("train", *arguments, "--max-update", 6, launcher=torchrun(2))
@@ -418,7 +403,7 @@ def as_launched(monkeypatch, data, tmp_path):
         monkeypatch.setattr(distributed_utils, "distributed_main", lambda *arguments: None)
         for name, value in environment.items():
             monkeypatch.setenv(name, str(value))
-        arguments = masked_lm(data, tmp_path, USER_DIR, *flags)
+        arguments = masked_lm(data, tmp_path, *flags)
         arguments.remove("--cpu")
         cfg = configuration(*arguments)
         distributed_utils.call_main(cfg, main)
@@ -480,7 +465,7 @@ def test_engines_that_need_gpus_are_refused_on_cpus(backend, as_launched):
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_training_alone_in_each_rank_is_refused(variable, data, tmp_path, monkeypatch):
-    cfg = configuration(*masked_lm(data, tmp_path, USER_DIR))
+    cfg = configuration(*masked_lm(data, tmp_path))
     monkeypatch.setenv(variable, "4")
     with pytest.raises(ValueError, match="started 4 ranks .* --distributed-world-size 4"):
         Trainer(cfg, None, None, None)
@@ -501,12 +486,7 @@ def test_importing_the_plugin_leaves_logging_as_it_was():
         "assert 'fairseq.tasks' in sys.modules\n"
         "assert before == (logging.getLogger().level, logging.getLogger().handlers)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(USER_DIR.parent)},
-    )
+    done = pythons.run("-c", program)
     assert done.returncode == 0 and "INFO" not in done.stderr, done.stderr
 
 
@@ -514,6 +494,6 @@ def test_each_epoch_is_logged_once(folder, data):
     log = folder / "once" / "train.log"
     log.parent.mkdir()
     more = ["--max-epoch", 3, "--max-update", 100, "--log-format", "json", "--log-file", log]
-    fairseq_ok("train", *masked_lm(data, log.parent, USER_DIR, *more))
+    fairseq_ok("train", *masked_lm(data, log.parent, *more))
     epochs = re.findall(r'"epoch": (\d), "train_loss"', log.read_text())
     assert epochs == ["1", "2", "3"]

@@ -1,10 +1,10 @@
 """The documentation says what the code says."""
 
+import itertools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pythons
 import torch
 from loops import scale_up
 
@@ -16,8 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_generated_pages_are_up_to_date():
-    done = subprocess.run([sys.executable, ROOT / "scripts/make_docs.py", "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    pythons.output(ROOT / "scripts/make_docs.py", "--check")
 
 
 def test_pages_with_measured_figures_say_what_the_results_say(benchmark_module):
@@ -59,13 +58,8 @@ def test_the_page_on_choosing_says_which_encodings_cannot_tell_left_from_right()
 
 
 def test_every_link_to_a_file_leads_somewhere():
-    pages = [
-        *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
-        *ROOT.glob("examples/**/*.md"),
-        *ROOT.glob("benchmarks/*.md"),
-    ]
-    for page in pages:
+    places = "*.md", "docs/*.md", "examples/**/*.md", "benchmarks/*.md"
+    for page in itertools.chain.from_iterable(map(ROOT.glob, places)):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 

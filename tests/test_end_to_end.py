@@ -6,24 +6,16 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_data import binarise, fairseq, fairseq_ok, masked_lm, torchrun
+from fairseq_data import USER_DIR, error_line, fairseq, fairseq_ok, masked_lm, torchrun
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
-USER_DIR = "fairseq_relpos"
 KINDS = ["learned", "bert_ad", "tupe_r"]
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("end_to_end"))
 
 
 def train(data, save_dir, arch, *more, **options):
     """fairseq-train with dropout on, so that random draws have to be the same too."""
-    arguments = masked_lm(
-        data, save_dir, USER_DIR, "--arch", arch, "--dropout", 0.1, "--required-batch-size-multiple", 1, *more
-    )
+    arguments = masked_lm(data, save_dir, "--arch", arch, "--dropout", 0.1, "--required-batch-size-multiple", 1, *more)
     return fairseq_ok("train", *arguments, **options)
 
 
@@ -79,7 +71,7 @@ def test_resuming_with_another_encoding_is_refused(data, trained, tmp_path, arch
     last = trained / "tupe_r" / "checkpoint_last.pt"
     copy = tmp_path / "run" / "checkpoint_last.pt"
     copy.write_bytes(last.read_bytes())
-    arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--arch", arch, "--max-update", 12, *flags)
+    arguments = masked_lm(data, tmp_path / "run", "--arch", arch, "--max-update", 12, *flags)
     done = fairseq("train", *arguments)
     assert done.returncode != 0
     lines = [line for line in done.stdout.splitlines() if "trained with" in line]
@@ -91,16 +83,12 @@ def test_resuming_with_another_encoding_is_refused(data, trained, tmp_path, arch
     "flags, what",
     [
         (("--arch", "roberta_t5", "--position-hparams", "bucket=3"), "t5 has no bucket; it accepts"),
-        (("--arch", "roberta_t5", "--position-encoding", "t6"), "unknown position encoding 't6'"),
         (("--arch", "roberta_tupe_a", "--tokens-per-sample", "64"), "--tokens-per-sample 64 exceeds"),
-        (("--arch", "roberta_tupe_a", "--ddp-backend", "fully_sharded"), "fully_sharded"),
-        (("--arch", "roberta_t5", "--encoder-attention-heads", "3"), "cannot be divided into 3"),
     ],
 )
 def test_wrong_flags_end_in_one_line_before_training(data, tmp_path, flags, what):
-    done = fairseq("train", *masked_lm(data, tmp_path, USER_DIR, *flags))
-    assert done.returncode != 0 and "Traceback" not in done.stdout, done.stdout
-    assert what in done.stdout.strip().splitlines()[-1]
+    done = fairseq("train", *masked_lm(data, tmp_path, *flags))
+    assert what in error_line(done)
     assert not list(tmp_path.iterdir())
 
 
@@ -111,9 +99,9 @@ def test_two_ranks_with_checkpointed_activations_equal_one_rank_with_twice_the_b
     assert_same_weights(tmp_path / "one" / "checkpoint_last.pt", tmp_path / "two" / "checkpoint_last.pt", atol=1e-6)
 
 
-def first_batches(data, arch, count=4):
+def first_batches(data, arch):
     parser = options.get_training_parser()
-    arguments = masked_lm(data, "unused", USER_DIR, "--arch", arch)
+    arguments = masked_lm(data, "unused", "--arch", arch)
     args = options.parse_args_and_arch(parser, [str(a) for a in arguments])
     cfg = convert_namespace_to_omegaconf(args)
     torch.manual_seed(cfg.common.seed)
@@ -125,7 +113,7 @@ def first_batches(data, arch, count=4):
         iterator = task.get_batch_iterator(
             task.dataset(split), max_sentences=4, required_batch_size_multiple=1, seed=1
         ).next_epoch_itr(shuffle=split == "train")
-        batches += [(b["net_input"]["src_tokens"], b["target"]) for _, b in zip(range(count), iterator)]
+        batches += [(b["net_input"]["src_tokens"], b["target"]) for _, b in zip(range(4), iterator)]
     return batches
 
 

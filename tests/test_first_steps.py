@@ -15,30 +15,18 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-SMALLER = {
-    "vocab_size": 60,
-    "tokens-per-sample": 32,
-    "max-positions": 32,
-    "max-source-positions": 64,
-    "max-target-positions": 64,
-    "encoder-embed-dim": 16,
-    "encoder-ffn-embed-dim": 32,
-    "encoder-attention-heads": 2,
-    "decoder-embed-dim": 16,
-    "decoder-ffn-embed-dim": 32,
-    "decoder-attention-heads": 2,
-    "warmup-updates": 2,
-    "total-num-update": 8,
-    "max-update": 8,
-    "max-tokens": 512,
-    "beam": 2,
-    "epochs": 2,
-    "max-epoch": 2,
-    "MAX_POSITIONS": 32,
-    "WINDOW": 32,
-    "DOC_STRIDE": 8,
-    "MAX_QUERY_LENGTH": 12,
+#: number -> what has it here
+NUMBERS = {
+    2: "beam encoder-attention-heads decoder-attention-heads epochs max-epoch warmup-updates",
+    8: "DOC_STRIDE max-update total-num-update",
+    12: "MAX_QUERY_LENGTH",
+    16: "encoder-embed-dim decoder-embed-dim",
+    32: "encoder-ffn-embed-dim decoder-ffn-embed-dim max-positions MAX_POSITIONS tokens-per-sample WINDOW",
+    60: "vocab_size",
+    64: "max-source-positions max-target-positions",
+    512: "max-tokens",
 }
+SMALLER = {name: number for number, names in NUMBERS.items() for name in names.split()}
 WORDS = "one of the first things to know is that this small model has never seen a large text".split()
 SENTENCES = {"train": 120, "valid": 21, "test": 11}
 

@@ -2,14 +2,13 @@
 
 import ast
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+import pythons
 
 PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: every module and package, and __init__ as "fairseq_relpos": each imports only what is listed before it, also inside a
@@ -136,12 +135,6 @@ def test_backends_and_attention_name_no_encoding():
             assert not strings & set(ENCODINGS), file
 
 
-def in_a_python_of_its_own(*words, before=""):
-    """What the preloaded one has imported hides an order. before: what the path begins with."""
-    environment = {**os.environ, "PYTHONPATH": f"{before}{os.pathsep if before else ''}{PACKAGE.parent}"}
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
-
-
 def test_without_fairseq_the_encodings_and_the_list_work():
     program = (
         "import importlib.util, sys\n"
@@ -153,21 +146,19 @@ def test_without_fairseq_the_encodings_and_the_list_work():
         "from fairseq_relpos.cli import main\n"
         "sys.exit(main(['list']))\n"
     )
-    done = in_a_python_of_its_own("-c", program)
-    assert done.returncode == 0, done.stderr
-    assert "tupe_r" in done.stdout
+    assert "tupe_r" in pythons.output("-c", program)
 
 
 def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     broken = tmp_path / "fairseq"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
-    done = in_a_python_of_its_own("-c", "import fairseq_relpos; fairseq_relpos.register()", before=tmp_path)
+    path = f"{tmp_path}:{PACKAGE.parent}"
+    done = pythons.run("-c", "import fairseq_relpos; fairseq_relpos.register()", PYTHONPATH=path)
     assert done.returncode != 0 and "broken on purpose" in done.stderr
     # as the console script does it
     command = "from fairseq_relpos.__main__ import main; main(['list'])"
-    done = in_a_python_of_its_own("-c", command, before=tmp_path)
-    assert done.returncode == 0 and "tupe_r" in done.stdout
+    assert "tupe_r" in pythons.output("-c", command, PYTHONPATH=path)
 
 
 @pytest.mark.slow
@@ -220,13 +211,13 @@ def test_a_fairseq_that_is_present_and_broken_is_an_error(tmp_path):
     ],
 )
 def test_a_part_may_be_the_first_to_import_fairseq(program):
-    done = in_a_python_of_its_own("-c", program)
+    done = pythons.run("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_module_that_runs_by_itself_may_be_the_first_to_import_fairseq(tmp_path):
     module = ("-m", "fairseq_relpos.finetuning.prepare")
-    done = in_a_python_of_its_own(*module, tmp_path / "tables", tmp_path / "out", "x", "y")
+    done = pythons.run(*module, tmp_path / "tables", tmp_path / "out", "x", "y")
     assert done.stderr.startswith("no task "), done.stderr
 
 
@@ -238,5 +229,5 @@ def test_importing_the_package_imports_nothing_else():
         "import fairseq_relpos\n"
         "print(*set(sys.modules) - before)\n"
     )
-    done = in_a_python_of_its_own("-c", program)
+    done = pythons.run("-c", program)
     assert (set(done.stdout.split()), done.stderr) == ({"fairseq_relpos", "fairseq_relpos.version"}, "")

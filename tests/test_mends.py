@@ -10,29 +10,22 @@ from pathlib import Path
 
 import preloaded
 import pytest
+import pythons
 import torch
 from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq_data import binarise, binarise_translation, masked_lm
+from fairseq_data import USER_DIR, binarise_translation, masked_lm
 from forked import Run, free_port
 
-import fairseq_relpos
 from fairseq_relpos.mends import catalogue, switches
 from fairseq_relpos.mends.catalogue import BY_NAME, KINDS, MENDS
 from fairseq_relpos.mends.replace import commands_with
 
 TESTS = Path(__file__).parent
-USER_DIR = Path(fairseq_relpos.__file__).parent
-PROGRAM = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}  # a Python of its own: most are about imports
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("mends")
-
-
-@pytest.fixture(scope="module")
-def data(folder):
-    return binarise(folder / "corpus")
 
 
 @pytest.fixture
@@ -149,14 +142,11 @@ def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
     port, runs = free_port(), []
     for rank, mends in enumerate(["all", second]):
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
-        more = [
-            *"--distributed-world-size 2 --max-update 2 --distributed-backend gloo".split(),
-            "--distributed-no-spawn",
-        ]
-        more += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-rank", rank]
+        more = "--distributed-world-size 2 --max-update 2 --distributed-backend gloo --distributed-no-spawn".split()
+        more += f"--distributed-init-method tcp://127.0.0.1:{port} --distributed-rank {rank}".split()
         more += ["--ddp-backend", "legacy_ddp"]
         environment["FAIRSEQ_RELPOS_MENDS"] = mends
-        runs.append({"arguments": masked_lm(data, tmp_path / "run", USER_DIR, *more), "environment": environment})
+        runs.append({"arguments": masked_lm(data, tmp_path / "run", *more), "environment": environment})
     processes = []
     for rank, run in enumerate(runs):
         one = tmp_path / f"rank{rank}.json"
@@ -168,9 +158,8 @@ def test_ranks_with_other_mends_end_in_one_line(second, data, tmp_path):
         out, err = process.communicate(timeout=600)
         (line,) = [line for line in out.splitlines() if line.startswith("{")]
         found = json.loads(line)
-        assert (
-            found["code"] != 0 and "rank 1 and rank 0 do not train the same: they differ in --mends" in found["printed"]
-        )
+        assert found["code"] != 0
+        assert "rank 1 and rank 0 do not train the same: they differ in --mends" in found["printed"]
 
 
 def test_a_subclass_of_trainer_keeps_its_own_constructor():
@@ -190,14 +179,7 @@ def test_a_subclass_of_trainer_keeps_its_own_constructor():
 
 
 def what_is_replaced(mends, *arguments):
-    done = subprocess.run(
-        [sys.executable, TESTS / "what_is_replaced.py", mends, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=PROGRAM,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(pythons.output(TESTS / "what_is_replaced.py", mends, *arguments).splitlines()[-1])
     return set(found["found"]), set(found["listed"])
 
 
@@ -211,7 +193,7 @@ NO_FUNCTION = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mends", ["all", "needed"])
 def test_what_is_replaced_is_in_the_catalogue(mends, data, tmp_path):
-    arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 1, "--disable-validation")
+    arguments = masked_lm(data, tmp_path / "run", "--max-update", 1, "--disable-validation")
     found, listed = what_is_replaced(mends, *arguments)
     assert found - NO_FUNCTION == listed - NO_FUNCTION
     assert ("fairseq.distributed.utils.distributed_init" in found) == (mends == "all")
@@ -234,8 +216,7 @@ def test_a_program_that_begins_with_the_mathematics_gets_the_architectures():
         "fairseq_relpos.register()\n"
         "assert 'roberta_t5' in ARCH_MODEL_REGISTRY and Trainer.__new__ is not object.__new__\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=PROGRAM)
-    assert done.returncode == 0, done.stderr
+    pythons.output("-c", program)
 
 
 def test_list_imports_no_fairseq():
@@ -246,14 +227,8 @@ def test_list_imports_no_fairseq():
         "    assert main(command) == 0\n"
         "assert 'fairseq' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=PROGRAM)
-    assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "fairseq_relpos", "list"],
-        capture_output=True,
-        text=True,
-        env=PROGRAM,
-    )
+    pythons.output("-c", program)
+    done = pythons.run("-X", "importtime", "-m", "fairseq_relpos", "list")
     assert done.returncode == 0 and "tupe_r" in done.stdout
     assert not any(line.split("|")[-1].strip() == "fairseq" for line in done.stderr.splitlines())
 
@@ -269,18 +244,16 @@ def runs(folder, data):
     for side, more in (("stock", []), ("needed", ["--user-dir", str(USER_DIR), "--mends", "needed"])):
 
         def lm(name, *flags, side=side, more=more):
-            arguments = masked_lm(data, folder / side / name, "", "--max-epoch", 3, "--max-positions", 34, *flags)
+            # blocks without regard to lines, which stock fairseq can, beside numpy 2
+            blocks = "--sample-break-mode none --tokens-per-sample 32 --max-positions 34 --max-epoch 3".split()
+            arguments = masked_lm(data, folder / side / name, *blocks, *flags)
             at = arguments.index("--user-dir")
-            del arguments[at : at + 2]
-            arguments[arguments.index("eos")] = "none"  # which stock fairseq can, beside numpy 2
-            arguments[arguments.index("--tokens-per-sample") + 1] = "32"
-            wanted[side, name] = [*arguments, *more]
+            wanted[side, name] = [*arguments[:at], *arguments[at + 2 :], *more]
 
         lm("no loader")
         lm("two loaders", "--num-workers", 2)
         lm("stopped", "--max-epoch", 2)
-        lm("resumed")
-        wanted[side, "resumed"][wanted[side, "resumed"].index("--save-dir") + 1] = str(folder / side / "stopped")
+        lm("resumed", "--save-dir", folder / side / "stopped")
         wanted[side, "translation"] = [
             *[str(pairs), "--save-dir", str(folder / side / "translation"), "--cpu", "--seed", "1"],
             *"--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16".split(),
@@ -292,9 +265,7 @@ def runs(folder, data):
     file = folder / "runs.json"
     environment = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # or stock fairseq reads no checkpoint of its own
     file.write_text(json.dumps([{"arguments": run, "environment": environment} for run in wanted.values()]))
-    done = subprocess.run([sys.executable, TESTS / "many_runs.py", file], capture_output=True, text=True, env=PROGRAM)
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [line for line in pythons.output(TESTS / "many_runs.py", file).splitlines() if line.startswith("{")]
     found = dict(zip(wanted, map(json.loads, lines)))
     for name, run in found.items():
         assert run["code"] == 0, (name, run["printed"])
@@ -305,9 +276,8 @@ def runs(folder, data):
 @pytest.mark.parametrize("name", ["no loader", "two loaders", "stopped", "translation"])
 def test_with_needed_alone_stock_architectures_train_as_in_stock_fairseq(name, runs, folder):
     """ "stopped" went on in its third epoch."""
-    stock, needed = (
-        torch.load(folder / side / name / "checkpoint_last.pt", weights_only=False) for side in ("stock", "needed")
-    )
+    last = f"{name}/checkpoint_last.pt"
+    stock, needed = (torch.load(folder / side / last, weights_only=False) for side in ("stock", "needed"))
     assert stock["model"].keys() == needed["model"].keys()
     for key, weight in stock["model"].items():
         assert torch.equal(weight, needed["model"][key]), key

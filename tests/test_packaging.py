@@ -1,4 +1,3 @@
-import functools
 import json
 import os
 import platform
@@ -7,14 +6,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from served import served
 
 from fairseq_relpos import version
 from fairseq_relpos.cli import EXTRAS
@@ -285,15 +283,9 @@ def cpu_index(checkout, tmp_path_factory):
         file.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nTag: {python}-{python}-linux_{platform.machine()}\n")
         file.writestr(f"{info}/RECORD", "")
 
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *unused):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=root)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        cpu_index_at(checkout, f"http://127.0.0.1:{server.server_port}/cpu")
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with served(root) as address:
+        cpu_index_at(checkout, f"{address}/cpu")
+        yield folder, address
 
 
 def torch_line(checkout):

@@ -3,10 +3,10 @@
 import lzma
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import pythons
 
 ROOT = Path(__file__).parents[1]
 COLLECT = ROOT / "examples" / "quickstart" / "collect_text.py"
@@ -44,12 +44,12 @@ def test_modules_are_read_and_not_imported(collect, tmp_path):
 
 
 def collected(folder, *files):
-    return subprocess.run(
-        [sys.executable, COLLECT, folder / "train.txt", folder / "valid.txt", *files],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    return pythons.run(COLLECT, folder / "train.txt", folder / "valid.txt", *files)
+
+
+def quickstart(folder, *arguments):
+    command = ["bash", ROOT / "scripts" / "quickstart.sh", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_files_are_split_without_losing_a_paragraph(tmp_path):
@@ -87,13 +87,7 @@ def test_text_that_cannot_be_used_is_one_line_and_nothing_is_written(tmp_path, n
     ],
 )
 def test_wrong_arguments_are_one_line_before_anything_is_installed(tmp_path, arguments, message):
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / "quickstart.sh", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = quickstart(tmp_path, *arguments)
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -105,12 +99,6 @@ def test_a_folder_made_from_other_text_is_not_mixed_with_this_one(tmp_path):
     text.write_text("hello\n")
     (tmp_path / "out" / "text").mkdir(parents=True)
     (tmp_path / "out" / "text" / "source.txt").write_text("other.txt\n")
-    done = subprocess.run(
-        ["bash", ROOT / "scripts" / "quickstart.sh", "--text", "mine.txt", "--out", "out"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = quickstart(tmp_path, "--text", "mine.txt", "--out", "out")
     assert done.returncode == 1
     assert "was made from other.txt" in done.stderr

@@ -1,13 +1,10 @@
 """Language models for Hugging Face transformers, against fairseq's: logits, and the texts that both generate."""
 
-import os
-import subprocess
-import sys
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import pythons
 import torch
 from fairseq.data import data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -25,8 +22,6 @@ from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import language_model_to_transformers as to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
 from fairseq_relpos.exchange.trained_models import translated_by_fairseq  # noqa: E402
-
-PACKAGE = Path(__file__).parents[1]
 
 TIED = {"share_decoder_input_output_embed": True}
 
@@ -179,9 +174,7 @@ model = AutoModelForSeq2SeqLM.from_pretrained({str(tmp_path / "b")!r})
 rows = model.generate(torch.tensor({source.tolist()}), max_length=22).tolist()
 assert [[token for token in row[1:] if token != 1] for row in rows] == {translations}
 """
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    pythons.output("-c", program, HF_HUB_OFFLINE="1")
 
 
 @pytest.mark.parametrize("kind", [*VOCABULARIES, "ordinary"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import assert_refused
 
 from fairseq_relpos import vectors
 from fairseq_relpos.cli import main
@@ -119,9 +120,7 @@ def test_what_does_not_conform_ends_with_1_and_names_the_array(own, function, en
     ],
 )
 def test_a_wrong_call_of_conform_is_one_line(own, function, encoding, what, capsys):
-    assert main(["conform", function, "--encoding", encoding]) == 1
-    said = capsys.readouterr()
-    assert what in said.err and len(said.err.splitlines()) == 1 and not said.out
+    assert_refused(["conform", function, "--encoding", encoding], what, capsys)
 
 
 def test_vectors_are_written_as_a_whole_into_a_new_folder(tmp_path, capsys, monkeypatch):
@@ -130,11 +129,7 @@ def test_vectors_are_written_as_a_whole_into_a_new_folder(tmp_path, capsys, monk
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"t5.npz", "vectors.json"}
     (tmp_path / "file").write_text("")
     for out, what in (("out", "is there already"), ("file", "is there already"), ("missing/out", "is no folder")):
-        capsys.readouterr()
-        assert main(["vectors", str(tmp_path / out)]) == 1
-        said = capsys.readouterr().err
-        assert what in said and len(said.splitlines()) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "file"}
+        assert_refused(["vectors", tmp_path / out], what, capsys, tmp_path)
 
 
 @pytest.mark.slow

@@ -20,12 +20,11 @@ from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBu
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
-from fairseq_data import WORDS, masked_lm, translation, write_corpus
+from fairseq_data import USER_DIR, WORDS, masked_lm, translation, write_corpus
+from refusals import assert_refused
 
-from fairseq_relpos.cli import main as relpos
 from fairseq_relpos.mends.wrong_input.data import check_files
 
-USER_DIR = "fairseq_relpos"
 OFFICIAL_TUPE = Path(__file__).parent / "fixtures" / "golden" / "tupe_a"
 
 
@@ -93,11 +92,10 @@ def pairs(texts, dictionary):
 @pytest.fixture(scope="module")
 def checkpoints(folder, data, pairs):
     """A stock RoBERTa, which the plugin's errors do not know, and a transformer of the plugin."""
-    forked.train(masked_lm(data, folder / "stock", USER_DIR, "--max-update", 1, arch="roberta_base"), folder / "log")
-    forked.train(translation(pairs, folder / "t5", USER_DIR, "--max-update", 1, arch="transformer_t5"), folder / "log")
-    return types.SimpleNamespace(
-        roberta=folder / "stock/checkpoint_last.pt", transformer=folder / "t5/checkpoint_last.pt"
-    )
+    forked.train(masked_lm(data, folder / "stock", "--max-update", 1, arch="roberta_base"), folder / "log")
+    forked.train(translation(pairs, folder / "t5", "--max-update", 1, arch="transformer_t5"), folder / "log")
+    roberta, transformer = (folder / name / "checkpoint_last.pt" for name in ("stock", "t5"))
+    return types.SimpleNamespace(roberta=roberta, transformer=transformer)
 
 
 def copied(folder, to):
@@ -106,7 +104,7 @@ def copied(folder, to):
 
 
 def train(tmp_path, data, *more, arch="roberta_t5", **environment):
-    arguments = masked_lm(data, tmp_path / "run", USER_DIR, "--max-update", 2, *more, arch=arch)
+    arguments = masked_lm(data, tmp_path / "run", "--max-update", 2, *more, arch=arch)
     return run("train", tmp_path / "log", *arguments, **environment)
 
 
@@ -123,7 +121,7 @@ def said(folder, data):
     """What a parser says of these flags, added to those of a training."""
 
     def say(*more, parser=options.get_training_parser, leave_out=None):
-        arguments = masked_lm(data, folder / "parsed", USER_DIR, *more, arch="roberta_t5")
+        arguments = masked_lm(data, folder / "parsed", *more, arch="roberta_t5")
         if leave_out:
             arguments = without(arguments, leave_out)
         with pytest.raises(SystemExit) as end:
@@ -161,18 +159,17 @@ def test_a_missing_arch_and_a_missing_task_are_named(said):
         options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "x.pt"])
 
 
-@pytest.mark.parametrize("number", [0, -1])
-def test_a_stack_without_layers_is_refused(number, data, pairs, tmp_path):
-    assert_one_line(train(tmp_path, data, "--encoder-layers", number), f"--encoder-layers {number}: give 1 or more")
-    arguments = translation(pairs, tmp_path / "run", USER_DIR, f"--decoder-layers={number}", arch="transformer_t5")
-    assert_one_line(run("train", tmp_path / "log", *arguments), f"--decoder-layers {number}: give 1 or more")
+def test_a_stack_without_layers_is_refused(data, pairs, tmp_path):
+    assert_one_line(train(tmp_path, data, "--encoder-layers", 0), "--encoder-layers 0: give 1 or more")
+    arguments = translation(pairs, tmp_path / "run", "--decoder-layers=-1", arch="transformer_t5")
+    assert_one_line(run("train", tmp_path / "log", *arguments), "--decoder-layers -1: give 1 or more")
 
 
 def test_an_architecture_that_does_not_fit_its_task_is_named(data, tmp_path):
-    arguments = without(masked_lm(data, tmp_path / "run", USER_DIR, arch="transformer_t5"), "--max-positions")
+    arguments = without(masked_lm(data, tmp_path / "run", arch="transformer_t5"), "--max-positions")
     assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", "--task masked_lm")
     task = "--task denoising --criterion cross_entropy --mask 0.3 --mask-length subword --replace-length 1"
-    arguments = masked_lm(data, tmp_path / "run", USER_DIR, *task.split(), "--max-positions", 18, "--max-update", 1)
+    arguments = masked_lm(data, tmp_path / "run", *task.split(), "--max-positions", 18, "--max-update", 1)
     assert_one_line(run("train", tmp_path / "log", *arguments), "--task denoising", "--arch roberta_base")
 
 
@@ -294,7 +291,7 @@ def test_an_id_beyond_the_dictionary_is_refused_before_the_first_update(count, d
 
 def test_a_translation_with_an_id_beyond_its_dictionary_is_refused(pairs, tmp_path):
     folder = fewer_words(copied(pairs, tmp_path / "pairs"), 1, "dict.a.txt", "dict.b.txt")
-    arguments = translation(folder, tmp_path / "run", USER_DIR, arch="transformer_t5")
+    arguments = translation(folder, tmp_path / "run", arch="transformer_t5")
     assert_one_line(run("train", tmp_path / "log", *arguments), "holds the token id 43", "has 43 words")
 
 
@@ -459,12 +456,11 @@ def files_no_larger_than(size):
 
 @pytest.mark.parametrize("size", [0, 20_000])
 @pytest.mark.parametrize("command", ["warm-start", "import-tupe"])
-def test_a_full_disk_is_one_line_and_leaves_nothing(command, size, checkpoints, tmp_path, capsys):
+def test_a_full_disk_is_one_line_and_spoils_no_file(command, size, checkpoints, tmp_path, capsys):
     source, more = checkpoints.roberta, ["--arch", "roberta_t5"]
     if command == "import-tupe":
         source, more = OFFICIAL_TUPE / "checkpoint.pt", []
+    (tmp_path / "out.pt").write_bytes(b"an earlier one")
     with files_no_larger_than(size):
-        code = relpos([command, str(source), str(tmp_path / "out.pt"), *more])
-    said = capsys.readouterr().err.strip().splitlines()
-    assert code == 1 and len(said) == 1 and "out.pt cannot be written: File too large" in said[0]
-    assert "make room" in said[0] and os.listdir(tmp_path) == []
+        what = ["out.pt cannot be written: File too large", "make room"]
+        assert_refused([command, source, tmp_path / "out.pt", *more], what, capsys, tmp_path)

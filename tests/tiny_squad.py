@@ -21,13 +21,13 @@ QUESTIONS = [
 ]
 
 
-def squad(questions=QUESTIONS, contexts=CONTEXTS, version="1.1"):
+def squad(questions=QUESTIONS, version="1.1"):
     """In the form of SQuAD; a question whose answer is None has none."""
-    paragraphs = [{"context": context, "qas": []} for context in contexts]
+    paragraphs = [{"context": context, "qas": []} for context in CONTEXTS]
     for name, text, context, answer in questions:
         item = {"id": name, "question": text, "answers": []}
         if answer is not None:
-            item["answers"].append({"text": answer, "answer_start": contexts[context].index(answer)})
+            item["answers"].append({"text": answer, "answer_start": CONTEXTS[context].index(answer)})
         if version == "v2.0":
             item["is_impossible"] = answer is None
         paragraphs[context]["qas"].append(item)

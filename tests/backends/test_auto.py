@@ -38,26 +38,35 @@ def not_compiled(monkeypatch):
         cached.cache_clear()
 
 
+#: encoding, queries, keys and dropout of a call in training; what computes it, and what does so without a compiler
+CALLS = [
+    ("none", 300, 300, 0.0, "sdpa", "sdpa"),
+    ("none", 300, 300, 0.1, "sdpa", "sdpa"),
+    ("alibi", 300, 300, 0.0, "fused", "sdpa"),
+    ("alibi", 300, 300, 0.1, "fused", "lean"),
+    ("alibi", 30, 30, 0.1, "eager", "eager"),
+    ("t5", 30, 30, 0.0, "eager", "eager"),
+    ("t5", 64, 64, 0.0, "fused", "eager"),
+    ("t5", 300, 300, 0.0, "fused", "lean"),
+    ("t5", 1, 5000, 0.1, "sdpa", "sdpa"),
+    ("shaw", 1, 5000, 0.1, "eager", "eager"),
+    ("shaw", 30, 30, 0.0, "eager", "eager"),
+    ("shaw", 300, 300, 0.1, "fused", "lean"),
+    ("shaw", 100, 900, 0.1, "fused", "lean"),
+    ("tupe_r", 128, 128, 0.1, "fused", "eager"),
+    ("m3", 300, 300, 0.0, "fused", "eager"),
+    ("m3", 30, 30, 0.1, "eager", "eager"),
+]
+
+
 @needs_compiler
-@pytest.mark.parametrize(
-    "name, tgt_len, src_len, dropout_p, expected",
-    [
-        ("none", 300, 300, 0.0, "sdpa"),
-        ("none", 300, 300, 0.1, "sdpa"),
-        ("alibi", 300, 300, 0.0, "fused"),
-        ("alibi", 300, 300, 0.1, "fused"),
-        ("alibi", 30, 30, 0.1, "eager"),
-        ("t5", 30, 30, 0.0, "eager"),
-        ("t5", 64, 64, 0.0, "fused"),
-        ("t5", 1, 5000, 0.1, "sdpa"),
-        ("shaw", 1, 5000, 0.1, "eager"),
-        ("shaw", 300, 300, 0.1, "fused"),
-        ("shaw", 100, 900, 0.1, "fused"),
-        ("tupe_r", 128, 128, 0.1, "fused"),
-        ("m3", 300, 300, 0.0, "fused"),
-    ],
-)
-def test_a_cpu_computes_in_compiled_code(name, tgt_len, src_len, dropout_p, expected):
+@pytest.mark.parametrize("name, tgt_len, src_len, dropout_p, expected, without_compiler", CALLS)
+def test_a_cpu_computes_in_compiled_code(name, tgt_len, src_len, dropout_p, expected, without_compiler):
+    assert call(name, tgt_len, src_len, dropout_p) == expected
+
+
+@pytest.mark.parametrize("name, tgt_len, src_len, dropout_p, with_compiler, expected", CALLS)
+def test_a_cpu_without_a_compiler(not_compiled, name, tgt_len, src_len, dropout_p, with_compiler, expected):
     assert call(name, tgt_len, src_len, dropout_p) == expected
 
 
@@ -72,28 +81,6 @@ def test_without_a_compiler_one_line_says_so_and_results_are_right(not_compiled,
         assert call("t5", 300, 300) == call("shaw", 300, 300) == "lean"
     lines = [x.getMessage() for x in caplog.records if x.levelno == logging.WARNING]
     assert lines == ["attention on the CPU is computed in Python (lean), slower: FAIRSEQ_RELPOS_COMPILE=0"]
-
-
-@pytest.mark.parametrize(
-    "name, tgt_len, src_len, dropout_p, expected",
-    [
-        ("none", 300, 300, 0.0, "sdpa"),
-        ("none", 300, 300, 0.1, "sdpa"),
-        ("alibi", 300, 300, 0.0, "sdpa"),
-        ("alibi", 300, 300, 0.1, "lean"),
-        ("alibi", 30, 30, 0.1, "eager"),
-        ("t5", 30, 30, 0.0, "eager"),
-        ("t5", 300, 300, 0.0, "lean"),
-        ("t5", 1, 300, 0.1, "sdpa"),
-        ("shaw", 1, 300, 0.1, "eager"),
-        ("shaw", 30, 30, 0.0, "eager"),
-        ("shaw", 300, 300, 0.1, "lean"),
-        ("shaw", 100, 900, 0.1, "lean"),
-        ("m3", 30, 30, 0.1, "eager"),
-    ],
-)
-def test_training_on_a_cpu_without_a_compiler(not_compiled, name, tgt_len, src_len, dropout_p, expected):
-    assert call(name, tgt_len, src_len, dropout_p) == expected
 
 
 def test_a_gate_is_computed_again_only_where_it_is_compiled(monkeypatch):

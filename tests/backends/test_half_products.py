@@ -27,9 +27,8 @@ def make(case, tgt_len, src_len, dtype):
         return (x + (name in ("gain", "gate"))).to(DEVICE, dtype).requires_grad_()
 
     tables = {name: table(name, x) if torch.is_tensor(x) else x for name, x in CASES[case].items()}
-    q, k, v = (
-        torch.randn(B, H, length, D, device=DEVICE).to(dtype).requires_grad_() for length in (tgt_len, src_len, src_len)
-    )
+    lengths = tgt_len, src_len, src_len
+    q, k, v = (torch.randn(B, H, length, D, device=DEVICE).to(dtype).requires_grad_() for length in lengths)
     return Terms(q, k, 0.3, rows=ROWS, **tables), v
 
 
@@ -99,9 +98,8 @@ def test_heads_of_another_layout_are_multiplied_as_they_are(backend, products):
         return x.detach().permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3).requires_grad_()
 
     expected = outcome(backend, terms, v)
-    found = outcome(
-        backend, replace(terms, q_BHTD=as_projected(terms.q_BHTD), k_BHSD=as_projected(terms.k_BHSD)), as_projected(v)
-    )
+    moved = replace(terms, q_BHTD=as_projected(terms.q_BHTD), k_BHSD=as_projected(terms.k_BHSD))
+    found = outcome(backend, moved, as_projected(v))
     for name, x in expected.items():
         torch.testing.assert_close(found[name], x, rtol=2e-3, atol=2e-3)
 

@@ -126,11 +126,8 @@ def test_each_kind_of_call_is_tried_once():
     auto(terms, v, Mask(), 0.0, False)
     auto(*terms_and_v(length=7), Mask(), 0.0, False)
     assert kernels.calls == 4
-    for other in (
-        (terms, v, Mask(causal=True), 0.0),
-        (*terms_and_v("m4m"), Mask(), 0.0),
-        (*terms_and_v(length=20), Mask(), 0.0),
-    ):
+    others = terms_and_v("m4m"), terms_and_v(length=20)
+    for other in ((terms, v, Mask(causal=True), 0.0), *((*other, Mask(), 0.0) for other in others)):
         before = kernels.calls
         auto(*other, False)
         auto(*other, False)

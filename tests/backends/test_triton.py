@@ -472,9 +472,8 @@ def test_the_kernels_check_themselves_in_all_kinds_of_calls(monkeypatch, capsys)
     call = Triton.__call__
     monkeypatch.setattr(Triton, "__call__", lambda self, *call_: (1.5 * call(self, *call_)[0], None))
     assert self_check.main(lengths=(16,), width=16) == 1
-    assert (
-        capsys.readouterr().out.splitlines()[-1].startswith("a bias by offset, float32, 16 tokens: its output is off")
-    )
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("a bias by offset, float32, 16 tokens: its output is off")
 
 
 # --- dropout ---

@@ -1,10 +1,7 @@
 """What the fused kernels cannot do is one line that says why and what can."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+import pythons
 import torch
 
 from fairseq_relpos.backends import Mask, select, triton
@@ -92,6 +89,4 @@ def test_what_layers_share_is_added_up_once_a_pass():
 
 
 def test_the_package_does_not_import_triton():
-    program = "import sys, fairseq_relpos.backends; sys.exit('triton' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    pythons.output("-c", "import sys, fairseq_relpos.backends; sys.exit('triton' in sys.modules)")

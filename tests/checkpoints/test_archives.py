@@ -5,14 +5,12 @@ import os
 import tarfile
 import tempfile
 import tracemalloc
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import torch
 from fairseq import file_utils
+from served import served
 
 from fairseq_relpos.checkpoints import archives
 from fairseq_relpos.models.roberta import RelPosRoberta
@@ -62,11 +60,8 @@ def places(tmp_path, monkeypatch):
     for name in ("given", "outside"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside" / "secret").write_text("secret")
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "given"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield tmp_path / "given", tmp_path / "outside", f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with served(tmp_path / "given") as address:
+        yield tmp_path / "given", tmp_path / "outside", address
 
 
 def hub_roberta(place):

@@ -5,27 +5,17 @@ import shlex
 import forked
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq_cli import train  # noqa: F401  forked runs find it imported
 from fairseq_data import binarise, masked_lm
 from loops import scale_up
 from refusals import assert_refused
-from small_models import roberta, sentences, trained
+from small_models import loaded, roberta, sentences, trained
 
-import fairseq_relpos
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.cli import main
 from fairseq_relpos.encodings import names_for
 
-USER_DIR = fairseq_relpos.__path__[0]
 EMBEDDINGS = "encoder.sentence_encoder.embed_tokens.weight"
-
-
-def load(path):
-    task = MaskedLMTask(MaskedLMConfig(), roberta("roberta").encoder.dictionary)
-    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], task=task)
-    return model.eval()
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +55,12 @@ def test_an_exported_discriminator_is_a_roberta_with_the_same_outputs_to_the_las
 
 def test_fairseq_trains_an_exported_discriminator_on_with_the_flags_that_are_printed(tmp_path, capsys):
     data = binarise(tmp_path / "text", train=8, valid=8)
-    more = ["--max-update", 2, "--no-epoch-checkpoints", "--generator-size", "1/2", "--position-layers", "first"]
-    electra = masked_lm(data, tmp_path / "run", USER_DIR, *more, arch="electra_t5_small")
-    electra[electra.index("--criterion") + 1] = "electra"
-    forked.train(electra, tmp_path / "log")
+    flags = "--criterion electra --max-update 2 --no-epoch-checkpoints --generator-size 1/2 --position-layers first"
+    forked.train(masked_lm(data, tmp_path / "run", *flags.split(), arch="electra_t5_small"), tmp_path / "log")
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
     assert run("export-discriminator", checkpoint, tmp_path / "the out.pt") == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("train with: ")]
-    flags = masked_lm(data, tmp_path / "next", USER_DIR, "--max-update", 1, "--no-epoch-checkpoints")
+    flags = masked_lm(data, tmp_path / "next", "--max-update", 1, "--no-epoch-checkpoints")
     begin = flags.index("--arch")
     flags[begin : flags.index("--criterion")] = shlex.split(line.removeprefix("train with: "))
     assert "the out.pt (epoch 1 @ 0 updates)" in forked.train(flags, tmp_path / "log")
@@ -83,7 +71,7 @@ def test_another_encoding_keeps_both_parts_of_an_electra(tmp_path, capsys):
     assert run("warm-start", tmp_path / "in.pt", tmp_path / "out.pt", "--arch", "electra_tupe_r") == 0
     out = capsys.readouterr().out
     assert "--arch electra_tupe_r " in out.splitlines()[-1] and "--generator-size 2/3" in out.splitlines()[-1]
-    model = load(tmp_path / "out.pt").state_dict()
+    model = loaded(tmp_path / "out.pt").state_dict()
     common = {key for key in source if "position" not in key and not key.endswith("version")}
     assert all(model[key].equal(source[key]) for key in common) and {"score_tokens.project_out.weight"} < common
     assert all(model[f"{part}.encoder.sentence_encoder.embed_positions.p"].std() < 0.03 for part in PARTS)
@@ -96,7 +84,7 @@ def test_both_parts_get_more_positions(tmp_path):
     source = trained("electra_tupe_r", tmp_path / "in.pt").state_dict()
     arguments = ["--arch", "electra_tupe_r", "--max-positions", 40]
     assert run("warm-start", tmp_path / "in.pt", tmp_path / "out.pt", *arguments) == 0
-    model = load(tmp_path / "out.pt").state_dict()
+    model = loaded(tmp_path / "out.pt").state_dict()
     for part in PARTS:
         key = f"{part}.encoder.sentence_encoder.embed_positions.p"
         assert len(model[key]) == len(source[key]) + 8 and model[key][: len(source[key])].equal(source[key])
@@ -111,7 +99,7 @@ def test_a_roberta_becomes_the_discriminator_and_a_narrow_one_the_generator(tmp_
     assert run("warm-start", tmp_path / "wide.pt", tmp_path / "one.pt", *arguments) == 0
     arguments += ["--generator", tmp_path / "narrow.pt"]
     assert run("warm-start", tmp_path / "wide.pt", tmp_path / "both.pt", *arguments) == 0
-    one, both = (load(tmp_path / name).state_dict() for name in ("one.pt", "both.pt"))
+    one, both = (loaded(tmp_path / name).state_dict() for name in ("one.pt", "both.pt"))
     for key, tensor in wide.items():
         if "lm_head" not in key and "classification_heads" not in key:
             assert one[f"discriminator.{key}"].equal(tensor) and both[f"discriminator.{key}"].equal(tensor)

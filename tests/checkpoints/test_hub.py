@@ -1,25 +1,21 @@
 """The ways a trained checkpoint is used from Python."""
 
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
-from argparse import Namespace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from types import SimpleNamespace
 
 import pytest
-import sentencepiece
+import pythons
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.roberta import RobertaModel
+from served import served
+from small_models import SIZES, built, save
+from vocabularies import sentencepiece_folder
 
-from fairseq_relpos.checkpoints.starting_point import build_roberta, save
+from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.models.roberta import RelPosRoberta
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -29,38 +25,14 @@ SENTENCES = [f"the {a} cat sat on the {b} mat" for a in ("old", "grey", "thin") 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model as one hands it on: checkpoint, dict.txt, sentencepiece model."""
-    folder = tmp_path_factory.mktemp("model")
-    pieces = train_sentencepiece(folder)
-    (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
-    args = Namespace(
-        arch="roberta_tupe_r",
-        task="masked_lm",
-        criterion="masked_lm",
-        data="elsewhere",
-        tokens_per_sample=32,
-        max_positions=32,
-        encoder_layers=2,
-        encoder_embed_dim=16,
-        encoder_ffn_embed_dim=32,
-        encoder_attention_heads=2,
-    )
-    model = build_roberta(args, len(Dictionary.load(str(folder / "dict.txt"))) + 1, seed=1)
-    cfg = convert_namespace_to_omegaconf(args)
-    save(str(folder / "checkpoint.pt"), cfg, cfg.model, model)
+    folder = tmp_path_factory.mktemp("hub") / "model"
+    sentencepiece_folder(folder, "bpe")
+    (folder / "spm.model").rename(folder / "sentencepiece.bpe.model")
+    words = Dictionary.load(str(folder / "dict.txt"))
+    words.add_symbol("<mask>")
+    model = built("roberta_tupe_r", SIZES, SimpleNamespace(source_dictionary=words), 1, tokens_per_sample=32)
+    save(model, folder / "checkpoint.pt", task="masked_lm", criterion="masked_lm", data="elsewhere")
     return folder
-
-
-def train_sentencepiece(folder):
-    prefix = folder / "sentencepiece.bpe"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
-        model_prefix=str(prefix),
-        vocab_size=40,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
-    return [processor.id_to_piece(i) for i in range(3, len(processor))]
 
 
 def settings(folder):
@@ -106,7 +78,7 @@ def test_each_word_in_place_of_a_mask_has_its_own_probability(roberta):
 def test_features_of_all_layers_depend_on_the_order_of_the_words(roberta):
     tokens = roberta.encode(SENTENCES[0])
     states = roberta.extract_features(tokens, return_all_hiddens=True)
-    assert len(states) == 3
+    assert len(states) == 1 + SIZES["encoder_layers"]
     torch.testing.assert_close(states[-1], roberta.extract_features(tokens))
     swapped = tokens.clone()
     swapped[[2, 4]] = tokens[[4, 2]]
@@ -130,7 +102,7 @@ def test_a_sentence_longer_than_the_model_is_refused(roberta):
 def test_saved_classification_heads_come_back(folder, tmp_path):
     first = RelPosRoberta.from_pretrained(str(folder), **settings(folder)).eval()
     first.register_classification_head("mood", num_classes=3)
-    save(str(tmp_path / "checkpoint.pt"), first.cfg, first.cfg.model, first.model)
+    starting_point.save(str(tmp_path / "checkpoint.pt"), first.cfg, first.cfg.model, first.model)
     again = RelPosRoberta.from_pretrained(str(tmp_path), **settings(folder)).eval()
     tokens = first.encode(SENTENCES[0])
     assert torch.equal(first.predict("mood", tokens), again.predict("mood", tokens))
@@ -157,16 +129,12 @@ def test_torch_hub_loads_from_an_http_address(folder, tmp_path, roberta, monkeyp
         archive.add(folder, "model")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     monkeypatch.setenv("no_proxy", "*")
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/model.tar.gz"
-        hub = hub_roberta(address, checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
-        server.shutdown()
+    with served(tmp_path) as address:
+        hub = hub_roberta(f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
     tokens = hub.encode(SENTENCES[1])
     assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
     # the second time it is there already
-    hub_roberta(address, checkpoint_file="checkpoint.pt", bpe="sentencepiece")
+    hub_roberta(f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece")
 
 
 def test_an_archive_of_one_file_is_a_folder_of_it(folder, tmp_path, monkeypatch):
@@ -186,6 +154,4 @@ def test_fairseqs_own_class_loads_it_with_user_dir(folder, tmp_path):
         f"r = RobertaModel.from_pretrained({str(folder)!r}, {given}, user_dir={str(REPOSITORY / 'fairseq_relpos')!r})\n"
         "print(type(r.model).__name__, len(r.fill_mask('the <mask> mat')))"
     )
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["RelPosRoberta 5"], done.stderr
+    assert pythons.output("-c", code, cwd=tmp_path, PYTHONPATH="").splitlines()[-1] == "RelPosRoberta 5"

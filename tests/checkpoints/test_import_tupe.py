@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from fairseq_data import fairseq_ok
+from fairseq_data import USER_DIR, fairseq_ok
 from refusals import assert_refused
 from small_models import roberta
 
@@ -26,7 +26,6 @@ from fairseq_relpos.encodings import find, hyperparameters
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
 DICT = str(GOLDEN / "tupe_dict.txt")
-USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
 VARIANTS = ("tupe_a", "tupe_r", "tupe_r_prenorm", "tupe_r_cls")
 TOLERANCE = 5e-5
 LAYER = "decoder.sentence_encoder.layers.0."

@@ -1,22 +1,19 @@
 """Inputs longer than those of the pretraining: hyperparameters from the checkpoint, and tables with more rows."""
 
 import logging
-from pathlib import Path
 
 import forked
 import pytest
 import torch
-from fairseq_data import WORDS, masked_lm
-from small_models import roberta, sentences, stack_of, trained
+from fairseq_data import masked_lm
+from refusals import assert_refused
+from small_models import ABSOLUTE, roberta, sentences, stack_of, trained
 
 from fairseq_relpos.checkpoints.extending import extend
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.warm_start import warm_start
 from fairseq_relpos.cli import main
 from fairseq_relpos.encodings import names_for
-
-USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
-TABLES = ("learned", "tupe_a", "tupe_r", "tupe_a_tie_cls", "tupe_r_tie_cls", "bert_r", "bert_ad", "abs_m4m")
 
 
 def started(path, name, **settings):
@@ -26,7 +23,7 @@ def started(path, name, **settings):
     return model.eval()
 
 
-@pytest.mark.parametrize("name", sorted(set(names_for(causal=False)) - set(TABLES)))
+@pytest.mark.parametrize("name", sorted(set(names_for(causal=False)) - set(ABSOLUTE)))
 def test_a_longer_model_without_a_table_of_positions_starts_as_the_one_in_the_checkpoint(name, tmp_path):
     before = trained(f"roberta_{name}", tmp_path / "start.pt")
     assert stack_of(before).embed_positions.hard_limit is None
@@ -37,7 +34,7 @@ def test_a_longer_model_without_a_table_of_positions_starts_as_the_one_in_the_ch
 
 
 @pytest.mark.parametrize("way", ["copy", "interpolate", "random"])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", ABSOLUTE)
 def test_an_extended_table_serves_longer_inputs_and_copy_and_random_change_nothing_before(name, way, tmp_path):
     before = trained(f"roberta_{name}", tmp_path / "start.pt")
     done = warm_start(tmp_path / "start.pt", tmp_path / "longer.pt", f"roberta_{name}", max_positions=48, way=way)
@@ -73,9 +70,8 @@ def test_the_command_extends_by_copying_and_says_so(tmp_path, capsys):
 
 
 def test_a_way_to_extend_without_a_length_is_one_line(tmp_path, capsys):
-    arguments = ["warm-start", "start.pt", f"{tmp_path}/out.pt", "--arch", "roberta_learned", "--extend", "random"]
-    assert main(arguments) == 1
-    assert "--extend random changes nothing without --max-positions N: give both" in capsys.readouterr().err
+    command = ["warm-start", "start.pt", tmp_path / "out.pt", "--arch", "roberta_learned", "--extend", "random"]
+    assert_refused(command, "--extend random changes nothing without --max-positions N: give both", capsys, tmp_path)
 
 
 def test_what_is_given_wins_over_the_checkpoint_and_another_encoding_takes_nothing(tmp_path, caplog):
@@ -104,31 +100,14 @@ def test_settings_of_single_layers_are_taken_too_and_only_where_a_training_start
     assert "layer.2" not in warm_start(tuned, tmp_path / "other.pt", "roberta_rope").args.position_hparams
 
 
-@pytest.fixture
-def data(tmp_path):
-    """Binarised text without a run of fairseq-preprocess."""
-    from fairseq.data import Dictionary, indexed_dataset
-
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in WORDS), encoding="utf-8")
-    words = Dictionary.load(str(folder / "dict.txt"))
-    for split in ("train", "valid"):
-        builder = indexed_dataset.make_builder(f"{folder}/{split}.bin", "mmap", len(words))
-        for length in range(3, 11):
-            builder.add_item(torch.tensor([*range(4, 4 + length), 2]))
-        builder.finalize(f"{folder}/{split}.idx")
-    return folder
-
-
 def test_fairseq_train_takes_the_hyperparameters_again_when_it_resumes(data, tmp_path):
     run = ["--max-update", 1, "--no-epoch-checkpoints"]
     log = tmp_path / "log"
-    forked.train(masked_lm(data, tmp_path / "first", USER_DIR, *run, arch="roberta_shaw"), log)
+    forked.train(masked_lm(data, tmp_path / "first", *run, arch="roberta_shaw"), log)
     start = tmp_path / "first" / "checkpoint_last.pt"
     longer = [f"--finetune-from-model={start}", "--max-positions=24"]
-    forked.train(masked_lm(data, tmp_path / "second", USER_DIR, *run, *longer, arch="roberta_shaw"), log)
+    forked.train(masked_lm(data, tmp_path / "second", *run, *longer, arch="roberta_shaw"), log)
     assert f"position hyperparameters of {start}, as they are not given: max_distance=15" in log.read_text()
     run[1] = 2
-    forked.train(masked_lm(data, tmp_path / "second", USER_DIR, *run, *longer, arch="roberta_shaw"), log)
+    forked.train(masked_lm(data, tmp_path / "second", *run, *longer, arch="roberta_shaw"), log)
     assert load_checkpoint(tmp_path / "second" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq_data import binarise, binarise_translation
-from forked import Run
+from fairseq_data import USER_DIR, binarise, binarise_translation
+from forked import train
 
-import fairseq_relpos
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
 FILES = Path(__file__).parents[1] / "fixtures" / "checkpoints"
-USER_DIR = Path(fairseq_relpos.__file__).parent
 
 _spec = importlib.util.spec_from_file_location("make", FILES / "make.py")
 make = importlib.util.module_from_spec(_spec)
@@ -45,8 +43,7 @@ def test_it_goes_on_as_if_nothing_had_changed(name, data, tmp_path):
     save_dir = tmp_path / "run"
     save_dir.mkdir()
     shutil.copy(FILES / f"{name}.pt", save_dir / "checkpoint_last.pt")
-    run = Run(make.command(name, data[is_pair(name)], save_dir, USER_DIR, "--max-update", 8), tmp_path / "log")
-    assert run.wait() == 0, run.printed()
+    train(make.command(name, data[is_pair(name)], save_dir, USER_DIR, "--max-update", 8), tmp_path / "log")
     found = load_checkpoint(save_dir / "checkpoint_last.pt")
     assert found["optimizer_history"][-1]["num_updates"] == 8
     expected = torch.load(FILES / f"{name}.after.pt", weights_only=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq_data import binarise
 
 from fairseq_relpos.checkpoints import loading
 from fairseq_relpos.cli import main
@@ -36,11 +35,6 @@ def without_trust(tmp_path, monkeypatch):
 def hostile():
     torch.save({"model": {}, "args": None, "extra": RunsCode()}, "hostile.pt")
     return "hostile.pt"
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("trust"))
 
 
 FAIRSEQ = {

@@ -55,15 +55,9 @@ def test_sizes_are_those_of_the_architecture_function(arch):
 def test_counts_are_what_the_model_has_more_than_without_positions(name):
     _, sizes = FAMILIES["transformer"]
     size = sizes["_iwslt_de_en"]
-    settings = {
-        "encoder_layers": size.layers,
-        "decoder_layers": size.layers,
-        "encoder_embed_dim": size.embed_dim,
-        "encoder_attention_heads": size.heads,
-        "decoder_attention_heads": size.heads,
-        "max_source_positions": 20,
-        "max_target_positions": 20,
-    }
+    settings = {"encoder_embed_dim": size.embed_dim, "max_source_positions": 20, "max_target_positions": 20}
+    for side in ("encoder", "decoder"):
+        settings |= {f"{side}_layers": size.layers, f"{side}_attention_heads": size.heads}
 
     def parameters(encoding):
         model = transformer(f"transformer_{encoding}_iwslt_de_en", **settings)

@@ -1,11 +1,11 @@
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import pythons
 
 from fairseq_relpos.cli import doctor
 from fairseq_relpos.gated import compiled
@@ -14,14 +14,8 @@ from fairseq_relpos.gated import compiled
 DOCTOR = Path(doctor.__file__)
 
 
-def run_doctor(pythonpath, **environ):
-    done = subprocess.run(
-        [sys.executable, str(DOCTOR)],
-        env={**os.environ, "PYTHONPATH": str(pythonpath), **environ},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+def run_doctor(pythonpath):
+    done = pythons.run(DOCTOR, PYTHONPATH=str(pythonpath))
     assert not done.stderr, done.stderr
     return done
 
@@ -111,9 +105,8 @@ def test_a_companion_of_another_build_of_torch_is_named_with_what_fails_and_the_
     installed(monkeypatch, tmp_path, name, "2.11.0", "raise OSError('libc10_cuda.so: no such file')")
     check = doctor.check_companion(name, "speech")
     assert check.status == "warn" and f"pip uninstall -y {name}" in check.advice
-    assert (
-        "2.11.0 does not fit torch" in check.found and "transformers fails with it: OSError: libc10_cuda" in check.found
-    )
+    for what in ("2.11.0 does not fit torch", "transformers fails with it: OSError: libc10_cuda"):
+        assert what in check.found
     monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / name / "__init__.py").write_text("works = True")
     assert doctor.check_companion(name, "speech") == doctor.Check(name, "ok", "2.11.0")
@@ -240,13 +233,8 @@ def test_doctor_finds_an_apex_that_works(tmp_path):
     package(apex, "multi_tensor_apply", "class multi_tensor_applier:\n    available = True")
     program = "import torch; torch.cuda.is_available = lambda: True; from fairseq_relpos.cli import doctor; "
     paths = f"{tmp_path}:{DOCTOR.parents[2]}"
-    done = subprocess.run(
-        [sys.executable, "-c", program + "print(doctor.check_fused())"],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-    )
-    assert "adam is apex FusedAdam" in done.stdout and "LayerNorm is apex's" in done.stdout, done.stdout + done.stderr
+    found = pythons.output("-c", program + "print(doctor.check_fused())", PYTHONPATH=paths)
+    assert "adam is apex FusedAdam" in found and "LayerNorm is apex's" in found, found
 
 
 @pytest.mark.parametrize("seconds, helps", [([1.0, 4.0], True), ([9.0, 4.0], False)])

@@ -10,6 +10,7 @@ import forked
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq_data import USER_DIR
 from glue_files import sentence, write_gpt2, write_tsv, write_vocabulary
 from small_models import roberta, trained
 
@@ -29,7 +30,6 @@ from fairseq_relpos.tasks.cut_sentences import longest_first
 from fairseq_relpos.tasks.sequence_labels import read_split
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
-USER_DIR = Path(__file__).resolve().parents[2] / "fairseq_relpos"
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +130,8 @@ def test_every_encoding_is_fine_tuned_and_predicts_what_its_training_has_validat
     need_predictions_of_the_training(tmp_path / "run", data, log, "accuracy", tmp_path)
 
 
-SCHEDULE = {
-    "seed": 1,
-    "batch": 8,
-    "max_tokens": None,
-    "epochs": 2,
-    "warmup": 0.5,
-    "validations": 2,
-    "max_positions": None,
-}
+SCHEDULE = {"seed": 1, "batch": 8, "max_tokens": None, "max_positions": None}
+SCHEDULE |= {"epochs": 2, "warmup": 0.5, "validations": 2}
 
 
 def test_unpadded_layers_predict_the_same(data, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_squad
 import torch
+from glue_files import write_gpt2
 
 from fairseq_relpos.finetuning import squad, squad_data, squad_metrics
 from fairseq_relpos.finetuning.squad_answers import answers_of, best_spans
@@ -18,19 +19,6 @@ from fairseq_relpos.tasks.span_windows import Window
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tiny_squad.data(tmp_path_factory.mktemp("data"))
-
-
-def gpt2(folder):
-    """A vocabulary of GPT-2's form: all bytes, and a few merges."""
-    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
-
-    letters = list(bytes_to_unicode().values())
-    merges = [("c", "a"), ("ca", "t"), ("Ġ", "t")]
-    words = letters + ["".join(pair) for pair in merges]
-    (folder / "encoder.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
-    (folder / "vocab.bpe").write_text("#version\n" + "".join(f"{a} {b}\n" for a, b in merges), encoding="utf-8")
-    (folder / "dict.txt").write_text("".join(f"{number} 1\n" for number in range(len(words))))
-    return folder
 
 
 TEXTS = [*tiny_squad.CONTEXTS, "été ﬁne Ⅻ 战国\u3000x", "  cat\n\tthe cat "]
@@ -53,7 +41,7 @@ def test_pieces_of_sentencepiece_stand_where_they_come_from(folder):
 
 
 def test_pieces_of_gpt2_stand_where_they_come_from(tmp_path):
-    words = Vocabulary(gpt2(tmp_path))
+    words = Vocabulary(write_gpt2(tmp_path))
     for text in TEXTS:
         pieces, spans = words.placed(text)
         assert pieces == [str(number) for number in words.tokenizer.bpe.encode(text)]
@@ -63,7 +51,7 @@ def test_pieces_of_gpt2_stand_where_they_come_from(tmp_path):
 
 def test_bytes_of_gpt2_can_make_every_answer(tmp_path):
     source = tiny_squad.write(tmp_path / "x.json", tiny_squad.squad())
-    told = squad_data.encode(source, str(gpt2(tmp_path)), tmp_path / "train")
+    told = squad_data.encode(source, str(write_gpt2(tmp_path)), tmp_path / "train")
     assert told["oracle_em"] == told["exact_offsets"] == 100 and told["unknown"] == 0
 
 

@@ -23,7 +23,7 @@ def copying(name="t5", **settings):
     return model
 
 
-def parts(batch=2, steps=3, places=6, words=11, width=4, dtype=torch.float64):
+def parts(dtype=torch.float64):
     """Logits, attention, a source with words that stand in it more than once and pads, and vectors."""
     generator = torch.Generator().manual_seed(3)
 
@@ -31,13 +31,13 @@ def parts(batch=2, steps=3, places=6, words=11, width=4, dtype=torch.float64):
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
     source = torch.tensor([[1, 5, 7, 5, 3, 2], [6, 6, 6, 4, 9, 2]])
-    attention = drawn(batch, steps, places).masked_fill(source.eq(1)[:, None], -math.inf).softmax(-1)
-    vectors = drawn(batch, places, width), drawn(batch, steps, width), drawn(batch, steps, width)
-    return [2 * drawn(batch, steps, words), attention, source, *vectors]
+    attention = drawn(2, 3, 6).masked_fill(source.eq(1)[:, None], -math.inf).softmax(-1)
+    vectors = drawn(2, 6, 4), drawn(2, 3, 4), drawn(2, 3, 4)
+    return [2 * drawn(2, 3, 11), attention, source, *vectors]
 
 
-def head_of(width=4, dtype=torch.float64):
-    head = CopyHead(width, width, width, padding_idx=1).to(dtype)
+def head_of(dtype=torch.float64):
+    head = CopyHead(4, 4, 4, padding_idx=1).to(dtype)
     scale_up(head)
     return head
 

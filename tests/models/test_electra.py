@@ -12,20 +12,18 @@ from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
 from fairseq_cli import train, validate  # noqa: F401  forked runs find them imported
-from fairseq_data import binarise, masked_lm
+from fairseq_data import USER_DIR, masked_lm
 from loops import scale_up, scale_up_positions
 from scipy.stats import chisquare
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
-from small_models import Namespace, SimpleNamespace, dictionary, roberta, sentences, stack_of
+from small_models import Namespace, SimpleNamespace, dictionary, gradients, roberta, sentences, stack_of
 from torch.func import functional_call
 
-import fairseq_relpos
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig, area_under_the_curve, histograms
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models import electra
 from fairseq_relpos.models.electra import sample
 
-USER_DIR = fairseq_relpos.__path__[0]
 NAMES = names_for(causal=False)
 #: one for each way in which positions reach the attention
 KINDS = ["learned", "tupe_r", "shaw", "rope"]
@@ -61,18 +59,11 @@ def criterion_of(**settings):
     return Electra(ElectraConfig(**settings), task)
 
 
-def gradients(model):
-    return {key: parameter.grad for key, parameter in model.named_parameters()}
-
-
 def by_hand(name, weights, tokens, replaced, masked):
     """The generator's logits and the scores, from two RoBERTas of their own with the weights of an ELECTRA."""
     wide = roberta(f"roberta_{name}").double().eval()
-    narrow = (
-        roberta(f"roberta_{name}", encoder_attention_heads=2, encoder_embed_dim=16, encoder_ffn_embed_dim=32)
-        .double()
-        .eval()
-    )
+    sizes = {"encoder_attention_heads": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32}
+    narrow = roberta(f"roberta_{name}", **sizes).double().eval()
 
     def part(prefix):
         return {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
@@ -112,15 +103,12 @@ def test_outputs_losses_and_gradients_are_those_of_two_separate_models_run_by_ha
     torch.testing.assert_close(found.generator_MV, logits, atol=1e-6, rtol=0)
     torch.testing.assert_close(found.scores_BT[real], scores[real], atol=1e-6, rtol=0)
     replaced = found.tokens_BT.ne(text).double()
-    expected = F.cross_entropy(logits, target[masked]) + 50 * F.binary_cross_entropy_with_logits(
-        scores[real], replaced[real]
-    )
+    loss_of_scores = F.binary_cross_entropy_with_logits(scores[real], replaced[real])
+    expected = F.cross_entropy(logits, target[masked]) + 50 * loss_of_scores
     torch.testing.assert_close((loss / count).double(), expected, atol=1e-5, rtol=0)
     expected.backward()
     for key, gradient in gradients(model).items():
-        torch.testing.assert_close(
-            gradient, weights[key].grad, atol=1e-5, rtol=1e-5, msg=lambda m, key=key: f"{key}: {m}"
-        )
+        torch.testing.assert_close(gradient, weights[key].grad, atol=1e-5, rtol=1e-5, msg=key)
 
 
 def test_sampled_tokens_follow_the_generators_distribution():
@@ -357,19 +345,9 @@ def test_a_criterion_or_a_task_of_another_model_is_one_line():
 # --- with fairseq's commands ---
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("electra"), train=16, valid=12)
-
-
 def training(data, save_dir, *more, arch="electra_tupe_r"):
-    arguments = masked_lm(data, save_dir, USER_DIR, "--generator-size", "1/2", arch=arch)
-    arguments[arguments.index("--criterion") + 1] = "electra"
-    return [*arguments, "--required-batch-size-multiple", "1", "--no-epoch-checkpoints", *map(str, more)]
-
-
-def weights_of(folder):
-    return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
+    flags = "--criterion electra --generator-size 1/2 --required-batch-size-multiple 1 --no-epoch-checkpoints"
+    return masked_lm(data, save_dir, *flags.split(), *more, arch=arch)
 
 
 def take_the_likeliest():
@@ -379,15 +357,15 @@ def take_the_likeliest():
 def test_two_ranks_and_two_passes_train_as_one_rank_with_twice_the_batch(data, tmp_path):
     """The masked tokens of the two halves differ in number, so this takes the means over the whole update."""
     more = ["--max-update", 2, "--batch-size"]
-    forked.train(training(data, tmp_path / "one", *more, 16), tmp_path / "log", before=take_the_likeliest)
-    halves = training(data, tmp_path / "passes", *more, 8, "--update-freq", 2)
+    forked.train(training(data, tmp_path / "one", *more, 64), tmp_path / "log", before=take_the_likeliest)
+    halves = training(data, tmp_path / "passes", *more, 32, "--update-freq", 2)
     forked.train(halves, tmp_path / "log", before=take_the_likeliest)
-    halves = training(data, tmp_path / "ranks", *more, 8, "--ddp-backend", "pytorch_ddp")
+    halves = training(data, tmp_path / "ranks", *more, 32, "--ddp-backend", "pytorch_ddp")
     for rank in forked.ranks(2, halves, tmp_path / "logs", before=lambda rank: take_the_likeliest()):
         assert rank.wait() == 0, rank.printed()
-    expected = weights_of(tmp_path / "one")
+    expected = forked.weights(tmp_path / "one")
     for other in ("passes", "ranks"):
-        found = weights_of(tmp_path / other)
+        found = forked.weights(tmp_path / other)
         for key, value in expected.items():
             assert torch.allclose(found[key], value, atol=1e-5, rtol=1e-5), (other, key)
 
@@ -397,17 +375,10 @@ def test_a_run_with_ema_and_order_gap_resumes_as_if_it_had_not_stopped_and_valid
     whole = forked.train(training(data, tmp_path / "whole", *more, "--max-update", 4), tmp_path / "log")
     forked.train(training(data, tmp_path / "parts", *more, "--max-update", 2), tmp_path / "log")
     forked.train(training(data, tmp_path / "parts", *more, "--max-update", 4), tmp_path / "log")
-    found, expected = weights_of(tmp_path / "parts"), weights_of(tmp_path / "whole")
+    found, expected = forked.weights(tmp_path / "parts"), forked.weights(tmp_path / "whole")
     assert all(found[key].equal(value) for key, value in expected.items())
     (loss,) = re.findall(r'"valid_disc_loss": "([\d.]+)".*"valid_num_updates": "4"', whole)
     assert '"valid_order_gap"' in whole and '"valid_disc_auc"' in whole and '"valid_base_loss"' in whole
-    run = forked.Run(
-        [
-            *(data, "--user-dir", USER_DIR, "--cpu", "--path", tmp_path / "parts" / "checkpoint_last.pt"),
-            *("--task", "masked_lm", "--batch-size", 4, "--required-batch-size-multiple", 1, "--log-format", "json"),
-        ],
-        tmp_path / "log",
-        command="validate",
-    )
-    assert run.wait() == 0, run.printed()
-    assert f'"valid_disc_loss": "{loss}"' in run.printed()
+    validation = [data, "--user-dir", USER_DIR, "--cpu", "--path", tmp_path / "parts" / "checkpoint_last.pt"]
+    validation += "--task masked_lm --batch-size 4 --required-batch-size-multiple 1 --log-format json".split()
+    assert f'"valid_disc_loss": "{loss}"' in forked.run("validate", validation, tmp_path / "log")

@@ -9,7 +9,7 @@ from fairseq.criterions.nat_loss import LabelSmoothedDualImitationCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.models.roberta import RobertaModel
 from loops import scale_up
-from small_models import GIVEN, PRE_NORM, model_of, save, sentences, stack_of, translation_batch
+from small_models import ABSOLUTE, GIVEN, PRE_NORM, model_of, save, sentences, stack_of, translation_batch
 
 from fairseq_relpos.architectures import endings_of
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -106,10 +106,8 @@ def test_learned_and_sinusoidal_train_as_stock_fairseq_to_the_last_bit(family, s
         settings["full_context_alignment"] = True
     sample = sample_of(family)
     for name, positions, more in stock_and_ours(family):
-        models = (
-            model_of(stock_of(family), **positions, **settings),
-            model_of(arch_of(family, name), **more, **settings),
-        )
+        archs = {stock_of(family): positions, arch_of(family, name): more}
+        models = [model_of(arch, **own, **settings) for arch, own in archs.items()]
         stock, ours = (model.state_dict() for model in models)
         assert set(ours) == {key for key in stock if not key.endswith("_float_tensor")}
         losses = []
@@ -151,10 +149,6 @@ def test_every_encoding_trains_all_its_parameters_and_only_in_self_attention(fam
             assert not isinstance(getattr(layer, "encoder_attn", None), RelPosMultiheadAttention)
 
 
-#: their tables have as many rows as there may be positions
-ABSOLUTE = {"learned", "abs_m4m", "bert_r", "bert_ad", "tupe_a", "tupe_r", "tupe_a_tie_cls", "tupe_r_tie_cls"}
-
-
 @pytest.mark.parametrize("family", ["transformer", "bart"])
 def test_a_model_is_rebuilt_from_its_saved_settings(family):
     for name in sorted(ENCODINGS):
@@ -175,10 +169,8 @@ def test_a_decoder_that_sees_everything_knows_the_order_of_later_words(family):
     scale_up(model.decoder.embed_positions)
     encoded = model.encoder(*translation_batch()[:2])
     words = torch.tensor([[0, 7, 8, 9, 10, 2]] * 3)
-    before, after = (
-        model.decoder.extract_features(tokens, encoded, early_exit=1)[0][:, 1]
-        for tokens in (words, words[:, [0, 1, 2, 4, 3, 5]])
-    )
+    both = words, words[:, [0, 1, 2, 4, 3, 5]]
+    before, after = (model.decoder.extract_features(x, encoded, early_exit=1)[0][:, 1] for x in both)
     assert (before - after).abs().max() > 1e-4
 
 

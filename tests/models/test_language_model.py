@@ -1,7 +1,6 @@
 """transformer_lm_NAME: what must stay stock, and every encoding through training, scoring and decoding."""
 
 import re
-from pathlib import Path
 
 import forked
 import pytest
@@ -9,7 +8,7 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import eval_lm, generate, interactive, train  # noqa: F401  forked runs find them imported
-from fairseq_data import binarise
+from fairseq_data import USER_DIR, language_modeling
 from loops import scale_up_positions
 from small_models import Anew, decoded_in_steps, dictionary, language_model
 from torch import nn
@@ -17,12 +16,7 @@ from torch import nn
 from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.models.language_model import RelPosLanguageModel
 
-USER_DIR = Path(__file__).parents[2] / "fairseq_relpos"
 NAMES = sorted(ENCODINGS)
-SIZES = [
-    *("--decoder-layers", 2, "--decoder-embed-dim", 16, "--decoder-input-dim", 16, "--decoder-output-dim", 16),
-    *("--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2),
-]
 WORDS = dictionary()
 
 
@@ -30,50 +24,32 @@ def commands(data):
     return [data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-progress-bar"]
 
 
-def training(data, save_dir, arch, *more):
-    return [
-        *commands(data),
-        *("--save-dir", save_dir, "--task", "language_modeling", "--arch", arch, *SIZES, "--tokens-per-sample", 16),
-        *("--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--max-update", 5, "--no-epoch-checkpoints"),
-        *("--required-batch-size-multiple", 1, *more),
-    ]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("language-model"))
-
-
-def run(command, arguments, log):
-    process = forked.Run(arguments, log, command=command)
-    assert process.wait() == 0, process.printed()
-    return process.printed()
-
-
 @pytest.fixture(scope="module")
 def folder(data, tmp_path_factory):
     """A folder with a trained model, with positions in its logits and a table of --max-target-positions."""
     folder = tmp_path_factory.mktemp("trained")
-    forked.train(training(data, folder, "transformer_lm_shaw", "--max-target-positions", 40), folder / "log")
+    more = ["--max-update", 5, "--max-target-positions", 40]
+    forked.train(language_modeling(data, folder, *more, arch="transformer_lm_shaw"), folder / "log")
     return folder
 
 
 def test_generate_and_interactive_continue_a_text(data, folder):
     common = ["--path", folder / "checkpoint_last.pt", "--task", "language_modeling", "--beam", 2, "--max-len-b", 30]
     sentences = ["--gen-subset", "valid", "--required-batch-size-multiple", 1, "--sample-break-mode", "eos"]
-    printed = run("generate", [*commands(data), *common, *sentences], folder / "log")
+    printed = forked.run("generate", [*commands(data), *common, *sentences], folder / "log")
     assert printed.count("\nH-") == 24
     text = folder / "text"
     text.write_text("w1 w2 w3\nw7\n", encoding="utf-8")
     arguments = [*commands(data), *common, "--batch-size", 2, "--buffer-size", 2, "--input", text]
-    hypotheses = re.findall(r"H-(\d+)\t\S+\t(.*)", run("interactive", arguments, folder / "log"))
+    printed = forked.run("interactive", arguments, folder / "log")
+    hypotheses = re.findall(r"H-(\d+)\t\S+\t(.*)", printed)
     assert dict(hypotheses)["0"].startswith("w1 w2 w3") and dict(hypotheses)["1"].startswith("w7")
 
 
 def test_eval_lm_gives_a_text_more_context(data, folder):
     flags = ["--path", folder / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 3]
     flags += ["--required-batch-size-multiple", 1, "--tokens-per-sample", 16, "--context-window", 8]
-    assert "Loss (base 2)" in run("eval_lm", [*commands(data), *flags], folder / "log")
+    assert "Loss (base 2)" in forked.run("eval_lm", [*commands(data), *flags], folder / "log")
 
 
 def test_from_pretrained_samples_and_scores(data, folder):
@@ -86,25 +62,16 @@ def test_from_pretrained_samples_and_scores(data, folder):
     torch.testing.assert_close(found, logits.log_softmax(-1)[0].gather(1, tokens[:, None])[:4, 0])
 
 
-ADAPTIVE = {
-    "adaptive_input_cutoff": "10,20",
-    "adaptive_softmax_cutoff": "10,20",
-    "tie_adaptive_proj": True,
-    "decoder_layers": 2,
-    "dropout": 0.0,
-}
-
-
 @pytest.mark.parametrize("name", ["transformer_xl", "t5"])
 def test_adaptive_inputs_and_adaptive_softmax_train_all_parameters(name):
-    model = language_model(f"transformer_lm_{name}_wiki103", **ADAPTIVE)
+    adaptive = {"adaptive_input_cutoff": "10,20", "adaptive_softmax_cutoff": "10,20", "tie_adaptive_proj": True}
+    model = language_model(f"transformer_lm_{name}_wiki103", dropout=0.0, **adaptive)
     assert model.decoder.adaptive_softmax is not None and model.decoder.embed_tokens.cutoff[:2] == [10, 20]
     tokens = torch.randint(4, 44, (3, 12))
     features = model(tokens)[0]
     outputs, targets = model.decoder.adaptive_softmax(features, tokens.flatten())
-    sum(
-        nn.functional.cross_entropy(o, t, reduction="sum") for o, t in zip(outputs, targets) if o is not None
-    ).backward()
+    parts = [(output, target) for output, target in zip(outputs, targets) if output is not None]
+    sum(nn.functional.cross_entropy(*part, reduction="sum") for part in parts).backward()
     assert [key for key, p in model.named_parameters() if p.grad is None] == []
     assert model.get_normalized_probs((features, {}), True, {"target": tokens}).shape == (3, 12, len(WORDS))
 
@@ -137,9 +104,8 @@ def test_a_sampled_continuation_is_the_same_with_and_without_cache(name):
     found = []
     for each in (model, Anew(model)):
         torch.manual_seed(7)
-        generator = SequenceGenerator(
-            [each], WORDS, beam_size=2, max_len_b=20, search_strategy=search.Sampling(WORDS, sampling_topk=10)
-        )
+        sampling = search.Sampling(WORDS, sampling_topk=10)
+        generator = SequenceGenerator([each], WORDS, beam_size=2, max_len_b=20, search_strategy=sampling)
         sample = {"net_input": {"src_tokens": prompts, "src_lengths": prompts.ne(1).sum(1)}}
         hypotheses = generator.generate([each], sample, prefix_tokens=prompts, bos_token=2)
         found.append([[h["tokens"].tolist() for h in sentence] for sentence in hypotheses])

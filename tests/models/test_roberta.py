@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from loops import scale_up, scale_up_positions
-from small_models import KINDS, SIZES, dictionary, roberta, sentences, stack_of
+from small_models import KINDS, SIZES, dictionary, gradients, roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models.roberta import FirstTokenCheck
@@ -27,10 +27,6 @@ def loss_of(model, tokens, seed=3):
     logits = model(tokens)[0].float()
     targets = tokens.roll(1, 1)
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def gradients(model):
-    return {k: p.grad for k, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("flag", ["checkpoint_activations", "torch_compile", "unpad"])
@@ -260,9 +256,8 @@ def test_weights_of_the_same_function_load_whatever_the_dropout():
 def test_rope_is_rescaled_on_a_trained_model_and_the_log_says_so(caplog):
     log_once.cache_clear()
     trained = scale_up(roberta("roberta_rope"), 0.2).eval()
-    assert (
-        trained.args.position_hparams == "base=10000 scaling=none factor=1 trained_length=None fraction=1 kind=partial"
-    )
+    known = "base=10000 scaling=none factor=1 trained_length=None fraction=1 kind=partial"
+    assert trained.args.position_hparams == known
     tokens = torch.arange(4, 30)[None]
     for hparams in ("scaling=interpolation factor=2", "scaling=ntk factor=2", "scaling=yarn factor=2 trained_length=9"):
         with caplog.at_level("INFO"):
@@ -301,9 +296,8 @@ def test_a_trained_models_positions_end_where_they_do(name):
     trained = roberta(f"roberta_{name}", **settings).state_dict()
     for asked_for in (64, 16):
         other = roberta(f"roberta_{name}", max_positions=asked_for, **settings)
-        with pytest.raises(
-            ValueError, match=f"positions end at 32, {asked_for} are asked for .*--max-positions 32"
-        ) as error:
+        message = f"positions end at 32, {asked_for} are asked for .*--max-positions 32"
+        with pytest.raises(ValueError, match=message) as error:
             other.load_state_dict(dict(trained), model_cfg=other.args)
         assert ("and no longer input" in str(error.value)) == (asked_for == 64)
         assert "not of this model" not in str(error.value)

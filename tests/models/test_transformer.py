@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from loops import scale_up
-from small_models import KINDS, transformer, translation_batch
+from small_models import KINDS, gradients, transformer, translation_batch
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
 from fairseq_relpos.encodings import ENCODINGS
@@ -18,10 +18,6 @@ def loss_of(model, batch, seed=3):
     torch.manual_seed(seed)
     logits = model(*batch)[0].float()
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[2].roll(-1, 1).flatten())
-
-
-def gradients(model):
-    return {k: p.grad for k, p in model.named_parameters()}
 
 
 def test_each_stack_can_have_its_own_encoding_and_hyperparameters():

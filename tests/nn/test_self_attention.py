@@ -1,18 +1,14 @@
 """RelPosSelfAttention, with torch alone."""
 
 import copy
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
+import pythons
 import torch
 from loops import inputs, pads, scale_up
 from torch import nn
 
-import fairseq_relpos.nn
 from fairseq_relpos.encodings import ENCODINGS, names_for
 from fairseq_relpos.nn import Cache, RelPosSelfAttention
 from fairseq_relpos.positions import Positions
@@ -271,8 +267,4 @@ def test_importing_it_imports_nothing_but_torch_and_the_standard_library():
         "attention = fairseq_relpos.nn.RelPosSelfAttention(8, 2, 'tupe_r', 9)\n"
         "attention(torch.randn(2, 5, 8))[0].sum().backward()\n"
     )
-    package = Path(fairseq_relpos.nn.__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) == {"fairseq_relpos"}
+    assert set(pythons.output("-c", program).split()) == {"fairseq_relpos"}

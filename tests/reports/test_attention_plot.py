@@ -1,11 +1,11 @@
 """Attention probabilities of a trained model on a text."""
 
-import re
 from argparse import Namespace
 
 import pytest
 import torch
-from small_models import dictionary, roberta, stack_of, transformer
+from refusals import assert_refused
+from small_models import dictionary, roberta, save, stack_of, transformer
 
 from fairseq_relpos.cli import main
 from fairseq_relpos.reports import attention_plot
@@ -17,23 +17,14 @@ TEXT = "w1 w2 <mask> w4 w1"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    words = dictionary()
-    with open(folder / "dict.txt", "w", encoding="utf-8") as file:
-        file.writelines(f"{word} 1\n" for word in words.symbols[words.nspecial : -1])
+    (folder / "dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
     return folder
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data):
-    """What fairseq-train would save of a small tupe_r before its first update."""
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-    from fairseq_relpos.checkpoints.starting_point import save
-
-    model = roberta("roberta_tupe_r", data=str(data), task="masked_lm")
-    path = data / "checkpoint.pt"
-    save(path, convert_namespace_to_omegaconf(model.args), model.args, model)
-    return str(path)
+    save(roberta("roberta_tupe_r"), data / "checkpoint.pt", data=str(data), task="masked_lm", criterion="masked_lm")
+    return str(data / "checkpoint.pt")
 
 
 @pytest.mark.parametrize("arch", ["roberta_tupe_r", "roberta_m4m", "roberta_learned"])
@@ -88,22 +79,17 @@ def test_words_that_the_model_does_not_know_are_named(checkpoint, tmp_path, caps
     [
         (["--text", " "], "--text is empty"),
         (["--text", "the cat"], "nothing of it is in the dictionary, it begins with 'the'"),
-        (["--text", "w1 " * 40], "a sequence of 42 tokens, but .* 32 absolute positions"),
+        (["--text", "w1 " * 40], ["a sequence of 42 tokens, but ", " 32 absolute positions"]),
         (["--text", TEXT, "--stack", "decoder"], "--stack decoder: this model has no decoder"),
         (["--text", TEXT, "--layers", "4"], "--layers 4: numbers from 1 to 3"),
         (["--text", TEXT, "--heads", "one"], "--heads one: numbers from 1 to 3"),
         (["--text", TEXT, "--data", "absent"], "absent"),
         (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent is no sentencepiece model"),
-        (["--text", TEXT, "--output", "a.pdf"], "--output a.pdf: pictures are written as .png or .svg"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(more, what, checkpoint, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["plot", "attention", checkpoint, *more]) == 1
-    error = capsys.readouterr().err.strip()
-    assert "\n" not in error
-    assert re.search(what, error), error
-    assert not list(tmp_path.iterdir())
+    assert_refused(["plot", "attention", checkpoint, *more], what, capsys)
 
 
 def test_a_sentencepiece_model_beside_the_dictionary_is_used(checkpoint, data, tmp_path, capsys):

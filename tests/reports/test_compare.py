@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from refusals import assert_refused
 from training_logs import finished
 
 from fairseq_relpos.cli import main
@@ -119,10 +120,8 @@ def test_warns_where_runs_differ_in_more_than_the_encoding(tmp_path, capsys):
     settings = [("t5", {}), ("shaw", {"dropout": 0.1}), ("rope", {"max_tokens": 2048, "update_freq": 2, "lr": 0.002})]
     runs = [finished(tmp_path / name, name, 1, **given) for name, given in settings]
     found = report(runs, tmp_path)["masked_lm"]
-    assert found["settings"] == {
-        "dropout": {"0": ["rope", "t5"], "0.1": ["shaw"]},
-        "lr": {"0.002": ["rope"], "0.001": ["shaw", "t5"]},
-    }
+    assert found["settings"]["dropout"] == {"0": ["rope", "t5"], "0.1": ["shaw"]}
+    assert found["settings"]["lr"] == {"0.002": ["rope"], "0.001": ["shaw", "t5"]} and len(found["settings"]) == 2
     assert len(found["warnings"]) == 2
     assert "more than the encoding and the seed: dropout 0 (rope, t5), 0.1 (shaw)" in found["warnings"][0]
     assert "the learning rates differ" in found["warnings"][1]
@@ -158,13 +157,10 @@ def test_speeds_of_several_machines_are_told_apart_and_memory_is_what_the_gpu_ha
         (runs[-1] / "train.log").write_text(log.replace('"wps"', f'"gb_free": "{free}", "wps"'))
     assert compare(runs) == 0
     printed = capsys.readouterr().out
-    assert (
-        "| rope | 12,345 | 40 | 1,000 | 0.7 | 12.0 |" in printed
-        and "| t5 | 12,345 | 40 | 1,000 | 0.7 | 10.0 |" in printed
-    )
-    assert (
-        "Speeds do not compare, because these differ: machine Processor of rope (rope), Processor of t5 (t5)" in printed
-    )
+    for name, used in (("rope", "12.0"), ("t5", "10.0")):
+        assert f"| {name} | 12,345 | 40 | 1,000 | 0.7 | {used} |" in printed
+    differing = "machine Processor of rope (rope), Processor of t5 (t5)"
+    assert f"Speeds do not compare, because these differ: {differing}" in printed
 
 
 def goes_on_with(run, **given):
@@ -320,7 +316,5 @@ def test_what_does_not_compare_is_one_line_and_no_file(what, tmp_path, capsys):
     bad, message = BAD[what]
     first = the_run(tmp_path, files={"conditions": "dictionary 1\ntext 2\n"})
     flags = ["--baseline", "alibi"] if what == "no such baseline" else []
-    assert compare([first, bad(tmp_path)], *flags, "--html", tmp_path / "a.html", "--json", tmp_path / "a.json") == 1
-    printed = capsys.readouterr()
-    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
-    assert not list(tmp_path.glob("a.*"))
+    runs, pages = [first, bad(tmp_path)], ["--html", tmp_path / "a.html", "--json", tmp_path / "a.json"]
+    assert_refused(["compare", *runs, *flags, *pages], message, capsys, tmp_path)

@@ -10,42 +10,26 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq_cli import eval_lm, train  # noqa: F401  forked runs find them imported
-from fairseq_data import binarise, masked_lm
+from fairseq_data import USER_DIR, language_modeling, masked_lm
+from refusals import assert_refused
 from small_models import dictionary, language_model
 
 from fairseq_relpos.cli import main
 from fairseq_relpos.reports import extrapolation, reach
 from fairseq_relpos.reports.checkpoint import load_model
 
-USER_DIR = Path(__file__).parents[2] / "fairseq_relpos"
-SIZES = [
-    *("--decoder-layers", 2, "--decoder-embed-dim", 16, "--decoder-input-dim", 16, "--decoder-output-dim", 16),
-    *("--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2),
-]
-
-
-MODELS = {
-    "rope": ["transformer_lm_rope"],
-    "learned": ["transformer_lm_learned"],
-    "stock": ["transformer_lm", "--decoder-learned-pos"],
-}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("extrapolation"))
+MODELS = {"rope": "transformer_lm_rope", "learned": "transformer_lm_learned", "stock": "transformer_lm"}
 
 
 @pytest.fixture(scope="module")
 def checkpoints(data, tmp_path_factory):
     """Trained at 16 tokens."""
     folder = tmp_path_factory.mktemp("reach")
-    common = [data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-progress-bar", "--no-epoch-checkpoints"]
-    common += ["--optimizer", "adam", "--lr", 0.05, "--batch-size", 4, "--max-update", 8, "--tokens-per-sample", 16]
+    common = ["--max-update", 8, "--lr", 0.05]
     for name, arch in MODELS.items():
-        more = ["--task", "language_modeling", "--save-dir", folder / name, "--arch", *arch]
-        forked.train([*common, *more, *SIZES], folder / "log")
-    masked = masked_lm(data, folder / "masked", USER_DIR, "--max-update", 8, "--lr", 0.05, arch="roberta_t5")
+        more = ["--decoder-learned-pos"] if name == "stock" else []
+        forked.train(language_modeling(data, folder / name, *common, *more, arch=arch), folder / "log")
+    masked = masked_lm(data, folder / "masked", *common, arch="roberta_t5")
     forked.train([*masked, "--no-epoch-checkpoints"], folder / "log")
     return {name: folder / name / "checkpoint_last.pt" for name in (*MODELS, "masked")}
 
@@ -53,9 +37,8 @@ def checkpoints(data, tmp_path_factory):
 def loss_of_eval_lm(checkpoint, data, folder, *flags):
     """In nats per token."""
     arguments = [data, "--user-dir", USER_DIR, "--cpu", "--path", checkpoint, "--gen-subset", "valid", *flags]
-    evaluation = forked.Run(arguments, folder / "log", command="eval_lm")
-    assert evaluation.wait() == 0, evaluation.printed()
-    return float(re.search(r"Loss \(base 2\): ([\d.]+)", evaluation.printed())[1]) * math.log(2)
+    printed = forked.run("eval_lm", arguments, folder / "log")
+    return float(re.search(r"Loss \(base 2\): ([\d.]+)", printed)[1]) * math.log(2)
 
 
 def test_blocks_at_the_trained_length_have_the_loss_of_eval_lm(checkpoints, data, tmp_path):
@@ -185,9 +168,8 @@ def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data,
     assert yarn[1].position_hparams == "base=10000 scaling=yarn factor=4.0 trained_length=16 fraction=1 kind=partial"
     assert same[1].loss == yarn[1].loss and same[0].loss != plain[0].loss
     overrides = {"max_target_positions": 64, "position_hparams": yarn[1].position_hparams}
-    expected = loss_of_eval_lm(
-        checkpoints["rope"], data, tmp_path, "--tokens-per-sample", 64, "--model-overrides", str(overrides)
-    )
+    flags = ["--tokens-per-sample", 64, "--model-overrides", str(overrides)]
+    expected = loss_of_eval_lm(checkpoints["rope"], data, tmp_path, *flags)
     assert yarn[1].loss == pytest.approx(expected, abs=1e-4)
 
 
@@ -270,11 +252,7 @@ def test_results_of_different_texts_share_no_picture(tmp_path, capsys):
     for name, digest in (("a", "1f"), ("b", "2f")):
         (tmp_path / name).write_text(json.dumps({**common, "digest": digest, "checkpoint": f"{name}.pt"}))
     (tmp_path / "c").write_text("{}")
-    for files, what in (
-        ("ab", "results of different texts cannot be compared: 1f of a.pt, 2f of b.pt"),
-        ("c", "is no"),
-    ):
-        arguments = [str(tmp_path / name) for name in files]
-        assert main(["plot", "extrapolation", *arguments, "--output", str(tmp_path / "p.png")]) == 1
-        assert what in capsys.readouterr().err
-    assert not (tmp_path / "p.png").exists()
+    different = "results of different texts cannot be compared: 1f of a.pt, 2f of b.pt"
+    for files, what in {"ab": different, "c": "is no"}.items():
+        command = ["plot", "extrapolation", *(tmp_path / name for name in files), "--output", tmp_path / "p.png"]
+        assert_refused(command, what, capsys, tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from refusals import assert_refused
 
 from fairseq_relpos.cli import main
 from fairseq_relpos.reports import questions
@@ -102,10 +103,8 @@ def test_files_that_cannot_be_compared_are_one_line(tmp_path, capsys, ours, thei
     paths = [write(tmp_path / "ours", ours), str(tmp_path / "theirs")]
     if theirs is not None:
         write(tmp_path / "theirs", theirs)
-    assert main(["score-questions", *paths, "--json", str(tmp_path / "scores.json")]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("fairseq-relpos score-questions: error: ") and message in line
-    assert not (tmp_path / "scores.json").exists()
+    command = ["score-questions", *paths, "--json", tmp_path / "scores.json"]
+    assert_refused(command, ["fairseq-relpos score-questions: error: ", message], capsys, tmp_path)
 
 
 def test_the_mark_with_which_windows_begins_a_text_is_no_word(tmp_path, capsys):
@@ -118,5 +117,4 @@ def test_the_mark_with_which_windows_begins_a_text_is_no_word(tmp_path, capsys):
 def test_text_that_is_not_utf8_is_named(tmp_path, capsys):
     ours = write(tmp_path / "ours", ["a ?"])
     (tmp_path / "theirs").write_bytes(b"caf\xe9 ?\n")
-    assert main(["score-questions", ours, str(tmp_path / "theirs")]) == 1
-    assert "theirs is not UTF-8 (" in capsys.readouterr().err
+    assert_refused(["score-questions", ours, tmp_path / "theirs"], "theirs is not UTF-8 (", capsys, tmp_path)

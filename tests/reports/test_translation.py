@@ -168,12 +168,8 @@ def evaluated(encoding, seed, hypotheses=HYPOTHESES):
 
 @pytest.fixture(scope="module")
 def runs():
-    return [
-        evaluated("none", 1),
-        evaluated("none", 2, HYPOTHESES[:3] + REFERENCES[3:]),
-        evaluated("t5", 1, REFERENCES),
-        evaluated("m4", 2),
-    ]
+    none = evaluated("none", 1), evaluated("none", 2, HYPOTHESES[:3] + REFERENCES[3:])
+    return [*none, evaluated("t5", 1, REFERENCES), evaluated("m4", 2)]
 
 
 def cells(table, encoding):

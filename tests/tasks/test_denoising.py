@@ -9,23 +9,15 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.denoising import DenoisingConfig, DenoisingTask
-from fairseq_data import WORDS, binarise, denoising
-from forked import Run, train
+from fairseq_data import USER_DIR, WORDS, binarise, denoising
+from forked import Run, error_of, run, train, weights
 from omegaconf import OmegaConf
 from vocabularies import VOCABULARIES
-
-import fairseq_relpos
-
-USER_DIR = Path(fairseq_relpos.__file__).parent
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return binarise(tmp_path_factory.mktemp("denoising"), train=24, valid=8)
-
-
-def weights(folder):
-    return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
 
 
 def assert_equal(one, other):
@@ -37,26 +29,22 @@ def assert_equal(one, other):
 def test_learned_trains_by_the_command_as_stock_bart_to_the_last_bit(data, tmp_path):
     for arch in ("bart_base", "bart_learned"):
         flags = ["--max-update", 4, "--disable-validation"]
-        train(denoising(data, tmp_path / arch, USER_DIR, *flags, arch=arch), tmp_path / "log")
+        train(denoising(data, tmp_path / arch, *flags, arch=arch), tmp_path / "log")
     assert_equal(weights(tmp_path / "bart_base"), weights(tmp_path / "bart_learned"))
 
 
 def test_a_training_that_stops_goes_on_as_if_it_had_not_for_any_number_of_loaders(data, tmp_path):
     flags = "--dropout 0 --attention-dropout 0 --no-epoch-checkpoints --max-epoch".split()
-    train(denoising(data, tmp_path / "whole", USER_DIR, *flags, 2, arch="bart_tupe_r"), tmp_path / "log")
-    train(denoising(data, tmp_path / "two", USER_DIR, *flags, 1, arch="bart_tupe_r"), tmp_path / "log")
+    train(denoising(data, tmp_path / "whole", *flags, 2, arch="bart_tupe_r"), tmp_path / "log")
+    train(denoising(data, tmp_path / "two", *flags, 1, arch="bart_tupe_r"), tmp_path / "log")
     more = [*flags, 2, "--num-workers", 2]
-    train(denoising(data, tmp_path / "two", USER_DIR, *more, arch="bart_tupe_r"), tmp_path / "log")
+    train(denoising(data, tmp_path / "two", *more, arch="bart_tupe_r"), tmp_path / "log")
     assert_equal(weights(tmp_path / "whole"), weights(tmp_path / "two"))
     # and the model can be used
     generating = [data, "--user-dir", USER_DIR, "--task", "denoising", "--path", tmp_path / "two/checkpoint_last.pt"]
     flags = "--cpu --gen-subset valid --mask 0.3 --rotate 0 --replace-length 1 --tokens-per-sample 18 --beam 2".split()
-    run = Run(
-        [*generating, *flags, "--batch-size", 8, "--required-batch-size-multiple", 1],
-        tmp_path / "log",
-        command="generate",
-    )
-    assert run.wait() == 0 and "H-0" in run.printed(), run.printed()
+    flags += ["--batch-size", 8, "--required-batch-size-multiple", 1]
+    assert "H-0" in run("generate", [*generating, *flags], tmp_path / "log")
     kind = ARCH_MODEL_REGISTRY["bart_tupe_r"]
     bart = kind.from_pretrained(str(tmp_path / "two"), "checkpoint_last.pt", str(data), bpe="bytes").eval()
     bart.bpe = argparse.Namespace(encode=lambda text: text, decode=lambda text: text)  # words as they are
@@ -143,6 +131,5 @@ def test_from_pretrained_chooses_the_bpe_of_a_bart(data, bpe):
 
 
 def test_the_command_refuses_noise_that_hides_everything(data, tmp_path):
-    run = Run(denoising(data, tmp_path / "run", USER_DIR, "--mask", 1, arch="bart_t5"), tmp_path / "log")
-    assert run.wait() == 1 and not (tmp_path / "run").exists()
-    assert run.printed().splitlines()[-1].startswith("fairseq_relpos: error: --mask 1")
+    run = Run(denoising(data, tmp_path / "run", "--mask", 1, arch="bart_t5"), tmp_path / "log")
+    assert error_of(run).startswith("--mask 1") and not (tmp_path / "run").exists()

@@ -2,7 +2,6 @@
 
 import collections
 import re
-from pathlib import Path
 
 import forked
 import pytest
@@ -10,27 +9,17 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm, train, validate  # noqa: F401  forked runs find them imported
-from fairseq_data import WORDS, binarise, fairseq_ok
+from fairseq_data import USER_DIR, WORDS, fairseq_ok, language_modeling
 
 from fairseq_relpos import segments
 from fairseq_relpos.models.language_model import RelPosLanguageModel
 
-USER_DIR = Path(__file__).parents[2] / "fairseq_relpos"
-SIZES = [
-    *("--decoder-layers", 2, "--decoder-embed-dim", 16, "--decoder-input-dim", 16, "--decoder-output-dim", 16),
-    *("--decoder-ffn-embed-dim", 32, "--decoder-attention-heads", 2, "--dropout", 0),
-]
 DOCUMENTS = [
     "w1 w2 w3\nw4 w5 w6 w7\n",
     "w8 w9 w10 w11 w12 w13 w14 w15 w16\nw17 w18 w19 w20\nw21 w22\n",
     "w23\n",
     "w24 w25 w26 w27 w28 w29\n" * 2,
 ]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return binarise(tmp_path_factory.mktemp("streams"))
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +35,8 @@ def documents(tmp_path_factory):
 
 
 def training(data, save_dir, *more, arch="transformer_lm_transformer_xl", streams=4):
-    arguments = [
-        *(data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-progress-bar", "--log-format", "simple"),
-        *("--save-dir", save_dir, "--task", "lm_streams", "--arch", arch, *SIZES, "--tokens-per-sample", 8),
-        *("--optimizer", "adam", "--lr", 0.01, "--batch-size", streams, "--no-epoch-checkpoints", *more),
-    ]
-    return [str(argument) for argument in arguments]
+    of_streams = ["--tokens-per-sample", 8, "--batch-size", streams, "--dropout", 0]
+    return language_modeling(data, save_dir, *of_streams, *more, arch=arch, task="lm_streams")
 
 
 def task_of(data, *more):
@@ -129,11 +114,9 @@ def test_documents_begin_a_segment_and_remember_nothing(documents):
     begins = [True, False, True, False, False, True, True, False]
     assert blocks.dataset.begins_document.tolist() == begins
     (batches,) = dealt(task, "train", ranks=1, rows=2)
-    going_on = {
-        segment: goes_on
-        for batch in batches
-        for segment, goes_on in zip(batch["id"].tolist(), batch["net_input"]["place"].goes_on)
-    }
+    going_on = {}
+    for batch in batches:
+        going_on |= dict(zip(batch["id"].tolist(), batch["net_input"]["place"].goes_on))
     # the second stream begins at segment 4
     assert going_on == {i: not begins[i] and i != 4 for i in range(8)}
     # the first token of a document is predicted from the end of the empty line before it
@@ -151,30 +134,15 @@ def test_one_line_says_what_cannot_be(data, documents, tmp_path):
         (["--sample-break-mode", "eos"], "--sample-break-mode eos: --task lm_streams cuts the text"),
         (["--add-bos-token"], "--add-bos-token puts a token between the segments"),
         (["--memory-length", -1], "--memory-length -1: give 0 or more"),
-        (["--same-length"], "--same-length says how much of a memory"),
-        (["--memory-length", 8, "--arch", "transformer_lm_learned"], "learned adds positions to the input"),
         (["--arch", "transformer_lm"], "--arch transformer_lm has no segment memory: --task lm_streams needs"),
-        (
-            ["--memory-length", 8, "--arch", "transformer_lm_tupe_a", "--max-target-positions", 12],
-            "--memory-length 8 and --tokens-per-sample 8: tupe_a has 12 absolute positions",
-        ),
     ):
-        run = forked.Run(training(data, tmp_path, *more), tmp_path / "log")
-        assert run.wait() == 1, run.printed()
-        lines = [line for line in run.printed().splitlines() if "fairseq_relpos: error: " in line]
-        assert len(lines) == 1 and what in lines[0] and "Traceback" not in run.printed(), run.printed()
+        assert what in forked.error_of(forked.Run(training(data, tmp_path, *more), tmp_path / "log"))
     task = task_of(documents, "--reset-at-document")
     with pytest.raises(ValueError, match=r"test has an empty document, for lines 3 and 4 are both empty"):
         task.load_dataset("test")
 
 
 MEMORY = ["--memory-length", 8, "--eval-memory-length", 16]
-
-
-def run(command, arguments, log):
-    process = forked.Run(arguments, log, command=command)
-    assert process.wait() == 0, process.printed()
-    return process.printed()
 
 
 def loss_of(printed):
@@ -200,21 +168,24 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     common += ["--gen-subset", "valid", "--batch-size", 4, "--tokens-per-sample", 8]
     streams = [*common, "--task", "lm_streams"]
     log = tmp_path / "log"
-    of_memory = {
-        length: loss_of(run("eval_lm", [*streams, "--eval-memory-length", length], log)) for length in (0, 8, 16)
-    }
-    assert loss_of(run("eval_lm", streams, log)) == of_memory[16] == pytest.approx(float(validated), abs=2e-3)
+
+    def loss_with(*more):
+        return loss_of(forked.run("eval_lm", [*streams, *more], log))
+
+    of_memory = {length: loss_with("--eval-memory-length", length) for length in (0, 8, 16)}
+    assert loss_with() == of_memory[16] == pytest.approx(float(validated), abs=2e-3)
     assert len(set(of_memory.values())) == 3
-    blocks = run("eval_lm", [*common, "--required-batch-size-multiple", 1], log)
+    blocks = forked.run("eval_lm", [*common, "--required-batch-size-multiple", 1], log)
     assert loss_of(blocks) == of_memory[0] and "the segment memory of 16 tokens is not in use: --task" in blocks
-    printed = run("validate", [*common[:8], "--task", "lm_streams", "--valid-subset", "valid", "--batch-size", 4], log)
+    validation = [*common[:8], "--task", "lm_streams", "--valid-subset", "valid", "--batch-size", 4]
+    printed = forked.run("validate", validation, log)
     assert f"| loss {validated} |" in printed
-    refused = forked.Run([*streams, "--context-window", 4], log, command="eval_lm")
-    assert refused.wait() == 1 and "--context-window 4 and the segment memory of" in refused.printed()
-    tokens = forked.Run([*streams, "--max-tokens", 100], log, command="eval_lm")
-    assert tokens.wait() == 1 and "--max-tokens 100: a batch of --task lm_streams has" in tokens.printed()
-    longer = forked.Run([*streams, "--tokens-per-sample", 99], log, command="eval_lm")
-    assert longer.wait() == 1 and "--tokens-per-sample 99: the model has 24 positions" in longer.printed()
+    for more, what in {
+        ("--context-window", 4): "--context-window 4 and the segment memory of",
+        ("--max-tokens", 100): "--max-tokens 100: a batch of --task lm_streams has",
+        ("--tokens-per-sample", 99): "--tokens-per-sample 99: the model has 24 positions",
+    }.items():
+        assert what in forked.error_of(forked.Run([*streams, *more], log, command="eval_lm"))
 
 
 def test_a_model_with_a_memory_continues_a_text_without_it(data, trained):
@@ -252,9 +223,8 @@ def test_two_ranks_update_freq_and_recomputation_train_as_one_rank(data, tmp_pat
     more += ["--disable-validation"]
     forked.train(training(data, tmp_path / "one", *more), tmp_path / "log")
     expected = weights(tmp_path / "one")
-    runs = forked.ranks(
-        2, training(data, tmp_path / "two", *more, "--checkpoint-activations", streams=2), tmp_path / "two"
-    )
+    recomputed = training(data, tmp_path / "two", *more, "--checkpoint-activations", streams=2)
+    runs = forked.ranks(2, recomputed, tmp_path / "two")
     assert [each.wait() for each in runs] == [0, 0], runs[0].printed()
     forked.train(training(data, tmp_path / "four", *more, "--update-freq", 4), tmp_path / "four.log")
     for name in ("two", "four"):
@@ -266,15 +236,12 @@ def test_two_ranks_update_freq_and_recomputation_train_as_one_rank(data, tmp_pat
 
 
 def test_a_resume_inside_an_epoch_says_that_the_memory_is_empty_or_has_another_length(data, tmp_path):
-    one = [*MEMORY, "--max-update", 6, "--disable-validation"]
-    forked.train(training(data, tmp_path, *one), tmp_path / "log")
-    printed = forked.train(
-        training(data, tmp_path, *MEMORY, "--max-update", 9, "--disable-validation"), tmp_path / "log"
-    )
+    common = [*MEMORY, "--disable-validation", "--max-update"]
+    forked.train(training(data, tmp_path, *common, 6), tmp_path / "log")
+    printed = forked.train(training(data, tmp_path, *common, 9), tmp_path / "log")
     assert "the segment memory is empty in the middle of a text, as after a resume inside an epoch" in printed
     length = "resuming with --memory-length 5, the checkpoint was trained with 8"
     assert length not in printed
-    more = ["--max-update", 10, "--disable-validation", "--memory-length", 5]
-    assert length in forked.train(training(data, tmp_path, *MEMORY, *more), tmp_path / "log")
-    other = forked.Run(training(data, tmp_path, *MEMORY, "--max-update", 12, "--update-freq", 2), tmp_path / "log")
-    assert other.wait() == 1 and "--update-freq [1], now [2]" in other.printed()
+    assert length in forked.train(training(data, tmp_path, *common, 10, "--memory-length", 5), tmp_path / "log")
+    other = forked.Run(training(data, tmp_path, *common, 12, "--update-freq", 2), tmp_path / "log")
+    assert "--update-freq [1], now [2]" in forked.error_of(other)

@@ -1,15 +1,14 @@
 """The task, criterion and model for one answer per sequence."""
 
-import subprocess
-import sys
 from argparse import Namespace
 
 import numpy as np
 import preloaded
 import pytest
+import pythons
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq_data import fairseq
+from fairseq_data import error_line, fairseq
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.sequence_labels import SequenceLabelsCriterion
@@ -188,39 +187,26 @@ def train(folder, *more):
     )
 
 
-def last_line(done):
-    assert done.returncode != 0 and "Traceback" not in done.stdout
-    return done.stdout.strip().splitlines()[-1]
-
-
 def test_bad_data_ends_fairseq_train_with_one_line(tmp_path):
-    assert "give a folder with train.npz" in last_line(train(tmp_path))
+    assert "give a folder with train.npz" in error_line(train(tmp_path))
     (tmp_path / "train.npz").write_bytes(b"PK cut short")
-    assert "cannot be read" in last_line(train(tmp_path))
+    assert "cannot be read" in error_line(train(tmp_path))
 
 
 def test_a_sequence_longer_than_the_table_is_an_error(tmp_path):
     write(write(tmp_path), "valid")
-    output = last_line(train(tmp_path, "--max-source-positions", 6))
+    output = error_line(train(tmp_path, "--max-source-positions", 6))
     assert "invalid" in output and "6" in output
 
 
-def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path, capsys):
+def test_a_trained_model_is_shown_without_the_end_of_a_sentence(tmp_path):
     """Also: the commands know the task, and its losses are what the log says."""
     write(write(tmp_path), "valid")
-    done = train(
-        tmp_path, "--arch", "sequence_encoder_t5", "--log-format", "json", "--log-file", tmp_path / "train.log"
-    )
+    more = "--arch", "sequence_encoder_t5", "--log-format", "json", "--log-file", tmp_path / "train.log"
+    done = train(tmp_path, *more)
     assert done.returncode == 0, done.stdout
-    command = [
-        *f"{sys.executable} -m fairseq_relpos plot attention".split(),
-        tmp_path / "save" / "checkpoint_last.pt",
-        "--text",
-        "a b d",
-        *f"--output {tmp_path}/a.png".split(),
-    ]
-    shown = subprocess.run(command, capture_output=True, text=True, env=preloaded.environment())
-    assert shown.returncode == 0, shown.stderr
-    assert "heads x 3 tokens" in shown.stdout
+    shown = [tmp_path / "save" / "checkpoint_last.pt", "--text", "a b d", "--output", tmp_path / "a.png"]
+    command = ["-m", "fairseq_relpos", "plot", "attention", *shown]
+    assert "heads x 3 tokens" in pythons.output(*command, **preloaded.environment())
     (loss,) = read_run(tmp_path / "train.log").valid["valid"].values()
     assert f'"valid_loss": "{loss:g}"' in (tmp_path / "train.log").read_text()

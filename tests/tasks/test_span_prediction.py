@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import forked
 import numpy as np
 import pytest
+import small_models
 import tiny_squad
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -23,18 +24,8 @@ from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredi
 
 WINDOW = 32
 SIZES = {
-    "encoder_layers": 1,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 32,
-    "encoder_attention_heads": 2,
-    "max_positions": WINDOW,
-    "max_source_positions": WINDOW,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "quant_noise_pq": 0,
-    "quant_noise_pq_block_size": 8,
-    "quant_noise_scalar": 0,
+    **{**small_models.SIZES, **small_models.NO_DROPOUT, "max_positions": WINDOW, "max_source_positions": WINDOW},
+    **{"encoder_layers": 1, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32, "encoder_attention_heads": 2},
 }
 
 
@@ -151,9 +142,7 @@ def test_a_window_has_question_text_and_target(task):
         sample, offset = data[index], data.offset(index)
         tokens = sample["tokens"].tolist()
         assert len(tokens) == data.size(index) <= WINDOW
-        assert (
-            tokens[0] == words.bos() and tokens[offset - 2 : offset] == [words.eos()] * 2 and tokens[-1] == words.eos()
-        )
+        assert [tokens[0], *tokens[offset - 2 : offset], tokens[-1]] == [words.bos(), *[words.eos()] * 3]
         assert sample["allowed"].nonzero()[:, 0].tolist() == [0, *range(offset, len(tokens) - 1)]
         first, last = sample["target"].tolist()
         assert (first, last) == (0, 0) or sample["allowed"][first] and first <= last

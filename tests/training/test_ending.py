@@ -22,14 +22,8 @@ def trials(data, folder, runs=1):
     ]
 
     def train(save_dir, *more, **trial):
-        arguments = masked_lm(
-            data,
-            f"{folder}/{save_dir}",
-            "fairseq_relpos",
-            *"--arch roberta_t5 --max-update 3".split(),
-            "--disable-validation",
-            *more,
-        )
+        flags = "--arch roberta_t5 --max-update 3 --disable-validation".split()
+        arguments = masked_lm(data, f"{folder}/{save_dir}", *flags, *more)
         return {"command": "train", "arguments": arguments, "runs": runs, "ranks": 2, **trial}
 
     return {

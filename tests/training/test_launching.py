@@ -13,28 +13,16 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
-from fairseq_data import binarise, masked_lm, weights
-from forked import Run, free_port, ranks, train
+from fairseq_data import binarise, masked_lm, with_plugin
+from forked import error_of, free_port, ranks, train, weights
 
 from fairseq_relpos.mends import agreement, joining, resuming, saving
 
-USER_DIR = "fairseq_relpos"
 ROOT = Path(__file__).parents[2]
-PREFIX = "fairseq_relpos: error: "
 
 
 def arguments(data, save_dir, *more, arch="roberta_tupe_r"):
-    return masked_lm(
-        data, save_dir, USER_DIR, "--arch", arch, "--required-batch-size-multiple", 1, "--disable-validation", *more
-    )
-
-
-def error_of(run, seconds=600):
-    """The one line in which a rank has ended."""
-    assert run.wait(seconds) == 1, run.printed()
-    last = run.printed().splitlines()[-1]
-    assert last.startswith(PREFIX) and "Traceback" not in run.printed(), run.printed()
-    return last.removeprefix(PREFIX)
+    return masked_lm(data, save_dir, "--arch", arch, "--required-batch-size-multiple", 1, "--disable-validation", *more)
 
 
 @pytest.mark.parametrize("name", ["learned", "tupe_r", "m4m", "deberta"])
@@ -90,16 +78,7 @@ def test_a_rank_that_nobody_answers_says_where(data, tmp_path):
 def test_a_port_in_use_is_named(data, tmp_path):
     port = free_port()
     busy = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-    rank = Run(
-        arguments(data, tmp_path / "run"),
-        tmp_path / "log",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=port,
-        WORLD_SIZE=2,
-        RANK=0,
-        LOCAL_RANK=0,
-        RELPOS_JOIN_TIMEOUT=3,
-    )
+    (rank,) = ranks(2, arguments(data, tmp_path / "run"), tmp_path, start=[0], port=port, RELPOS_JOIN_TIMEOUT=3)
     assert f"port {port} of " in error_of(rank)
     del busy
 
@@ -304,40 +283,16 @@ def launch(*arguments, **environment):
     return end_of(start("launch_torchrun.sh", *arguments, **environment))
 
 
-def plugin(folder, before_update):
-    """A --user-dir that loads ours and runs ``before_update``, Python lines, before each update; in
-    them ``update`` counts from 1 and ``os`` is there."""
-    folder.mkdir()
-    lines = "".join(f"    {line}\n" for line in before_update.splitlines())
-    (folder / "__init__.py").write_text(
-        "import os, signal, sys\n"
-        "from fairseq.trainer import Trainer\n"
-        "step = Trainer.train_step\n"
-        "def train_step(self, *args, **kwargs):\n"
-        "    update = self.get_num_updates() + 1\n"
-        f"{lines}"
-        "    return step(self, *args, **kwargs)\n"
-        "Trainer.train_step = train_step\n"
-        f"sys.path.insert(0, {str(ROOT)!r}); import fairseq_relpos; fairseq_relpos.register()\n"
-    )
-    return folder
-
-
-def with_plugin(command, folder):
-    command[command.index("--user-dir") + 1] = str(folder)
-    return command
-
-
 @pytest.mark.slow
 def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
     """One rank kills itself after the 5th update of the first start; both go on from it."""
-    dies = plugin(
-        tmp_path / "dies",
+    dies = (
         "if update == 6 and os.environ['RANK'] == '1':\n"
-        "    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)",
+        "    if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)"
     )
     command = arguments(data, tmp_path / "run", "--max-update", 8, "--save-interval-updates", 4)
-    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *with_plugin(command, dies))
+    command = with_plugin(command, tmp_path / "dies", dies)
+    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *command)
     assert code == 0, printed
     assert "@ 4 updates" in printed
     alone = arguments(data, tmp_path / "alone", "--max-update", 8, "--update-freq", 2)
@@ -348,14 +303,13 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
 @pytest.mark.slow
 def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
     """The ranks stop on a signal that the launcher knows nothing of, and are started again."""
-    fails = plugin(
-        tmp_path / "fails",
+    fails = (
         "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
         "    os.kill(os.getpid(), signal.SIGUSR1)\n"
-        "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')",
+        "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')"
     )
-    command = arguments(data, tmp_path / "run", "--max-update", 8)
-    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *with_plugin(command, fails))
+    command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "fails", fails)
+    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *command)
     assert code == 76, printed
     assert "SIGUSR1 after 3 updates" in printed
     assert "launch_torchrun: error: rank " in printed.splitlines()[-1]
@@ -364,14 +318,13 @@ def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
 
 def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp_path):
     """The launcher gets SIGTERM as the rank begins its 5th update."""
-    stops = plugin(
-        tmp_path / "stops",
+    stops = (
         "if update == 5:\n"
         "    os.kill(int(os.environ['LAUNCHER']), signal.SIGTERM)\n"
         "    from fairseq_relpos.mends.stopping import REQUEST\n"
-        "    while not REQUEST.signal: signal.sigtimedwait([], 0.05)",
+        "    while not REQUEST.signal: signal.sigtimedwait([], 0.05)"
     )
-    command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), stops)
+    command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "stops", stops)
     flags = ("--nproc_per_node", 1, "--", *command)
     shell = 'LAUNCHER=$$ exec bash "$@"'
     process = subprocess.Popen(
@@ -514,8 +467,8 @@ def slurm(tmp_path):
 
 def test_a_preempted_slurm_job_saves_and_is_put_into_the_queue_again(data, tmp_path, slurm):
     """Both tasks get USR1 before the 5th update, as before the end of their time."""
-    signalled = plugin(tmp_path / "signalled", "if update == 5: os.kill(os.getpid(), signal.SIGUSR1)")
-    code, printed = slurm(*with_plugin(arguments(data, tmp_path / "run", *in_order()), signalled))
+    signals = "if update == 5: os.kill(os.getpid(), signal.SIGUSR1)"
+    code, printed = slurm(*with_plugin(arguments(data, tmp_path / "run", *in_order()), tmp_path / "signals", signals))
     assert code == 75, printed
     assert "training on 2 devices" in printed and "SIGUSR1 after 5 updates" in printed
     assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
@@ -526,10 +479,9 @@ def test_a_preempted_slurm_job_saves_and_is_put_into_the_queue_again(data, tmp_p
 
 def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(data, tmp_path, slurm):
     """--kill-on-bad-exit: the first 75 has the other tasks killed, and srun's code is theirs."""
-    signalled = plugin(tmp_path / "signalled", "if update == 2: os.kill(os.getpid(), signal.SIGUSR1)")
-    code, printed = slurm(
-        *with_plugin(arguments(data, tmp_path / "run"), signalled), srun=SRUN.replace("exit $code", "exit 137")
-    )
+    signals = "if update == 2: os.kill(os.getpid(), signal.SIGUSR1)"
+    command = with_plugin(arguments(data, tmp_path / "run"), tmp_path / "signals", signals)
+    code, printed = slurm(*command, srun=SRUN.replace("exit $code", "exit 137"))
     assert code == 75, printed
     assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
 

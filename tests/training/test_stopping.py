@@ -9,24 +9,16 @@ import time
 
 import pytest
 import torch
-from fairseq_data import fairseq, masked_lm, weights
-from forked import Run, ranks, train
+from fairseq_data import fairseq, masked_lm, with_plugin
+from forked import Run, error_of, ranks, train, weights
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.mends import precision, stopping
 
-USER_DIR = "fairseq_relpos"
-
 
 def arguments(data, save_dir, *more):
-    return masked_lm(
-        data,
-        save_dir,
-        USER_DIR,
-        *"--arch roberta_tupe_r --dropout 0.1".split(),
-        *"--required-batch-size-multiple 1".split(),
-        *more,
-    )
+    flags = "--arch roberta_tupe_r --dropout 0.1 --required-batch-size-multiple 1"
+    return masked_lm(data, save_dir, *flags.split(), *more)
 
 
 def in_update(number, act):
@@ -146,21 +138,9 @@ def test_a_signal_to_the_data_loaders_as_well(data, tmp_path):
 @pytest.mark.parametrize("stop", [False, True])
 def test_the_command_ends_while_its_loaders_still_read(data, tmp_path, stop):
     """Python asks children to end by SIGTERM and waits for them."""
-    plugin = tmp_path / "plugin"
-    plugin.mkdir()
-    (plugin / "__init__.py").write_text(
-        "import os, signal, fairseq_relpos\n"
-        "fairseq_relpos.register()\n"
-        "from fairseq.trainer import Trainer\n"
-        "step = Trainer.train_step\n"
-        "def train_step(self, *args, **kwargs):\n"
-        f"    if {stop}: os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return step(self, *args, **kwargs)\n"
-        "Trainer.train_step = train_step\n"
-    )
     command = arguments(data, tmp_path / "run", "--max-update", 2, "--num-workers", 1, "--batch-size", 1)
-    command[command.index("--user-dir") + 1] = str(plugin)
-    done = fairseq("train", *command)
+    signals = f"if {stop}: os.kill(os.getpid(), signal.SIGTERM)"
+    done = fairseq("train", *with_plugin(command, tmp_path / "signals", signals))
     assert done.returncode == (75 if stop else 0), done.stdout
     assert "Traceback" not in done.stdout and "killed by signal" not in done.stdout
 
@@ -206,18 +186,15 @@ def test_a_validation_that_is_broken_off_leaves_nothing_behind(data, tmp_path):
 
         Trainer.train_step, _MultiProcessingDataLoaderIter._next_data = train_step, read_slowly
 
-    command = arguments(
-        data,
-        tmp_path / "run",
-        *"--max-update 8 --no-save --num-workers 1".split(),
-        *"--validate-interval-updates 1 --max-valid-steps 1".split(),
-    )
-    printed = train(command, tmp_path / "log", before=arm)
+    flags = "--max-update 8 --no-save --num-workers 1 --validate-interval-updates 1 --max-valid-steps 1"
+    printed = train(arguments(data, tmp_path / "run", *flags.split()), tmp_path / "log", before=arm)
     counts = [tuple(map(int, found)) for found in re.findall(r"(\d+) loaders, (\d+) threads", printed)]
     assert len(counts) == 8 and max(counts)[0] <= 2 and max(threads for _, threads in counts) <= 1
 
 
 # Numbers that stop being numbers
+
+DIVERGED = 76
 
 
 def poison(layer):
@@ -239,16 +216,10 @@ def poison(layer):
     return arm
 
 
-def last_line(run):
-    assert run.wait() == 76, run.printed()
-    assert "Traceback" not in run.printed(), run.printed()
-    return run.printed().splitlines()[-1]
-
-
 @pytest.mark.parametrize("how", [(), ("--bf16",), ("--amp",)])
 def test_nan_names_update_rank_sentences_and_module(data, tmp_path, how):
     command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation", *how)
-    said = last_line(Run(command, tmp_path / "log", before=poison(1)))
+    said = error_of(Run(command, tmp_path / "log", before=poison(1)), DIVERGED)
     assert "update 3, rank 0: gradients are Nan/Inf; first: the output of " in said
     assert "encoder.sentence_encoder.layers.1.fc1;" in said and "sentences " in said
 
@@ -256,7 +227,7 @@ def test_nan_names_update_rank_sentences_and_module(data, tmp_path, how):
 def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
     command = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation")
     runs = ranks(2, command, tmp_path, before=lambda rank: rank and poison(0)())
-    lines = [last_line(run) for run in runs]
+    lines = [error_of(run, DIVERGED) for run in runs]
     assert "rank 0" in lines[0] and "nothing non-finite on this rank" in lines[0] and "sentences" not in lines[0]
     assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1] and "sentences" in lines[1]
 
@@ -265,7 +236,7 @@ def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
 def test_a_loss_scale_that_has_collapsed_is_named(data, tmp_path, lowest):
     how = f"--max-update 9 --disable-validation --fp16 --fp16-init-scale 4 {lowest}".split()
     run = Run(arguments(data, tmp_path / "run", *how), tmp_path / "log", before=poison(1))
-    said = last_line(run)
+    said = error_of(run, DIVERGED)
     assert "update 3, rank 0: the loss scale has collapsed" in said and "layers.1.fc1" in said
     if "min" in lowest:
         assert run.printed().count("gradient overflow detected") == 2  # to 2, to 1, and no further
@@ -274,17 +245,11 @@ def test_a_loss_scale_that_has_collapsed_is_named(data, tmp_path, lowest):
 # Half precision without a GPU
 
 
-@pytest.mark.parametrize(
-    "how", [("--fp16",), ("--memory-efficient-fp16",), ("--bf16",), ("--memory-efficient-bf16",), ("--amp",)]
-)
+@pytest.mark.parametrize("how", ["--memory-efficient-fp16", "--memory-efficient-bf16", "--amp"])
 def test_every_precision_trains_and_resumes(data, tmp_path, how):
-    def command(updates):
-        return arguments(
-            data, tmp_path / "run", "--max-update", updates, "--disable-validation", "--fp16-init-scale", 4, *how
-        )
-
-    train(command(3), tmp_path / "log")
-    assert "@ 3 updates" in train(command(5), tmp_path / "log")
+    common = "--disable-validation", "--fp16-init-scale", 4, how, "--max-update"
+    train(arguments(data, tmp_path / "run", *common, 3), tmp_path / "log")
+    assert "@ 3 updates" in train(arguments(data, tmp_path / "run", *common, 5), tmp_path / "log")
     assert all(value.isfinite().all() for value in weights(tmp_path / "run").values())
 
 
@@ -337,9 +302,7 @@ def test_a_second_ctrl_c_ends_at_once_and_nothing_half_written_stays(data, tmp_p
         data, tmp_path / "run", "--max-update", 10, "--save-interval-updates", 2, "--disable-validation"
     )
     run = Run(command, tmp_path / "log", before=arm)
-    assert run.wait() == 130, run.printed()
-    assert "Ctrl-C: this update" in run.printed()
-    assert run.printed().splitlines()[-1] == "fairseq_relpos: error: interrupted"
+    assert error_of(run, 130) == "interrupted" and "Ctrl-C: this update" in run.printed()
     assert sorted(os.listdir(tmp_path / "run")) == ["checkpoint_1_2.pt", "checkpoint_last.pt"]
 
 
@@ -359,11 +322,8 @@ def test_signals_are_a_python_programs_own_again_after_its_training(data, tmp_pa
 
         command.cli_main = cli_main
 
-    printed = train(
-        arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation"),
-        tmp_path / "log",
-        before=program,
-    )
+    call = arguments(data, tmp_path / "run", "--max-update", 1, "--no-save", "--disable-validation")
+    printed = train(call, tmp_path / "log", before=program)
     assert printed.splitlines()[-1] == '["the program\'s own"]'
 
 
@@ -397,9 +357,8 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
         command.cli_main = cli_main
         signal_in_update(2, signal.SIGTERM)()
 
-    run = Run(
-        arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation"), tmp_path / "log", before=program
-    )
+    call = arguments(data, tmp_path / "run", "--max-update", 9, "--disable-validation")
+    run = Run(call, tmp_path / "log", before=program)
     code = run.wait()
     assert code == -signal.SIGTERM and "not ended" not in run.printed(), (code, run.printed())
 

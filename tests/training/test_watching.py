@@ -6,12 +6,11 @@ from types import ModuleType
 import pytest
 import torch
 from fairseq_data import masked_lm
-from forked import Run, ranks, train
+from forked import Run, error_of, ranks, train, weights
 from small_models import roberta, transformer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fairseq_relpos.biases import mosaic
-from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.mends import position_log as watching
 
 STACK = "encoder.sentence_encoder"
@@ -19,16 +18,8 @@ STACK = "encoder.sentence_encoder"
 
 def arguments(data, folder, *more, arch="roberta_tupe_r", logdir=True):
     watched = ("--tensorboard-logdir", folder / "tb") if logdir else ()
-    return masked_lm(
-        data,
-        folder / "run",
-        "fairseq_relpos",
-        *f"--arch {arch} --disable-validation".split(),
-        *"--required-batch-size-multiple 1 --max-update 6 --log-interval 2".split(),
-        "--no-epoch-checkpoints",
-        *watched,
-        *more,
-    )
+    flags = f"--arch {arch} --disable-validation --required-batch-size-multiple 1 --max-update 6 --log-interval 2"
+    return masked_lm(data, folder / "run", *flags.split(), "--no-epoch-checkpoints", *watched, *more)
 
 
 def events(folder, tag):
@@ -40,20 +31,15 @@ def steps(series):
     return [event.step for event in series]
 
 
-def last_weights(folder):
-    return load_checkpoint(folder / "run" / "checkpoint_last.pt")["model"]
-
-
 def test_tensorboard_has_speed_scale_gradients_norms_and_pictures(data, tmp_path):
-    train(
-        arguments(data, tmp_path, "--fp16", "--fp16-init-scale", 4, "--log-position-bias-interval", 3), tmp_path / "log"
-    )
+    flags = "--fp16 --fp16-init-scale 4 --log-position-bias-interval 3".split()
+    train(arguments(data, tmp_path, *flags), tmp_path / "log")
     inner = events(tmp_path, "train_inner")
     assert {"loss", "wps", "gnorm", "loss_scale", "lr"} <= set(inner.Tags()["scalars"])
     assert steps(inner.Scalars("gnorm")) == [2, 4, 6]
     positions = events(tmp_path, "positions")
     scalars = set(positions.Tags()["scalars"])
-    state = last_weights(tmp_path)
+    state = weights(tmp_path / "run")
     ours = {key for key in state if ".embed_positions." in key and "version" not in key}
     assert ours and scalars == {*(f"norm of {key}" for key in ours), f"largest bias of {STACK}"}
     for key in ours:
@@ -71,7 +57,8 @@ def test_watching_changes_no_weight(data, tmp_path):
         command = arguments(data, tmp_path / name, *every, logdir=logdir)
         (tmp_path / name).mkdir()
         train(command, tmp_path / "log")
-    torch.testing.assert_close(last_weights(tmp_path / "watched"), last_weights(tmp_path / "alone"), rtol=0, atol=0)
+    watched, alone = (weights(tmp_path / name / "run") for name in ("watched", "alone"))
+    torch.testing.assert_close(watched, alone, rtol=0, atol=0)
     assert len(events(tmp_path / "watched", "positions").Images(f"bias of {STACK}")) == 6
 
 
@@ -109,9 +96,7 @@ def test_wandb_gets_the_same_where_it_is_configured(data, tmp_path):
 
 def test_an_interval_below_zero_is_refused_in_one_line(data, tmp_path):
     run = Run(arguments(data, tmp_path, "--log-position-bias-interval", -1), tmp_path / "log")
-    assert run.wait() == 1
-    assert "--log-position-bias-interval -1: a number of updates, 0 for never" in run.printed().splitlines()[-1]
-    assert "Traceback" not in run.printed()
+    assert "--log-position-bias-interval -1: a number of updates, 0 for never" in error_of(run)
 
 
 def test_norms_of_stacks_and_layers_are_told_apart():

@@ -9,12 +9,10 @@ from fairseq.data import Dictionary
 from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
-import fairseq_relpos.models
+import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.mends.wrong_input import arguments, ignored, text
 from fairseq_relpos.mends.wrong_input.ignored import check_languages
 from fairseq_relpos.mends.wrong_input.overrides import as_dict, check_names
-
-USER_DIR = fairseq_relpos.__path__[0]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_the_defaults_of_every_command_pass(command):
 
 def of_the_parser(*more):
     parser = options.get_training_parser()
-    return options.parse_args_and_arch(parser, masked_lm("data", "save", USER_DIR, *more))
+    return options.parse_args_and_arch(parser, masked_lm("data", "save", *more))
 
 
 @pytest.mark.parametrize("flags", [("--lr", -1), ("--optimizer-overrides", "[1]")])
