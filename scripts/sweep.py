@@ -30,7 +30,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 
-from stopping import DIVERGED, STOPPED, fail, in_one_line, in_parallel, script, supervise  # noqa: E402
+from messages import fail, in_one_line, script  # noqa: E402
+from stopping import DIVERGED, STOPPED, in_parallel, supervise  # noqa: E402
 
 from fairseq_relpos.atomic_files import whole_file  # noqa: E402
 

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import sentencepiece
-from stopping import fail
+from messages import fail
 
 from fairseq_relpos.atomic_files import NO_ROOM, OPENERS, UNPACKING_ERRORS, opened, whole_file
 

@@ -19,7 +19,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from stopping import fail
+from messages import fail
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
 from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402

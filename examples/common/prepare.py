@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 from fetching import digest_of, fetch
-from stopping import fail, in_one_line, locked, need_fairseq, say
+from messages import fail, in_one_line, say
+from stopping import locked, need_fairseq
 
 from fairseq_relpos.atomic_files import write_json, write_text
 from fairseq_relpos.command_line import Parser

@@ -34,7 +34,8 @@ import tarfile
 import traceback
 from pathlib import Path
 
-from stopping import DIVERGED, STOPPED, fail, in_one_line, locked, on_a_signal, say, script, stoppable
+from messages import fail, in_one_line, say, script
+from stopping import DIVERGED, STOPPED, locked, on_a_signal, stoppable
 
 from fairseq_relpos.atomic_files import whole_file, write_text
 from fairseq_relpos.reports import machine

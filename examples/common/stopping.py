@@ -10,7 +10,6 @@ It needs the standard library alone: scripts/quickstart.sh begins before there i
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import signal
@@ -20,36 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
+from messages import fail, say, script
+
 STOPPED = 75  # sysexits' "temporary failure"
 DIVERGED = 76  # NaN or infinity: the same command would fail again
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 #: exit codes of a program that a signal has ended, in bash's numbers
 ENDED_BY_A_SIGNAL = (0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)))
-
-
-def script():
-    return os.environ.get("SCRIPT") or os.path.basename(sys.argv[0])
-
-
-def fail(message):
-    sys.exit(f"{script()}: error: {message}")
-
-
-def say(message):
-    print(f"{script()}: {message}", flush=True)
-
-
-@contextlib.contextmanager
-def in_one_line(folder="."):
-    """Ends the program with one line for an error that a user can correct, such as a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        fail(f"no room to write in {folder} ({error.strerror or error}): make room and run this again")
-    except ValueError as error:
-        fail(" ".join(str(error).split()))
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ and validation; those for tests may be missing.
 
 from pathlib import Path
 
-from fetching import OPENERS, copied, fail, fetch, read_list
+from fetching import copied, fetch, read_list
+from messages import fail
 
-from fairseq_relpos.atomic_files import write_text
+from fairseq_relpos.atomic_files import OPENERS, write_text
 
 #: no archive provides it; the GLUE server wants predictions for it, too
 DIAGNOSTIC = "MNLI/diagnostic.tsv"

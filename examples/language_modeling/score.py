@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from stopping import fail, in_one_line  # noqa: E402
+from messages import fail, in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json  # noqa: E402
 

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
-from fetching import digest_of, fail, fetch, read_list
-from stopping import in_one_line
+from fetching import digest_of, fetch, read_list
+from messages import fail, in_one_line
 
 from fairseq_relpos.atomic_files import whole_file
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from stopping import in_one_line  # noqa: E402
+from messages import in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
 from fairseq_relpos.reports import comparison, sweeps  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 import corpus  # noqa: E402
-from stopping import fail, in_one_line, say  # noqa: E402
+from messages import fail, in_one_line, say  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json  # noqa: E402
 from fairseq_relpos.reports import translation  # noqa: E402

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from fetching import digest_of
-from stopping import fail, script
+from messages import fail, script
 from tqdm import tqdm
 
 from fairseq_relpos.atomic_files import write_json, write_text

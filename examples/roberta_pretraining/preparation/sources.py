@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from stopping import fail
+from messages import fail
 
 #: bytes of text in a task: some seconds of work
 BLOCK = 4 << 20

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import corpus
-from stopping import fail
+from messages import fail
 
 from . import compat, storage
 
