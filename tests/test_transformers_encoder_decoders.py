@@ -227,8 +227,7 @@ def with_sizes(sizes, path, **settings):
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_path, capsys, monkeypatch):
-    for folder in ("common", "translation_common"):
-        monkeypatch.syspath_prepend(str(PACKAGE / "examples" / folder))
+    monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
     sizes = write_data(tmp_path / "data", joined)
     longest = {"max_source_positions": 80, "max_target_positions": 80}
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined, **longest)
@@ -254,8 +253,7 @@ def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_pat
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_translator_without_the_recipes_reads_what_a_dictionary_lacks_as_fairseq(joined, tmp_path, monkeypatch):
-    for folder in ("common", "translation_common"):
-        monkeypatch.syspath_prepend(str(PACKAGE / "examples" / folder))
+    monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
     sizes = write_data(tmp_path / "data", joined, recipes=False)
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined)
     told = export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").tokenizer

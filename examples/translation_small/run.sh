@@ -11,7 +11,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 [ "${1:-}" = translate ] || end_in_order "$@" # which reads the text that a terminal may write
 read_settings
-TOOLS=$COMMON/../translation_common
+TOOLS=$ROOT/examples/translation_small # also for translation_wmt_en_de
 translations() { SOURCE=$SOURCE TARGET=$TARGET TEXT=$TEXT DATA=$DATA CHECKPOINT=$checkpoint python "$TOOLS/translations.py" "$@"; }
 
 need_data() {

@@ -172,7 +172,7 @@ def test_recipe_lists_writes_and_refuses(tmp_path, capsys):
     for name in (
         "examples/common/recipe.sh",
         "examples/common/corpus.py",
-        "examples/translation_common/report.py",
+        "examples/translation_small/report.py",
         "scripts/average_checkpoints.py",
     ):
         assert (folder / name).exists()

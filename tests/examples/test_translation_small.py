@@ -93,7 +93,7 @@ def joined_sentences_are_longer_than_any_in_training(data, printed):
     for times, sizes in zip((1, 2), tests):
         assert min(sizes) > times * max(train), (times, sizes)
         assert f"test{times}: {len(sizes)} pairs, joined from test, with sources of more than" in printed
-    tables = runpy.run_path(str(RECIPE.parent / "translation_common" / "report.py"))
+    tables = runpy.run_path(str(RECIPE / "report.py"))
     named = tables["test_sets"](data, {"SOURCE": "en", "TARGET": "de", "TEXT": "raw"})
     assert [test.name for test in named.values()] == ["news", "news-joined1", "news-joined2"]
     english, german = ((data / "text" / f"test1.{language}").read_text().splitlines() for language in ("en", "de"))
@@ -123,7 +123,7 @@ def test_text_that_cannot_be_used_is_named_in_one_line_and_nothing_is_left(tmp_p
 
 
 def test_joined_sources_have_edges_of_their_own():
-    beyond = runpy.run_path(str(RECIPE.parent / "translation_common" / "report.py"))["beyond"]
+    beyond = runpy.run_path(str(RECIPE / "report.py"))["beyond"]
     assert beyond([8, 12], ["a " * 10] * 3 + ["a " * 90]) == [8, 12]
     assert beyond([8, 12], ["a " * 40, "a " * 50, "a " * 90]) == [8, 12, 24, 48, 96]
 
