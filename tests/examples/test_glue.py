@@ -95,14 +95,6 @@ def test_wrong_input_is_one_line(workplace, script, words, message):
     assert done.returncode == 1 and ": error: " in line and message in line
 
 
-@pytest.mark.parametrize("settings, metric", [("tupe", "accuracy"), ("huang", "f1"), ("m4m", "accuracy")])
-def test_the_settings_of_a_paper_are_read_and_choose_its_metric(settings, metric, tmp_path):
-    environment = {"SETTINGS": f"{RECIPE}/{settings}.sh", "DATA": "", "RUNS": ""}
-    printed = recipe(tmp_path, "run.sh", "command", "QQP", "a/b.pt", **environment).stdout
-    assert f"--metrics {metric} " in printed and f"runs/glue_{settings}/a/QQP-seed1" in printed
-    assert f"--epochs {5 if settings == 'tupe' else 3} " in printed and "data-bin/glue/QQP" in printed
-
-
 def fetch(tmp_path, get, *tasks):
     """The archives are others than those of the list, so it has no digests."""
     sources = re.sub("sha256:[0-9a-f]{64}", "-", (RECIPE / "downloads.txt").read_text())

@@ -460,11 +460,9 @@ def test_text_from_a_folder_instead_of_the_network(folder):
         (["prepare.sh", "--sing"], "", "--sing"),
         (["prepare.sh", "--workers", "0", "text.txt"], "", "--workers 0"),
         (["prepare.sh", "--offline", "absent"], "", "no such folder"),
-        (["prepare.sh", "text.txt"], "VOCAB_SZE=3\n", "unknown setting VOCAB_SZE"),
         (["prepare.sh", "text.txt"], "VOCABULARY=wordpiece\n", "give sentencepiece or gpt2"),
         (["prepare.sh", "text.txt"], "VALID_EVERY=many\n", "VALID_EVERY=many: give a number"),
         (["prepare.sh", "text.txt"], "VOCAB_SIZE=9000\n", "smaller VOCAB_SIZE"),
-        (["run.sh", "report"], "", "no finished run in runs"),
     ],
 )
 def test_wrong_arguments_and_settings_are_one_line(folder, arguments, settings, message):

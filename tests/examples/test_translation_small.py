@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import os
 import re
 import runpy
 import shutil
@@ -140,21 +139,6 @@ def test_joined_sources_have_edges_of_their_own():
 def test_wrong_arguments_are_one_line(tmp_path, arguments, message):
     (tmp_path / "tiny.sh").write_text(TINY)
     assert message in fails(tmp_path, *arguments)
-
-
-def settings_in(folder, names, **environment):
-    """Their values, as prepare.sh, run.sh and compare.sh read them."""
-    script = f"HERE={RECIPE}; . {RECIPE}/../common/recipe.sh; read_settings; echo {names}"
-    environment = {**os.environ, "SETTINGS": "mine.sh", **environment}
-    return subprocess.check_output(["bash", "-c", script], cwd=folder, env=environment, text=True).strip()
-
-
-def test_a_whole_copy_of_the_settings_is_read_and_the_environment_wins(tmp_path):
-    text = (RECIPE / "settings.sh").read_text().replace("HPARAMS=()", 'HPARAMS=([t5]="num_buckets=64")')
-    (tmp_path / "mine.sh").write_text(text + "SEEDS=7 UPDATE_FREQ=3\n")
-    names = '"${HPARAMS[t5]}" $SEEDS $UPDATE_FREQ $SEED'
-    assert settings_in(tmp_path, names) == "num_buckets=64 7 3 1"
-    assert settings_in(tmp_path, names, SEEDS="8 9", UPDATE_FREQ="4", SEED="5") == "num_buckets=64 8 9 4 5"
 
 
 def test_a_vocabulary_of_some_of_the_sentences_is_the_same_every_time(tmp_path, monkeypatch):

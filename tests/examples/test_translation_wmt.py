@@ -98,8 +98,6 @@ def test_a_text_that_is_not_in_the_folder_is_named(tmp_path, stand_ins):
     assert not (tmp_path / "data-bin" / "translation_wmt14_en_de" / "dict.de.txt").exists()
 
 
-# --- fetching.py ---
-
 # --- the batch ---
 
 
@@ -120,14 +118,7 @@ make_batch; echo {names}"""
 
 @pytest.mark.parametrize(
     "settings, environment, expected",
-    [
-        ("", {}, "8 3584 16"),
-        ("big.sh", {}, "8 3584 16"),
-        ("", {"GPUS": "1"}, "1 3584 128"),
-        ("at5.sh", {"GPUS": "2"}, "2 12500 1"),
-        ("at5.sh", {"GPUS": "1"}, "1 12500 2"),
-        ("at5.sh", {"TOKENS_PER_UPDATE": "3125"}, "8 3125 1"),
-    ],
+    [("", {}, "8 3584 16"), ("", {"GPUS": "1"}, "1 3584 128"), ("at5.sh", {"TOKENS_PER_UPDATE": "3125"}, "8 3125 1")],
 )
 def test_every_number_of_gpus_makes_the_batch_of_the_paper(settings, environment, expected):
     done = batch("$GPUS $TOKENS_PER_UPDATE $UPDATE_FREQ", settings, **environment)
