@@ -75,15 +75,15 @@ for encoding in $COMPARED; do
 done
 mkdir -p "${runs[@]}"
 export RUNS
-printf '%s\n' $COMPARED | python examples/common/stopping.py side_by_side ${#runs[@]} bash -c \
-  'exec bash examples/roberta_small/run.sh train "$0" >"$RUNS/$0-seed${SEED:-1}/quickstart.log" 2>&1' &
+python scripts/sweep.py product recipe=roberta_small action=train "encoding=$COMPARED" |
+  python scripts/sweep.py each ${#runs[@]} >"$QUICKSTART/training.log" 2>&1 &
 trainers=$! code=0
 trap 'wait; exit 75' TERM INT HUP USR1
 python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit $trainers
 wait $trainers || code=$?
 [ $code != 75 ] || exit 75
 for run in "${runs[@]}"; do
-  [ $code = 0 ] || [ -e "$run/trained" ] || die "training failed: $(tail -n 1 "$run/quickstart.log")"
+  [ $code = 0 ] || [ -e "$run/trained" ] || die "training failed: $(grep error "$QUICKSTART/training.log" | tail -n 1)"
 done
 trap 'exit 75' TERM INT HUP USR1
 

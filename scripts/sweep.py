@@ -33,7 +33,8 @@ sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 from messages import fail, in_one_line, script  # noqa: E402
 from stopping import DIVERGED, STOPPED, in_parallel, supervise  # noqa: E402
 
-from fairseq_relpos.atomic_files import whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
+from fairseq_relpos.command_line import Parser, positive  # noqa: E402
 
 #: columns that are words of run.sh, in this order; those in capitals are names of its environment
 WORDS = ("action", "task", "encoding", "checkpoint")
@@ -118,7 +119,8 @@ def settings_text(path):
 
 
 def lines_of(text, where):
-    """The runs of a manifest: tab-separated, a head with the columns, a run a line; lines with # say nothing."""
+    """The runs of a manifest: tab-separated, a head with the columns, a run a line; lines with # say nothing. The head
+    may come again, as in the manifests of several products, one after the other."""
     rows = [
         (number, [cell.strip() for cell in row.split("\t")])
         for number, row in enumerate(text.splitlines(), 1)
@@ -132,7 +134,9 @@ def lines_of(text, where):
         if column not in known or head.count(column) > 1:
             fail(f"{where} has the column {column!r} twice, or it is unknown: give of {' '.join(known)}, with tabs")
     found = []
-    for number, cells in rows[1:]:
+    for number, cells in rows:
+        if cells == head:
+            continue
         if len(cells) > len(head):
             fail(f"{where}, line {number}: {len(cells)} cells under {len(head)} columns: put one tab between two")
         line = Line({column: cell for column, cell in zip(head, cells) if cell not in ("", "-")})
@@ -343,8 +347,7 @@ class Sweep:
                     f"{self.folder} has another sweep, of which {manifest} lacks {len(gone)} runs, as {min(gone)}: "
                     "give another folder, or a manifest with these runs and more"
                 )
-        with whole_file(self.folder / "manifest.tsv") as part:
-            Path(part).write_text(text, encoding="utf-8")
+        write_text(self.folder / "manifest.tsv", text)
         return lines
 
     def run(self, manifest, jobs):
@@ -400,8 +403,7 @@ class Sweep:
                 }
                 # one write: other threads print, too
                 sys.stderr.write(f"{script()}: {line.name} has {end['state']}: {end['message']}\n")
-            with whole_file(place / "sweep.json") as part:
-                Path(part).write_text(json.dumps(end, indent=1) + "\n", encoding="utf-8")
+            write_json(place / "sweep.json", end)
         failed = int(end["state"] == "failed")
         if progress is not None:
             progress.ended_one(line, failed, end["seconds"])
@@ -414,9 +416,7 @@ class Sweep:
         for path in paths.values():
             if re.search(r"\s", str(path)):
                 fail(f"{path} has a space, which a line of #SBATCH cannot have: give another folder")
-        with whole_file(batch) as part:
-            text = SLURM.format(last=len(lines) - 1, jobs=jobs, stopped=STOPPED, **paths)
-            Path(part).write_text(text, encoding="utf-8")
+        write_text(batch, SLURM.format(last=len(lines) - 1, jobs=jobs, stopped=STOPPED, **paths))
         fcntl.flock(self.lock_file, fcntl.LOCK_UN)  # for the array, which may begin at once
         try:
             return subprocess.call(["sbatch", *flags, str(batch)])
@@ -441,24 +441,13 @@ class Sweep:
         print(sweeps.write(self.folder, self.records(), rule))
 
 
-def jobs_of(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a number, 1 or more")
-    return int(text)
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message} (see --help)")
-
-
 def main(arguments):
     parser = Parser(prog="sweep.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="run|report", parser_class=Parser)
     run = commands.add_parser("run", help="runs what is not done yet")
     run.add_argument("folder")
     run.add_argument("manifest")
-    run.add_argument("--jobs", type=jobs_of, default=1, help="so many at a time")
+    run.add_argument("--jobs", type=positive, default=1, help="so many at a time")
     run.add_argument("--slurm", nargs=argparse.REMAINDER, metavar="FLAG", help="as one job array; flags of sbatch")
     report = commands.add_parser("report", help="the tables of all runs")
     report.add_argument("folder")

@@ -18,14 +18,13 @@ done
 lines() { # SEEDS TASKS ENCODINGS
   python "$ROOT/scripts/sweep.py" product "recipe=$HERE" action=train "SEED=$1" "task=$2" "encoding=$3"
 }
-manifest=$(
+code=0
+{
   lines "${PAPER_SEEDS%% *}" "$PAPER_TASKS" "$paper" # the first seed of everything first
   lines "${OTHER_SEEDS%% *}" "$OTHER_TASKS" "$others"
   lines "$PAPER_SEEDS" "$PAPER_TASKS" "$paper"
   lines "$OTHER_SEEDS" "$OTHER_TASKS" "$others"
-)
-code=0
-python "$ROOT/scripts/sweep.py" each "$JOBS" <<<"$(awk 'NR == 1 || !/^recipe\t/' <<<"$manifest")" || code=$? # one head
+} | python "$ROOT/scripts/sweep.py" each "$JOBS" || code=$?
 [ $code != 75 ] || exit 75
 bash "$HERE/run.sh" report
 [ $code = 0 ] || die "not every run came to its end: see above"; exit

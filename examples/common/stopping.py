@@ -1,10 +1,9 @@
 """Ends the scripts of the recipes by signals: what runs is asked to save and end, the script waits for it, and its exit
 code is 75, as that of fairseq-train is. By itself bash passes no signal on, and heeds none while a command runs.
 
-    stopping.py supervise COMMAND...                   COMMAND, a script; a signal is SIGTERM to all that it has started
-    stopping.py recipe COMMAND...                      the same for a script that needs torch and fairseq
-    stopping.py lock FILE FOLDER                       waits for the lock on the open file number FILE of the shell
-    stopping.py side_by_side JOBS COMMAND... <LINES    COMMAND with the words of a line for each line, so many at a time
+    stopping.py supervise COMMAND...    COMMAND, a script; a signal is SIGTERM to all that it has started
+    stopping.py recipe COMMAND...       the same for a script that needs torch and fairseq
+    stopping.py lock FILE FOLDER        waits for the lock on the open file number FILE of the shell
 
 It needs the standard library alone: scripts/quickstart.sh begins before there is a .venv.
 """
@@ -114,12 +113,7 @@ def in_parallel(jobs, run, items):
     return STOPPED if came or STOPPED in codes else int(any(codes))
 
 
-def side_by_side(jobs, *command):
-    lines = sys.stdin.read().splitlines()
-    return in_parallel(jobs, lambda line: subprocess.call([*command, *line.split()], stdin=subprocess.DEVNULL), lines)
-
-
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    actions = {"supervise": supervise, "recipe": recipe, "lock": lock, "side_by_side": side_by_side}
+    actions = {"supervise": supervise, "recipe": recipe, "lock": lock}
     sys.exit(actions[action](*arguments))

@@ -36,7 +36,7 @@ main() {
     [ -d "$data" ] || die "no data in $data: examples/$recipe/prepare.sh $task first, or set TASKS"
     python "$ROOT/scripts/sweep.py" product "recipe=$recipe" action=test "task=$task" "checkpoint=${checkpoints[*]}" \
       "LEARNING_RATE=$LEARNING_RATES" "SEED=$SEEDS" "SETTINGS=$FINE_TUNING" "DATA=$data" "ALLOCATOR=$ALLOCATOR"
-  done <<<"$TASKS" | awk 'NR == 1 || !/^recipe\t/' >"$RUNS/sweep.tsv" # one head
+  done <<<"$TASKS" >"$RUNS/sweep.tsv"
   python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$RUNS/sweep.tsv" --jobs "$JOBS"
   mkdir -p "${1:-$RUNS}"
   errors_in "$RUNS/report.log" python "$HERE/finetuned_report.py" "$RUNS/sweep" "${1:-$RUNS}"

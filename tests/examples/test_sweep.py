@@ -7,7 +7,6 @@ import json
 import os
 import random
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_relpos.reports import sweeps, table
+from scripts.sweep import Progress, Sweep, lines_of
 
 SWEEP = Path(__file__).parents[2] / "scripts" / "sweep.py"
 #: its score depends on the encoding, the learning rate and the seed; with lr 1e3 it diverges, "broken" fails once
@@ -38,7 +38,8 @@ ENCODINGS, RATES, SEEDS = ("learned", "t5"), ("1e-5", "2e-5"), (1, 2, 3)
 
 
 @pytest.fixture
-def place(tmp_path):
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "standin").mkdir()
     (tmp_path / "standin/run.sh").write_text(RUN_SH)
     return tmp_path
@@ -59,7 +60,6 @@ def start(place, *arguments, path=None, gpus=""):
     environment["PATH"] = f"{path}:{environment['PATH']}" if path else environment["PATH"]
     return subprocess.Popen(
         [sys.executable, SWEEP, *map(str, arguments)],
-        cwd=place,
         env={**environment, "SEED": "9", "CUDA_VISIBLE_DEVICES": gpus},  # the manifest says everything
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,17 +74,9 @@ def sweep(place, *arguments, **more):
     return process.returncode, out, err
 
 
-def report(place, folder, rule="median"):
+def report(place, folder):
     """RESULTS.md, as `sweep.py report` writes it, in this process."""
-    records = []
-    lines = [line.split("\t") for line in (place / folder / "manifest.tsv").read_text().splitlines()]
-    for cells in lines[1:]:
-        cells = dict(zip(lines[0], cells))
-        name = "standin-finetune-CoLA-{encoding}-lr{LEARNING_RATE}-seed{SEED}".format(**cells)
-        run = place / folder / "runs" / name
-        end = json.loads((run / "sweep.json").read_text()) if (run / "sweep.json").exists() else {}
-        records.append({"name": name, "cells": cells, "place": run, **end})
-    sweeps.write(place / folder, records, rule)
+    sweeps.write(place / folder, Sweep(place / folder).records(), "median")
     return (place / folder / "RESULTS.md").read_text()
 
 
@@ -161,13 +153,10 @@ class Slow(io.StringIO):
 
 
 def test_lines_of_runs_that_end_at_one_time_are_whole_and_counted_in_order(place, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("SCRIPT", "sweep.py")
     given = place / manifest(place, [("broken", "1e-5", seed) for seed in range(4)])
-    program = runpy.run_path(str(SWEEP))
-    monkeypatch.chdir(place)
-    lines, folder = program["lines_of"](given.read_text(), given), program["Sweep"](place / "sweep")
-    progress, out, err = program["Progress"](4, 0, 4), Slow(), Slow()
+    lines, folder = lines_of(given.read_text(), given), Sweep(place / "sweep")
+    progress, out, err = Progress(4, 0, 4), Slow(), Slow()
     with ThreadPoolExecutor(4) as pool, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         list(pool.map(lambda line: folder.run_one(line, progress), lines))
     counted = [line.partition(",")[0] for line in out.getvalue().splitlines()]
