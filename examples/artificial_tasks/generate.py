@@ -9,7 +9,6 @@ in two of them.
 
 import argparse
 import json
-import os
 import random
 import sys
 from pathlib import Path
@@ -18,6 +17,8 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from stopping import locked  # noqa: E402
+
+from fairseq_relpos.atomic_files import whole_file, write_json  # noqa: E402
 
 TRAIN = {"reber": 1000, "process50": 5000, "adding100": 1000}
 VALID, TEST = 500, 5000
@@ -112,9 +113,8 @@ def write(path: Path, samples, symbols):
         "labels": np.array(labels, dtype=np.float32 if isinstance(labels[0], float) else np.int64),
         "symbols": np.array(list(symbols)),
     }
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez_compressed(temporary, **arrays)
-    os.replace(temporary, path)
+    with whole_file(path) as part, open(part, "wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def chain_likelihood_accuracy(samples):
@@ -142,10 +142,7 @@ def make(task, out, seed):
     }
     if task == "process50":
         facts["best_possible"] = chain_likelihood_accuracy(splits["test"])
-    # last: it says that the rest is there
-    temporary = out / "facts.json.tmp"
-    temporary.write_text(json.dumps(facts) + "\n")
-    os.replace(temporary, out / "facts.json")
+    write_json(out / "facts.json", facts)  # last: it says that the rest is there
 
 
 def main():

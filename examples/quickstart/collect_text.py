@@ -8,8 +8,6 @@ FILEs. Writes one paragraph a line, an empty line after each module. One in 25 i
 """
 
 import ast
-import gzip
-import lzma
 import os
 import re
 import sys
@@ -17,6 +15,8 @@ import sysconfig
 import warnings
 from itertools import islice
 from pathlib import Path
+
+from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, whole_file
 
 VALID_SHARE = 25
 ENOUGH_BYTES = 12_000_000  # more would only take longer to read
@@ -33,20 +33,21 @@ def main(train, valid, *files):
     number = -1
     for path in (train, valid):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{train}.tmp", "w", encoding="utf-8") as for_training:
-        with open(f"{valid}.tmp", "w", encoding="utf-8") as for_validation:
-            for number, paragraphs in enumerate(sections_of(files) if files else documentation()):
-                target = for_training if number % VALID_SHARE else for_validation
-                section = "\n".join(paragraphs) + "\n\n"
-                target.write(section)
-                size += len(section)
-    if number < 1:
-        sys.exit(
-            f"collect_text: error: {size} characters of text in {', '.join(files) or 'the docstrings'} "
-            f"are too few to train and validate on: give more than {SECTION} paragraphs with --text"
-        )
-    for path in (train, valid):
-        os.replace(f"{path}.tmp", path)
+    with (
+        whole_file(train) as train_part,
+        whole_file(valid) as valid_part,
+        open(train_part, "w", encoding="utf-8") as for_training,
+        open(valid_part, "w", encoding="utf-8") as for_validation,
+    ):
+        for number, paragraphs in enumerate(sections_of(files) if files else documentation()):
+            section = "\n".join(paragraphs) + "\n\n"
+            (for_training if number % VALID_SHARE else for_validation).write(section)
+            size += len(section)
+        if number < 1:
+            sys.exit(
+                f"collect_text: error: {size} characters of text in {', '.join(files) or 'the docstrings'} "
+                f"are too few to train and validate on: give more than {SECTION} paragraphs with --text"
+            )
     print(f"{size / 1e6:.1f} MB of text in {number + 1:,} sections")
 
 
@@ -58,11 +59,11 @@ def sections_of(files):
 
 
 def lines_of(path):
-    opened = {".xz": lzma.open, ".gz": gzip.open}.get(Path(path).suffix, open)
+    opened = OPENERS.get(Path(path).suffix, open)
     try:
         with opened(path, "rt", encoding="utf-8") as file:
             yield from file
-    except (UnicodeDecodeError, lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
+    except (UnicodeDecodeError, *UNPACKING_ERRORS) as error:
         sys.exit(f"collect_text: error: {path} is not UTF-8 text, plain or a whole .xz or .gz ({error})")
 
 

@@ -42,8 +42,9 @@ start_from_model() { # [flags]
   [ "$NEEDS_START" = no ] || [ -n "$START_FROM" ] ||
     die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.${released:-base}"
   [ -z "$START_FROM" ] || [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
-  [ -n "$START_FROM" ] && ! compgen -G "$run/checkpoint_last*.pt" >/dev/null &&
-    ! compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null || return 0
+  [ -n "$START_FROM" ] || return 0
+  ! compgen -G "$run/checkpoint_last*.pt" >/dev/null || return 0
+  ! compgen -G "$run/checkpoint_[0-9]*.pt" >/dev/null || return 0
   start=("--finetune-from-model=$run/start.pt")
   warm_start=(python -m fairseq_relpos warm-start "$START_FROM" "$run/start.pt" --arch "roberta_$encoding$SIZE" --seed "$SEED")
   while [ $# -gt 0 ]; do

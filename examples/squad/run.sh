@@ -55,7 +55,10 @@ finetune() { # CHECKPOINT [flags of fairseq-train]
   fi
   train "$@"
 }
-conditions() { data_conditions; echo "start $([ "$start_from" = none ] && echo none || digest "$start_from")"; }
+conditions() {
+  data_conditions
+  if [ "$start_from" = none ]; then echo "start none"; else echo "start $(digest "$start_from")"; fi
+}
 
 predict() { # [SPLIT]: SPLIT.predictions.json in the official form; valid also gives the threshold for "no answer"
   local split=${1:-valid} rate
