@@ -215,10 +215,9 @@ def test_a_part_may_be_the_first_to_import_fairseq(program):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_module_that_runs_by_itself_may_be_the_first_to_import_fairseq(tmp_path):
-    module = ("-m", "fairseq_relpos.finetuning.prepare")
-    done = pythons.run(*module, tmp_path / "tables", tmp_path / "out", "x", "y")
-    assert done.stderr.startswith("no task "), done.stderr
+def test_a_module_that_runs_by_itself_may_be_the_first_to_import_fairseq():
+    done = pythons.run("-m", "fairseq_relpos.finetuning.prepare", "own")
+    assert done.stderr.startswith("prepare: error: "), done.stderr
 
 
 def test_importing_the_package_imports_nothing_else():

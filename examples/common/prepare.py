@@ -366,12 +366,6 @@ def add_splits(parser):
         parser.add_argument(f"--{split}", metavar="FILE", required=split != "test")
 
 
-def run(program, *words):
-    """Runs an action of a program of fairseq_relpos.finetuning in this process."""
-    args = program.parser().parse_args(list(map(str, words)))
-    args.run(args)
-
-
 def squad(arguments):
     """Questions in SQuAD's JSON, in the vocabulary of a pretraining."""
     parser = Parser(prog="prepare.sh")
@@ -389,7 +383,7 @@ def squad(arguments):
         from fairseq_relpos.finetuning import squad
 
         for split, file in files.items():
-            run(squad, "encode", file, given.vocabulary, work / "made" / split, "--metric", setting("METRIC"))
+            squad.encode(file, str(given.vocabulary), work / "made" / split, setting("METRIC", "squad", "cmrc"))
         shutil.copy(given.vocabulary / "dict.txt", work / "made")
 
     make(given.out, sources, build)
@@ -412,7 +406,7 @@ def questions(arguments):
     if not {"train", "valid"} <= texts.keys():
         fail("no text for training or validation; usage: prepare.sh [OUT] --train TEXT --valid TEXT [--test TEXT]")
     size, normalization, coverage = setting("VOCAB_SIZE"), setting("NORMALIZATION"), setting("CHARACTER_COVERAGE")
-    longest = {"--longest-source": setting("MAX_SOURCE"), "--longest-question": setting("MAX_TARGET")}
+    longest = number("MAX_SOURCE"), number("MAX_TARGET")
     sources = [f"vocabulary {size} {normalization} coverage {coverage}"]
     if given.vocabulary:
         sources = vocabulary_lines(given.vocabulary, ("dict.txt", *VOCABULARY_FILES))
@@ -425,17 +419,18 @@ def questions(arguments):
         import corpus
 
         from fairseq_relpos.finetuning import questions
+        from fairseq_relpos.tasks.span_windows import load_dictionary
 
         vocabulary, target = work / "vocabulary", work / "made" / "text"
         vocabulary.mkdir()
         target.mkdir()
         for split, name in texts.items():
-            run(questions, "read", name, work / split, *(["--titles", titles[split]] if split in titles else []))
+            questions.read(name, work / split, titles.get(split))
         if given.vocabulary:
             for name in VOCABULARY_FILES:
                 if (given.vocabulary / name).exists():
                     shutil.copy(given.vocabulary / name, vocabulary)
-            run(questions, "dictionary", given.vocabulary, vocabulary / "dict.txt")
+            load_dictionary(str(given.vocabulary)).save(str(vocabulary / "dict.txt"))  # with <mask>
         else:
             say(f"vocabulary of {size} pieces, learned from the texts and questions of the training")
             lines = corpus.drawn([work / f"train.{side}" for side in ("src", "tgt")], 0)
@@ -445,8 +440,7 @@ def questions(arguments):
             os.replace(work / "dict.src.txt", vocabulary / "dict.txt")
         prefixes = []
         for split in texts:
-            limits = [word for pair in longest.items() for word in pair]
-            run(questions, "encode", work / split, vocabulary, *limits, *(["--training"] if split == "train" else []))
+            questions.encode(work / split, vocabulary, *longest, training=split == "train")
             os.replace(work / f"{split}.questions", target / f"{split}.questions")
             prefixes += [f"--{split}pref", work / f"{split}.pieces"]
         flags = ["--source-lang", "src", "--target-lang", "tgt", "--srcdict", vocabulary / "dict.txt"]
@@ -497,7 +491,7 @@ def glue(arguments):
             if (out / "sources.txt").exists() and (out / "sources.txt").read_text() == sources:
                 say(f"{out} is ready")
                 continue
-            prepare.main([task.name, str(tables), str(vocabulary), str(out)])
+            print(prepare.prepare(task, tables, vocabulary, out))
             (out / "sources.txt").write_text(sources)
 
 
@@ -522,11 +516,11 @@ def classification(arguments):
     parser.add_argument("tasks", metavar="TASK", nargs="+")
     given = parser.parse_args(arguments)
     out, texts = Path(setting("DATA")), given.offline or Path(setting("DATA"), "texts")
-    flags = ["--longest", setting("MAX_LENGTH"), "--least", setting("MIN_COUNT")]
+    settings = {"longest": number("MAX_LENGTH"), "least": number("MIN_COUNT")}
     if given.glove:
-        flags += ["--glove", given.glove, "--dimension", setting("EMBED_DIM")]
+        settings |= {"glove": given.glove, "dimension": number("EMBED_DIM")}
     if given.vocabulary:
-        flags, out = ["--vocabulary", given.vocabulary], out / "finetuning"
+        settings, out = {"vocabulary": given.vocabulary}, out / "finetuning"
     for name in given.tasks:
         classification_data.task_of(name)
         if not given.offline and name not in CLASSIFICATION:
@@ -535,7 +529,7 @@ def classification(arguments):
         if not given.offline:
             fetch(HERE / "downloads.txt", texts, "", CLASSIFICATION[name])
         out.mkdir(parents=True, exist_ok=True)
-        classification_data.main(list(map(str, [name, texts, out / name, *flags])))
+        classification_data.prepare_all(name, texts, out / name, **settings)
 
 
 def pretraining(arguments):

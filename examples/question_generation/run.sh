@@ -60,7 +60,7 @@ generate() { # [flags of fairseq-generate]: SCORED.questions, a question a line
     --task translation --source-lang src --target-lang tgt --gen-subset "$SCORED" --path "$checkpoint" \
     --beam "$BEAM" --lenpen "$LENGTH_PENALTY" --no-repeat-ngram-size "$NO_REPEAT" --max-len-b $((MAX_TARGET - 1)) \
     --batch-size "$BATCH_SENTENCES" --required-batch-size-multiple 1 --num-workers 0 --no-progress-bar "$@"
-  errors_in "$run/collect.errors" python -m fairseq_relpos.finetuning.questions collect "$run/$SCORED.generate.txt" "$DATA" \
+  errors_in "$run/collect.errors" python -m fairseq_relpos.finetuning.questions "$run/$SCORED.generate.txt" "$DATA" \
     "$SCORED" "$run/$SCORED.questions"
   decoding "$@" >"$run/decoded"
 }

@@ -1,8 +1,6 @@
-"""python -m fairseq_relpos.finetuning.classification_data TASK TEXTS OUT [--glove FILE | --vocabulary FOLDER] ...
-
-The files of a task in the folder TEXTS -> train.npz, valid.npz and test.npz in OUT, for the task ``sequence_labels``.
-Of a task in folds: in OUT-fold0, OUT-fold1, ... A symbol is a word. A folder is complete or not there. The vectors of
---glove become embeddings.npy beside them. With --vocabulary: data for the task ``sentence_pairs``.
+"""The files of a task -> train.npz, valid.npz and test.npz, for the task ``sequence_labels``, where a symbol is a word;
+with vectors of GloVe also embeddings.npy. Or, in the vocabulary of a pretraining, data for ``sentence_pairs``. A folder
+is complete or not there.
 """
 
 import hashlib
@@ -17,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened
-from ..command_line import Parser
 from . import glue
-from .errors import run_program
 from .prepared_folder import prepared_folder
 from .sentence_data import Split, write_data
 from .tables import Table, decoded
@@ -365,31 +361,17 @@ def prepare_finetuning(
     return write_data(out, vocabulary, task.name, task.labels, splits)
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="classification_data")
-    parser.add_argument("task")
-    parser.add_argument("texts")
-    parser.add_argument("out")
-    parser.add_argument("--vocabulary", help="of a pretraining: data for fine-tuning")
-    parser.add_argument("--longest", type=int, default=256)
-    parser.add_argument("--least", type=int, default=1)
-    parser.add_argument("--glove")
-    parser.add_argument("--dimension", type=int, default=0)
-    given = vars(parser.parse_args(arguments))
-    task, out, vocabulary = task_of(given.pop("task")), given.pop("out"), given.pop("vocabulary")
-    make: Callable[..., str] = prepare
-    if vocabulary:
-        make, given = prepare_finetuning, {"texts": given["texts"], "vocabulary": vocabulary}
+def prepare_all(name: str, texts: str | Path, out: str | Path, **settings: Any) -> None:
+    """Writes OUT for a task; for one in folds OUT-fold0, OUT-fold1, ... settings: those of ``write_arrays``, or
+    ``vocabulary``, the folder of a pretraining, for data to fine-tune on."""
+    task = task_of(name)
+    make: Callable[..., str] = prepare_finetuning if "vocabulary" in settings else prepare
     if not task.in_folds:
-        print(make(task, out=out, **given))
+        print(make(task, texts, out, **settings))
         return
-    examples = in_folds(Path(given["texts"]), task)
+    examples = in_folds(Path(texts), task)
     folds = range(folds_of(examples))
     for fold in folds:  # before the first is written
         checked(task, divided(examples, fold))
     for fold in folds:
-        print(f"fold {fold} of {make(task, out=f'{out}-fold{fold}', fold=fold, **given)}")
-
-
-if __name__ == "__main__":
-    run_program(main)
+        print(f"fold {fold} of {make(task, texts, f'{out}-fold{fold}', fold=fold, **settings)}")

@@ -1,7 +1,5 @@
 """Sentences or pairs of them, with a label each -> OUT, which the task ``sentence_pairs`` reads.
 
-    python -m fairseq_relpos.finetuning.prepare TASK TSV VOCABULARY OUT
-        the files of a GLUE task in the folder TSV; VOCABULARY: the folder of the pretraining's data
     python -m fairseq_relpos.finetuning.prepare own OUT (--vocabulary FOLDER | --from-scratch)
         --train FILE --valid FILE [--test FILE] (--labels NAME NAME ... | --numbers)
         your own. A FILE is a table (``tables.py``) whose first line names its columns: label and sentence, or label,
@@ -17,14 +15,15 @@ from pathlib import Path
 from ..command_line import Parser
 from . import classification_data
 from .errors import run_program
-from .glue import OPTIONAL, SENTENCES, Task, task_of
+from .glue import OPTIONAL, SENTENCES, Task
 from .prepared_folder import refuse_to_replace
 from .sentence_data import split_of, write_data
 from .tables import Table
 
 
 def prepare(task: Task, tsv: str | Path, vocabulary: str | Path, out: str | Path) -> str:
-    """Writes OUT and returns a line that counts its examples. Raises ValueError, one line."""
+    """Writes OUT of the files of a GLUE task in the folder ``tsv``, and returns a line that counts its examples.
+    ``vocabulary``: the folder of the pretraining's data. Raises ValueError, one line."""
     files = {split: Path(tsv, name) for split, name in task.files.items()}
     missing = [path.name for split, path in files.items() if split not in OPTIONAL and not path.is_file()]
     if missing:
@@ -60,8 +59,9 @@ def prepare_own(
     return write_data(out, vocabulary, "own", task.labels, {s: split_of(task, t, s) for s, t in tables.items()})
 
 
-def main_own(arguments: Sequence[str]) -> None:
-    parser = Parser(prog="prepare own")
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(prog="prepare")
+    parser.add_argument("own", choices=["own"])
     parser.add_argument("out", metavar="OUT", help="folder to write")
     words = parser.add_mutually_exclusive_group(required=True)
     words.add_argument("--vocabulary", metavar="FOLDER", help="the pretraining's data: dict.txt, spm.model")
@@ -74,15 +74,6 @@ def main_own(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     files = {split: getattr(given, split) for split in ("train", "valid", "test") if getattr(given, split)}
     print(prepare_own(given.out, given.vocabulary, files, given.labels))
-
-
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["own"]:
-        return main_own(arguments[1:])
-    if len(arguments) != 4:
-        raise ValueError(f"{len(arguments)} arguments: give TASK TSV VOCABULARY OUT, or own ...")
-    name, tsv, vocabulary, out = arguments
-    print(prepare(task_of(name), tsv, vocabulary, out))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,11 @@
 """Question generation: texts, answers and questions -> pieces for fairseq-preprocess, and pieces -> questions.
 
-    python -m fairseq_relpos.finetuning.questions ...
-        read FILE|PREFIX WORK/SPLIT [--titles FILE]       -> WORK/SPLIT.jsonl, and WORK/SPLIT.src and .tgt, plain text
-        dictionary VOCABULARY OUT                         -> OUT, the dict.txt of the vocabulary with <mask>
-        encode WORK/SPLIT VOCABULARY --longest-source N --longest-question N [--training]
-                                                          -> WORK/SPLIT.pieces.src and .tgt, WORK/SPLIT.questions
-        collect GENERATED DATA SPLIT OUT                  -> OUT, questions in the order of the data
+    python -m fairseq_relpos.finetuning.questions GENERATED DATA SPLIT OUT    -> OUT, questions in the order of the data
 
-FILE: SQuAD's JSON, where each question has an answer, plain, .xz or .gz. PREFIX: PREFIX.src and PREFIX.tgt, a text and
-a question a line, without answers. A source is ``<s> text </s> </s> answer </s>``, as RoBERTa reads a pair, or
-``<s> text </s>``; fairseq-preprocess writes the last </s>. A text that is too long is cut around its answer.
+A source is ``<s> text </s> </s> answer </s>``, as RoBERTa reads a pair, or ``<s> text </s>``; fairseq-preprocess writes
+the last </s>. A text that is too long is cut around its answer.
 """
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
@@ -23,11 +16,10 @@ from urllib.parse import unquote
 
 from fairseq.data import Dictionary
 
-from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file, write_text
+from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, write_text
 from ..command_line import Parser
 from ..reports.translation import best_hypotheses, read_lines
-from ..tasks.span_windows import load_dictionary
-from .errors import in_one_line
+from .errors import run_program
 from .squad_data import read_questions, span_of
 from .vocabulary import Vocabulary, refuse_unknown
 
@@ -45,22 +37,23 @@ class Example:
     end: int | None = None
 
 
-def read(args: argparse.Namespace) -> None:
-    name = os.path.basename(args.target)
-    if args.source.removesuffix(".xz").removesuffix(".gz").endswith(".json"):
-        examples, told = from_json(args.source, args.titles)
-    elif args.titles:
-        raise ValueError(f"{args.source} is no JSON, and only JSON has titles: leave --titles out")
+def read(source: str, target: str | Path, titles: str | Path | None = None) -> None:
+    """Writes TARGET.jsonl, and TARGET.src and TARGET.tgt as plain text. ``source``: SQuAD's JSON, where each question
+    has an answer (plain, .xz or .gz), or PREFIX of PREFIX.src and PREFIX.tgt, a text and a question a line."""
+    if source.removesuffix(".xz").removesuffix(".gz").endswith(".json"):
+        examples, told = from_json(source, titles)
+    elif titles:
+        raise ValueError(f"{source} is no JSON, and only JSON has titles: leave --titles out")
     else:
-        examples, told = from_lines(args.source), ""
-    write(f"{args.target}.jsonl", (json.dumps(asdict(example), ensure_ascii=False) for example in examples))
+        examples, told = from_lines(source), ""
+    write(f"{target}.jsonl", (json.dumps(asdict(example), ensure_ascii=False) for example in examples))
     # the text for the vocabulary: each text once
-    write(f"{args.target}.src", dict.fromkeys(" ".join(example.text.split()) for example in examples))
-    write(f"{args.target}.tgt", (example.question for example in examples))
-    print(f"{name}: {len(examples):,} questions{told}")
+    write(f"{target}.src", dict.fromkeys(" ".join(example.text.split()) for example in examples))
+    write(f"{target}.tgt", (example.question for example in examples))
+    print(f"{os.path.basename(target)}: {len(examples):,} questions{told}")
 
 
-def from_json(path: str, titles: str | None = None) -> tuple[list[Example], str]:
+def from_json(path: str, titles: str | Path | None = None) -> tuple[list[Example], str]:
     """Returns the questions that have an answer, and what there is to tell of the others. titles: a file with the
     titles of the articles that are wanted, a line each. Raises ValueError, one line, where an answer does not stand
     in its text."""
@@ -135,28 +128,25 @@ def lines_of(prefix: str, ending: str) -> tuple[str, list[str]]:
         raise ValueError(f"{path} cannot be read ({error}): is it whole, and UTF-8?") from None
 
 
-def dictionary(args: argparse.Namespace) -> None:
-    words = load_dictionary(args.vocabulary)
-    with whole_file(args.target) as part:
-        words.save(part)
-
-
-def encode(args: argparse.Namespace) -> None:
-    """Questions to learn from that are longer than the limit are left out; one to be generated is a ValueError."""
-    words = Vocabulary(args.vocabulary)
+def encode(
+    split: str | Path, vocabulary: str | Path, longest_source: int, longest_question: int, training: bool = False
+) -> None:
+    """SPLIT.jsonl -> SPLIT.pieces.src, SPLIT.pieces.tgt and SPLIT.questions. Longer questions are left out of training,
+    and a ValueError elsewhere."""
+    words = Vocabulary(vocabulary)
     sources, targets, questions, cut, long, unknown, total = [], [], [], 0, 0, 0, 0
-    name = os.path.basename(args.split)
-    for example in examples_of(f"{args.split}.jsonl"):
+    name = os.path.basename(split)
+    for example in examples_of(f"{split}.jsonl"):
         question = words.pieces(example.question)
-        if len(question) + 1 > args.longest_question:
-            if not args.training:
+        if len(question) + 1 > longest_question:
+            if not training:
                 raise ValueError(
                     f"{name}: the question {example.question[:40]!r} has {len(question) + 1} tokens, more than "
-                    f"MAX_TARGET={args.longest_question}: set a larger one"
+                    f"MAX_TARGET={longest_question}: set a larger one"
                 )
             long += 1
             continue
-        source, is_cut = source_of(example, words, args.longest_source)
+        source, is_cut = source_of(example, words, longest_source)
         cut += is_cut
         unknown += count_unknown([*source, *question], words.dictionary)
         total += len(source) + len(question)
@@ -164,14 +154,12 @@ def encode(args: argparse.Namespace) -> None:
         targets.append(" ".join(question))
         questions.append(words.changed(example.question))
     if not sources:
-        raise ValueError(
-            f"{name}: every question is longer than {args.longest_question} tokens: set a larger MAX_TARGET"
-        )
-    refuse_unknown(unknown / total, f"pieces of {name}", args.vocabulary)
-    write(f"{args.split}.pieces.src", sources)
-    write(f"{args.split}.pieces.tgt", targets)
-    write(f"{args.split}.questions", questions)
-    left_out = f", {long:,} longer than {args.longest_question} tokens left out" if long else ""
+        raise ValueError(f"{name}: every question is longer than {longest_question} tokens: set a larger MAX_TARGET")
+    refuse_unknown(unknown / total, f"pieces of {name}", vocabulary)
+    write(f"{split}.pieces.src", sources)
+    write(f"{split}.pieces.tgt", targets)
+    write(f"{split}.questions", questions)
+    left_out = f", {long:,} longer than {longest_question} tokens left out" if long else ""
     print(
         f"{name}: {len(sources):,} questions{left_out}; {cut:,} texts cut; {unknown / total:.2%} of the pieces unknown"
     )
@@ -207,54 +195,23 @@ def examples_of(path: str) -> Iterator[Example]:
             yield Example(**json.loads(line))
 
 
-def collect(args: argparse.Namespace) -> None:
-    words = Vocabulary(args.data)
-    count = len(read_lines(Path(args.data, "text", f"{args.split}.questions")))
-    generated = best_hypotheses(read_lines(args.generated), count)
-    write(args.target, (" ".join(words.text_of(line.split()).split()) for line in generated))
+def collect(generated: str, data: str, split: str, target: str) -> None:
+    words = Vocabulary(data)
+    count = len(read_lines(Path(data, "text", f"{split}.questions")))
+    found = best_hypotheses(read_lines(generated), count)
+    write(target, (" ".join(words.text_of(line.split()).split()) for line in found))
 
 
 def write(path: str, lines: Any) -> None:
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def parser() -> argparse.ArgumentParser:
-    main = Parser(prog="questions", description=(__doc__ or "").splitlines()[0])
-    actions = main.add_subparsers(dest="action", required=True)
-
-    add = actions.add_parser("read", help="JSON or lines -> examples")
-    add.add_argument("source", metavar="FILE|PREFIX")
-    add.add_argument("target", metavar="WORK/SPLIT")
-    add.add_argument("--titles", metavar="FILE", help="only the articles with these titles, a line each")
-    add.set_defaults(run=read)
-
-    add = actions.add_parser("dictionary", help="the dictionary of a vocabulary, with <mask>")
-    add.add_argument("vocabulary")
-    add.add_argument("target", metavar="OUT")
-    add.set_defaults(run=dictionary)
-
-    add = actions.add_parser("encode", help="examples -> pieces")
-    add.add_argument("split", metavar="WORK/SPLIT")
-    add.add_argument("vocabulary")
-    add.add_argument("--longest-source", type=int, required=True, help="tokens, with <s> and </s>")
-    add.add_argument("--longest-question", type=int, required=True, help="tokens, with </s>")
-    add.add_argument("--training", action="store_true", help="leave longer questions out")
-    add.set_defaults(run=encode)
-
-    add = actions.add_parser("collect", help="what fairseq-generate has printed -> questions")
-    add.add_argument("generated")
-    add.add_argument("data")
-    add.add_argument("split")
-    add.add_argument("target", metavar="OUT")
-    add.set_defaults(run=collect)
-    return main
-
-
-def main(arguments: list[str] | None = None) -> None:
-    args = parser().parse_args(arguments)
-    with in_one_line():
-        args.run(args)
+def main(arguments: list[str]) -> None:
+    parser = Parser(prog="questions")
+    for name in ("generated", "data", "split", "target"):
+        parser.add_argument(name)
+    collect(**vars(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,7 +1,6 @@
 """Reading comprehension from the command line.
 
     python -m fairseq_relpos.finetuning.squad ...
-        encode FILE VOCABULARY OUT/SPLIT [--metric cmrc]
         updates DATA --window N --doc-stride N --max-query-length N --batch N --epochs N [--warmup SHARE] [--start FILE]
         predict CHECKPOINT DATA --split SPLIT --output PREFIX
         evaluate GOLD PREFIX [--metric cmrc]
@@ -15,6 +14,7 @@ import json
 import math
 import os
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,11 @@ from .start import refuse_another_dictionary
 SHOWN = 5
 
 
-def encode(args: argparse.Namespace) -> None:
-    told = squad_data.encode(args.file, args.vocabulary, args.target, args.metric)
-    split = os.path.basename(args.target)
+def encode(file: str | Path, vocabulary: str, target: str | Path, metric: str) -> None:
+    """Writes the questions of SQuAD's JSON (plain, .xz or .gz) in tokens of a vocabulary, and prints what they are.
+    ``metric``: that of the oracle EM, squad or cmrc."""
+    told = squad_data.encode(file, vocabulary, target, metric)
+    split = os.path.basename(target)
     print(
         f"{split}: {told['questions']:,} questions ({told['unanswerable']:,} without an answer) about "
         f"{told['contexts']:,} texts of {told['tokens']:,} tokens, {told['unknown']:.2%} of them unknown"
@@ -181,13 +183,6 @@ def evaluate(args: argparse.Namespace) -> None:
 def parser() -> argparse.ArgumentParser:
     main = Parser(prog="squad", description=(__doc__ or "").splitlines()[0])
     actions = main.add_subparsers(dest="action", required=True)
-
-    add = actions.add_parser("encode", help="JSON -> tokens")
-    add.add_argument("file", help="JSON in the form of SQuAD, plain, .xz or .gz")
-    add.add_argument("vocabulary", help="folder with dict.txt and spm.model, or encoder.json and vocab.bpe")
-    add.add_argument("target", metavar="OUT/SPLIT")
-    add.add_argument("--metric", choices=list(squad_metrics.EXACT), default="squad", help="of the oracle EM")
-    add.set_defaults(run=encode)
 
     add = actions.add_parser("updates", help="how many updates there are in so many epochs")
     add.add_argument("data")

@@ -194,11 +194,10 @@ def test_questions_that_are_too_long_are_left_out_of_training_and_refused_elsewh
     examples = [questions.Example("a text", "who sat ?"), questions.Example("a text", "who sat on the mat, who ? " * 9)]
     lines = [json.dumps(vars(example)) for example in examples]
     questions.write(tmp_path / "valid.jsonl", lines)
-    arguments = ["encode", str(tmp_path / "valid"), str(pretraining), "--longest-source=20", "--longest-question=20"]
-    questions.main([*arguments, "--training"])
+    questions.encode(tmp_path / "valid", pretraining, 20, 20, training=True)
     assert "valid: 1 questions, 1 longer than 20 tokens left out; 0 texts cut" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="more than MAX_TARGET=20: set a larger one"):
-        questions.main(arguments)
+    with pytest.raises(ValueError, match="more than MAX_TARGET=20: set a larger one"):
+        questions.encode(tmp_path / "valid", pretraining, 20, 20)
 
 
 def test_pieces_of_every_kind_of_vocabulary_become_text_again(pretraining, tmp_path, monkeypatch):

@@ -235,7 +235,7 @@ def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
     lines = [f"{n % 2} some words {n // 2}\n" for n in range(200)]  # each sentence twice
     (tmp_path / "custrev.all").write_text("".join(lines), encoding="latin-1")
     task = data.task_of("CR")
-    data.main(["CR", str(tmp_path), str(tmp_path / "CR"), "--longest", "9"])
+    data.prepare_all("CR", tmp_path, tmp_path / "CR", longest=9)
     tested = []
     for fold in range(10):
         parts = {part: read(tmp_path / f"CR-fold{fold}", part)[0] for part in ("train", "valid", "test")}
@@ -261,7 +261,7 @@ def test_pairs_have_marks_and_the_longer_sentence_is_cut_first(tmp_path):
 def test_folds_without_a_label_in_training_and_vectors_that_are_none_are_errors(tmp_path):
     write(tmp_path / "CR/all.tsv", [(0, 1, "a"), (1, 0, "b"), (2, 0, "c")], "fold\tlabel\tsentence")
     with pytest.raises(ValueError, match="CR: training has no example of the label 1: get its file again"):
-        data.main(["CR", str(tmp_path), str(tmp_path / "CR-data")])
+        data.prepare_all("CR", tmp_path, tmp_path / "CR-data")
     assert not list(tmp_path.glob("CR-data*"))
     (tmp_path / "glove.txt").write_text("b 1 x\n")
     with pytest.raises(ValueError, match="glove.txt, line 1: could not convert string to float: 'x': give GloVe's"):
