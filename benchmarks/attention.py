@@ -74,18 +74,6 @@ def main():
             for dropout in args.dropout
             for row in measure(processes, length, dropout, args)
         ]
-    print(
-        f"B={args.batch}, H={args.heads}, d={args.head_dim}: times sdpa without positions, times plain attention, "
-        "the limit of the products, MiB above inputs and outputs"
-    )
-    for row in rows:
-        limit = f"{row['limit']:6.2f}" if row["limit"] else "     -"
-        print(
-            f"{row['allocator']:8}T={row['length']:<5} dropout {row['dropout']:<4} {row['threads']} thread(s) "
-            f"{row['encoding']:16} {row['backend']:8} {row['ratio']:6.2f} {row['plain_ratio']:6.2f} {limit} "
-            f"{row['scratch_mib']:7.1f}"
-        )
-    print(missing)
     save("attention", args, rows, missing=missing)
 
 

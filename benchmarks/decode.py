@@ -84,10 +84,6 @@ def report(seconds, args):
         {"arch": arch, "tokens_per_second": tokens / statistics.median(times), **compared(seconds[STOCK], times)}
         for arch, times in seconds.items()
     ]
-    print("| architecture | tokens/s | times stock | quartiles |\n|---|---|---|---|")
-    for row in rows:
-        between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        print(f"| {row['arch']} | {row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between} |")
     save("decode", args, rows)
 
 

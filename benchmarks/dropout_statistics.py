@@ -49,8 +49,6 @@ def main():
     if not (INTERPRETED or torch.cuda.is_available()):
         parser.error("torch sees no GPU; set TRITON_INTERPRET=1 to run this on the CPU")
     rows = [row for p in args.dropout for row in measure(p, args)]
-    for row in rows:
-        print("p={dropout:<4} {what:45} {z:6.2f}   1 % exceed {bound:5.2f}   spread {spread:.4f}".format(**row))
     save("dropout_statistics", args, rows)
 
 

@@ -6,7 +6,7 @@ language model, and a step of its discriminator on given replaced tokens.
 
 All three are stepped in turn, round after round, in another order each time, so that a noisy machine slows all of them
 alike; the ratio of a round is taken within that round. A step is forward, loss, backward, clipping, AdamW. Seconds are
-CPU time with one thread, so that a busy machine counts for less. The figure of the goal is the median ratio.
+CPU time with one thread, so that a busy machine counts for less.
 """
 
 import argparse
@@ -18,14 +18,12 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import Processes, add_result, clock_of, save, vocabulary
+from machine import Processes, add_result, clock_of, compared, save, vocabulary
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig
 
 PARTS = ("generator alone", "discriminator alone")
-#: a step costs at most so many times the sum of its parts
-GOAL = 1.05
 
 
 def main():
@@ -45,15 +43,9 @@ def main():
     args = parser.parse_args()
     with Processes(["tuned"]) as processes:
         seconds = processes.in_turns(steps_of, (args,), args.rounds, desc=args.arch)["tuned"]
-    ratios = [whole / (one + other) for whole, one, other in zip(*(seconds[key] for key in (args.arch, *PARTS)))]
-    ratio, quartiles = statistics.median(ratios), statistics.quantiles(ratios, n=4)[::2]
-    print("| step | seconds |\n|---|---:|")
-    for name, times in seconds.items():
-        print(f"| {name} | {statistics.median(times):.4f} |")
-    verdict = "reached" if ratio <= GOAL else "missed"
-    print(f"times the sum of its parts: {ratio:.3f} ({quartiles[0]:.3f} to {quartiles[1]:.3f}); goal {GOAL}: {verdict}")
+    parts = [one + other for one, other in zip(*(seconds[name] for name in PARTS))]
     rows = [{"step": name, "seconds": statistics.median(times)} for name, times in seconds.items()]
-    rows[list(seconds).index(args.arch)] |= {"ratio": ratio, "quartiles": quartiles}
+    rows[list(seconds).index(args.arch)] |= compared(seconds[args.arch], parts)
     save("electra_step", args, rows)
 
 

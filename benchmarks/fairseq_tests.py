@@ -53,7 +53,6 @@ def main():
         {"without": without, "with": with_, "number": len(tests), "tests": tests if without != with_ else []}
         for (without, with_), tests in sorted(alike.items())
     ]
-    print("\n".join(table(rows)))
     settings = {"clone": args.clone.name, **{key: vars(args)[key] for key in ("only", "note") if vars(args)[key]}}
     save("fairseq_tests", args, rows, settings=settings)
     return 1 if any(row["without"] == "passed" for row in rows if row["tests"]) else 0
@@ -143,14 +142,6 @@ def outcome(case):
         if tag in found:
             return word
     return "passed"
-
-
-def table(rows):
-    """For benchmarks/report.py, too."""
-    lines = ["| without the plugin | with it | tests | which |", "|---|---|---:|---|"]
-    for row in rows:
-        lines.append(f"| {row['without']} | {row['with']} | {row['number']} | {'; '.join(row['tests'])} |")
-    return lines
 
 
 if __name__ == "__main__":

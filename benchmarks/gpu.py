@@ -21,7 +21,6 @@ import argparse
 import logging
 import os
 import statistics
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -48,8 +47,6 @@ SDPA = "none (sdpa)"
 NEVER = {"seconds": float("inf"), "peak": float("inf")}
 #: seconds that the passes of one turn may take, if they are several
 PATIENCE = 2
-#: exit status of a run that leaves something for the next one
-STOPPED = 75
 TINY = {"lengths": [16, 32], "tokens": 64, "heads": 2, "head_dim": 8, "rounds": 2, "layers": 2}
 
 
@@ -89,42 +86,27 @@ def main():
     if not skipped and pytest.main(["-q", *workers, str(TESTS)]):
         parser.exit(1, "gpu.py: the kernels' tests fail on this GPU: nothing was timed\n")
     logging.disable(logging.INFO)
-    results = Resumed("gpu", args)
+    results = Resumed("gpu", args, ("length", "dropout", "encoding"))
     cases = [(length, p, name) for p in args.dropout for length in args.lengths for name in [SDPA, *args.encodings]]
-    left = [case for case in cases if not results.has(**named(case))]
+    left = results.left(cases)
     baselines = {}
     if not args.tiles and not args.tiny:
         compile_kernels([case for case in left if case[2] != SDPA], args)
-    for number, case in enumerate(tqdm(left, unit="encoding")):
-        if time.monotonic() > start + 60 * args.minutes:
-            print(f"gpu.py: {len(left) - number} of {len(cases)} encodings are left")
-            sys.exit(STOPPED)
-        length, p, name = case
+    for length, p, name in results.in_time(left, start):
         if (length, p) not in baselines:
             ((_, step),) = steps_of(SDPA, length, p, args)
             baselines[length, p] = timed(step, args)
-        results.add(
-            *(
-                row(case, backend, timed(step, args), baselines[length, p])
-                for backend, step in steps_of(name, length, p, args)
-            )
-        )
-    for each in results.rows:
-        print(
-            "p={dropout:<4} T={length:<5} {encoding:24} {backend:18} {seconds:9.6f} s {ratio:6.2f} x time "
-            "{memory:6.2f} x memory".format(**each)
-        )
+        steps = steps_of(name, length, p, args)
+        rows = [row(backend, timed(step, args), baselines[length, p]) for backend, step in steps]
+        results.add((length, p, name), *rows)
+    results.show()
 
 
-def named(case):
-    return dict(zip(("length", "dropout", "encoding"), case))
-
-
-def row(case, backend, found, stock):
+def row(backend, found, stock):
     seconds, peak, *_ = found.values()
     numbers = {"seconds": seconds, "ratio": seconds / stock["seconds"], "peak_mib": peak / 2**20}
     kernels = {"kernels": found["kernels"]} if "kernels" in found else {}
-    return {**named(case), "backend": backend, **numbers, "memory": peak / max(stock["peak"], 1), **kernels}
+    return {"backend": backend, **numbers, "memory": peak / max(stock["peak"], 1), **kernels}
 
 
 def compile_kernels(cases, args):

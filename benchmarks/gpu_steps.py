@@ -25,7 +25,6 @@ from pathlib import Path
 import torch
 from machine import Resumed, median_ratio, peak_memory_of_cuda, queued_seconds
 from torch.optim import AdamW
-from tqdm import tqdm
 from train_step import MaskedLMStep, TranslationStep
 
 from fairseq_relpos.encodings import names_for
@@ -41,8 +40,6 @@ MODELS = {
 TINY = {"layers": 2, "dim": 16, "ffn": 16, "heads": 2, "vocabulary": 50, "batch": 2, "length": 8}
 STOCK = "stock"
 DROPOUT = 0.1
-#: exit status of a run that leaves something for the next one
-STOPPED = 75
 
 
 def main():
@@ -63,7 +60,7 @@ def main():
         parser.error("torch sees no GPU: with --tiny it runs on a CPU; real steps there are train_step.py's")
     args.compile = args.compile or (["no"] if args.tiny else ["no", "yes"])
     logging.disable(logging.INFO)
-    results = Resumed("gpu_steps", args)
+    results = Resumed("gpu_steps", args, ("model", "dtype", "compile", "encoding"))
     cases = [
         (model, dtype, compiled, encoding)
         for model in args.models
@@ -71,12 +68,8 @@ def main():
         for compiled in args.compile
         for encoding in args.encodings
     ]
-    left = [case for case in cases if not results.has(**named(case))]
     stock = None
-    for number, case in enumerate(tqdm(left, unit="encoding")):
-        if time.monotonic() > start + 60 * args.minutes:
-            print(f"gpu_steps.py: {len(left) - number} of {len(cases)} rows are left")
-            sys.exit(STOPPED)
+    for case in results.in_time(results.left(cases), start):
         model, dtype, compiled, _ = case
         if stock is None or stock[0] != (model, dtype):
             stock = None  # its memory is needed
@@ -85,23 +78,15 @@ def main():
             found = measured(Step(*case[:2], args, *case[2:]), stock[1], args)
         except Exception as error:  # the others are worth their time
             found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
-        results.add({**named(case), **found})
+        results.add(case, found)
         if compiled == "yes":
             torch._dynamo.reset()
-    for row in results.rows:
-        if "error" in row:
-            print("{model:12} {dtype:9} compile {compile:3} {encoding:24} {error}".format(**row))
-            continue
-        print(
-            "{model:12} {dtype:9} compile {compile:3} {encoding:24} {milliseconds:8.2f} ms {ratio:6.3f} x time "
-            "{memory:6.2f} x memory {tokens_per_second:10,.0f} tokens/s".format(**row)
-        )
-    if any("error" in row for row in results.rows):
+    results.show()
+    failed = [row for row in results.rows if "error" in row]
+    for row in failed:
+        print("{model} {dtype} compile {compile} {encoding}: {error}".format(**row))
+    if failed:
         sys.exit("gpu_steps.py: error: some rows failed, see above; the same command tries them again")
-
-
-def named(case):
-    return dict(zip(("model", "dtype", "compile", "encoding"), case))
 
 
 class Step:

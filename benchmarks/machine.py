@@ -25,6 +25,8 @@ import fairseq_relpos
 from fairseq_relpos.atomic_files import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
+#: exit status of a run that leaves something for the next one
+STOPPED = 75
 #: as glibc is, or with the settings of the recipes
 ALLOCATORS = ("tuned", "default")
 TUNED = dict(
@@ -65,14 +67,25 @@ def add_result(parser):
 
 
 def save(benchmark, args, rows, libraries=(), **more):
-    """Writes the file of --json, if it is given: rows, the settings of the command, machine, versions and commit.
-    libraries: more of them whose versions count. more: other entries, or settings in place of those of ``args``."""
+    """Prints the table that report.py makes of the rows, and writes the file of --json, if it is given: rows, the
+    settings of the command, machine, versions and commit. libraries: more of them whose versions count. more: other
+    entries, or settings in place of those of ``args``."""
+    given = {key: value for key, value in vars(args).items() if key != "json"}
+    settings = {key: value for key, value in given.items() if value not in (None, "") and value is not False}
+    about = {**machine(), **{name: importlib.metadata.version(name) for name in libraries}}
+    result = {"benchmark": benchmark, "machine": about, "settings": settings, "rows": rows, **more}
+    show(result)
     if args.json is not None:
-        given = {key: value for key, value in vars(args).items() if key != "json"}
-        settings = {key: value for key, value in given.items() if value not in (None, "") and value is not False}
-        about = {**machine(), **{name: importlib.metadata.version(name) for name in libraries}}
-        result = {"benchmark": benchmark, "machine": about, "settings": settings, "rows": rows, **more}
         args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def show(result):
+    """Prints the table that report.py makes."""
+    logging.disable(logging.INFO)
+    import report  # with matplotlib, which the processes of a benchmark do not need
+
+    title, lines = report.SECTIONS[result["benchmark"]](result["settings"], result["rows"])
+    print("\n".join([title, "", *lines, *result.get("missing", "").splitlines()]))
 
 
 def add_allocators(parser):
@@ -212,12 +225,14 @@ class LargeProduct:
 
 class Resumed:
     """The rows of a benchmark on a GPU, written to args.json after each of them. If that file is from the same
-    settings, machine and commit, its rows are kept, but for those of an error."""
+    settings, machine and commit, its rows are kept, but for those of an error. A case is a tuple, and ``names`` are
+    those of its values in a row."""
 
     #: settings that change no row
     FREE = ("json", "minutes")
 
-    def __init__(self, benchmark, args):
+    def __init__(self, benchmark, args, names):
+        self.names, self.minutes = names, args.minutes
         gpu = {} if args.tiny else {"gpu": torch.cuda.get_device_name()}
         settings = {k: v for k, v in vars(args).items() if k not in self.FREE and v is not None and v is not False}
         self.path, self.rows = args.json, []
@@ -231,11 +246,26 @@ class Resumed:
             else:
                 print(f"{self.path} is of other settings, another machine or commit, and is written anew")
 
-    def has(self, **what):
-        return any(what.items() <= row.items() for row in self.rows)
+    def named(self, case):
+        return dict(zip(self.names, case))
 
-    def add(self, *rows):
-        self.rows += rows
+    def left(self, cases):
+        """The cases without a row."""
+        return [case for case in cases if not any(self.named(case).items() <= row.items() for row in self.rows)]
+
+    def in_time(self, cases, start):
+        """Yields the cases. After the minutes of the command it ends the program with exit status 75."""
+        for number, case in enumerate(tqdm(cases, unit="encoding")):
+            if time.monotonic() > start + 60 * self.minutes:
+                print(f"{Path(sys.argv[0]).name}: {len(cases) - number} cases are left")
+                sys.exit(STOPPED)
+            yield case
+
+    def show(self):
+        show({**self.result, "rows": self.rows})
+
+    def add(self, case, *rows):
+        self.rows += ({**self.named(case), **row} for row in rows)
         if self.path is not None:
             with whole_file(self.path) as temporary:
                 Path(temporary).write_text(json.dumps({**self.result, "rows": self.rows}, indent=2) + "\n")

@@ -53,7 +53,10 @@ def main():
         "per_minute_and_core": size / 1e6 / (row["cpu_seconds"] / 60),
         "per_minute": size / 1e6 / (row["seconds"] / 60),
     }
-    report(row, args)
+    del args.folder
+    from machine import save  # here, because it imports torch
+
+    save("prepare", args, [row])
 
 
 def generate(path, megabytes):
@@ -147,18 +150,6 @@ def read(path):
 def value(pid, file, name):
     text = read(f"/proc/{pid}/{file}")
     return int(text.split(name)[1].split()[0]) if name in text else 0
-
-
-def report(row, args):
-    print(
-        f"{row['megabytes']:,.0f} MB of raw text, {args.workers} worker(s): "
-        f"{row['per_minute_and_core']:.0f} MB a minute and core (CPU time), {row['per_minute']:.0f} MB a minute (clock)"
-    )
-    print(f"peak memory: {row['process_megabytes']:,.0f} MB in one process, {row['all_megabytes']:,.0f} MB in all")
-    from machine import save  # here, because it imports torch
-
-    del args.folder
-    save("prepare", args, [row])
 
 
 if __name__ == "__main__":

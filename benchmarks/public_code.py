@@ -66,11 +66,6 @@ def main():
             for dropout in args.dropout
             for row in measure(processes, length, dropout, args)
         ]
-    for row in rows:
-        print(
-            "{allocator:8} T={length:<5} dropout {dropout:<4} {encoding:40} {ratio:6.2f} x time "
-            "{memory:6.2f} x memory".format(**row)
-        )
     save("public_code", args, rows, ("transformers", "x-transformers"))
 
 

@@ -124,17 +124,7 @@ def report(times, translators, args):
                 "others": others,
             }
         )
-    print("| translator | tokens/s | times fairseq's speed | quartiles | same translations | others, scores |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        speed = f"{row['tokens_per_second']:.0f} | {row['ratio']:.3f} | {between}"
-        print(f"| {row['translator']} | {speed} | {row['same']:.1%} | {differences(row['others'])} |")
     save("serving", args, rows, ["ctranslate2"])
-
-
-def differences(others):
-    return f"{len(others)}, up to {max(others.values()):.1e} apart" if others else "none"
 
 
 if __name__ == "__main__":

@@ -113,7 +113,8 @@ def main():
     flops = kind_of(args)(args.stock, 0.0, few).flops() * args.batch / few.batch
     with Processes(args.allocators) as processes:
         rows = [row for dropout in args.dropout for row in measure(processes, dropout, flops, args)]
-    report(rows, args)
+    gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
+    save("train_step", args, rows, machine={**machine(), **gpu})
 
 
 def measure(processes, dropout, flops, args):
@@ -277,28 +278,6 @@ def clock(args):
     if args.device == "cuda":
         return lambda: torch.cuda.synchronize() or time.perf_counter()
     return clock_of(args.threads)
-
-
-def report(rows, args):
-    pads = f", {args.padding:.0%} of them pads" if args.padding else ""
-    print(
-        f"{args.layers} layers x {args.dim}, {args.heads} heads, {args.batch} x {args.length} "
-        f"tokens{pads}, backend {args.backend}, {args.device}, {args.dtype}, {args.threads} thread(s)"
-    )
-    print(
-        "| allocator | dropout | architecture | step (s) | tokens/s | MFU | times stock | quartiles | times tuned | "
-        "memory | times without |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        between = " to ".join(f"{q:.2f}" for q in row["quartiles"])
-        without = f"{row['times_without']:.2f}" if row["times_without"] else "-"
-        print(
-            "| {allocator} | {dropout} | {arch} | {seconds:.3f} | {tokens_per_second:,.0f} | {mfu:.2f} | {ratio:.3f} | "
-            "{between} | {times_tuned:.2f} | {memory:.2f} | {without} |".format(between=between, without=without, **row)
-        )
-    gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
-    save("train_step", args, rows, machine={**machine(), **gpu})
 
 
 if __name__ == "__main__":

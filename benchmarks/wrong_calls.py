@@ -80,9 +80,6 @@ def main():
                 print(done.printed, done.errors, sep="\n")
     rows.sort(key=lambda row: row["call"])
     kinds = summary(rows)
-    print(f"{'kind':20} calls  refused  fine on damaged files  findings")
-    for kind in kinds:
-        print(f"{kind['kind']:20} {kind['calls']:5}  {kind['refused']:7}  {kind['no_harm']:21}  {kind['findings']:8}")
     findings = [row for row in rows if row["finding"]]
     print(
         f"{len(rows)} calls, {len(findings)} findings; "
