@@ -74,9 +74,9 @@ def save(benchmark, args, rows, libraries=(), **more):
     settings = {key: value for key, value in given.items() if value not in (None, "") and value is not False}
     about = {**machine(), **{name: importlib.metadata.version(name) for name in libraries}}
     result = {"benchmark": benchmark, "machine": about, "settings": settings, "rows": rows, **more}
-    show(result)
     if args.json is not None:
         args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    show(result)
 
 
 def show(result):

@@ -41,7 +41,7 @@ BOTH_WAYS = [Stack(causal=False, has_cls=False), Stack(causal=False, has_cls=Fal
 BASE, BIG = Size(6, 512, 8), Size(6, 1024, 16)
 
 #: name of the family -> its stacks, and its sizes by the ending of the architecture's name. ``models`` registers these
-#: endings, of roberta and electra others by hand
+#: endings; those of roberta and electra it lists itself
 FAMILIES = {
     "roberta": (ENCODER_ALONE, {"": Size(12, 768, 12), "_large": Size(24, 1024, 16)}),
     "electra": (

@@ -94,6 +94,7 @@ def read(path=INDEX):
         elif what:
             if paper not in papers:
                 raise Wrong(f"[{section}]: the section [{paper}] has to stand before it")
+            check(section, values)
             papers[paper].entries[what] = values
         else:
             papers[section] = Paper(section, values["paper"], values["title"], values.get("note", ""), {})
@@ -106,6 +107,13 @@ def read(path=INDEX):
             if first and not any(first == f"{one.name} {name}" for one in papers.values() for name in one.entries):
                 raise Wrong(f"[{paper.name} {what}]: after = {first}: no such entry")
     return data, list(papers.values())
+
+
+def check(section, values):
+    for key, needs in {"full": ("hardware", "hours"), "laptop": ("minutes",), "ours": ("numbers", "differs")}.items():
+        missing = [name for name in needs if key in values and name not in values]
+        if missing:
+            raise Wrong(f"[{section}]: {key} without {', '.join(missing)}")
 
 
 def lines_of(values, key):

@@ -83,7 +83,7 @@ python -m fairseq_relpos.reports.watch "${runs[@]}" --until-exit $trainers
 wait $trainers || code=$?
 [ $code != 75 ] || exit 75
 for run in "${runs[@]}"; do
-  [ $code = 0 ] || [ -e "$run/trained" ] || die "training failed: $(grep error "$QUICKSTART/training.log" | tail -n 1)"
+  [ $code = 0 ] || [ -e "$run/trained" ] || die "$(basename "$run") failed (all of it in $QUICKSTART/training.log): $(tail -n 1 "$QUICKSTART/training.log")"
 done
 trap 'exit 75' TERM INT HUP USR1
 

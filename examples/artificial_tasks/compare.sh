@@ -20,10 +20,11 @@ lines() { # SEEDS TASKS ENCODINGS
 }
 code=0
 {
-  lines "${PAPER_SEEDS%% *}" "$PAPER_TASKS" "$paper" # the first seed of everything first
-  lines "${OTHER_SEEDS%% *}" "$OTHER_TASKS" "$others"
-  lines "$PAPER_SEEDS" "$PAPER_TASKS" "$paper"
-  lines "$OTHER_SEEDS" "$OTHER_TASKS" "$others"
+  # the first seed of everything first
+  lines "${PAPER_SEEDS%% *}" "$PAPER_TASKS" "$paper" &&
+    lines "${OTHER_SEEDS%% *}" "$OTHER_TASKS" "$others" &&
+    lines "$PAPER_SEEDS" "$PAPER_TASKS" "$paper" &&
+    lines "$OTHER_SEEDS" "$OTHER_TASKS" "$others"
 } | python "$ROOT/scripts/sweep.py" each "$JOBS" || code=$?
 [ $code != 75 ] || exit 75
 bash "$HERE/run.sh" report

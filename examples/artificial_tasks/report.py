@@ -11,13 +11,13 @@ import sys
 from datetime import date
 from pathlib import Path
 
+import pandas as pd
 from result import read
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.reports import comparison, figures, losses
 from fairseq_relpos.reports.compared_runs import settings_of
 from fairseq_relpos.reports.run_settings import flags_of, how_alike, other_flags
-from fairseq_relpos.reports.table import pd
 
 PLOT = "accuracy.png"
 #: flags in which the runs of a task may differ

@@ -555,7 +555,7 @@ def pretraining(arguments):
         vocab_size=number("VOCAB_SIZE"),
         merges=number("TUPE_MERGES" if compat else "MERGES", least=0),
         vocab_megabytes=number("VOCAB_MEGABYTES"),
-        character_coverage=number("CHARACTER_COVERAGE", float, least=0),
+        character_coverage=number("CHARACTER_COVERAGE", float, least=0.98),
         lowercase=compat or setting("LOWERCASE", "yes", "no") == "yes",
         moses_tokens=compat or setting("MOSES_TOKENS", "yes", "no") == "yes",
         tupe_compat=compat,

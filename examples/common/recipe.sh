@@ -30,11 +30,12 @@ FROM_ENVIRONMENT="DATA RUNS SEED SEEDS LEARNING_RATE LEARNING_RATES COMPARED FOL
 
 # name_what_has_no_effect: prints ignored variables that are settings of a recipe, once for all child scripts
 name_what_has_no_effect() {
-  local name accepted=($FROM_ENVIRONMENT NAME) # some systems set NAME
+  local name exported accepted=($FROM_ENVIRONMENT NAME) # some systems set NAME
   [ -z "${HAS_NAMED:-}" ] || return 0
   export HAS_NAMED=yes
+  exported=" $(compgen -e | tr '\n' ' ')"
   for name in $(sed -n 's/^\([A-Z_]*\)=.*/\1/p' "$ROOT"/examples/*/settings.sh | sort -u); do
-    [ -n "${!name+set}" ] && [[ " ${accepted[*]} " != *" $name "* ]] || continue
+    [[ $exported == *" $name "* && " ${accepted[*]} " != *" $name "* ]] || continue
     echo "$SCRIPT: $name=${!name} in the environment changes nothing: set it in a file, and SETTINGS=FILE" >&2
   done
 }

@@ -287,5 +287,5 @@ def pack(runs, folder):
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    with in_one_line(arguments[1]):
+    with in_one_line("." if action == "show" else arguments[1]):
         {"show": show, "run": run, "finetune": finetune, "pack": pack}[action](*arguments)

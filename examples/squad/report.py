@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pandas as pd
+
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from messages import in_one_line  # noqa: E402
 
@@ -16,7 +18,6 @@ from fairseq_relpos.reports import table as tables  # noqa: E402
 from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.run_settings import flags_of  # noqa: E402
-from fairseq_relpos.reports.table import pd  # noqa: E402
 
 #: the scores of a table, where the data have them
 OF_SQUAD = "exact_match exact f1 best_exact best_f1 tuned_exact tuned_f1 HasAns_f1 NoAns_f1"

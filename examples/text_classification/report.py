@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from statistics import mean
 
+import pandas as pd
+
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports import comparison, sweeps
 from fairseq_relpos.reports import table as tables
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.machine import describe
-from fairseq_relpos.reports.table import pd
 
 #: what the papers report of models that were trained from scratch; in percent, of the test part
 PAPERS = {

@@ -53,8 +53,8 @@ def build_roberta(args: argparse.Namespace, vocabulary_size: int, seed: int) -> 
     """Builds the model that ``args.arch`` names, initialised as ``fairseq-train --seed`` does it. Every default is
     filled into ``args``."""
     task = MaskedLMTask(MaskedLMConfig(), nameless_words(vocabulary_size - 1))  # adds <mask>
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
         return build_model(args, task)
 
 
@@ -64,8 +64,8 @@ def build_with_decoder(args: argparse.Namespace, source_words: int, target_words
     task = SimpleNamespace(
         source_dictionary=nameless_words(source_words), target_dictionary=nameless_words(target_words)
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
         return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
 

@@ -430,7 +430,7 @@ class Deberta(Source):
         get = self.config.get
         given = get("pos_att_type")
         terms = given.lower().split("|") if isinstance(given, str) else given
-        if not terms or not set(terms) <= {"c2p", "p2c"}:
+        if not isinstance(terms, list) or not terms or not set(terms) <= {"c2p", "p2c"}:
             raise ValueError(f"{self.config.folder}/config.json: pos_att_type is {terms}; served are c2p and p2c")
         length = get("max_position_embeddings")
         reach = get("max_relative_positions", -1)

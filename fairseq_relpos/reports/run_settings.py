@@ -89,7 +89,7 @@ def how_alike(commands: Sequence[str], differ_in: str, also: Sequence[str] = ())
 
 
 def free_in_a_recipe(commands: Sequence[str]) -> list[str]:
-    """Returns the flags that may differ: of the place, the speed and the output, and the learning rate. Not the end."""
+    """Returns the flags that may differ: those of place, speed, output and rate. --max-update may not."""
     flags = set().union(*map(flags_of, commands)) - {"max-update"}
     return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
