@@ -125,7 +125,7 @@ FAMILIES = {
         "pope": "`rope` with lengths that depend only on the content and angles only on the position",
     },
 }
-#: README's table of results
+#: the folder of README's table of results
 SMALL = ROOT / "examples/roberta_small"
 
 #: in CITATION.cff everything from here on is written by this script
