@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairseq_relpos.references import bibliography
-from fairseq_relpos.reports import comparison
+from fairseq_relpos.reports import differences
 from fairseq_relpos.reports.losses import markdown, with_deviation
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,7 +38,7 @@ def page():
     claims.read_string(CLAIMS.read_text(encoding="utf-8"))
     tests = {title: Test(claims[title]) for title in claims.sections()}
     judged = [test for test in tests.values() if test.difference and not test.difference.reason]
-    for test, p_value in zip(judged, comparison.holm([test.difference.p_value for test in judged])):
+    for test, p_value in zip(judged, differences.holm([test.difference.p_value for test in judged])):
         test.difference = replace(test.difference, p_value=p_value)
     papers = {}
     for title, test in tests.items():
@@ -48,7 +48,7 @@ def page():
     for key, rows in papers.items():
         paper = bibliography()[key]
         tables.append(f"## {paper.citation}: [{paper.title}]({paper.url})\n\n{markdown(head, rows)}")
-    return PAGE.format(same=comparison.SAME, tables="\n\n".join(tables))
+    return PAGE.format(same=differences.SAME, tables="\n\n".join(tables))
 
 
 class Test:
@@ -57,12 +57,12 @@ class Test:
     def __init__(self, claim):
         self.claim, self.ours, self.against = claim, claim["ours"], claim["against"]
         self.results = ROOT / "examples" / claim["recipe"] / "results.json"
-        figures = comparison.read(self.results)[1] if self.results.exists() else {}
+        figures = differences.read(self.results)[1] if self.results.exists() else {}
         found = (item for item in figures.items() if item[0].startswith(claim["figure"]))
         self.figure, self.values = next(found, ("", {}))
         self.difference, self.seeds = None, []
         if {self.ours, self.against} <= self.values.keys():
-            model = comparison.Model(self.values)
+            model = differences.Model(self.values)
             self.seeds = model.seeds(self.ours, self.against)
             if self.seeds:
                 (self.difference,) = model.differences([(self.ours, self.against)])
@@ -74,14 +74,14 @@ class Test:
             command = f"`bash examples/{claim['recipe']}/compare.sh {ours} {against}`"
             return [what, claim["theirs"], no_runs(claim["recipe"], ours, against), command, "", "", ""]
         if self.difference is None:
-            return [what, claim["theirs"], f"{self.figure}: no common seed", "", "", "", comparison.SAME]
+            return [what, claim["theirs"], f"{self.figure}: no common seed", "", "", "", differences.SAME]
         digits = 0 if self.figure.startswith("updates") else 1 if self.figure.startswith("BLEU") else 3
         both = ", ".join(
             f"{with_deviation([self.values[name][s] for s in self.seeds], digits)} (`{name}`)"
             for name in (ours, against)
         )
         p_value, verdict = self.difference.judged()
-        if verdict in (comparison.LOWER, comparison.HIGHER):
+        if verdict in (differences.LOWER, differences.HIGHER):
             verdict = SUPPORTED if verdict == claim["better"] else CONTRADICTED
         return [
             what,

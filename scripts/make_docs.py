@@ -33,7 +33,7 @@ from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
-from fairseq_relpos.reports import comparison  # noqa: E402
+from fairseq_relpos.reports import differences  # noqa: E402
 from fairseq_relpos.reports.losses import with_deviation  # noqa: E402
 
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
@@ -164,10 +164,10 @@ def table():
 
 def results():
     """README's table of results: losses, differences from the baseline, and what the order of the tokens is worth."""
-    baseline, figures = comparison.read(SMALL / "tokens64_amp/results.json")
+    baseline, figures = differences.read(SMALL / "tokens64_amp/results.json")
     (losses, *_) = (values for what, values in figures.items() if what.startswith("loss on"))
     gaps = figures["order gap"]
-    found = comparison.differences(losses, baseline)
+    found = differences.from_baseline(losses, baseline)
     lines = [
         f"| encoding | loss (nats) | difference from `{baseline}` | is the loss different? | order gap (nats) |",
         "|---|---:|---:|---|---:|",
@@ -184,7 +184,7 @@ def results():
 def bfloat16():
     """roberta_small's losses in float32 and with --amp, of the encodings that were trained with both."""
     (in_float32, *_), (with_amp, *_) = (
-        [values for what, values in comparison.read(SMALL / folder / "results.json")[1].items() if "wiki" in what]
+        [values for what, values in differences.read(SMALL / folder / "results.json")[1].items() if "wiki" in what]
         for folder in ("tokens64", "tokens64_amp")
     )
     lines = ["| encoding | float32 | `--amp` | difference |", "|---|---:|---:|---:|"]
@@ -192,13 +192,13 @@ def bfloat16():
         seeds = in_float32[name].keys() & with_amp[name].keys()
         formats = [[values[name][seed] for seed in sorted(seeds)] for values in (with_amp, in_float32)]
         after, before = (with_deviation(losses) for losses in formats)
-        lines.append(f"| `{name}` | {before} | {after} | {comparison.difference(*formats).text()} |")
+        lines.append(f"| `{name}` | {before} | {after} | {differences.paired(*formats).text()} |")
     return "\n".join(lines)
 
 
 def reach(folder):
     """The effect of longer blocks and of a memory on language models, each run compared with itself."""
-    _, figures = comparison.read(ROOT / "examples" / folder / "results.json")
+    _, figures = differences.read(ROOT / "examples" / folder / "results.json")
     blocks, ends = (
         {length: figures[f"{what}, {where} of {length}"] for length in (128, 256, 512, 2048)}
         for what, where in (("bits per byte", "blocks"), ("nats a token", "the end of blocks"))
@@ -215,7 +215,7 @@ def reach(folder):
     for name, of_seed in sorted(blocks[128].items(), key=lambda item: statistics.mean(item[1].values())):
         pairs = [(now.get(name), before[name]) for now, before in changes.values()]
         cells = [
-            comparison.difference([now[seed] for seed in now], [before[seed] for seed in now]).text() if now else "none"
+            differences.paired([now[seed] for seed in now], [before[seed] for seed in now]).text() if now else "none"
             for now, before in pairs
         ]
         lines.append(f"| `{name}` | {statistics.mean(of_seed.values()):.3f} | {' | '.join(cells)} |")

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.references import bibliography
-from fairseq_relpos.reports import comparison
+from fairseq_relpos.reports import differences
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def section(**changes):
 def test_a_verdict_needs_seeds_and_looks_at_the_direction(claims, tmp_path, ours, better, verdict):
     (tmp_path / "examples/small").mkdir(parents=True)
     values = {"m4": dict(enumerate(ours, 1)), "shaw": {1: 2.0, 2: 2.11, 3: 2.2}}
-    comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": values, "gap": {}})
+    differences.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": values, "gap": {}})
     found = claims.Test(section(better=better)).row("M4")
     assert found[0] == "**M4**: x" and found[2].startswith("loss on news: ") and found[-1] == verdict
     assert found[4] == " ".join(map(str, range(1, len(ours) + 1)))
@@ -53,7 +53,7 @@ def test_a_run_that_never_got_there_is_named(claims, tmp_path):
     soon = {"m4": {1: 200, 2: None, 3: 300}, "shaw": {1: 400, 2: 400, 3: 400}}  # and 4 has no figure yet
     loss["m4"][4] = 1.3
     figures = {"loss": loss, "updates until there": soon}
-    comparison.write(tmp_path / "examples/small/results.json", "shaw", figures)
+    differences.write(tmp_path / "examples/small/results.json", "shaw", figures)
     assert claims.Test(section(figure="updates until")).row("M4")[4] == "1 3 (seed 2 of `m4` never reached it)"
     assert claims.Test(section(figure="loss")).row("M4")[4] == "1 2 3"
 
@@ -61,7 +61,7 @@ def test_a_run_that_never_got_there_is_named(claims, tmp_path):
 def test_without_runs_the_command_is_named(claims, tmp_path):
     assert claims.Test(section()).row("M4")[2:4] == ["no runs yet", "`bash examples/small/compare.sh m4 shaw`"]
     (tmp_path / "examples/small").mkdir(parents=True)
-    comparison.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": {"shaw": {1: 2.0}}})
+    differences.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": {"shaw": {1: 2.0}}})
     assert claims.Test(section()).row("M4")[2] == "no runs yet"
 
 

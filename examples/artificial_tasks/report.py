@@ -15,8 +15,8 @@ import pandas as pd
 from result import read
 
 from fairseq_relpos.atomic_files import write_text
-from fairseq_relpos.reports import comparison, figures, losses
-from fairseq_relpos.reports.compared_runs import settings_of
+from fairseq_relpos.reports import differences, figures, losses
+from fairseq_relpos.reports.recipe_runs import settings_of
 from fairseq_relpos.reports.run_settings import flags_of, how_alike, other_flags
 
 PLOT = "accuracy.png"
@@ -60,7 +60,7 @@ def main(folder, *arguments):
         paper=paper,
         baseline=baseline,
         differences="\n\n".join(difference_tables(accuracies, baseline)),
-        legend=comparison.LEGEND.format(baseline=baseline),
+        legend=differences.LEGEND.format(baseline=baseline),
         missing=missing(place, accuracies, results),
         others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "No runs yet.",
         best_possible=best_possible(Path(settings["DATA"])),
@@ -73,7 +73,7 @@ def main(folder, *arguments):
         alike=how_all_alike(runs),
     )
     write_text(folder / "RESULTS.md", text)
-    comparison.write(folder / "results.json", baseline, {f"accuracy on {task}": v for task, v in accuracies.items()})
+    differences.write(folder / "results.json", baseline, {f"accuracy on {task}": v for task, v in accuracies.items()})
     print(f"{paper}\n\n{folder / 'RESULTS.md'}, {PLOT}: {len(results)} runs")
 
 
@@ -105,7 +105,10 @@ def values_of(results, task):
 def difference_tables(accuracies, baseline):
     for task, values in accuracies.items():
         title = f"accuracy on {TASKS[task]}"
-        yield comparison.table(values, baseline, title) if baseline in values else f"{title}: no run of {baseline} yet."
+        if baseline in values:
+            yield differences.table(values, baseline, title)
+        else:
+            yield f"{title}: no run of {baseline} yet."
 
 
 def check_alike(results):
@@ -124,7 +127,7 @@ def missing(place, accuracies, results):
     ]
     for task, values in accuracies.items():
         found += [f"{TASKS[task]}, {name}: no run" for name in PAPER if name not in values]
-        found += [f"{TASKS[task]}, {line}" for line in comparison.missing_seeds(values)]
+        found += [f"{TASKS[task]}, {line}" for line in differences.missing_seeds(values)]
     ended = results[results.epochs == results.most_epochs].sort_values(["encoding", "task"], kind="stable")
     capped = [f"{run.encoding} on {TASKS[run.task]}, seed {run.seed}" for run in ended.itertuples()]
     if capped:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from fairseq_relpos.reports import learning_rates, losses
-from fairseq_relpos.reports.compared_runs import ComparedRuns, check_same, is_evaluated, settings_of
 from fairseq_relpos.reports.order_gap import LOST, lost_heads
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import USED
 from fairseq_relpos.reports.training_log import first_update
 
@@ -21,7 +21,7 @@ WELL_USED = 0.5
 def main(folder, *arguments):
     settings = settings_of(arguments)
     recipe = settings["RECIPE"]
-    compared = ComparedRuns(settings, lambda run: is_evaluated(run, "checkpoint_last.pt", "order_gap.json"))
+    compared = RecipeRuns(settings, lambda run: is_evaluated(run, "checkpoint_last.pt", "order_gap.json"))
     gaps = {run.name: json.loads(compared.kept(run, "order_gap.json")) for run in compared.runs}
     gaps = {name: {gap["split"]: gap for gap in of_run} for name, of_run in gaps.items()}
     check_same(

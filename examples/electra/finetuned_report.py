@@ -16,7 +16,7 @@ from sweep import Sweep  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_text  # noqa: E402
 from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
-from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
+from fairseq_relpos.reports import differences, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.machine import describe  # noqa: E402
@@ -67,7 +67,7 @@ def compared_table(values, over_all, digits=2):
     lines = []
     for name, of_these in [*((encoding, [encoding]) for encoding in encodings), ("all", encodings)]:
         electra, masked = pairs_of(values, of_these)
-        one = comparison.difference(electra, masked) if name != "all" else over_all
+        one = differences.paired(electra, masked) if name != "all" else over_all
         scores = [f"{mean(of_kind):.{digits}f}" for of_kind in (electra, masked)]
         if name != "all":
             scores = [with_deviation(of_kind, digits) for of_kind in (electra, masked)]
@@ -100,9 +100,9 @@ def main(runs, folder):
     tasks = dict(iter(scored.groupby("task")))
     values = {task: values_of(found) for task, found in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}
-    over_all = {task: comparison.difference(*both) for task, both in pairs.items()}
+    over_all = {task: differences.paired(*both) for task, both in pairs.items()}
     judged = {task: one for task, one in over_all.items() if not one.reason}
-    corrected = comparison.holm([one.p_value for one in judged.values()])
+    corrected = differences.holm([one.p_value for one in judged.values()])
     over_all |= {task: replace(one, p_value=p) for (task, one), p in zip(judged.items(), corrected)}
     parts, figures = [], {}
     for task, found in tasks.items():
@@ -122,11 +122,11 @@ def main(runs, folder):
         tables="\n".join(parts),
         rule=sweeps.RULES["median"],
         counts=sweeps.summary(scored),
-        missing="".join(f"Missing: {line}. " for line in comparison.missing_seeds(each)),
+        missing="".join(f"Missing: {line}. " for line in differences.missing_seeds(each)),
     )
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder, "FINETUNED.md"), text)
-    comparison.write(Path(folder, "finetuned.json"), None, figures)
+    differences.write(Path(folder, "finetuned.json"), None, figures)
     print(Path(folder, "FINETUNED.md"))
 
 

@@ -8,8 +8,8 @@ import math
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.losses import markdown
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.training_log import entry_of
 
 #: metrics of criterion electra; losses are logged in bits
@@ -18,7 +18,7 @@ SHARES = ("disc_auc", "disc_accuracy", "base_accuracy", "disc_precision", "disc_
 
 
 def main(folder, *arguments):
-    compared = ComparedRuns(settings_of(arguments), lambda run: is_evaluated(run, "checkpoint_last.pt", "export.txt"))
+    compared = RecipeRuns(settings_of(arguments), lambda run: is_evaluated(run, "checkpoint_last.pt", "export.txt"))
     found = {run.name: last_validation(compared.place / run.name / "train.log") for run in compared.runs}
     splits = sorted(set.intersection(*map(set, found.values())))
     values = {

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from figures import FIGURES, perplexity_per_word
 
-from fairseq_relpos.reports import comparison, losses, reach
-from fairseq_relpos.reports.compared_runs import ComparedRuns, check_same, is_evaluated, settings_of
+from fairseq_relpos.reports import differences, losses, reach
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 
 PICTURE = "reach.png"
 
 
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    compared = ComparedRuns(settings, lambda run: is_evaluated(run, settings["EVALUATED"], "scores.json"))
+    compared = RecipeRuns(settings, lambda run: is_evaluated(run, settings["EVALUATED"], "scores.json"))
     scores = {run.name: json.loads(compared.kept(run, "scores.json")) for run in compared.runs}
     counts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
     check_same(counts, "not scored on the same text", "run.sh score again")
@@ -156,7 +156,7 @@ def rise_table(compared, found, by_length, digits):
             now = by_length[length][encoding]
             seeds = [seed for seed in begin if begin[seed] is not None and now[seed] is not None]
             if seeds:
-                one = comparison.difference([now[seed] for seed in seeds], [begin[seed] for seed in seeds])
+                one = differences.paired([now[seed] for seed in seeds], [begin[seed] for seed in seeds])
                 row.append(one.text(digits))
             else:
                 row.append(mean_or_gap(now, found[length][encoding], digits))
@@ -176,7 +176,7 @@ def paired_tables(compared, values, what, digits):
     """A table for each memory. Without the baseline, which may have none, there are no differences."""
     return "\n\n".join(
         f"### {in_words(column)}\n"
-        + comparison.table(of_column, compared.baseline if compared.baseline in of_column else None, what, digits)
+        + differences.table(of_column, compared.baseline if compared.baseline in of_column else None, what, digits)
         for column, of_column in values.items()
         if of_column
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from fairseq_relpos.reports import learning_rates
 from fairseq_relpos.reports import translation_report as tables
-from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 
 
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    compared = ComparedRuns(settings, lambda run: is_finished(run, settings))
+    compared = RecipeRuns(settings, lambda run: is_finished(run, settings))
     scores = {run.name: scores_of(compared.place / run.name) for run in compared.runs}
     # METEOR may not have been there for all of them
     names = [name for name in scores[compared.runs[0].name] if all(name in found for found in scores.values())]

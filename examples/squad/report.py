@@ -13,10 +13,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from messages import in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
-from fairseq_relpos.reports import comparison, sweeps  # noqa: E402
+from fairseq_relpos.reports import differences, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
-from fairseq_relpos.reports.compared_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
+from fairseq_relpos.reports.recipe_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.run_settings import flags_of  # noqa: E402
 
 #: the scores of a table, where the data have them
@@ -46,14 +46,14 @@ def table(runs, split, metric, baseline):
     rows = {name: found for name, found in rows.items() if len(found)}
     f1 = {name: tables.scores(found, split) for name, found in rows.items()}
     f1 = {name: dict(zip(found.seed.astype(int), found.value)) for name, found in f1.items()}
-    differences = comparison.differences(f1, baseline) if baseline in f1 else {}
+    from_baseline = differences.from_baseline(f1, baseline) if baseline in f1 else {}
     lines = []
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
         cells = [name, rows[name].rate.iloc[0], ", ".join(map(str, f1[name]))]
         for score in names:
             values = list(rows[name].value[rows[name].figure == score])
             cells.append(with_deviation(values, 2) if values else "-")
-        one = differences.get(name)
+        one = from_baseline.get(name)
         lines.append([*cells, *([one.text(2), one.judged()[0] or one.reason] if one else ["-", ""])])
     return markdown(["encoding", "lr", "seeds", *names, f"f1 - {baseline}", "p"], lines)
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.finetuning.errors import in_one_line
-from fairseq_relpos.reports import comparison, sweeps
+from fairseq_relpos.reports import differences, sweeps
 from fairseq_relpos.reports import table as tables
 from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.machine import describe
@@ -64,7 +64,7 @@ def section(group, rows, baseline):
     split, part = ("test", "test") if tested else ("valid", "validation")
     values = {name: values_of(found, split) for name, found in scored.items()}
     first = next((name for name in values if rows[name].encoding.iloc[0] == baseline), None)
-    head, lines = comparison.cells(values, first, f"{part} accuracy, %", 2)
+    head, lines = differences.cells(values, first, f"{part} accuracy, %", 2)
     in_folds = bool(runs.fold.iloc[0])
     if in_folds:
         head[1] = "folds"
@@ -79,8 +79,8 @@ def section(group, rows, baseline):
         head.append("*in the papers, with larger models*")
         lines = [[*line, cell] for line, cell in zip(lines, papers, strict=True)]
     title = f"## {task}, {'fine-tuned' if fine_tuned else 'from scratch'}"
-    legend = "" if first is None else comparison.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
-    if note := comparison.note_of(values, first):
+    legend = "" if first is None else differences.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
+    if note := differences.note_of(values, first):
         legend = f"{note}\n\n{legend}"
     if in_folds:
         legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
@@ -99,7 +99,7 @@ def main(runs, folder, baseline):
         figures[", ".join([group[0], "fine-tuned" if group[1] else "from scratch"])] = values
     text = "\n".join(parts)
     write_text(Path(folder, "RESULTS.md"), text)
-    comparison.write(Path(folder, "results.json"), baseline, figures)
+    differences.write(Path(folder, "results.json"), baseline, figures)
     print(text)
 
 

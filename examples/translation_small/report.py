@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_relpos.reports import learning_rates, losses, translation
 from fairseq_relpos.reports import translation_report as tables
-from fairseq_relpos.reports.compared_runs import ComparedRuns, is_evaluated, settings_of
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
@@ -19,7 +19,7 @@ def main(folder, *arguments):
     settings = settings_of(arguments)
     data = Path(settings["DATA"])
     tests = test_sets(data, settings)
-    compared = ComparedRuns(settings, lambda run: is_finished(run, settings))
+    compared = RecipeRuns(settings, lambda run: is_finished(run, settings))
     runs = [evaluated(run, compared, tests, settings) for run in compared.runs]
     by_name = {run.run.name: run for run in runs}
     figures = {

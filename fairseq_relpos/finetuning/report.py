@@ -13,7 +13,7 @@ from statistics import mean, median
 import pandas as pd
 
 from ..atomic_files import write_text
-from ..reports import comparison, sweeps
+from ..reports import differences, sweeps
 from ..reports import table as tables
 from ..reports.losses import markdown, with_deviation
 from .errors import run_program
@@ -41,7 +41,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     splits = [split for split in SPLITS if split in set(runs.split)]
     compared = "test" if "test" in splits else "valid"
     values = {name: of_seed for name, found in rows.items() if (of_seed := percent(found, compared))}
-    differences = comparison.differences(values, baseline) if baseline in values else {}
+    from_baseline = differences.from_baseline(values, baseline) if baseline in values else {}
     papers = PAPERS.get(convention, {})
     with_papers = any(task in of_encoding for of_encoding in papers.values())
     head = ["encoding", "rate", "seeds", "median", *(SPLITS[split] for split in splits)]
@@ -49,7 +49,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     majority = [f"{100 * least[split]:.2f}" for split in splits]
     lines = [["always the most frequent label", "", "", "", *majority, *[""] * (len(head) - 4 - len(splits))]]
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
-        found, difference = rows[name], differences.get(name)
+        found, difference = rows[name], from_baseline.get(name)
         rate = tables.choose_rate(found)
         middle = median(tables.by_seed(found)[rate]) if rate else math.inf
         cells = [name, rate or "none", str(len(percent(found, "valid")))]
@@ -62,7 +62,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
         if with_papers:
             cells.append(papers.get(name.split(",")[0], {}).get(task, ""))
         lines.append(cells)
-    note = comparison.note_of(values, baseline if baseline in values else None)
+    note = differences.note_of(values, baseline if baseline in values else None)
     title = f"## {task}: {runs.metric.iloc[0]}, in percent"
     return "\n\n".join([title, markdown(head, lines), *([note] if note else [])]) + "\n"
 

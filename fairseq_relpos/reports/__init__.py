@@ -2,8 +2,8 @@
 
 - One run: ``training_log`` reads its log, ``run_folder`` what lies beside it. ``learning_rates`` says whether it has
   diverged, and chooses the best rate.
-- Several runs: ``run_settings`` says in which settings they differ, ``comparison`` how far their figures are apart.
-  ``compared_runs`` is what the reports of recipes have in common, ``compare`` the command for any runs.
+- Several runs: ``run_settings`` says in which settings they differ, ``differences`` how far their figures are apart.
+  ``recipe_runs`` is what the reports of recipes have in common, ``compare`` the command for any runs.
 - Scored runs, of fine-tuning and sweeps: ``table`` makes a pandas table of them, ``sweeps`` the report of a sweep.
 - Pictures: ``figures`` has their style, ``curves`` draws lines over updates or lengths, ``*_plot(s)`` the rest.
 """

@@ -17,7 +17,7 @@ from statistics import mean
 from typing import Any
 
 from ..atomic_files import write_json, write_text
-from . import comparison, reach, run_folder
+from . import differences, reach, run_folder
 from .losses import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
@@ -85,7 +85,7 @@ def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list[
         by_task.setdefault(f"{task} ({folder.kind})" if task else folder.kind, []).append(folder)
     tasks = [Task.of(name, folders, baselines) for name, folders in by_task.items()]
     for name in baselines:
-        if not any(comparison.find_baseline(task.rows, name) for task in tasks):
+        if not any(differences.find_baseline(task.rows, name) for task in tasks):
             raise ValueError(
                 f"--baseline {name}: no such run; there are {listed(row for t in tasks for row in t.rows)}"
             )
@@ -133,7 +133,7 @@ class Task:
         """Returns figure -> digits."""
         return {name: figure.digits for folder in self.good for name, figure in folder.figures.items()}
 
-    def values(self, figure: str) -> comparison.Values:
+    def values(self, figure: str) -> differences.Values:
         """Returns row -> seed -> value."""
         found = {
             row: {f.run.seed: f.figures[figure].value for f in self.of_row(row) if figure in f.figures}
@@ -198,7 +198,7 @@ class Task:
             yield f"every run of {self.baseline}, the baseline, has diverged, so no differences"
         if baselines and not self.baseline:
             yield f"no run of {' or '.join(baselines)}, the baseline, so no differences"
-        if seeds := comparison.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows}):
+        if seeds := differences.missing_seeds({row: {f.run.seed: 0.0 for f in self.of_row(row)} for row in self.rows}):
             yield f"not every row has the same seeds: {'; '.join(seeds)}"
         lacking = defaultdict(list)
         for figure in self.figures:
@@ -210,13 +210,14 @@ class Task:
             yield from folder.notes
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what comparison.write would write of each task, and all else."""
+        """Returns what differences.write would write of each task, and all else."""
         return {
             "task": self.name,
             "baseline": self.baseline,
             "figures": {figure: self.values(figure) for figure in self.figures},
             "differences": {
-                figure: {row: one.as_json() for row, one in self.differences(figure).items()} for figure in self.figures
+                figure: {row: one.as_json() for row, one in self.differences_of(figure).items()}
+                for figure in self.figures
             },
             "settings": self.differing,
             "computed": self.computed_otherwise,
@@ -224,8 +225,8 @@ class Task:
             "runs": [self.run_as_json(folder) for folder in self.folders],
         }
 
-    def differences(self, figure: str) -> dict[str, comparison.Difference]:
-        return comparison.differences(self.values(figure), self.baseline_of(figure))
+    def differences_of(self, figure: str) -> dict[str, differences.Difference]:
+        return differences.from_baseline(self.values(figure), self.baseline_of(figure))
 
     def run_as_json(self, folder: RunFolder) -> dict[str, Any]:
         run = folder.run
@@ -282,7 +283,7 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
 
 def choose_baseline(task: str, rows: Sequence[str], names: Sequence[str]) -> str | None:
     """Returns the first name that is one of the rows."""
-    found = next(filter(None, (comparison.find_baseline(rows, name) for name in names)), None)
+    found = next(filter(None, (differences.find_baseline(rows, name) for name in names)), None)
     for name in names if found is None else ():
         if several := [row for row in rows if row.startswith(f"{name} (")]:
             raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
@@ -372,16 +373,16 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
     for figure, digits in task.figures.items():
         title = figure[0].upper() + figure[1:] if figure.split()[0].islower() else figure
         page.add(f"{title}: {'lower' if LOSSES.match(figure) else 'higher'} is better", "h3")
-        page.table(*comparison.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
-        if note := comparison.note_of(task.values(figure), task.baseline_of(figure)):
+        page.table(*differences.cells(task.values(figure), task.baseline_of(figure), figure.split(",")[0], digits))
+        if note := differences.note_of(task.values(figure), task.baseline_of(figure)):
             page.add(note)
         # figures in a row, as the losses at each length, share a picture
         in_a_row = any(f.figures[figure].in_a_row for f in task.good if figure in f.figures)
-        if folder and not in_a_row and task.differences(figure):
+        if folder and not in_a_row and task.differences_of(figure):
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:
         known = any(map(task.baseline_of, task.figures))
-        legend = comparison.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
+        legend = differences.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
         page.add(f"{legend}")
     if folder and (pictures := [*curve_pictures(task, folder)]):
         page.add("During training", "h3")
@@ -467,7 +468,7 @@ def difference_picture(task: Task, figure: str, path: Path) -> Picture:
     """Draws the differences from the baseline, seed by seed, with their intervals."""
     from .figures import colour_of, new_figure, save
 
-    values, found = task.values(figure), task.differences(figure)
+    values, found = task.values(figure), task.differences_of(figure)
     shown = [row for row in values if row in found]
     theirs = values[str(task.baseline)]
     drawing, (panel,) = new_figure(width=4.6, height=0.9 + 0.28 * len(shown))

@@ -8,7 +8,7 @@ from refusals import assert_refused
 from training_logs import finished
 
 from fairseq_relpos.cli import main
-from fairseq_relpos.reports.comparison import differences
+from fairseq_relpos.reports.differences import from_baseline
 
 SEEDS = (1, 2, 3)
 #: encoding -> a figure of each seed
@@ -72,7 +72,7 @@ def test_runs_of_three_recipes_are_one_page_with_the_intervals_of_the_table(runs
     ]
     for task, figure, values in figures:
         for encoding in values.keys() - {"t5"}:
-            one = differences({name: dict(enumerate(of_seed)) for name, of_seed in values.items()}, "t5")[encoding]
+            one = from_baseline({name: dict(enumerate(of_seed)) for name, of_seed in values.items()}, "t5")[encoding]
             ours = found[task]["differences"][figure][encoding]
             interval = [one.mean - one.half_width, one.mean + one.half_width]
             assert [ours["low"], ours["high"], ours["p"]] == pytest.approx([*interval, one.p_value]), figure

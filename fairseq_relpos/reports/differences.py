@@ -197,7 +197,7 @@ def relative_spreads(values: Values) -> dict[str, float]:
     return {name: of_one / usual for name, of_one in spread.items()} if usual else {}
 
 
-def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
+def from_baseline(values: Values, baseline: str | None) -> dict[str, Difference]:
     """Returns the difference of each other encoding that has a seed in common with the baseline; none without one."""
     if baseline is None:
         return {}
@@ -208,11 +208,10 @@ def differences(values: Values, baseline: str | None) -> dict[str, Difference]:
     return dict(zip(others, model.differences([(name, baseline) for name in others])))
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """Returns the difference of paired figures: Student's t test."""
-    (found,) = Model({"ours": dict(enumerate(ours)), "theirs": dict(enumerate(theirs))}).differences(
-        [("ours", "theirs")]
-    )
+    model = Model({"ours": dict(enumerate(ours)), "theirs": dict(enumerate(theirs))})
+    (found,) = model.differences([("ours", "theirs")])
     return found
 
 
@@ -252,7 +251,7 @@ def note_of(values: Values, baseline: str | None) -> str:
 
 def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) -> tuple[list[str], list[list[str]]]:
     """Returns the head and the rows of such a table."""
-    found = differences(values, baseline)
+    found = from_baseline(values, baseline)
     head = ["encoding", "seeds", figure, *([] if baseline is None else [f"- {baseline}", "p", "verdict"])]
     rows = []
     for encoding in sorted(values, key=lambda name: (name != baseline, name)):

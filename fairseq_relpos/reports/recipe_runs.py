@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..atomic_files import whole_file, write_text
-from . import comparison, learning_rates
+from . import differences, learning_rates
 from .losses import markdown
 from .run_settings import free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
@@ -30,7 +30,7 @@ class Begun:
     rate: str
 
 
-class ComparedRuns:
+class RecipeRuns:
     """The runs that a report compares: of each encoding those with the learning rate that did best with the first seed.
 
     ``settings``: RUNS, DATA, SEEDS, LEARNING_RATES, COMPARED, BASELINE and CONDITIONS of the recipe. Runs lie in a
@@ -62,7 +62,7 @@ class ComparedRuns:
             )
         self.check_same_conditions([run.name for run in compared])
         self.runs, diverged = self.read([run.name for run in compared])
-        self.baseline = comparison.find_baseline([run.encoding for run in self.runs], settings["BASELINE"])
+        self.baseline = differences.find_baseline([run.encoding for run in self.runs], settings["BASELINE"])
         if self.baseline is None:
             self.notes.append(f"no run of {settings['BASELINE']}, the baseline, so no differences")
         self.runs.sort(key=lambda run: (run.encoding != self.baseline, run.encoding, run.seed))
@@ -159,7 +159,7 @@ class ComparedRuns:
         with_runs |= {Path(run.name).name.rpartition("-seed")[0] for run in self.runs}
         wanted = self.settings.get("COMPARED", "").split()
         self.notes += [f"{name}: no finished run" for name in wanted if name not in with_runs]
-        self.notes += comparison.missing_seeds(present, map(int, self.seeds))
+        self.notes += differences.missing_seeds(present, map(int, self.seeds))
         few = [name for name, of_seed in present.items() if len(of_seed) < ENOUGH_SEEDS]
         self.note(f"fewer than {ENOUGH_SEEDS} seeds", few)
 
@@ -220,9 +220,9 @@ class ComparedRuns:
         rows = [[run.name, *(COLUMNS[c](run) for c in columns), self.kept(run, "commit.txt")] for run in self.runs]
         return markdown(["run", *columns, "commit"], rows)
 
-    def tables(self, figures: Mapping[str, comparison.Values], digits: Callable[[str], int]) -> str:
+    def tables(self, figures: Mapping[str, differences.Values], digits: Callable[[str], int]) -> str:
         """A table with differences from the baseline for each of the figures. digits(figure): behind the point."""
-        found = [comparison.table(values, self.baseline, name, digits(name)) for name, values in figures.items()]
+        found = [differences.table(values, self.baseline, name, digits(name)) for name, values in figures.items()]
         return "\n\n".join(found)
 
     def write(self, folder: str | Path, template: str, figures: Mapping[str, Any], /, **words: Any) -> None:
@@ -237,7 +237,7 @@ class ComparedRuns:
             "updates": " or ".join(sorted({f"{run.updates:,}" for run in self.runs})),
             # above the tables, where runs differ in more than they should
             "warning": f"{alike}\n\n" if other_flags(commands, free_in_a_recipe(commands)) else "",
-            "legend": comparison.LEGEND.format(baseline=self.baseline),
+            "legend": differences.LEGEND.format(baseline=self.baseline),
             "rates": self.rates_table(),
             "alike": alike,
             "first": first.name,
@@ -249,7 +249,7 @@ class ComparedRuns:
         }
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_text(Path(folder, "RESULTS.md"), template.format(**{**known, **words}))
-        comparison.write(Path(folder, "results.json"), self.baseline, figures)
+        differences.write(Path(folder, "results.json"), self.baseline, figures)
 
 
 #: column of a table of runs -> its cell
