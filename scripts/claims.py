@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq_relpos.references import bibliography
 from fairseq_relpos.reports import differences
-from fairseq_relpos.reports.losses import markdown, with_deviation
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = ROOT / "docs/claims.ini"
@@ -47,7 +47,7 @@ def page():
     tables = []
     for key, rows in papers.items():
         paper = bibliography()[key]
-        tables.append(f"## {paper.citation}: [{paper.title}]({paper.url})\n\n{markdown(head, rows)}")
+        tables.append(f"## {paper.citation}: [{paper.title}]({paper.url})\n\n{markdown_table(head, rows)}")
     return PAGE.format(same=differences.SAME, tables="\n\n".join(tables))
 
 

@@ -34,7 +34,7 @@ from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperpar
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
 from fairseq_relpos.reports import differences  # noqa: E402
-from fairseq_relpos.reports.losses import with_deviation  # noqa: E402
+from fairseq_relpos.reports.markdown import with_deviation  # noqa: E402
 
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_relpos.cli import params
 from fairseq_relpos.references import bibliography
-from fairseq_relpos.reports.losses import with_deviation
+from fairseq_relpos.reports.markdown import with_deviation
 
 HERE = "**here**: "
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,8 @@ import pandas as pd
 from result import read
 
 from fairseq_relpos.atomic_files import write_text
-from fairseq_relpos.reports import differences, figures, losses
+from fairseq_relpos.reports import differences, figures
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation
 from fairseq_relpos.reports.recipe_runs import settings_of
 from fairseq_relpos.reports.run_settings import flags_of, how_alike, other_flags
 
@@ -47,7 +48,7 @@ def main(folder, *arguments):
     folder.mkdir(parents=True, exist_ok=True)
     plot(results, folder / PLOT)
     accuracies = {task: values for task in TASKS if (values := values_of(results, task))}
-    cells = cells_of(results, lambda runs: f"{losses.with_deviation(list(runs.test))} ({len(runs)})")
+    cells = cells_of(results, lambda runs: f"{with_deviation(list(runs.test))} ({len(runs)})")
     others = sorted(set(results.encoding) - set(PAPER))
     shown = [task for task in TASKS if set(others) & set(cells[task])]
     columns = []
@@ -151,7 +152,7 @@ def cells_of(results, cell):
 def table(encodings, columns):
     """columns: pairs of a head and the cells by encoding."""
     rows = [[name, *(cells.get(name, "-") for _, cells in columns)] for name in encodings]
-    return losses.markdown(["encoding", *(head for head, _ in columns)], rows)
+    return markdown_table(["encoding", *(head for head, _ in columns)], rows)
 
 
 def best_possible(data):

@@ -8,7 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, losses
+from fairseq_relpos.reports import learning_rates, loss_plot
+from fairseq_relpos.reports.markdown import table_by_encoding, with_deviation
 from fairseq_relpos.reports.order_gap import LOST, lost_heads
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import USED
@@ -38,7 +39,7 @@ def main(folder, *arguments):
     values = {split: compared.values(lambda run, s=split: gaps[run.name][s]["loss"]) for split in reported}
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    losses.plot(compared.runs, Path(folder, PLOT), names)
+    loss_plot.plot(compared.runs, Path(folder, PLOT), names)
     good = compared.tables({f"{names[split]} (nats)": v for split, v in values.items()}, lambda name: 3)
     used = order_table(compared, gaps, reported, names)
     soon = soon_figures(compared)
@@ -90,7 +91,7 @@ def order_table(compared, gaps, splits, names):
     def on(split):
         def cell(runs):
             found = [gaps[run.name][split] for run in runs]
-            return losses.with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+")
+            return with_deviation([gap["permuted"] - gap["loss"] for gap in found], sign="+")
 
         return cell
 
@@ -98,7 +99,7 @@ def order_table(compared, gaps, splits, names):
         return signed(min(gap_of(run, gaps) for run in runs))
 
     columns = {f"gap on {names[split]} (nats)": on(split) for split in splits}
-    return losses.by_encoding(compared.runs, {**columns, "smallest gap of a run (nats)": smallest})
+    return table_by_encoding(compared.runs, {**columns, "smallest gap of a run (nats)": smallest})
 
 
 def bags_of_words(runs, gaps):
@@ -175,7 +176,7 @@ def soon_table(compared, soon):
         return cell
 
     columns = {"seeds": lambda runs: " ".join(str(run.seed) for run in runs)}
-    return losses.by_encoding(compared.runs, columns | {what: reached(found) for what, found in soon.items()})
+    return table_by_encoding(compared.runs, columns | {what: reached(found) for what, found in soon.items()})
 
 
 def commands_of(settings, compared):

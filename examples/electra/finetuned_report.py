@@ -18,8 +18,8 @@ from fairseq_relpos.atomic_files import write_text  # noqa: E402
 from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
 from fairseq_relpos.reports import differences, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
-from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
 from fairseq_relpos.reports.machine import describe  # noqa: E402
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
 
 NAMES = {"electra": "ELECTRA", "masked_lm": "masked LM"}
 KINDS = tuple(NAMES)
@@ -74,7 +74,7 @@ def compared_table(values, over_all, digits=2):
         count, verdict = (f"{len(masked)} pairs", one.judged()) if name == "all" else (str(len(masked)), ("", ""))
         lines.append([name, count, *scores, one.text(digits), *verdict])
     head = ["encoding", "seeds", *(f"{name}, test" for name in NAMES.values()), "ELECTRA - masked LM", "p", "verdict"]
-    return markdown(head, lines)
+    return markdown_table(head, lines)
 
 
 def each_table(runs):
@@ -85,7 +85,7 @@ def each_table(runs):
         shown = ", ".join(f"{test:.2f}" for test in tests.values())
         name, average = f"{NAMES[kind]}, {encoding}, {seed}", f"{mean(tests.values()):.2f}"
         lines.append([name, best.rate.iloc[0], f"{validation:.2f}", shown, average])
-    return markdown(["pretraining", "rate", "validation", "test, by seed of the fine-tuning", "mean"], lines)
+    return markdown_table(["pretraining", "rate", "validation", "test, by seed of the fine-tuning", "mean"], lines)
 
 
 def constant(runs):

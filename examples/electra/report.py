@@ -8,7 +8,7 @@ import math
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports.losses import markdown
+from fairseq_relpos.reports.markdown import markdown_table
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.training_log import entry_of
 
@@ -58,7 +58,7 @@ def figures_table(compared, found, split):
         [run.encoding, str(run.seed), *(f"{found[run.name][split][metric]:.4f}" for metric in metrics)]
         for run in compared.runs
     ]
-    return markdown([f"encoding, {split}", "seed", *metrics], rows)
+    return markdown_table([f"encoding, {split}", "seed", *metrics], rows)
 
 
 RESULTS = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from figures import FIGURES, perplexity_per_word
 
-from fairseq_relpos.reports import differences, losses, reach
+from fairseq_relpos.reports import differences, reach
+from fairseq_relpos.reports.markdown import markdown_table, table_by_encoding, with_deviation
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 
 PICTURE = "reach.png"
@@ -86,11 +87,11 @@ def memory_table(compared, values, digits):
     def of(of_column):
         def cell(runs):
             scored = of_column.get(runs[0].encoding)
-            return losses.with_deviation([*scored.values()], digits) if scored else "-"
+            return with_deviation([*scored.values()], digits) if scored else "-"
 
         return cell
 
-    return losses.by_encoding(compared.runs, {in_words(name): of(of_column) for name, of_column in values.items()})
+    return table_by_encoding(compared.runs, {in_words(name): of(of_column) for name, of_column in values.items()})
 
 
 def refusals(compared, scores, columns):
@@ -161,13 +162,13 @@ def rise_table(compared, found, by_length, digits):
             else:
                 row.append(mean_or_gap(now, found[length][encoding], digits))
         rows.append(row)
-    return losses.markdown(["encoding", f"{int(first):,}", *(f"{int(n):,} - {int(first):,}" for n in others)], rows)
+    return markdown_table(["encoding", f"{int(first):,}", *(f"{int(n):,} - {int(first):,}" for n in others)], rows)
 
 
 def mean_or_gap(of_seed, found, digits):
     values = [value for value in of_seed.values() if value is not None]
     if values:
-        return losses.with_deviation(values, digits)
+        return with_deviation(values, digits)
     ends = {m and m["ends_at"] for m in found.values()}
     return f"ends at {ends.pop():,}" if len(ends) == 1 and None not in ends else "-"
 
@@ -184,11 +185,11 @@ def paired_tables(compared, values, what, digits):
 
 def per_word(compared, nats, counts):
     rows = [
-        [name, losses.with_deviation([perplexity_per_word(x, counts) for x in nats[name].values() if x is not None], 2)]
+        [name, with_deviation([perplexity_per_word(x, counts) for x in nats[name].values() if x is not None], 2)]
         for name in compared.encodings
         if any(x is not None for x in nats[name].values())
     ]
-    return PER_WORD.format(table=losses.markdown(["encoding", "exp(nats / words)"], rows))
+    return PER_WORD.format(table=markdown_table(["encoding", "exp(nats / words)"], rows))
 
 
 CONVENTIONS = {

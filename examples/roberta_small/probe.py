@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from fairseq_relpos.atomic_files import write_text
-from fairseq_relpos.reports.losses import markdown
+from fairseq_relpos.reports.markdown import markdown_table
 from fairseq_relpos.reports.training_log import first_update, read_run
 
 LIMITS = (0.05, 0.5)
@@ -34,7 +34,7 @@ def main(place, folder):
         sys.exit(f"probe: error: no run in {place}: bash examples/roberta_small/probe.sh")
     head = ["encoding", "seed", "T", "tokens an update", "learning rate"]
     head += [*(f"gap above {limit} at update" for limit in LIMITS), "validated until"]
-    text = PAGE.format(table=markdown(head, rows), machines="\n".join(f"- {line}" for line in sorted(machines)))
+    text = PAGE.format(table=markdown_table(head, rows), machines="\n".join(f"- {line}" for line in sorted(machines)))
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder, "PROBES.md"), text)
     print(text)

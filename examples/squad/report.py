@@ -15,7 +15,7 @@ from messages import in_one_line  # noqa: E402
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
 from fairseq_relpos.reports import differences, sweeps  # noqa: E402
 from fairseq_relpos.reports import table as tables  # noqa: E402
-from fairseq_relpos.reports.losses import markdown, with_deviation  # noqa: E402
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
 from fairseq_relpos.reports.recipe_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.run_settings import flags_of  # noqa: E402
 
@@ -55,7 +55,7 @@ def table(runs, split, metric, baseline):
             cells.append(with_deviation(values, 2) if values else "-")
         one = from_baseline.get(name)
         lines.append([*cells, *([one.text(2), one.judged()[0] or one.reason] if one else ["-", ""])])
-    return markdown(["encoding", "lr", "seeds", *names, f"f1 - {baseline}", "p"], lines)
+    return markdown_table(["encoding", "lr", "seeds", *names, f"f1 - {baseline}", "p"], lines)
 
 
 def as_json(runs):

@@ -14,8 +14,8 @@ from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports import differences, sweeps
 from fairseq_relpos.reports import table as tables
-from fairseq_relpos.reports.losses import markdown
 from fairseq_relpos.reports.machine import describe
+from fairseq_relpos.reports.markdown import markdown_table
 
 #: what the papers report of models that were trained from scratch; in percent, of the test part
 PAPERS = {
@@ -84,7 +84,7 @@ def section(group, rows, baseline):
         legend = f"{note}\n\n{legend}"
     if in_folds:
         legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
-    parts = [title, markdown(head, lines), "", legend]
+    parts = [title, markdown_table(head, lines), "", legend]
     if bad := sweeps.without_score(runs):
         parts.append("No score: " + ", ".join(f"{name} ({said})" for name, said in bad.items()))
     return "\n".join(parts), values

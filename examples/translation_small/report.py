@@ -7,8 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, losses, translation
+from fairseq_relpos.reports import learning_rates, translation
 from fairseq_relpos.reports import translation_report as tables
+from fairseq_relpos.reports.markdown import table_by_encoding
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
 
@@ -106,7 +107,7 @@ def penalties(compared, settings):
     def chosen(runs):
         return " ".join(compared.kept(run, "length_penalty").split()[0] for run in runs)
 
-    return losses.by_encoding(compared.runs, {f"length penalty, of {settings['LENGTH_PENALTIES']}": chosen})
+    return table_by_encoding(compared.runs, {f"length penalty, of {settings['LENGTH_PENALTIES']}": chosen})
 
 
 def evaluated(run, compared, tests, settings):

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..reports import attention_plot, bias_plot, figures, losses, reach
+from ..reports import attention_plot, bias_plot, figures, loss_plot, reach
 from ..reports import encoding_plots as encoding
 from ..reports import model_plots as model
 
@@ -20,7 +20,7 @@ KINDS = {
     "heads": (model.add_heads, model.plot_heads),
     "lengths": (model.add_lengths, model.plot_lengths),
     "extrapolation": (reach.add_arguments, reach.run),
-    "loss": (losses.add_arguments, losses.run),
+    "loss": (loss_plot.add_arguments, loss_plot.run),
 }
 
 

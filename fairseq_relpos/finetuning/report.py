@@ -15,7 +15,7 @@ import pandas as pd
 from ..atomic_files import write_text
 from ..reports import differences, sweeps
 from ..reports import table as tables
-from ..reports.losses import markdown, with_deviation
+from ..reports.markdown import markdown_table, with_deviation
 from .errors import run_program
 from .glue import CONVENTIONS, PAPERS, TASKS
 
@@ -64,7 +64,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
         lines.append(cells)
     note = differences.note_of(values, baseline if baseline in values else None)
     title = f"## {task}: {runs.metric.iloc[0]}, in percent"
-    return "\n\n".join([title, markdown(head, lines), *([note] if note else [])]) + "\n"
+    return "\n\n".join([title, markdown_table(head, lines), *([note] if note else [])]) + "\n"
 
 
 def means(by_task: dict[str, pd.DataFrame]) -> str:
@@ -75,7 +75,7 @@ def means(by_task: dict[str, pd.DataFrame]) -> str:
         scores = [percent(of_task[name], split) for of_task in rows for split in ("valid", "valid1")]
         known = [mean(of_seed.values()) for of_seed in scores if of_seed]
         lines.append([name, str(len(known)), f"{mean(known):.2f}" if known else "-"])
-    return f"## All tasks, validation\n\n{markdown(['encoding', 'scores', 'mean'], lines)}\n"
+    return f"## All tasks, validation\n\n{markdown_table(['encoding', 'scores', 'mean'], lines)}\n"
 
 
 def text(runs: pd.DataFrame, missing: Sequence[str], convention: str, baseline: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..atomic_files import write_json, write_text
 from . import differences, reach, run_folder
-from .losses import with_deviation
+from .markdown import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
 from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing, differing_settings, is_free, may_change

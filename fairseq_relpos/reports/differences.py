@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..atomic_files import write_json
-from .losses import markdown, with_deviation
+from .markdown import markdown_table, with_deviation
 
 LEVEL, ALPHA = 0.95, 0.05
 HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
@@ -228,7 +228,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def table(values: Values, baseline: str | None, figure: str, digits: int = 3) -> str:
     """Returns a Markdown table with a row for each encoding, the baseline first, and the error that they share.
     ``figure``: what the values are. Without a baseline there are no differences."""
-    rows, note = markdown(*cells(values, baseline, figure, digits)), note_of(values, baseline)
+    rows, note = markdown_table(*cells(values, baseline, figure, digits)), note_of(values, baseline)
     return f"{rows}\n\n{note}" if note else rows
 
 

@@ -21,7 +21,7 @@ from ..atomic_files import write_json
 from ..encodings import StackPart
 from .attention_plot import attention_weights
 from .checkpoint import choose_stack, load_model
-from .losses import markdown
+from .markdown import markdown_table
 
 TOKENS_PER_BATCH = 8192
 #: blocks of a split whose attention is looked at
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     for g in gaps:
         losses = f"{g.loss:.4f}", f"{g.permuted:.4f}", f"{round(g.gap, 4) + 0.0:+.4f}"  # + 0.0: no -0.0000
         rows.append([g.split, *losses, f"{g.blocks:,}", f"{g.masked_tokens:,}", g.digest])
-    print(markdown(head, rows))
+    print(markdown_table(head, rows))
     for gap in gaps:
         for layer, shares in enumerate(gap.first_token, 1):
             print(f"{gap.split}, layer {layer}: attention to the first token {', '.join(f'{x:.1%}' for x in shares)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..visible import visible
-from .losses import markdown
+from .markdown import markdown_table
 
 #: wide tables scroll in a box of their own, so that the page itself fits a phone
 STYLE = """\
@@ -77,7 +77,7 @@ class Page:
             elif isinstance(block, Table):
                 rows = [block.head, *block.rows]
                 cells = [[visible(cell).replace("\n", "\\n").replace("|", "\\|") for cell in row] for row in rows]
-                parts.append(markdown(cells[0], cells[1:]))
+                parts.append(markdown_table(cells[0], cells[1:]))
         return "\n\n".join(parts)
 
     def html(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .losses import markdown
+from .markdown import markdown_table
 
 #: which losses a picture shows -> the key in a measurement
 SHOWN = {"mean": "loss", "last": "last_loss"}
@@ -48,7 +48,7 @@ def table(found: dict[str, Any]) -> str:
         f"text: {found['tokens']:,} tokens of {found['split']} in {found['data']}, digest {found['digest']}\n"
         f"last {found['last']} tokens of a block: {'the same' if found['same_last'] else 'others'} at every length\n"
         f"perplexity: e to the loss, per {of_each} of this dictionary; compare it with no other dictionary's\n\n"
-        f"{markdown(head, rows)}"
+        f"{markdown_table(head, rows)}"
     )
 
 

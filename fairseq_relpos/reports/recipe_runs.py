@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ..atomic_files import whole_file, write_text
 from . import differences, learning_rates
-from .losses import markdown
+from .markdown import markdown_table
 from .run_settings import free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
 
@@ -213,12 +213,12 @@ class RecipeRuns:
             if best := self.chosen[encoding]:
                 cells[best] = f"**{cells[best]}**"
             rows.append([encoding, *cells.values()])
-        return markdown(["encoding", *self.rates], rows)
+        return markdown_table(["encoding", *self.rates], rows)
 
     def runs_table(self, *columns: str) -> str:
         """``columns``: of COLUMNS, between the name of the run and its commit."""
         rows = [[run.name, *(COLUMNS[c](run) for c in columns), self.kept(run, "commit.txt")] for run in self.runs]
-        return markdown(["run", *columns, "commit"], rows)
+        return markdown_table(["run", *columns, "commit"], rows)
 
     def tables(self, figures: Mapping[str, differences.Values], digits: Callable[[str], int]) -> str:
         """A table with differences from the baseline for each of the figures. digits(figure): behind the point."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from . import reach
 from .learning_rates import why_diverged
-from .training_log import END, LOG_NAME, NATS, SETTINGS, Run, read_run
+from .training_log import END, LOG_NAME, SETTINGS, Run, read_run
 
 #: nats that a loss must rise by when the tokens are permuted, if the model uses their order
 USED = 0.05
@@ -136,16 +136,12 @@ def read(path: str | Path) -> RunFolder:
     read_conditions(folder)
     read_evaluations(folder)
     for split, losses in run.losses.items():
-        name = f"loss on {split}"
-        if in_nats(name, run) not in folder.figures:
-            folder.figures[in_nats(f"last validation {name}", run)] = Figure(losses[max(losses)])
+        name = f"loss on {split}{' (nats)' if run.in_nats else ''}"
+        if name not in folder.figures:
+            folder.figures[f"last validation {name}"] = Figure(losses[max(losses)])
     for split, gaps in run.order_gap.items():
         folder.gaps.setdefault(split, gaps[max(gaps)])
     return folder
-
-
-def in_nats(name: str, run: Run) -> str:
-    return f"{name} (nats)" if run.unit == NATS else name
 
 
 def find_log(path: Path) -> Path:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..atomic_files import write_json, write_text
 from . import table as tables
-from .losses import markdown, with_deviation
+from .markdown import markdown_table, with_deviation
 
 #: columns of a manifest in which the runs of one setting differ
 OF_A_RUN = ("SEED", "LEARNING_RATE", "FOLD")
@@ -70,7 +70,7 @@ def text(runs: pd.DataFrame, rule: str) -> str:
         head += [*(["test, mean"] if with_test else []), *BAD]
         groups = found.groupby(settings_of(found), sort=False)
         rows = [row_of(str(setting), of_row, rule, with_test) for setting, of_row in groups]
-        parts += [f"## {name}\n", markdown(head, rows) + "\n"]
+        parts += [f"## {name}\n", markdown_table(head, rows) + "\n"]
     if without := without_score(runs):
         parts.append("## Runs without a score\n")
         parts.append("".join(f"- {name}: {said}\n" for name, said in without.items()))
@@ -93,7 +93,7 @@ def each_score(runs: pd.DataFrame, factor: float = 1, digits: int = 4) -> str:
         values = [known.get(split, math.nan) * factor for split in by_split]
         cells = [f"{value:.{digits}f}" if math.isfinite(value) else "-" for value in values]
         rows.append([run.run, run.metric, *cells, run.state])
-    return f"## Every score\n\n{markdown(['run', 'metric', *by_split, 'state'], rows)}\n"
+    return f"## Every score\n\n{markdown_table(['run', 'metric', *by_split, 'state'], rows)}\n"
 
 
 def summary(runs: pd.DataFrame) -> str:

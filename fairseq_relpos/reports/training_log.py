@@ -82,6 +82,11 @@ class Run:
     gb_total: float | None = None
 
     @property
+    def in_nats(self) -> bool:
+        """Whether the losses are in nats; a criterion of the plugin can have squared errors."""
+        return self.unit == NATS
+
+    @property
     def updates(self) -> int:
         return max(self.train, default=0)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from .losses import by_encoding, markdown, with_deviation
+from .markdown import markdown_table, table_by_encoding, with_deviation
 from .training_log import Run
 from .translation import Bucket, Score, by_length, p_values
 
@@ -63,7 +63,7 @@ def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str | None)
                 *(with_deviation(values, digits=1) for values in others),
             ]
         )
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def p_of_seed(runs: Sequence[Evaluated], test: TestSet, baseline: Evaluated) -> dict[str, float]:
@@ -104,7 +104,7 @@ def training_table(runs: Sequence[Run]) -> str:
         known = [run.speed for run in runs if run.speed]
         return f"{mean(known):,.0f}" if known else "-"
 
-    return by_encoding(
+    return table_by_encoding(
         runs,
         {
             "parameters": lambda runs: distinct(runs, "parameters"),
@@ -141,7 +141,7 @@ def length_table(found: dict[str, list[list[Bucket]]]) -> str:
             bleu, ratio = mean(b.bleu for b in buckets), mean(b.length_ratio for b in buckets)
             cells.append(f"{bleu:.1f} ({ratio:.2f})")
         rows.append([encoding, *cells])
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:

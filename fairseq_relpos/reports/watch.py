@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .losses import in_nats
 from .training_log import LOG_NAME, Run, read_run
 
 POLL_SECONDS = 1
@@ -52,7 +51,7 @@ def progress(run: Run) -> str:
     parts = [f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates"]
     if run.train:
         parts.append(f"loss {run.train[run.updates]:.2f}")
-    unit = " nats" if in_nats([run]) else ""
+    unit = " nats" if run.in_nats else ""
     parts += [f"{split} {by_update[max(by_update)]:.2f}{unit}" for split, by_update in run.valid.items()]
     return ", ".join(parts)
 

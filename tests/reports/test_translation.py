@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("sacrebleu")
 
-from fairseq_relpos.reports import losses, translation  # noqa: E402
+from fairseq_relpos.reports import translation  # noqa: E402
 from fairseq_relpos.reports import translation_report as report  # noqa: E402
+from fairseq_relpos.reports.markdown import with_deviation  # noqa: E402
 from fairseq_relpos.reports.training_log import Run  # noqa: E402
 
 REFERENCES = [
@@ -143,9 +144,9 @@ def test_p_is_small_for_a_better_system_and_not_for_one_that_is_as_good(tmp_path
 
 
 def test_a_mean_has_a_deviation_where_there_are_several_values():
-    assert losses.with_deviation([1.25], digits=1) == "1.2"
-    assert losses.with_deviation([1, 3]) == "2.000 ± 1.414"
-    assert losses.with_deviation([1, 3], digits=1, sign="+") == "+2.0 ± 1.4"
+    assert with_deviation([1.25], digits=1) == "1.2"
+    assert with_deviation([1, 3]) == "2.000 ± 1.414"
+    assert with_deviation([1, 3], digits=1, sign="+") == "+2.0 ± 1.4"
 
 
 # --- tables and pictures ---
@@ -180,7 +181,7 @@ def test_scores_are_means_over_seeds_and_differences_are_paired_by_seed(runs):
     table = report.scores_table(runs, report.TestSet("news", [], REFERENCES, "de"), "none")
     first, second = (run.score("news", "BLEU") for run in runs[:2])
     none, t5, m4 = (cells(table, name) for name in ("none", "t5", "m4"))
-    assert none[1:5] == ["1 2", losses.with_deviation([first, second], digits=1), "-", "-"]
+    assert none[1:5] == ["1 2", with_deviation([first, second], digits=1), "-", "-"]
     assert t5[2:4] == ["100.0", f"{100 - first:+.1f}"]
     assert m4[3] == f"{first - second:+.1f}"
     assert 0 < float(t5[4]) <= 1

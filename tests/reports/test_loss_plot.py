@@ -2,7 +2,7 @@ from argparse import Namespace
 
 import pytest
 
-from fairseq_relpos.reports import losses
+from fairseq_relpos.reports import loss_plot
 from fairseq_relpos.reports.training_log import Run
 
 
@@ -13,16 +13,16 @@ def finished(encoding, seed, *points, split="valid"):
 
 def test_the_picture_is_a_small_png(tmp_path):
     runs = [finished("learned", 1, 5.0, 4.0), finished("t5", 1, 5.0, 3.5), finished("t5", 2, 5.0, 3.4)]
-    path = losses.plot(runs, tmp_path / "new" / "loss.png")
+    path = loss_plot.plot(runs, tmp_path / "new" / "loss.png")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size < 200_000
 
 
 def test_runs_without_validation_are_an_error(tmp_path):
     with pytest.raises(ValueError, match="none of the runs has been validated"):
-        losses.plot([Run("t5-1", "t5", 1)], tmp_path / "loss.png")
+        loss_plot.plot([Run("t5-1", "t5", 1)], tmp_path / "loss.png")
 
 
 def test_the_command_needs_a_log(tmp_path):
     with pytest.raises(ValueError, match="no training log"):
-        losses.run(Namespace(runs=[tmp_path / "absent"], output="loss.png"))
+        loss_plot.run(Namespace(runs=[tmp_path / "absent"], output="loss.png"))
