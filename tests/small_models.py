@@ -231,3 +231,9 @@ def sentences(batch=3, length=17, padding="right"):
 
 def stack_of(model):
     return model.encoder.sentence_encoder
+
+
+@torch.no_grad()
+def logits(model, tokens, **settings):
+    """Those of a model of transformers."""
+    return model(input_ids=tokens, attention_mask=tokens.ne(1).long(), **settings).logits

@@ -21,7 +21,7 @@ from fairseq_relpos.encodings import ENCODINGS  # noqa: E402
 from fairseq_relpos.exchange import encoder_decoder_to_transformers as to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 
 SHARED = {"share_all_embeddings": True}
 

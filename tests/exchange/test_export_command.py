@@ -1,0 +1,96 @@
+"""``fairseq-relpos export-hf`` of a RoBERTa: what it writes, says and refuses."""
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+from refusals import assert_refused
+from small_models import trained
+
+pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
+
+import transformers  # noqa: E402
+
+from fairseq_relpos.cli import main  # noqa: E402
+from fairseq_relpos.exchange import to_transformers  # noqa: E402
+from fairseq_relpos.exchange.export import export  # noqa: E402
+from fairseq_relpos.exchange.words import Words  # noqa: E402
+
+
+def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys, monkeypatch):
+    def connect(*unused):
+        raise AssertionError("something tries to reach a network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    command = ["export-hf", str(with_words / "a.pt"), str(with_words / "out"), "--data", str(with_words / "data")]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "RelPosRobertaForMaskedLM" in printed and "differ from fairseq's by 0 " in printed
+    card = (with_words / "out/README.md").read_text()
+    assert "`tupe_r`" in card and "FILL IN" in card and "pe:tupe_r" in card
+    fill = transformers.pipeline("fill-mask", model=str(with_words / "out"))
+    answers = fill("w3 <mask> w5")
+    assert len(answers) == 5 and all(answer["token_str"] for answer in answers)
+
+
+def test_a_dictionary_that_is_not_the_trainings_is_refused(with_words, monkeypatch, capsys):
+    monkeypatch.chdir(with_words)
+    shutil.copytree("data", "elsewhere")  # the folder of the training, by its saved settings
+    assert main(["export-hf", "a.pt", "right", "--data", "data"]) == 0
+    words = Path("data/dict.txt").read_text().splitlines(keepends=True)
+    Path("data/dict.txt").write_text("".join(reversed(words)))
+    assert main(["export-hf", "a.pt", "wrong", "--data", "data"]) == 1
+    assert "trained with the dictionary elsewhere/dict.txt" in capsys.readouterr().err and not Path("wrong").exists()
+
+
+def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, capsys, monkeypatch):
+    monkeypatch.chdir(with_words)
+    trained("roberta_tupe_r", "heads.pt", head=True)
+    state = torch.load("heads.pt", weights_only=False)
+    state["model"].update({k.replace("mood", "other"): v for k, v in state["model"].items() if "mood" in k})
+    torch.save(state, "heads.pt")
+    trained("roberta_tupe_r", "mean.pt", head=True, pooling="mean")
+    Path("small").mkdir()
+    Path("small/dict.txt").write_text("w0 1\n")
+    Path("there").mkdir()
+    for arguments, what in {
+        "none.pt out": "none.pt is no file",
+        "a.pt there": "there is there already",
+        "a.pt no/where": "there is no folder no",
+        "a.pt out --data there": "no dict.txt in there",
+        "a.pt out --data small": "make 6 words, a.pt has 45",
+        "heads.pt out": "has the heads mood, other: choose one by --head",
+        "heads.pt out --head third": "no classification head third",
+        "mean.pt out": "its head reads by --pooling mean",
+        "data/dict.txt out": "no checkpoint",
+    }.items():
+        assert_refused(["export-hf", *arguments.split()], what, capsys)
+
+
+def test_an_export_that_differs_is_not_written(with_words, monkeypatch):
+    as_it_is = to_transformers.as_transformers
+
+    def moved(*arguments):
+        model = as_it_is(*arguments)
+        with torch.no_grad():
+            model.roberta.encoder.layers[0].fc1.bias.add_(0.01)
+        return model
+
+    monkeypatch.setattr(to_transformers, "as_transformers", moved)
+    with pytest.raises(ValueError, match="differ by .* from fairseq's"):
+        export(with_words / "a.pt", with_words / "out")
+    monkeypatch.undo()
+    monkeypatch.setattr(Words, "ids", lambda *unused: [0, 2])
+    with pytest.raises(ValueError, match="other ids"):
+        export(with_words / "a.pt", with_words / "out", with_words / "data")
+    assert sorted(path.name for path in with_words.iterdir()) == ["a.pt", "data"]
+
+
+def test_weights_of_another_encoding_are_refused(with_words):
+    export(with_words / "a.pt", with_words / "out")
+    config = with_words / "out/config.json"
+    config.write_text(config.read_text().replace("num_buckets=32", "num_buckets=16"))
+    with pytest.raises(ValueError, match="restore the config.json"):
+        transformers.AutoModel.from_pretrained(with_words / "out")
