@@ -56,7 +56,7 @@ class Test:
 
     def __init__(self, claim):
         self.claim, self.ours, self.against = claim, claim["ours"], claim["against"]
-        self.results = ROOT / "examples" / claim["recipe"] / "results.json"
+        self.results = ROOT / "examples" / claim.get("runs", claim["recipe"]) / "results.json"
         figures = differences.read(self.results)[1] if self.results.exists() else {}
         found = (item for item in figures.items() if item[0].startswith(claim["figure"]))
         self.figure, self.values = next(found, ("", {}))

@@ -73,3 +73,11 @@ def test_claims_name_papers_encodings_and_recipes_that_there_are():
         claim = found[title]
         assert claim["paper"] in bibliography() and {claim["ours"], claim["against"]} <= set(ENCODINGS), title
         assert (ROOT / "examples" / claim["recipe"] / "compare.sh").exists() and claim["better"] in ("lower", "higher")
+        assert (ROOT / "examples" / claim.get("runs", claim["recipe"]) / "RESULTS.md").exists(), title
+
+
+def test_the_runs_of_a_claim_may_have_a_folder_of_their_own(claims, tmp_path):
+    (tmp_path / "examples/small/longer").mkdir(parents=True)
+    values = {"m4": {1: 1.0}, "shaw": {1: 2.0}}
+    differences.write(tmp_path / "examples/small/longer/results.json", "shaw", {"loss on news": values})
+    assert claims.Test(section(runs="small/longer")).row("M4")[2].startswith("loss on news: 1.000")
