@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file, write_text
 from . import differences, learning_rates
 from .markdown import markdown_table
-from .run_settings import free_in_a_recipe, how_alike, other_flags
+from .run_settings import flags_of, free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
@@ -202,9 +202,13 @@ class RecipeRuns:
             fail(f"no {there}: set DATA to the data that the runs were trained with")
         return kept.read_text(encoding="utf-8").strip()
 
+    def learning_rate(self, run: Run) -> str:
+        """--lr as the command of the run has it."""
+        return flags_of(self.kept(run, "trained")).get("lr", "")
+
     def rates_table(self) -> str:
         if not self.rates:
-            used = sorted({run.learning_rate for run in self.runs}, key=float)
+            used = sorted({self.learning_rate(run) for run in self.runs}, key=float)
             return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
         rows = []
         for encoding, figures in sorted(self.tried.items()):
@@ -216,8 +220,9 @@ class RecipeRuns:
         return markdown_table(["encoding", *self.rates], rows)
 
     def runs_table(self, *columns: str) -> str:
-        """``columns``: of COLUMNS, between the name of the run and its commit."""
-        rows = [[run.name, *(COLUMNS[c](run) for c in columns), self.kept(run, "commit.txt")] for run in self.runs]
+        """``columns``: "learning rate" or of COLUMNS, between the name of the run and its commit."""
+        cells = {"learning rate": self.learning_rate, **COLUMNS}
+        rows = [[run.name, *(cells[c](run) for c in columns), self.kept(run, "commit.txt")] for run in self.runs]
         return markdown_table(["run", *columns, "commit"], rows)
 
     def tables(self, figures: Mapping[str, differences.Values], digits: Callable[[str], int]) -> str:
@@ -254,7 +259,6 @@ class RecipeRuns:
 
 #: column of a table of runs -> its cell
 COLUMNS: dict[str, Callable[[Run], str]] = {
-    "learning rate": lambda run: run.learning_rate,
     "parameters": lambda run: f"{run.parameters:,}",
     "minutes": lambda run: f"{run.seconds / 60:,.0f}",
     "tokens/s": lambda run: f"{run.speed:,.0f}" if run.speed else "-",

@@ -10,85 +10,81 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from .run_settings import HOW_COMPUTED, flags_of
+from .run_settings import HOW_COMPUTED
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
 
 LOG_NAME = "train.log"
 #: what the line with the settings has, and the line under a training that has come to its end
-SETTINGS = re.compile(r"'common': .*'seed': (\d+)")
+SETTINGS = re.compile(r"'common': .*'seed': \d+")
 END = "done training in"
 
 #: flags that make a variant of an encoding, beside --position-hparams -> their names there
 VARIANTS = {"position-layers": "layers", "attention-window": "window", "randomized-positions": "randomized"}
 #: groups of fairseq's settings that are about neither the model nor its training, except some of HOW_COMPUTED
-OTHER_GROUPS = (
-    *("common", "common_eval", "distributed_training", "bmuf", "generation", "eval_lm", "interactive", "scoring"),
-    *("bpe", "tokenizer"),
-)
+OTHER_GROUPS = """
+common common_eval distributed_training bmuf generation eval_lm interactive scoring bpe tokenizer
+""".split()
 
 
 @dataclass
 class Run:
-    """One training run. Losses are in nats per predicted token, by number of updates."""
+    """One training run, as its log tells it. Losses are in nats per predicted token, by number of updates.
+
+    A run may have several starts: a training that was stopped and resumed.
+    """
 
     name: str
     encoding: str
     seed: int
     log: Path = Path()
-    #: --lr of a run that has come to its end by a recipe, as it was written
-    learning_rate: str = ""
+
+    # --- the model and its training ---
     #: the values of --position-hparams, --position-layers, --attention-window and --randomized-positions, if given
     variant: str = ""
     parameters: int | None = None
-    #: the name of the loss in the log
-    loss: str = "loss"
-    #: the factor from a loss in the log to nats
-    unit: float = NATS
-    #: --max-update of the last start
-    max_updates: int = 0
+    #: words in the tables of token embeddings
+    vocabularies: set[int] = field(default_factory=set)
+    #: the settings of the last start, by the names of their flags; see ``settings_of``
+    settings: dict[str, str] = field(default_factory=dict)
+    #: those of earlier starts from which the last one went on
+    earlier_settings: list[dict[str, str]] = field(default_factory=list)
+    #: whether the last start has come to its end
+    ended: bool = False
+
+    # --- losses ---
+    #: False for criterions of the plugin that can have squared errors
+    in_nats: bool = True
     train: dict[int, float] = field(default_factory=dict)
     #: all that the log says of the loss in training, means over an epoch too, in this order
     training_losses: list[float] = field(default_factory=list)
     #: split -> losses
     valid: dict[str, dict[int, float]] = field(default_factory=dict)
-    #: split -> what the loss rises by when the tokens are permuted, where the criterion measures it
-    order_gap: dict[str, dict[int, float]] = field(default_factory=dict)
     #: split -> losses without label smoothing, where the criterion has it
     valid_nll: dict[str, dict[int, float]] = field(default_factory=dict)
-    #: target tokens, by number of updates
-    tokens_per_second: dict[int, float] = field(default_factory=dict)
+    #: split -> what the loss rises by when the tokens are permuted, where the criterion measures it
+    order_gap: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    # --- time and memory ---
     #: time of the run, over all its starts. Validation counts, but not in a second or later start that was stopped
     seconds: float = 0
-    #: time of all starts before the last one
-    earlier_seconds: float = 0
-    #: time of the updates of the last start
-    training_seconds: float = 0
+    #: target tokens, by number of updates
+    tokens_per_second: dict[int, float] = field(default_factory=dict)
     #: the present speed: that of the last line
     updates_per_second: float = 0
-    #: whether the last start has come to its end
-    ended: bool = False
-    #: whether no update of the last start has been read yet
-    is_starting: bool = False
-    #: the settings of the last start, by the names of their flags; see ``settings_of``
-    settings: dict[str, str] = field(default_factory=dict)
-    #: those of earlier starts from which the last one went on
-    earlier_settings: list[dict[str, str]] = field(default_factory=list)
-    #: words in the tables of token embeddings
-    vocabularies: set[int] = field(default_factory=set)
     #: memory of a GPU: the least that was free, and all of it
     gb_free: float = math.inf
     gb_total: float | None = None
 
     @property
-    def in_nats(self) -> bool:
-        """Whether the losses are in nats; a criterion of the plugin can have squared errors."""
-        return self.unit == NATS
-
-    @property
     def updates(self) -> int:
         return max(self.train, default=0)
+
+    @property
+    def max_updates(self) -> int:
+        """--max-update of the last start."""
+        return int(self.settings.get("max-update", 0))
 
     @property
     def losses(self) -> dict[str, dict[int, float]]:
@@ -105,52 +101,6 @@ def first_update(by_split: dict[str, dict[int, float]], is_reached: Callable[[fl
     """Returns the first validation at which the mean over the splits is what is looked for, None if there is none."""
     updates = sorted(set.intersection(*map(set, by_split.values()))) if by_split else []
     return next((u for u in updates if is_reached(mean(values[u] for values in by_split.values()))), None)
-
-
-def read_run(path: str | Path) -> Run:
-    """Reads a run. ``path``: a log file, or a folder with a train.log in it."""
-    path = Path(path)
-    log = path / LOG_NAME if path.is_dir() else path
-    if not log.exists():
-        raise ValueError(
-            f"no training log {log}: give a log that fairseq-train wrote with "
-            f"--log-format json --log-file, or a folder with a {LOG_NAME}"
-        )
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    run = None
-    for line in lines:
-        if SETTINGS.search(line) and line.rstrip().endswith("}"):  # the line is not cut short
-            # each start writes one such line; a resumed run keeps what was read before
-            run = run or Run(path.name if path.is_dir() else path.stem, "", 0, log)
-            read_settings(run, line)
-        elif run is not None:
-            read_line(run, line)
-    if run is None:
-        raise ValueError(f"{log} is no log of fairseq-train: write one with --log-file")
-    trained = log.parent / "trained"
-    if trained.exists() and "--user-dir" in (command := trained.read_text(encoding="utf-8")):
-        run.learning_rate = flags_of(command).get("lr", "")
-    return run
-
-
-def read_settings(run: Run, line: str) -> None:
-    """Takes from the line with fairseq-train's settings what a report needs."""
-    if run.settings and not run.is_starting:
-        run.earlier_settings.append(run.settings)
-    run.settings, every = settings_of(line[line.index("{") :].strip(), run.name)
-    run.ended, run.is_starting = False, True
-    run.earlier_seconds, run.training_seconds = run.seconds, 0
-    run.seed, run.max_updates = int(every["seed"]), int(every["max-update"])
-    if every.get("criterion") in ("sequence_labels", "sentence_scores"):
-        run.unit = 1.0  # nats already, or a squared error
-    if every.get("criterion") == "electra":
-        run.loss = "disc_loss"  # the whole one is a sum of two that do not compare
-    # stock architectures have none of the plugin's flags
-    run.encoding = every.get("position-encoding") or every["arch"]
-    run.variant = " ".join(sorted(every.get("position-hparams", "").split()))  # in any order, they are the same
-    for flag, word in VARIANTS.items():
-        if every.get(flag, "None") not in ("None", "all", ""):
-            run.variant = f"{run.variant} {word} {every[flag]}".strip()
 
 
 def tell_variants_apart(runs: list[Run]) -> None:
@@ -175,62 +125,143 @@ def tell_variants_apart(runs: list[Run]) -> None:
             )
 
 
-def read_line(run: Run, line: str) -> None:
-    """Adds what one line of the log says to the run."""
-    if said := re.search(r"num\. shared model params: ([\d,]+)", line):
-        run.parameters = int(said[1].replace(",", ""))
-    elif said := re.search(r"\(embed_tokens\): Embedding\((\d+)", line):
-        run.vocabularies.add(int(said[1]))
-    elif said := re.search(r"total memory = ([\d.]+) GB", line):
-        run.gb_total = float(said[1])
-    elif END in line:
+def read_run(path: str | Path) -> Run:
+    """Reads a run. ``path``: a log file, or a folder with a train.log in it."""
+    path = Path(path)
+    log = path / LOG_NAME if path.is_dir() else path
+    if not log.exists():
+        raise ValueError(
+            f"no training log {log}: give a log that fairseq-train wrote with "
+            f"--log-format json --log-file, or a folder with a {LOG_NAME}"
+        )
+    run = Run(path.name if path.is_dir() else path.stem, "", 0, log)
+    reader = Reader(run)
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        reader.read_line(line)
+    if not run.settings:
+        raise ValueError(f"{log} is no log of fairseq-train: write one with --log-file")
+    return run
+
+
+class Reader:
+    """Fills a run with what the lines of its log say.
+
+    Each start of fairseq-train appends to the log, and writes its settings first. What was read before stays, up to the
+    update from which the new start went on.
+    """
+
+    def __init__(self, run: Run):
+        self.run = run
+        #: the name of the loss in the log, and the factor from there to the run's losses
+        self.loss, self.unit = "loss", NATS
+        #: whether no update of the present start has been read yet
+        self.is_starting = False
+        #: time of all starts before the present one, and of the updates of this one
+        self.earlier_seconds, self.training_seconds = 0.0, 0.0
+
+    def read_line(self, line: str) -> None:
+        run = self.run
+        if SETTINGS.search(line) and line.rstrip().endswith("}"):  # the line is not cut short
+            self.begin_start(line)
+        elif not run.settings:
+            pass  # no start yet
+        elif said := re.search(r"num\. shared model params: ([\d,]+)", line):
+            run.parameters = int(said[1].replace(",", ""))
+        elif said := re.search(r"\(embed_tokens\): Embedding\((\d+)", line):
+            run.vocabularies.add(int(said[1]))
+        elif said := re.search(r"total memory = ([\d.]+) GB", line):
+            run.gb_total = float(said[1])
+        elif END in line:
+            self.end_start(line)
+        else:
+            self.read_figures(entry_of(line))
+
+    def begin_start(self, line: str) -> None:
+        run = self.run
+        if run.settings and not self.is_starting:
+            run.earlier_settings.append(run.settings)
+        run.settings, every = settings_of(line[line.index("{") :].strip(), run.name)
+        run.seed = int(every["seed"])
+        # stock architectures have none of the plugin's flags
+        run.encoding = every.get("position-encoding") or every["arch"]
+        run.variant = variant_of(every)
+        run.ended = False
+        criterion = every.get("criterion")
+        run.in_nats = criterion not in ("sequence_labels", "sentence_scores")
+        self.unit = NATS if run.in_nats else 1.0  # nats already, or a squared error
+        # the whole loss of electra is a sum of two that do not compare
+        self.loss = "disc_loss" if criterion == "electra" else "loss"
+        self.is_starting = True
+        self.earlier_seconds, self.training_seconds = run.seconds, 0.0
+
+    def end_start(self, line: str) -> None:
+        run = self.run
         run.ended = True
         said = re.search(rf"{END} ([\d.]+)", line)
-        if said and run.earlier_seconds:
-            run.seconds = max(run.seconds, run.earlier_seconds + float(said[1]))
-    entry = entry_of(line)
-    loss = entry.get("loss", entry.get("train_loss"))
-    if loss is not None:
-        run.training_losses.append(float(loss) * run.unit)
-    numbers = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
-    if numbers and run.is_starting:
-        forget_from(run, min(numbers))
-    if "num_updates" in entry and "loss" in entry:
-        run.train[int(entry["num_updates"])] = float(entry[run.loss]) * run.unit
-        # in a run that goes on, fairseq's wall stays at 0
-        run.training_seconds += float(entry.get("train_wall", 0))
-        wall = float(entry.get("wall", 0))
-        run.seconds = max(run.seconds, wall, run.earlier_seconds + run.training_seconds if wall == 0 else 0)
+        if said and self.earlier_seconds:
+            run.seconds = max(run.seconds, self.earlier_seconds + float(said[1]))
+
+    def read_figures(self, entry: dict[str, str]) -> None:
+        """Reads a line about updates, an epoch or a validation."""
+        loss = entry.get("loss", entry.get("train_loss"))
+        if loss is not None:
+            self.run.training_losses.append(float(loss) * self.unit)
+        updates = [int(value) for key, value in entry.items() if key.endswith("num_updates")]
+        if updates and self.is_starting:
+            self.forget_from(min(updates))
+            self.is_starting = False
+        if "num_updates" in entry and "loss" in entry:
+            self.read_training(entry, int(entry["num_updates"]))
+        for key, value in entry.items():
+            split = key.removesuffix("_num_updates")
+            if split not in (key, "train"):
+                self.read_validation(entry, split, int(value))
+
+    def read_training(self, entry: dict[str, str], update: int) -> None:
+        run = self.run
+        run.train[update] = float(entry[self.loss]) * self.unit
         run.updates_per_second = float(entry.get("ups", 0))
+        if "wps" in entry:
+            run.tokens_per_second[update] = float(entry["wps"])
         if entry.get("gb_free") is not None:  # null: a run of a GPU that went on without one
             run.gb_free = min(run.gb_free, float(entry["gb_free"]))
-        if "wps" in entry:
-            run.tokens_per_second[int(entry["num_updates"])] = float(entry["wps"])
-    for key, value in entry.items():
-        split, is_count, _ = key.partition("_num_updates")
-        if is_count and split != "train":
-            read_validation(run, entry, split, int(value))
+        self.training_seconds += float(entry.get("train_wall", 0))
+        # in a run that goes on, fairseq's wall stays at 0
+        seconds = float(entry.get("wall", 0)) or self.earlier_seconds + self.training_seconds
+        run.seconds = max(run.seconds, seconds)
+
+    def read_validation(self, entry: dict[str, str], split: str, update: int) -> None:
+        run = self.run
+        for name, values in ((self.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+            if f"{split}_{name}" in entry:
+                values.setdefault(split, {})[update] = float(entry[f"{split}_{name}"]) * self.unit
+
+    def forget_from(self, update: int) -> None:
+        """Takes back what earlier starts logged at this update and later: this start repeats it, or was made anew."""
+
+        def before(values: dict[int, float]) -> dict[int, float]:
+            return {number: value for number, value in values.items() if number < update}
+
+        def of_splits(by_split: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
+            return {split: kept for split, values in by_split.items() if (kept := before(values))}
+
+        run = self.run
+        run.train, run.tokens_per_second = before(run.train), before(run.tokens_per_second)
+        run.valid, run.valid_nll = of_splits(run.valid), of_splits(run.valid_nll)
+        run.order_gap = of_splits(run.order_gap)
+        if not run.train:  # nothing is left of the earlier starts
+            run.seconds = self.earlier_seconds = 0
+            run.gb_free = math.inf
+            run.earlier_settings.clear()
 
 
-def read_validation(run: Run, entry: dict[str, str], split: str, update: int) -> None:
-    for name, values in ((run.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
-        if f"{split}_{name}" in entry:
-            values.setdefault(split, {})[update] = float(entry[f"{split}_{name}"]) * run.unit
-
-
-def forget_from(run: Run, update: int) -> None:
-    """Takes back what an earlier start logged at this update and later: this start repeats it, or was made anew."""
-    by_split = (*run.valid.values(), *run.valid_nll.values(), *run.order_gap.values())
-    for values in (run.train, run.tokens_per_second, *by_split):
-        for later in [number for number in values if number >= update]:
-            del values[later]
-    for of_split in (run.valid, run.valid_nll, run.order_gap):
-        for split in [split for split, values in of_split.items() if not values]:
-            del of_split[split]
-    if not run.train:  # nothing is left of the earlier starts
-        run.seconds, run.earlier_seconds, run.gb_free = 0, 0, math.inf
-        run.earlier_settings.clear()
-    run.is_starting = False
+def variant_of(settings: dict[str, str]) -> str:
+    parts = sorted(settings.get("position-hparams", "").split())  # in any order, they are the same
+    for flag, word in VARIANTS.items():
+        value = settings.get(flag, "None")
+        if value not in ("None", "all", ""):
+            parts += [word, value]
+    return " ".join(parts)
 
 
 def entry_of(line: str) -> dict[str, str]:

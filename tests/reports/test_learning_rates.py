@@ -7,17 +7,17 @@ from fairseq_relpos.reports import learning_rates
 from fairseq_relpos.reports.training_log import Run
 
 
-def run(encoding, seed, rate, *ends, nll=None):
+def run(encoding, seed, *ends, nll=None):
     valid = {f"valid{i or ''}": {100: 9.0, 200: end} for i, end in enumerate(ends)}
     without = {"valid": {200: nll}} if nll else {}
-    return Run(f"{encoding}{seed}", encoding, seed, learning_rate=rate, valid=valid, valid_nll=without)
+    return Run(f"{encoding}{seed}", encoding, seed, valid=valid, valid_nll=without)
 
 
 def test_the_last_validation_counts_without_label_smoothing_if_it_is_known():
-    assert learning_rates.figure_of(run("t5", 1, "1e-3", 3.0, 4.0)) == 3.5
-    assert learning_rates.figure_of(run("t5", 1, "1e-3", 3.0, nll=2.0)) == 2.0
+    assert learning_rates.figure_of(run("t5", 1, 3.0, 4.0)) == 3.5
+    assert learning_rates.figure_of(run("t5", 1, 3.0, nll=2.0)) == 2.0
     with pytest.raises(ValueError, match="t51 has not been validated"):
-        learning_rates.figure_of(run("t5", 1, "1e-3"))
+        learning_rates.figure_of(run("t5", 1))
 
 
 def log(folder, rate, *bits, trained=True):
