@@ -16,8 +16,7 @@ from sweep import Sweep  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_text  # noqa: E402
 from fairseq_relpos.finetuning.errors import in_one_line  # noqa: E402
-from fairseq_relpos.reports import differences, sweeps  # noqa: E402
-from fairseq_relpos.reports import table as tables  # noqa: E402
+from fairseq_relpos.reports import differences, score_table, sweeps  # noqa: E402
 from fairseq_relpos.reports.machine import describe  # noqa: E402
 from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
 
@@ -39,7 +38,7 @@ def pretrainings(runs):
 
 def tests_of(runs):
     """seed of the fine-tuning -> percent, with the chosen learning rate."""
-    found = tables.scores(tables.chosen(runs), "test").sort_values("seed")
+    found = score_table.scores(score_table.chosen(runs), "test").sort_values("seed")
     return {seed: 100 * value for seed, value in zip(found.seed, found.value)}
 
 
@@ -80,8 +79,8 @@ def compared_table(values, over_all, digits=2):
 def each_table(runs):
     lines = []
     for (kind, encoding, seed), of_one in pretrainings(runs):
-        best, tests = tables.chosen(of_one), tests_of(of_one)
-        validation = 100 * tables.by_seed(of_one)[best.rate.iloc[0]].mean()
+        best, tests = score_table.chosen(of_one), tests_of(of_one)
+        validation = 100 * score_table.by_seed(of_one)[best.rate.iloc[0]].mean()
         shown = ", ".join(f"{test:.2f}" for test in tests.values())
         name, average = f"{NAMES[kind]}, {encoding}, {seed}", f"{mean(tests.values()):.2f}"
         lines.append([name, best.rate.iloc[0], f"{validation:.2f}", shown, average])
@@ -96,7 +95,7 @@ def constant(runs):
 
 
 def main(runs, folder):
-    scored = name_pretrainings(tables.read(Sweep(runs).records()))
+    scored = name_pretrainings(score_table.read(Sweep(runs).records()))
     tasks = dict(iter(scored.groupby("task")))
     values = {task: values_of(found) for task, found in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}

@@ -13,8 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from messages import in_one_line  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
-from fairseq_relpos.reports import differences, sweeps  # noqa: E402
-from fairseq_relpos.reports import table as tables  # noqa: E402
+from fairseq_relpos.reports import differences, score_table, sweeps  # noqa: E402
 from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
 from fairseq_relpos.reports.recipe_runs import settings_of  # noqa: E402
 from fairseq_relpos.reports.run_settings import flags_of  # noqa: E402
@@ -41,10 +40,10 @@ def table(runs, split, metric, baseline):
     """A row for each encoding, with the learning rate that has the best median of F1 on valid: mean and deviation of
     each score over the seeds, and how far F1 lies above the baseline."""
     names = [name for name in SCORES[metric] if name in set(runs.figure)]
-    rows = {name: tables.chosen(found) for name, found in runs.groupby("encoding")}
+    rows = {name: score_table.chosen(found) for name, found in runs.groupby("encoding")}
     rows = {name: found[found.split == split].sort_values("seed", key=pd.to_numeric) for name, found in rows.items()}
     rows = {name: found for name, found in rows.items() if len(found)}
-    f1 = {name: tables.scores(found, split) for name, found in rows.items()}
+    f1 = {name: score_table.scores(found, split) for name, found in rows.items()}
     f1 = {name: dict(zip(found.seed.astype(int), found.value)) for name, found in f1.items()}
     from_baseline = differences.from_baseline(f1, baseline) if baseline in f1 else {}
     lines = []
@@ -84,7 +83,7 @@ def main(folder, *arguments):
     records = list(records_of(runs))
     if not records:
         sys.exit(f"report.py: error: no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
-    found = tables.read(records)
+    found = score_table.read(records)
     parts = ["# Reading comprehension: results", LEGEND.format(baseline=settings["BASELINE"])]
     done = found[found.state == "done"]
     for split in sorted(set(done.split), key=lambda name: (name != "valid", name)):

@@ -12,8 +12,7 @@ import pandas as pd
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.finetuning.errors import in_one_line
-from fairseq_relpos.reports import differences, sweeps
-from fairseq_relpos.reports import table as tables
+from fairseq_relpos.reports import differences, score_table, sweeps
 from fairseq_relpos.reports.machine import describe
 from fairseq_relpos.reports.markdown import markdown_table
 
@@ -44,7 +43,7 @@ def groups_of(runs):
 
 def values_of(runs, split):
     """fold or, without folds, seed -> percent, with the learning rate that is best in validation."""
-    found = tables.scores(tables.chosen(runs), split)
+    found = score_table.scores(score_table.chosen(runs), split)
     numbers = found.fold.where(found.fold != "", found.seed).astype(int)
     return {number: 100 * value for number, value in found.groupby(numbers).value.mean().items()}
 
@@ -57,7 +56,7 @@ def papers_of(task, encoding):
 def section(group, rows, baseline):
     task, fine_tuned = group
     runs = pd.concat(rows.values())
-    scored = {name: found for name, found in rows.items() if len(tables.chosen(found))}
+    scored = {name: found for name, found in rows.items() if len(score_table.chosen(found))}
     if not scored:
         return f"## {task}\nNo run has a score.\n", {}
     tested = all(values_of(found, "test") for found in scored.values())
@@ -68,7 +67,7 @@ def section(group, rows, baseline):
     in_folds = bool(runs.fold.iloc[0])
     if in_folds:
         head[1] = "folds"
-    guesses = [facts.get("majority", {}).get(split) for facts in tables.scores(runs).facts]
+    guesses = [facts.get("majority", {}).get(split) for facts in score_table.scores(runs).facts]
     # one number, or every score
     majority = [guess["accuracy"] if isinstance(guess, dict) else guess for guess in guesses if guess is not None]
     if majority:
@@ -91,7 +90,7 @@ def section(group, rows, baseline):
 
 
 def main(runs, folder, baseline):
-    scored = tables.read(sweeps.records_of(runs))
+    scored = score_table.read(score_table.records_of(runs))
     parts, figures = [f"# Results of examples/text_classification\n\n{describe()}\n"], {}
     for group, rows in groups_of(scored).items():
         text, values = section(group, rows, baseline)

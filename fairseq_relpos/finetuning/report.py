@@ -13,8 +13,7 @@ from statistics import mean, median
 import pandas as pd
 
 from ..atomic_files import write_text
-from ..reports import differences, sweeps
-from ..reports import table as tables
+from ..reports import differences, score_table, sweeps
 from ..reports.markdown import markdown_table, with_deviation
 from .errors import run_program
 from .glue import CONVENTIONS, PAPERS, TASKS
@@ -31,7 +30,7 @@ def rows_of(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def percent(runs: pd.DataFrame, split: str) -> dict[int, float]:
     """seed -> percent, with the chosen learning rate."""
-    found = tables.scores(tables.chosen(runs), split)
+    found = score_table.scores(score_table.chosen(runs), split)
     return {int(seed): 100 * value for seed, value in zip(found.seed, found.value)}
 
 
@@ -50,15 +49,15 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     lines = [["always the most frequent label", "", "", "", *majority, *[""] * (len(head) - 4 - len(splits))]]
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
         found, difference = rows[name], from_baseline.get(name)
-        rate = tables.choose_rate(found)
-        middle = median(tables.by_seed(found)[rate]) if rate else math.inf
+        rate = score_table.choose_rate(found)
+        middle = median(score_table.by_seed(found)[rate]) if rate else math.inf
         cells = [name, rate or "none", str(len(percent(found, "valid")))]
         cells.append(f"{100 * middle:.2f}" if math.isfinite(middle) else "-")
         for split in splits:
             of_seed = percent(found, split)
             cells.append(with_deviation(list(of_seed.values()), 2) if of_seed else "-")
         cells += [difference.text(2), difference.judged()[0] or difference.reason] if difference else ["", ""]
-        cells.append(str(sum(facts.get("one_answer", False) for facts in tables.scores(found).facts)))
+        cells.append(str(sum(facts.get("one_answer", False) for facts in score_table.scores(found).facts)))
         if with_papers:
             cells.append(papers.get(name.split(",")[0], {}).get(task, ""))
         lines.append(cells)
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     if convention not in CONVENTIONS:
         raise ValueError(f"CONVENTION={convention}: give {', '.join(CONVENTIONS)}")
     try:
-        found = tables.read(sweeps.records_of(runs))
+        found = score_table.read(score_table.records_of(runs))
     except ValueError:
         raise ValueError(f"no results.json below {runs}: run.sh finetune first, or set RUNS") from None
     begun = {path.parent for path in runs.glob("**/command")}

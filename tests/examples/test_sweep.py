@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_relpos.reports import sweeps, table
+from fairseq_relpos.reports import score_table, sweeps
 from scripts.sweep import Progress, Sweep, lines_of
 
 SWEEP = Path(__file__).parents[2] / "scripts" / "sweep.py"
@@ -206,7 +206,7 @@ def test_a_run_with_scores_has_diverged_if_its_training_loss_says_so(tmp_path, f
     (tmp_path / "results.json").write_text('{"metrics": {"accuracy": 0.5}}')
 
     def ended():
-        (run,) = table.read([{"name": "a", "cells": {}, "place": tmp_path, "state": "done"}]).itertuples()
+        (run,) = score_table.read([{"name": "a", "cells": {}, "place": tmp_path, "state": "done"}]).itertuples()
         return run
 
     run = ended()

@@ -23,7 +23,7 @@ import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import classification_data as data
 from fairseq_relpos.finetuning import classify
-from fairseq_relpos.reports import sweeps
+from fairseq_relpos.reports import score_table
 from fairseq_relpos.tasks.sequence_labels import SequenceLabelsConfig, SequenceLabelsTask
 
 RECIPE = Path(__file__).parents[2] / "examples" / "text_classification"
@@ -130,7 +130,7 @@ def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_va
     assert results["test"]["accuracy"] == right and set(results["splits"]) == {"valid"}
     again = succeeds("run.sh", "finetune", *given, FOLD="1", LEARNING_RATE="1e-3")
     assert again == "run.sh: runs/finetuned/t5/MR-fold1-seed1 is trained\n"
-    (record,) = sweeps.records_of(tmp_path / "runs")
+    (record,) = score_table.records_of(tmp_path / "runs")
     expected = {"task": "MR", "encoding": "t5", "checkpoint": "t5/start.pt", "LEARNING_RATE": "0.001", "SEED": "1"}
     assert record["cells"] == {**expected, "FOLD": "1"}
 

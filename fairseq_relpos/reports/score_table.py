@@ -20,8 +20,12 @@ from .training_log import LOG_NAME, read_run
 LOSS = "loss"
 #: column -> its name in a manifest, and in results.json
 NAMES = {
-    **{"task": ("task", "task"), "encoding": ("encoding", "encoding"), "checkpoint": ("checkpoint", "checkpoint")},
-    **{"rate": ("LEARNING_RATE", "lr"), "seed": ("SEED", "seed"), "fold": ("FOLD", "fold")},
+    "task": ("task", "task"),
+    "encoding": ("encoding", "encoding"),
+    "checkpoint": ("checkpoint", "checkpoint"),
+    "rate": ("LEARNING_RATE", "lr"),
+    "seed": ("SEED", "seed"),
+    "fold": ("FOLD", "fold"),
 }
 
 
@@ -30,33 +34,57 @@ def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     has ended: state, with a message unless it is done."""
     table = pd.DataFrame([row for record in records for row in rows_of(record)])
     # a run that has ended before it was scored is scored by what the others of its task are
-    of_task = table[table.metric != ""].groupby("task").metric.first().to_dict()
-    metric = table.task.map(lambda task: of_task.get(task, "-"))
-    unknown = table.metric == ""
-    table["figure"] = table.figure.mask(unknown, metric)
-    table["metric"] = table.metric.mask(unknown, metric)
+    known = table.metric != ""
+    metrics = table[known].groupby("task").metric.first().to_dict()
+    metric_of_task = table.task.map(lambda task: metrics.get(task, "-"))
+    table["figure"] = table.figure.where(known, metric_of_task)
+    table["metric"] = table.metric.where(known, metric_of_task)
     return table
 
 
-def rows_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    run = {"run": record["name"], "cells": record["cells"], "metric": "", "facts": {}}
-    run |= {"state": record.get("state", "not done"), "message": record.get("message", "")}
-    splits = {"valid": {"": math.nan}}
-    if run["state"] == "done":
+def records_of(runs: str | Path) -> list[dict[str, Any]]:
+    """Returns a record of each finished run without a manifest: what its results.json says of it."""
+    found = []
+    for path in sorted(Path(runs).glob("*/**/results.json")):
         try:
-            splits, run["metric"], run["facts"] = scores_of(Path(record["place"]))
-            run["message"] = why_diverged_at(Path(record["place"]), splits["valid"][run["metric"]])
-            run["state"] = "diverged" if run["message"] else "done"
+            facts = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read ({error}): remove it, and evaluate this run again") from None
+        if "metrics" not in facts:  # of a report
+            continue
+        cells = {cell: str(facts[fact]) for cell, fact in NAMES.values() if facts.get(fact) is not None}
+        name = str(path.parent.relative_to(runs))
+        found.append({"name": name, "cells": cells, "place": path.parent, "state": "done"})
+    if not found:
+        raise ValueError(f"no finished run in {runs}: a run that has been evaluated has a results.json")
+    return found
+
+
+def rows_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each figure of a run; one without a value where the run has no score."""
+    cells, state, message = record["cells"], record.get("state", "not done"), record.get("message", "")
+    splits: dict[str, dict[str, float]] = {}
+    facts: dict[str, Any] = {}
+    metric = ""
+    if state == "done":
+        place = Path(record["place"])
+        try:
+            splits, metric, facts = scores_of(place)
+            message = why_diverged_at(place, splits["valid"][metric])
+            state = "diverged" if message else "done"
         except (KeyError, TypeError, StopIteration, ValueError) as error:
-            run["state"], splits = "failed", {"valid": {run["metric"]: math.nan}}
-            run["message"] = f"its results cannot be read ({error}): remove its folder, and run the sweep again"
+            splits, state = {}, "failed"
+            message = f"its results cannot be read ({error}): remove its folder, and run the sweep again"
+    if not splits:
+        splits = {"valid": {metric: math.nan}}
+    run = {"run": record["name"], "cells": cells, "state": state, "message": message, "metric": metric, "facts": facts}
     for column, (cell, fact) in NAMES.items():
-        known = record["cells"].get(cell) or run["facts"].get(fact)
+        known = cells.get(cell) or facts.get(fact)
         run[column] = "" if known is None else str(known)
     return [
         {**run, "split": split, "figure": figure, "value": value}
-        for split, of_split in splits.items()
-        for figure, value in of_split.items()
+        for split, figures in splits.items()
+        for figure, value in figures.items()
         if isinstance(value, (int, float))
     ]
 
@@ -68,8 +96,10 @@ def scores_of(place: Path) -> tuple[dict[str, dict[str, float]], str, dict[str, 
     if files:
         facts = json.loads(files[0].read_text(encoding="utf-8"))
         metric = facts.get("metric") or next(iter(facts["metrics"]))
-        (_, first), *others = splits_of(facts).items()
-        return {"valid": first, **dict(others)}, metric, facts
+        splits = splits_of(facts)
+        first = next(iter(splits))
+        others = {split: figures for split, figures in splits.items() if split != first}
+        return {"valid": splits[first], **others}, metric, facts
     if len(logs) != 1:
         raise ValueError(f"no results.json and {len(logs)} {LOG_NAME} in {place}")
     return {"valid": {LOSS: figure_of(read_run(logs[0]))}}, LOSS, {}
@@ -79,8 +109,10 @@ def why_diverged_at(place: Path, score: float) -> str:
     scored = any(place.rglob("results.json"))
     if scored and not math.isfinite(score):
         return "the score is no number"
-    logs = sorted(place.rglob(LOG_NAME))
-    return next(filter(None, (why_diverged(read_run(log), scored) for log in logs)), "")
+    for log in sorted(place.rglob(LOG_NAME)):
+        if reason := why_diverged(read_run(log), scored):
+            return reason
+    return ""
 
 
 def scores(table: pd.DataFrame, split: str = "valid") -> pd.DataFrame:
@@ -93,10 +125,10 @@ def by_seed(table: pd.DataFrame) -> "pd.Series[float]":
     as the worst, and a seed without one of its runs has no score. Smaller rates come first."""
     runs = scores(table).sort_values("rate", key=lambda rates: pd.to_numeric(rates, "coerce"), kind="stable")
     worst = math.inf if is_loss(table) else -math.inf
-    keys = [runs.rate, runs.seed]
-    ended = runs.state.isin(["done", "diverged"]).groupby(keys).transform("all")
-    counted = runs.value.where(runs.state == "done", worst)[ended]
-    return counted.groupby(keys, sort=False).mean()
+    runs["counted"] = runs.value.where(runs.state == "done", worst)
+    runs["has_ended"] = runs.state.isin(["done", "diverged"])
+    has_ended = runs.groupby(["rate", "seed"]).has_ended.transform("all")
+    return runs[has_ended].groupby(["rate", "seed"], sort=False).counted.mean()
 
 
 def is_loss(table: pd.DataFrame) -> bool:
@@ -106,10 +138,11 @@ def is_loss(table: pd.DataFrame) -> bool:
 
 def choose_rate(table: pd.DataFrame, rule: str = "median") -> str | None:
     """Returns the best learning rate; None where no run has a score. ``rule``: that of ``choose``."""
-    by_rate = by_seed(table).groupby(level=0, sort=False).agg(list)
-    return choose(by_rate.to_dict(), is_loss(table), rule)
+    of_seeds = by_seed(table).groupby("rate", sort=False).agg(list)
+    return choose(of_seeds.to_dict(), is_loss(table), rule)
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of the runs with the best learning rate that have a score."""
-    return table[(table.rate == choose_rate(table)) & (table.state == "done")]
+    best = choose_rate(table)
+    return table[(table.rate == best) & (table.state == "done")]
