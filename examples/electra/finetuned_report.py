@@ -61,17 +61,16 @@ def pairs_of(values, encodings):
     return [[values[kind][encoding][seed] for encoding in encodings for seed in seeds[encoding]] for kind in KINDS]
 
 
-def compared_table(values, over_all, digits=2):
+def compared_table(values, over_all):
     encodings = sorted(values["electra"])
     lines = []
-    for name, of_these in [*((encoding, [encoding]) for encoding in encodings), ("all", encodings)]:
-        electra, masked = pairs_of(values, of_these)
-        one = differences.paired(electra, masked) if name != "all" else over_all
-        scores = [f"{mean(of_kind):.{digits}f}" for of_kind in (electra, masked)]
-        if name != "all":
-            scores = [with_deviation(of_kind, digits) for of_kind in (electra, masked)]
-        count, verdict = (f"{len(masked)} pairs", one.judged()) if name == "all" else (str(len(masked)), ("", ""))
-        lines.append([name, count, *scores, one.text(digits), *verdict])
+    for encoding in encodings:
+        electra, masked = pairs_of(values, [encoding])
+        scores = [with_deviation(electra, 2), with_deviation(masked, 2)]
+        lines.append([encoding, str(len(masked)), *scores, differences.paired(electra, masked).text(2), "", ""])
+    electra, masked = pairs_of(values, encodings)
+    scores = [f"{mean(electra):.2f}", f"{mean(masked):.2f}"]
+    lines.append(["all", f"{len(masked)} pairs", *scores, over_all.text(2), *over_all.judged()])
     head = ["encoding", "seeds", *(f"{name}, test" for name in NAMES.values()), "ELECTRA - masked LM", "p", "verdict"]
     return markdown_table(head, lines)
 

@@ -22,20 +22,17 @@ def main(folder, *arguments):
     settings = settings_of(arguments)
     compared = RecipeRuns(settings, lambda run: is_evaluated(run, settings["EVALUATED"], "scores.json"))
     scores = {run.name: json.loads(compared.kept(run, "scores.json")) for run in compared.runs}
-    counts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
-    check_same(counts, "not scored on the same text", "run.sh score again")
-    counts = json.loads(counts[compared.runs[0].name])["test"]
+    texts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
+    check_same(texts, "not scored on the same text", "run.sh score again")
+    counts = scores[compared.runs[0].name]["counts"]["test"]
     what, figure, digits = FIGURES[settings["VOCABULARY"]]
     columns = settings["EVALUATIONS"].split()
     nats = {column: compared.values(lambda run, c=column: nats_of(scores[run.name], c)) for column in columns}
-    values = {
-        column: {
-            encoding: {seed: figure(x, counts) for seed, x in of_seed.items() if x is not None}
-            for encoding, of_seed in of_column.items()
-        }
-        for column, of_column in nats.items()
-    }
-    values = {column: {name: v for name, v in of_column.items() if v} for column, of_column in values.items()}
+    values = {column: {} for column in columns}
+    for column, of_column in nats.items():
+        for encoding, of_seed in of_column.items():
+            if known := {seed: figure(x, counts) for seed, x in of_seed.items() if x is not None}:
+                values[column][encoding] = known
     memory = memory_table(compared, values, digits)
     Path(folder).mkdir(parents=True, exist_ok=True)
     lengths = lengths_of(compared)

@@ -40,11 +40,14 @@ def table(runs, split, metric, baseline):
     """A row for each encoding, with the learning rate that has the best median of F1 on valid: mean and deviation of
     each score over the seeds, and how far F1 lies above the baseline."""
     names = [name for name in SCORES[metric] if name in set(runs.figure)]
-    rows = {name: score_table.chosen(found) for name, found in runs.groupby("encoding")}
-    rows = {name: found[found.split == split].sort_values("seed", key=pd.to_numeric) for name, found in rows.items()}
-    rows = {name: found for name, found in rows.items() if len(found)}
-    f1 = {name: score_table.scores(found, split) for name, found in rows.items()}
-    f1 = {name: dict(zip(found.seed.astype(int), found.value)) for name, found in f1.items()}
+    rows, f1 = {}, {}
+    for name, found in runs.groupby("encoding"):
+        chosen = score_table.chosen(found)
+        chosen = chosen[chosen.split == split].sort_values("seed", key=pd.to_numeric)
+        if len(chosen):
+            rows[name] = chosen
+            scored = score_table.scores(chosen, split)
+            f1[name] = dict(zip(scored.seed.astype(int), scored.value))
     from_baseline = differences.from_baseline(f1, baseline) if baseline in f1 else {}
     lines = []
     for name in sorted(rows, key=lambda name: (name != baseline, name)):

@@ -78,15 +78,19 @@ def section(group, rows, baseline):
         head.append("*in the papers, with larger models*")
         lines = [[*line, cell] for line, cell in zip(lines, papers, strict=True)]
     title = f"## {task}, {'fine-tuned' if fine_tuned else 'from scratch'}"
-    legend = "" if first is None else differences.LEGEND.format(baseline=first).replace("\n", " ") + "\n"
-    if note := differences.note_of(values, first):
-        legend = f"{note}\n\n{legend}"
-    if in_folds:
-        legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
-    parts = [title, markdown_table(head, lines), "", legend]
+    parts = [title, markdown_table(head, lines), "", legend_of(values, first, in_folds)]
     if bad := sweeps.without_score(runs):
         parts.append("No score: " + ", ".join(f"{name} ({said})" for name, said in bad.items()))
     return "\n".join(parts), values
+
+
+def legend_of(values, baseline, in_folds):
+    legend = "" if baseline is None else differences.LEGEND.format(baseline=baseline).replace("\n", " ") + "\n"
+    if note := differences.note_of(values, baseline):
+        legend = f"{note}\n\n{legend}"
+    if in_folds:
+        legend = legend.replace("seed", "fold").rstrip() + " Folds share training data: the intervals are too narrow.\n"
+    return legend
 
 
 def main(runs, folder, baseline):

@@ -101,9 +101,10 @@ class Model:
         runs = [(name, seed) for name, of_seed in values.items() if name not in self.aside for seed in of_seed]
         seeds = sorted({seed for _, seed in runs})
         self.encodings = list(dict.fromkeys(name for name, _ in runs))
-        design = np.array(
-            [[name == n for n in self.encodings] + [seed == s for s in seeds[1:]] for name, seed in runs], dtype=float
-        ).reshape(len(runs), len(self.encodings) + max(len(seeds) - 1, 0))
+        # a column for each encoding, and one for each seed but the first
+        design = np.zeros((len(runs), len(self.encodings) + len(seeds[1:])))
+        for row, (name, seed) in enumerate(runs):
+            design[row] = [name == each for each in self.encodings] + [seed == each for each in seeds[1:]]
         figures = np.array([values[name][seed] for name, seed in runs])
         inverse = np.linalg.pinv(design)
         self.effects = (inverse @ figures)[: len(self.encodings)]
@@ -255,19 +256,12 @@ def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) ->
     head = ["encoding", "seeds", figure, *([] if baseline is None else [f"- {baseline}", "p", "verdict"])]
     rows = []
     for encoding in sorted(values, key=lambda name: (name != baseline, name)):
-        of_seed = values[encoding]
-        row = [
-            encoding,
-            " ".join(map(str, sorted(of_seed))),
-            with_deviation([of_seed[seed] for seed in sorted(of_seed)], digits),
-        ]
-        one = found.get(encoding)
-        if baseline is None:
-            pass
-        elif one is None:
+        of_seed = dict(sorted(values[encoding].items()))
+        row = [encoding, " ".join(map(str, of_seed)), with_deviation(list(of_seed.values()), digits)]
+        if encoding in found:
+            row += [found[encoding].text(digits), *found[encoding].judged()]
+        elif baseline is not None:
             row += ["the baseline" if encoding == baseline else "no common seed", "", ""]
-        else:
-            row += [one.text(digits), *one.judged()]
         rows.append(row)
     return head, rows
 

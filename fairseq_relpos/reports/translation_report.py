@@ -49,20 +49,15 @@ def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str | None)
     head = ["encoding", "seeds", "BLEU", f"- {baseline}", "bootstrap", *names[1:]]
     rows = []
     for encoding, group in groups.items():
-        bleu, *others = ([run.score(test.name, name) for run in group] for name in ("BLEU", *names[1:]))
-        paired = [run.run.seed for run in group if run.run.seed in by_seed and encoding != baseline]
-        ours = dict(zip((run.run.seed for run in group), bleu))
-        differences = [ours[seed] - by_seed[seed].score(test.name, "BLEU") for seed in paired]
-        rows.append(
-            [
-                encoding,
-                " ".join(str(run.run.seed) for run in group),
-                with_deviation(bleu, digits=1),
-                with_deviation(differences, digits=1, sign="+") if differences else "-",
-                ", ".join(f"{chances[seed][encoding]:.3f}" for seed in paired) or "-",
-                *(with_deviation(values, digits=1) for values in others),
-            ]
-        )
+        bleu = {run.run.seed: run.score(test.name, "BLEU") for run in group}
+        paired = [seed for seed in bleu if seed in by_seed and encoding != baseline]
+        differences = [bleu[seed] - by_seed[seed].score(test.name, "BLEU") for seed in paired]
+        row = [encoding, " ".join(map(str, bleu)), with_deviation(list(bleu.values()), digits=1)]
+        row.append(with_deviation(differences, digits=1, sign="+") if differences else "-")
+        row.append(", ".join(f"{chances[seed][encoding]:.3f}" for seed in paired) or "-")
+        for name in names[1:]:
+            row.append(with_deviation([run.score(test.name, name) for run in group], digits=1))
+        rows.append(row)
     return markdown_table(head, rows)
 
 
