@@ -190,18 +190,6 @@ class _DecoderAnew(nn.Module):
         return self.stock(tokens, encoder_out=encoder_out)
 
 
-def decoded_in_steps(decoder, tokens, encoded=None, reorder=lambda encoded, order: None):
-    """The outputs of all steps, and the tokens, of which beam search keeps others after steps 3 and 8."""
-    state, outs = {}, []
-    for step in range(1, tokens.size(1) + 1):
-        if step in (4, 9):
-            order = torch.tensor([2, 0, 0, 1]) if step == 4 else torch.tensor([1, 3, 0])
-            decoder.reorder_incremental_state_scripting(state, order)
-            encoded, tokens, outs = reorder(encoded, order), tokens[order], [out[order] for out in outs]
-        outs.append(decoder(tokens[:, :step], encoder_out=encoded, incremental_state=state)[0])
-    return torch.cat(outs, 1), tokens, encoded
-
-
 def translation_batch():
     """Sources padded to the left, as fairseq's translation task does, and the decoder's
     inputs, padded to the right: (src_tokens, src_lengths, prev_output_tokens)."""

@@ -228,9 +228,6 @@ def test_list_imports_no_fairseq():
         "assert 'fairseq' not in sys.modules\n"
     )
     pythons.output("-c", program)
-    done = pythons.run("-X", "importtime", "-m", "fairseq_relpos", "list")
-    assert done.returncode == 0 and "tupe_r" in done.stdout
-    assert not any(line.split("|")[-1].strip() == "fairseq" for line in done.stderr.splitlines())
 
 
 # stock fairseq

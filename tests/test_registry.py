@@ -268,20 +268,6 @@ def test_a_strong_bias_beside_a_mask_stays_finite_in_half_precision():
             assert select(name)(terms, v, mask, 0.0, False)[0].isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "given, what",
-    [
-        ({"nonsense": 1}, "t5 has no nonsense; it accepts num_buckets=32 max_distance=128"),
-        ({"num_buckets": "many"}, "num_buckets=many of t5 is not an integer"),
-        ({"num_buckets": 31}, "needs an even number"),
-        ({"per_layer": "perhaps"}, "per_layer=perhaps of t5 is not True or False"),
-    ],
-)
-def test_a_wrong_hyperparameter_says_what_is_accepted(given, what):
-    with pytest.raises(ValueError, match=what):
-        build("t5", dims(), **given)
-
-
 @pytest.mark.parametrize("value", ["-1", "0", "0.5", "3", "nan", "inf", "x", "True"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_hyperparameter_works_or_is_refused_in_one_line(name, value):

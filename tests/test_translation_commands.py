@@ -103,17 +103,10 @@ def test_a_source_longer_than_the_positions_is_an_error_or_skipped_with_a_count(
     assert re.findall(r"^H-(\d)", done.stdout, re.M) == ["0"]
 
 
-@pytest.mark.parametrize(
-    "flags, what",
-    [
-        (("--arch", "transformer_alibi"), "the checkpoint's encoder was trained with [pe:t5|"),
-        (("--decoder-layers", "1"), "the checkpoint is not of this model: it has besides decoder.layers.1."),
-    ],
-)
-def test_another_model_than_the_checkpoints_is_refused_and_nothing_written(data, checkpoints, tmp_path, flags, what):
-    resume = ["--restore-file", checkpoints[0], "--max-update", 40, *flags]
+def test_a_checkpoint_of_more_layers_is_refused_and_nothing_written(data, checkpoints, tmp_path):
+    resume = ["--restore-file", checkpoints[0], "--max-update", 40, "--decoder-layers", 1]
     done = fairseq("train", *translation(data, tmp_path / "run", *resume, arch="transformer_t5"))
-    assert_one_line(done, what)
+    assert_one_line(done, "the checkpoint is not of this model: it has besides decoder.layers.1.")
     assert not list(tmp_path.glob("run/*.pt"))
 
 

@@ -177,15 +177,6 @@ def test_settings_are_saved_complete(imported):
     assert not hasattr(model, "load_checkpoint_heads")
 
 
-def test_fairseq_validates_on_officially_binarised_data(tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(GOLDEN / "tupe_databin", data)
-    import_tupe(official("tupe_r"), str(data / "tupe.pt"), DICT)
-    where = [data, "--user-dir", USER_DIR, "--cpu", "--task", "masked_lm", "--criterion", "masked_lm"]
-    where += ["--required-batch-size-multiple", 1, "--batch-size", 8, "--num-workers", 0]
-    assert "valid on 'valid' subset | loss" in fairseq_ok("validate", *where, "--path", data / "tupe.pt")
-
-
 def test_officially_binarised_data_are_read_as_they_are(tmp_path):
     """With the official dict.txt beside them, in masked_lm and, labels too, in sentence_prediction."""
     symbols = json.loads((GOLDEN / "tupe_symbols.json").read_text())
@@ -330,13 +321,6 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
         (tmp_path / "in.pt", "is the checkpoint to read"),
     ):
         assert_refused(["import-tupe", tmp_path / "in.pt", out], message, capsys, tmp_path)
-
-
-def test_the_checkpoint_is_the_start_of_a_training(imported):
-    state = load_checkpoint(str(imported.folder / "out.pt"))
-    assert "last_optimizer_state" not in state
-    assert state["extra_state"]["train_iterator"] == {"epoch": 1, "iterations_in_epoch": 0}
-    assert state["optimizer_history"][-1]["num_updates"] == 0
 
 
 def test_half_precision_weights_keep_their_values(tmp_path):

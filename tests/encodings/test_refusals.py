@@ -23,6 +23,10 @@ REFUSED = [
     ("rope", {"scaling": "linear", "factor": 2}, "scaling=linear of rope is not none or interpolation or ntk or yarn"),
     ("sandwich", {"width": -2}, "sandwich: width=-2 must be even and positive"),
     ("sandwich", {"width": 7}, "sandwich: width=7 must be even and positive"),
+    ("t5", {"nonsense": 1}, "t5 has no nonsense; it accepts num_buckets=32 max_distance=128"),
+    ("t5", {"num_buckets": "many"}, "num_buckets=many of t5 is not an integer"),
+    ("t5", {"num_buckets": 31}, "needs an even number"),
+    ("t5", {"per_layer": "perhaps"}, "per_layer=perhaps of t5 is not True or False"),
     ("transformer_xl", {"clamp": 0}, "transformer_xl: clamp=0 must be 1 or more"),
 ]
 

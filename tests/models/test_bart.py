@@ -12,7 +12,6 @@ from loops import scale_up
 from small_models import dictionary, transformer, translation_batch
 
 import fairseq_relpos
-from fairseq_relpos.signature import SignatureMismatch
 
 WORDS = dictionary()
 
@@ -79,9 +78,6 @@ def test_a_fine_tuning_without_mask_in_its_dictionary_leaves_its_row_out():
     assert torch.equal(tuned.encoder.embed_tokens.weight, pretrained.encoder.embed_tokens.weight[:-1])
 
 
-def test_files_of_other_models_are_refused_in_one_line():
-    other = bart("bart_shaw").state_dict()
-    with pytest.raises(SignatureMismatch, match="checkpoint's encoder was trained with"):
-        bart("bart_t5").load_state_dict(copy.deepcopy(other))
+def test_a_file_of_another_model_is_refused_in_one_line():
     with pytest.raises(ValueError, match="it lacks encoder.embed_tokens.weight; give one of bart_NAME"):
         bart("bart_t5").load_state_dict({"decoder.x": torch.ones(1)})

@@ -116,12 +116,6 @@ def test_other_ways_to_run_the_layers_give_the_same_outputs_and_gradients(name, 
         torch.testing.assert_close(found, wanted)
 
 
-def test_layers_share_what_the_paper_shares():
-    count = {n: sum("embed_positions" in k for k, _ in encoder(n).named_parameters()) for n in ("tupe_r", "shaw")}
-    assert count == {"tupe_r": 8, "shaw": 0}
-    assert len([k for k, _ in encoder("shaw").named_parameters() if "position_encoding" in k]) == LAYERS
-
-
 @pytest.mark.parametrize("position_layers, seen", [("first", [True, False]), ("2", [False, True])])
 def test_positions_in_some_layers_alone(position_layers, seen):
     stack = encoder("shaw", position_layers=position_layers)

@@ -47,25 +47,6 @@ def test_output_and_weights_are_those_of_the_logits(name):
     assert module(x, need_weights=True)[1].shape == (2, 9, 9)
 
 
-@pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_decoding_with_a_cache_is_the_full_pass(name, left):
-    module, x, padding = attention(name, causal=True), inputs(3, 11), pads(3, 11, left)
-    full, _ = module(x, key_padding_mask=padding)
-    cache, found, start = Cache(), [], 0
-    order = torch.arange(3)
-    for end in (4, 5, 8, 9, 10, 11):
-        step = slice(start, end)
-        found.append(module(x[order, step], key_padding_mask=padding[order, step], cache=cache)[0])
-        if end == 8:  # as beam search
-            order = torch.tensor([2, 0, 1])
-            cache.reorder(order)
-            found = [part[order] for part in found]
-        start = end
-    real = ~padding[order]
-    torch.testing.assert_close(torch.cat(found, 1)[real], full[order][real], atol=1e-10, rtol=0)
-
-
 def test_a_cache_keeps_the_numbers_of_documents():
     module, x = attention("t5", causal=True), inputs()
     documents = torch.tensor([[5] * 4 + [6] * 5, [1] * 7 + [2] * 2])

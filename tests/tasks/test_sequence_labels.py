@@ -76,15 +76,6 @@ def test_padding_changes_no_answer(task, pooling):
         torch.testing.assert_close(together[i : i + 1], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_pooling_takes_the_last_real_vector_or_the_mean_of_the_real_ones(task):
-    out_TBE = torch.arange(24.0).view(4, 2, 3)
-    lengths = torch.tensor([2, 4])
-    last = small_model(task, pooling="last").pool(out_TBE, lengths)
-    assert torch.equal(last, torch.stack([out_TBE[1, 0], out_TBE[3, 1]]))
-    mean = small_model(task, pooling="mean").pool(out_TBE, lengths)
-    assert torch.equal(mean, torch.stack([out_TBE[:2, 0].mean(0), out_TBE[:, 1].mean(0)]))
-
-
 @pytest.mark.parametrize("name", names_for(causal=False))
 def test_every_encoding_trains_on_sequences(task, name):
     model = small_model(task, name).train()

@@ -43,16 +43,23 @@ def signal_in_update(number, sent):
     return in_update(number, lambda: os.kill(os.getpid(), sent))
 
 
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A training that no signal has stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(arguments(data, folder, "--max-update", 10, "--disable-validation"), folder / "log")
+    return folder
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(data, tmp_path, sent):
+def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(data, whole, tmp_path, sent):
     command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
     run = Run(command, tmp_path / "log", before=signal_in_update(7, sent))
     assert run.wait() == 75, run.printed()
     assert f"{sent.name} after 7 updates: checkpoint_last.pt is saved" in run.printed()
     assert "Traceback" not in run.printed()
     assert "@ 7 updates" in train(command, tmp_path / "log")
-    train(arguments(data, tmp_path / "whole", "--max-update", 10, "--disable-validation"), tmp_path / "log")
-    torch.testing.assert_close(weights(tmp_path / "run"), weights(tmp_path / "whole"), rtol=0, atol=0)
+    torch.testing.assert_close(weights(tmp_path / "run"), weights(whole), rtol=0, atol=0)
 
 
 def test_a_signal_to_one_rank_ends_both_after_the_same_update(data, tmp_path):
