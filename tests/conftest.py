@@ -69,13 +69,26 @@ def checkout(tmp_path_factory):
     return checkouts.make(tmp_path_factory.mktemp("a checkout"))
 
 
+@contextlib.contextmanager
+def importing_from(folder):
+    """Imports modules of this folder, which import one another by their bare names, as those of other folders do."""
+    names = [path.stem for path in folder.glob("*.py")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
+        yield importlib.import_module
+        for name in names:
+            sys.modules.pop(name, None)
+
+
 @pytest.fixture
-def benchmark_module(monkeypatch):
-    """Imports a module of benchmarks/, which import one another by their bare names; examples have the same ones."""
-    folder = Path(__file__).parents[1] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    for path in folder.glob("*.py"):
-        monkeypatch.delitem(sys.modules, path.stem, raising=False)
-    yield importlib.import_module
-    for path in folder.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+def benchmark_module():
+    with importing_from(Path(__file__).parents[1] / "benchmarks") as import_module:
+        yield import_module
+
+
+@pytest.fixture(scope="module")
+def script_module():
+    with importing_from(Path(__file__).parents[1] / "scripts") as import_module:
+        yield import_module

@@ -55,6 +55,12 @@ def refused(done: subprocess.CompletedProcess) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+def written(folder: Path) -> dict[Path, int]:
+    """The files of a folder, and when they were written."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
+    return {p.relative_to(folder): p.stat().st_mtime_ns for p in files}
+
+
 def fetch(place: Path, *arguments: Any) -> subprocess.CompletedProcess:
     """Runs fetch of examples/common/fetching.py: LIST FOLDER OFFLINE FILE..."""
     return subprocess.run(

@@ -1,7 +1,6 @@
 """docs/claims.md: verdicts from figures that are made up, and the papers and encodings that it names."""
 
 import configparser
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def claims(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import claims
-
-    monkeypatch.setattr(claims, "ROOT", tmp_path)
-    yield claims
-    del sys.modules["claims"]
+def claims(script_module, monkeypatch, tmp_path):
+    module = script_module("claims")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
 
 
 def section(**changes):

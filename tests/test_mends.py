@@ -1,7 +1,6 @@
 """fairseq_relpos.mends: every change of fairseq has a name and a switch, and without them fairseq is stock."""
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -123,15 +122,11 @@ def test_the_vocabulary_of_whole_words_is_found_beside_the_data(tmp_path):
     assert task.args.bpe == "sentencepiece" and task.args.sentencepiece_model == str(tmp_path / "spm.model")
 
 
-def test_each_mend_has_a_test_that_fails_without_it():
+def test_each_mend_has_a_test_that_fails_without_it(benchmark_module):
     """benchmarks/mends.py runs them without it."""
-    spec = importlib.util.spec_from_file_location("mends_benchmark", TESTS.parent / "benchmarks" / "mends.py")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TESTS.parent / "benchmarks"))
-        benchmark = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(benchmark)
-    assert set(benchmark.TESTS) == set(BY_NAME)
-    for test in benchmark.TESTS.values():
+    tests = benchmark_module("mends").TESTS
+    assert set(tests) == set(BY_NAME)
+    for test in tests.values():
         file, _, name = test.partition("::")
         assert f"def {name}" in (TESTS / file).read_text(encoding="utf-8"), test
 

@@ -1,7 +1,6 @@
 """docs/papers.md has every table and figure of the papers; its commands can be started, and its numbers are ours."""
 
 import argparse
-import importlib
 import re
 import subprocess
 import sys
@@ -40,12 +39,8 @@ TASKS_OF = {"glue": glue.TASKS, "text_classification": classification_data.TASKS
 
 
 @pytest.fixture(scope="module")
-def papers():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "scripts"))
-        yield importlib.import_module("papers")
-    for name in ("papers", "make_docs"):
-        sys.modules.pop(name, None)
+def papers(script_module):
+    return script_module("papers")
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +133,8 @@ def test_what_is_wrong_is_one_line(papers, tmp_path, monkeypatch, change, messag
     assert str(end.value).startswith(f"[TUPE Table 1]: {message}") and "\n" not in str(end.value)
 
 
-def test_a_missing_results_file_ends_make_docs_with_one_line_and_nothing_is_written(papers, tmp_path, monkeypatch):
-    make_docs = importlib.import_module("make_docs")
+def test_a_missing_results_file_ends_make_docs_with_one_line(papers, script_module, tmp_path, monkeypatch):
+    make_docs = script_module("make_docs")
     (tmp_path / "papers.ini").write_text(ENTRY.replace("electra/RESULTS.md", "electra/MISSING.md"))
     monkeypatch.setattr(papers.page, "__defaults__", (tmp_path / "papers.ini",))
     monkeypatch.setattr(make_docs, "citation", lambda: "another text, which would be written")

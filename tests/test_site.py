@@ -34,12 +34,8 @@ KINDS = [
 
 
 @pytest.fixture(scope="module")
-def make_site():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "scripts"))
-        yield importlib.import_module("make_site")
-    for name in ("make_site", "make_docs", "papers"):
-        sys.modules.pop(name, None)
+def make_site(script_module):
+    return script_module("make_site")
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,16 @@
 
 import io
 import json
+from argparse import Namespace
+from types import SimpleNamespace
 
 import sentencepiece
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 
+from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.finetuning import squad_data
+from fairseq_relpos.tasks import span_windows
 
 CONTEXTS = [
     "The red cat of Zoë sat on the mat in 1920, and the dog slept near the old house by the river.",
@@ -57,6 +63,21 @@ def vocabulary(folder):
     pieces = [processor.id_to_piece(number) for number in range(3, processor.get_piece_size())]
     (folder / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
     return folder
+
+
+#: of a model for this corpus
+SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 2}
+
+
+def pretrained(path, arch="roberta_learned", **settings):
+    """A checkpoint as a masked LM with short inputs leaves it beside its vocabulary."""
+    sizes = {f"encoder_{name}": size for name, size in SIZES.items()}
+    args = Namespace(**{"arch": arch, "_name": arch, "max_positions": 24, **sizes, **settings})
+    ARCH_CONFIG_REGISTRY[arch](args)
+    words = SimpleNamespace(source_dictionary=span_windows.load_dictionary(str(path.parent)))
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, words)
+    starting_point.save(path, OmegaConf.create({"task": {"data": str(path.parent)}}), args, model)
+    return path
 
 
 def data(folder, version="1.1", **splits):

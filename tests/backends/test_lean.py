@@ -75,12 +75,6 @@ def test_without_gradients_the_output_is_the_same_and_needs_none():
     assert torch.equal(out, LEAN(terms, v))
 
 
-def test_weights_that_are_asked_for_are_eagers():
-    terms, v, _ = made("everything", **SEVEN)
-    out, weights = select("lean")(terms, v, Mask(pads(7)), 0.0, True)
-    torch.testing.assert_close(weights @ v, out)
-
-
 def test_attention_under_autocast_is_in_full_precision():
     terms, v, tensors = made("everything", 7, 7)
     expected = results(LEAN(terms, v), tensors)

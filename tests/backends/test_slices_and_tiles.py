@@ -4,7 +4,7 @@ import pytest
 import torch
 from compilers import needs_compiler
 from test_terms import CASES, B, D, H
-from tiled import FUSED, LEAN, check, exact, made, pads, results
+from tiled import FUSED, LEAN, check, exact, made, pads, poison, results
 
 from fairseq_relpos.backends import Mask, select
 from fairseq_relpos.terms import Terms
@@ -127,15 +127,7 @@ def test_what_an_earlier_call_left_never_shows(case, monkeypatch, way):
                 x.fill_(float("nan"))
         results(way(missing, v_missing), learned)
 
-    def poisoned(make):
-        def new(*args, **kwargs):
-            x = make(*args, **kwargs)
-            return x.fill_(float("nan") if x.is_floating_point() else 77)
-
-        return new
-
-    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
-        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+    poison(monkeypatch)
     assert all(map(torch.equal, results(way(terms, v, mask), tensors), expected))
 
 

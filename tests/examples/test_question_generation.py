@@ -3,7 +3,6 @@
 import copy
 import json
 import lzma
-from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +10,9 @@ import pytest
 import tiny_squad
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from omegaconf import OmegaConf
+from fairseq.models import ARCH_MODEL_REGISTRY
 from recipes import Recipe
 
-from fairseq_relpos.checkpoints import starting_point
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.finetuning import questions
 from fairseq_relpos.finetuning.encoder_start import start
@@ -32,21 +29,9 @@ HPARAMS=([shaw]="max_distance=4")
 BATCH=4 UPDATES=4 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=2
 BEAM=2 TOKENS=13a COMPARED=shaw SEEDS=1
 """
-SIZES = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 2}
 
 recipe = Recipe("question_generation")
 succeeds, fails = recipe.succeeds, recipe.fails
-
-
-def roberta(path, arch="roberta_learned", **settings):
-    """A checkpoint as a masked LM with the vocabulary of tiny_squad leaves it."""
-    sizes = {f"encoder_{name}": size for name, size in SIZES.items()}
-    args = Namespace(**{"arch": arch, "_name": arch, "max_positions": 24, **sizes, **settings})
-    ARCH_CONFIG_REGISTRY[arch](args)
-    words = SimpleNamespace(source_dictionary=span_windows.load_dictionary(str(path.parent)))
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, words)
-    starting_point.save(path, OmegaConf.create({"task": {"data": str(path.parent)}}), args, model)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +46,7 @@ def write_lines(prefix, pairs):
 
 @pytest.mark.slow
 def test_from_json_and_a_pretraining_to_a_report(tmp_path, pretraining):
-    (tmp_path / "tiny.sh").write_text(TINY + f"START_FROM={roberta(pretraining / 'start.pt')}\n")
+    (tmp_path / "tiny.sh").write_text(TINY + f"START_FROM={tiny_squad.pretrained(pretraining / 'start.pt')}\n")
     tiny_squad.write(tmp_path / "all.json", tiny_squad.squad())
     (tmp_path / "titles").write_text("T\nt\n")
     prepare = ("prepare.sh", "data", "--vocabulary", pretraining, "--train", "all.json", "--valid", "all.json")
@@ -238,7 +223,7 @@ def data(pretraining, tmp_path_factory):
 
 @torch.no_grad()
 def test_the_encoder_computes_what_the_roberta_computes_and_the_decoder_begins_as_without(pretraining, data, tmp_path):
-    source = roberta(pretraining / "start.pt")
+    source = tiny_squad.pretrained(pretraining / "start.pt")
     told = start(str(source), str(tmp_path / "start.pt"), [*data, *FLAGS, "--seed", "5"])
     assert told.endswith(f"numbers of the encoder are those of {source}")
     old, new = load_checkpoint(source), load_checkpoint(tmp_path / "start.pt")
@@ -274,7 +259,7 @@ def test_the_encoder_computes_what_the_roberta_computes_and_the_decoder_begins_a
     ],
 )
 def test_another_encoder_is_refused_in_one_line(pretraining, data, tmp_path, arch, settings, flags, message):
-    source = roberta(pretraining / "other.pt", arch, **settings)
+    source = tiny_squad.pretrained(pretraining / "other.pt", arch, **settings)
     if "encoder,decoder" in flags:
         flags = [*flags, "--position-encoding", "learned"]
     with pytest.raises(ValueError) as caught:
@@ -284,7 +269,7 @@ def test_another_encoder_is_refused_in_one_line(pretraining, data, tmp_path, arc
 
 
 def test_another_dictionary_is_refused_in_one_line(pretraining, data, tmp_path):
-    source = roberta(pretraining / "start.pt")
+    source = tiny_squad.pretrained(pretraining / "start.pt")
     for side in ("src", "tgt"):
         (tmp_path / f"dict.{side}.txt").write_text("a 1\nb 1\n")
     with pytest.raises(ValueError, match="was trained with a dictionary of .* words, the data's has 6"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from recipes import Recipe
+from recipes import Recipe, written
 from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
@@ -67,11 +67,6 @@ def prepare(workplace, out="data", train="train.txt", run=succeeds):
 def data(workplace):
     prepare(workplace)
     return workplace / "data"
-
-
-def written(folder):
-    files = (p for p in folder.rglob("*") if p.is_file() and p.name != "lock")
-    return {p.relative_to(folder): p.stat().st_mtime_ns for p in files}
 
 
 def test_the_dictionary_is_the_vocabulary_and_every_line_is_binarised(data):

@@ -149,13 +149,15 @@ def test_every_encoding_trains_all_its_parameters_and_only_in_self_attention(fam
             assert not isinstance(getattr(layer, "encoder_attn", None), RelPosMultiheadAttention)
 
 
-@pytest.mark.parametrize("family", ["transformer", "bart"])
+@pytest.mark.parametrize("family", ["transformer", "bart", "transformer_lm"])
 def test_a_model_is_rebuilt_from_its_saved_settings(family):
     for name in sorted(ENCODINGS):
         model = model_of(f"{family}_{name}")
         saved = {key: value for key, value in vars(model.args).items() if key not in {*GIVEN, "arch"}}
         if family == "transformer" and name not in ABSOLUTE:  # a longer source later must not change a relative table
             saved["max_source_positions"] = 50
+        if family == "transformer_lm":  # nor longer blocks any table
+            saved["tokens_per_sample"] = 50
         again = model_of(f"{family}_{name}", seed=2, **saved)
         assert again.args.position_hparams == model.args.position_hparams
         again.load_state_dict(model.state_dict())

@@ -111,11 +111,6 @@ def test_each_stack_has_layers_of_its_own():
     again.load_state_dict(model.state_dict())
 
 
-def test_a_pattern_says_which_layers_have_no_positions():
-    model = roberta("roberta_rope", encoder_layers=4, position_layers="not.every.4")
-    assert [part.name for part in parts_of(stack_of(model))] == ["rope", "rope", "rope", "none"]
-
-
 def test_what_all_layers_share_may_be_another_in_each_where_each_has_its_own():
     model = roberta("roberta_t5", position_hparams="per_layer=True layer.2.num_buckets=8")
     assert [part.stack.b.size(0) for part in parts_of(stack_of(model))] == [32, 8, 32]

@@ -194,13 +194,6 @@ def test_a_layer_called_without_its_stack_says_so():
         layer(x, None)
 
 
-def test_resolved_hyperparameters_are_saved():
-    args = roberta("roberta_t5_nob").args
-    assert "max_distance=31" in args.position_hparams
-    again = roberta("roberta_t5_nob", position_hparams=args.position_hparams, max_positions=64)
-    assert stack_of(again).embed_positions.b.size(0) == 63
-
-
 @pytest.mark.parametrize(
     "other, settings",
     [

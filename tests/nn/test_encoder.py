@@ -116,12 +116,6 @@ def test_other_ways_to_run_the_layers_give_the_same_outputs_and_gradients(name, 
         torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("position_layers, seen", [("first", [True, False]), ("2", [False, True])])
-def test_positions_in_some_layers_alone(position_layers, seen):
-    stack = encoder("shaw", position_layers=position_layers)
-    assert [layer.self_attn.position_encoding.name == "shaw" for layer in stack.layers] == seen
-
-
 def test_states_are_those_between_the_layers():
     stack, x, padding = encoder(norm_first=True, layernorm_embedding=True), inputs(), pads()
     states = stack.states(x, padding, need_weights=True)

@@ -13,13 +13,9 @@ import tiny_squad
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from fairseq_relpos.checkpoints.loading import load_checkpoint
-from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, logits_of
-from fairseq_relpos.encodings import names_for
 from fairseq_relpos.finetuning import squad, squad_data
 from fairseq_relpos.reports.training_log import read_run
-from fairseq_relpos.tasks import span_windows
 from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
 
 WINDOW = 32
@@ -73,7 +69,7 @@ def logits(model, task):
         return logits_of(model.eval(), batch_of(task))
 
 
-@pytest.mark.parametrize("arch", [*(f"roberta_{name}" for name in names_for(causal=False)), "roberta_base"])
+@pytest.mark.parametrize("arch", ["roberta_base", "roberta_learned", "roberta_tupe_r", "roberta_shaw"])
 def test_fine_tuning_starts_from_a_pretraining_and_is_read_again(task, arch):
     """Also fairseq's own RoBERTa."""
     start = pretrained(arch, task)
@@ -92,43 +88,9 @@ def test_fine_tuning_starts_from_a_pretraining_and_is_read_again(task, arch):
     assert torch.equal(logits(again, task), logits(model, task))
 
 
-def test_weights_of_stock_roberta_serve_the_encoding_of_the_same_positions(task):
-    """Its answers are the same in both models."""
-    stock = task.build_model(arguments("roberta_base"))
-    ours = task.build_model(arguments("roberta_learned"))
-    ours.load_state_dict(stock.state_dict(), strict=True)
-    torch.testing.assert_close(logits(ours, task), logits(stock, task), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", names_for(causal=False))
-def test_every_encoding_reads_from_scratch_with_a_sequence_encoder(task, name):
-    model = task.build_model(arguments(f"sequence_encoder_{name}")).train()
+def test_a_sequence_encoder_reads_from_scratch(task):
+    model = task.build_model(arguments("sequence_encoder_t5")).train()
     loss, count, _ = SpanPredictionCriterion(task)(model, batch_of(task))
-    loss.backward()
-    assert torch.isfinite(loss) and count == len(task.datasets["valid"])
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
-
-
-def test_an_imported_checkpoint_of_the_official_tupe_code_is_fine_tuned(tmp_path):
-    golden = Path(__file__).parents[1] / "fixtures" / "golden"
-    import_tupe(str(golden / "tupe_r" / "checkpoint.pt"), str(tmp_path / "tupe.pt"), str(golden / "tupe_dict.txt"))
-    words = len(span_windows.load_dictionary(str(tmp_path)))  # import_tupe has written dict.txt
-    arrays = {
-        "context_tokens": np.arange(30) % (words - 5) + 4,
-        "context_lengths": np.array([30]),
-        "question_tokens": np.arange(4, 12),
-        "question_lengths": np.array([5, 3]),
-        "question_context": np.array([0, 0]),
-        "answers": np.array([[4, 6], [20, 20]]),
-        "words": np.array(words),
-    }
-    np.savez(tmp_path / "valid.npz", **arrays)
-    task = task_on(tmp_path)
-    task.load_dataset("valid")
-    state = load_checkpoint(tmp_path / "tupe.pt")
-    model = task.build_model(state["cfg"]["model"])
-    model.load_state_dict(state["model"], strict=True)
-    loss, count, _ = SpanPredictionCriterion(task)(model.train(), batch_of(task))
     loss.backward()
     assert torch.isfinite(loss) and count == len(task.datasets["valid"])
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
@@ -160,17 +122,6 @@ def test_padding_and_batches_change_no_answer(task):
     for a, b, window in zip(one, all_, task.datasets["valid"].windows):
         assert a.shape == (1 + window.length, 2)
         np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def test_unpad_gives_the_same_logits_and_loss(task):
-    results = []
-    for unpad in (False, True):
-        torch.manual_seed(0)
-        model = task.build_model(arguments("roberta_t5", unpad=unpad)).eval()
-        found, loss, _ = squad.logits_of_split(model, task, "valid", batch=100)
-        results.append((np.concatenate(found), loss))
-    np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-5)
-    assert results[0][1] == pytest.approx(results[1][1], abs=1e-5)
 
 
 def test_a_window_longer_than_the_positions_is_refused(folder):
