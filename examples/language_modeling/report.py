@@ -11,7 +11,7 @@ from pathlib import Path
 
 from figures import FIGURES, perplexity_per_word
 
-from fairseq_relpos.reports import differences, reach
+from fairseq_relpos.reports import differences, extrapolation_plot
 from fairseq_relpos.reports.markdown import markdown_table, table_by_encoding, with_deviation
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 
@@ -41,7 +41,7 @@ def main(folder, *arguments):
     whole = {length: each(lambda m: figure(m["loss"] * m["scored"], counts), found[length]) for length in wanted}
     last = {length: each(lambda m: m["last_loss"], found[length]) for length in wanted}
     if lengths:
-        reach.plot([*lengths.values()], Path(folder, PICTURE), ["last"])
+        extrapolation_plot.plot([*lengths.values()], Path(folder, PICTURE), ["last"])
     compared.write(
         folder,
         RESULTS,
@@ -108,12 +108,17 @@ def refusals(compared, scores, columns):
 
 def lengths_of(compared):
     """What `fairseq-relpos extrapolation` found, by run. The report notes runs without it."""
-    places = {run.name: compared.place / run.name / "extrapolation.json" for run in compared.runs}
-    without = [name for name, path in places.items() if not path.exists()]
-    if without and len(without) < len(places):
+    found, without = {}, []
+    for run in compared.runs:
+        path = compared.place / run.name / "extrapolation.json"
+        if path.exists():
+            # variants of an encoding have names of their own
+            found[run.name] = {**extrapolation_plot.read(path), "encoding": run.encoding}
+        else:
+            without.append(run.name)
+    if found and without:
         compared.notes.append(f"no longer blocks (run.sh extrapolate): {', '.join(without)}")
-    named = {run.name: run.encoding for run in compared.runs}  # variants of an encoding have names of their own
-    return {name: {**reach.read(path), "encoding": named[name]} for name, path in places.items() if path.exists()}
+    return found
 
 
 def measured(lengths, run, length):

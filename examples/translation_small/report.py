@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, translation
+from fairseq_relpos.reports import learning_rates, translation_scores
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.markdown import table_by_encoding
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
@@ -73,9 +73,9 @@ def test_sets(data, settings):
     for language in ("SOURCE", "TARGET"):
         for split in names:
             path = Path(data, "text", f"{split}.{settings[language]}")
-            sides[language, split] = translation.read_lines(path)
+            sides[language, split] = translation_scores.read_lines(path)
             if settings["TEXT"] == "tokenised":
-                text = translation.Text.of(sides[language, split], settings[language], tokenised=True)
+                text = translation_scores.Text.of(sides[language, split], settings[language], tokenised=True)
                 sides[language, split] = text.raw
     return {
         split: tables.TestSet(name, sides["SOURCE", split], sides["TARGET", split], settings["TARGET"])
@@ -115,9 +115,9 @@ def evaluated(run, compared, tests, settings):
     for split, scores in json.loads((path / "scores.json").read_text(encoding="utf-8")).items():
         if split not in tests:
             continue
-        lines = translation.read_lines(path / f"{split}.{settings['TARGET']}")
+        lines = translation_scores.read_lines(path / f"{split}.{settings['TARGET']}")
         found.translations[tests[split].name] = lines
-        found.scores[tests[split].name] = [translation.Score(**score) for score in scores]
+        found.scores[tests[split].name] = [translation_scores.Score(**score) for score in scores]
     for test in tests.values():
         if len(found.translations.get(test.name, [])) != len(test.sources):
             sys.exit(

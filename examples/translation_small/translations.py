@@ -21,7 +21,7 @@ import corpus  # noqa: E402
 from messages import fail, in_one_line, say  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json  # noqa: E402
-from fairseq_relpos.reports import translation  # noqa: E402
+from fairseq_relpos.reports import translation_scores  # noqa: E402
 
 SOURCE, TARGET, TEXT = (os.environ[name] for name in ("SOURCE", "TARGET", "TEXT"))
 DATA, CHECKPOINT = Path(os.environ["DATA"]), Path(os.environ["CHECKPOINT"])
@@ -49,10 +49,10 @@ def collect(generated, source, out):
     """Writes the translations in the order of the source."""
     count = sum(1 for _ in corpus.lines_of(source))
     with open(generated, encoding="utf-8") as file:
-        lines = translation.best_hypotheses(file, count)
+        lines = translation_scores.best_hypotheses(file, count)
     if IS_TOKENISED:
         write(f"{out}.tokens", lines)
-        lines = translation.Text.of(lines, TARGET, tokenised=True).raw
+        lines = translation_scores.Text.of(lines, TARGET, tokenised=True).raw
     write(out, lines)
 
 
@@ -77,7 +77,8 @@ def choose_penalty(run, penalties, command):
         lines = path.read_text(encoding="utf-8").splitlines(True)
         references = {line.split("\t")[0][2:]: line.rstrip("\n").split("\t")[1] for line in lines if line[:2] == "T-"}
         ordered = [references[str(number)] for number in range(len(references))]
-        score = translation.bleu(TARGET).corpus_score(translation.best_hypotheses(lines, len(ordered)), [ordered])
+        best = translation_scores.best_hypotheses(lines, len(ordered))
+        score = translation_scores.bleu(TARGET).corpus_score(best, [ordered])
         found[penalty] = score.score
         print(f"  length penalty {penalty}: BLEU {score.score:.2f}, length ratio {score.ratio:.3f}")
     write(run / "length_penalty", [f"{max(found, key=found.__getitem__)} of {' '.join(penalties)}"])
@@ -122,10 +123,10 @@ def score(run, _=None):
     found = {}
     for split in test_splits():
         reference, ours = DATA / "text" / f"{split}.{TARGET}", run / f"{split}.{TARGET}"
-        hypotheses = translation.read_text(f"{ours}.tokens" if IS_TOKENISED else ours, TARGET, IS_TOKENISED)
-        references = translation.read_text(reference, TARGET, IS_TOKENISED)
+        hypotheses = translation_scores.read_text(f"{ours}.tokens" if IS_TOKENISED else ours, TARGET, IS_TOKENISED)
+        references = translation_scores.read_text(reference, TARGET, IS_TOKENISED)
         print(f"{split}: {len(references.raw):,} sentences")
-        results = list(translation.scores(hypotheses, references))
+        results = list(translation_scores.scores(hypotheses, references))
         found[split] = [dataclasses.asdict(result) for result in results]
         for result in results:
             print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")

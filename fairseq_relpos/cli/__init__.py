@@ -39,7 +39,7 @@ COMMANDS = {
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),
     "compare": ("fairseq_relpos.reports.compare", "one report over runs of any recipe, or of none"),
-    "score-questions": ("fairseq_relpos.reports.questions", "generated questions: BLEU-4, ROUGE-L, METEOR"),
+    "score-questions": ("fairseq_relpos.reports.question_scores", "generated questions: BLEU-4, ROUGE-L, METEOR"),
     "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import

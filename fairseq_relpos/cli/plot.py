@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..reports import attention_plot, bias_plot, figures, loss_plot, reach
+from ..reports import attention_plot, bias_plot, extrapolation_plot, figures, loss_plot
 from ..reports import encoding_plots as encoding
 from ..reports import model_plots as model
 
@@ -19,7 +19,7 @@ KINDS = {
     "vectors": (model.add_vectors, model.plot_vectors),
     "heads": (model.add_heads, model.plot_heads),
     "lengths": (model.add_lengths, model.plot_lengths),
-    "extrapolation": (reach.add_arguments, reach.run),
+    "extrapolation": (extrapolation_plot.add_arguments, extrapolation_plot.run),
     "loss": (loss_plot.add_arguments, loss_plot.run),
 }
 

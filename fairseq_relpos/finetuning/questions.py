@@ -18,7 +18,7 @@ from fairseq.data import Dictionary
 
 from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, write_text
 from ..command_line import Parser
-from ..reports.translation import best_hypotheses, read_lines
+from ..reports.translation_scores import best_hypotheses, read_lines
 from .errors import run_program
 from .squad_data import read_questions, span_of
 from .vocabulary import Vocabulary, refuse_unknown

@@ -17,7 +17,7 @@ from statistics import mean
 from typing import Any
 
 from ..atomic_files import write_json, write_text
-from . import differences, reach, run_folder
+from . import differences, extrapolation_plot, run_folder
 from .markdown import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
@@ -458,7 +458,7 @@ def curve_pictures(task: Task, folder: Path) -> Iterator[Picture]:
         yield Picture(file, f"{what} against updates. At the end: {', '.join(ends)}")
     found = [{**f.reach, "encoding": f.run.encoding, "changed": ""} for f in task.good if f.reach]
     if found and any(one["loss"] is not None for result in found for one in result["measurements"]):
-        file = reach.plot(found, folder / "reach.svg", ["mean"], narrow=True)
+        file = extrapolation_plot.plot(found, folder / "reach.svg", ["mean"], narrow=True)
         yield Picture(
             file, f"Loss on {found[0]['split']} against the number of tokens in a block, a line for each encoding"
         )

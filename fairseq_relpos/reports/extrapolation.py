@@ -24,8 +24,8 @@ from ..command_line import positive
 from ..encodings import ENCODINGS, StackPart, parse_hparams
 from ..segments import Place, SegmentMemory
 from .checkpoint import choose_stack, load_model
+from .extrapolation_plot import MASKED, plot, table
 from .figures import picture_path
-from .reach import MASKED, plot, table
 
 logger = logging.getLogger(__name__)
 

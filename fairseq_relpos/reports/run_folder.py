@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import reach
+from . import extrapolation_plot
 from .learning_rates import why_diverged
 from .training_log import END, LOG_NAME, SETTINGS, Run, read_run
 
@@ -239,7 +239,7 @@ def extrapolation(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]
     folder.digests[EVALUATED, f"text of {found['split']}"] = found["digest"]
     for one in found["measurements"]:
         if one["loss"] is not None:
-            context = reach.context(one).removeprefix("block")
+            context = extrapolation_plot.context(one).removeprefix("block")
             name = f"loss on {found['split']} (nats a token), blocks of {one['length']}{context}"
             yield name, Figure(one["loss"], in_a_row=True)
 

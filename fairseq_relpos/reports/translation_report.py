@@ -7,7 +7,7 @@ from statistics import mean
 
 from .markdown import markdown_table, table_by_encoding, with_deviation
 from .training_log import Run
-from .translation import Bucket, Score, by_length, p_values
+from .translation_scores import Bucket, Score, by_length, p_values
 
 
 @dataclass

@@ -15,7 +15,7 @@ from refusals import assert_refused
 from small_models import dictionary, language_model
 
 from fairseq_relpos.cli import main
-from fairseq_relpos.reports import extrapolation, reach
+from fairseq_relpos.reports import extrapolation, extrapolation_plot
 from fairseq_relpos.reports.checkpoint import load_model
 
 MODELS = {"rope": "transformer_lm_rope", "learned": "transformer_lm_learned", "stock": "transformer_lm"}
@@ -116,7 +116,7 @@ def test_every_length_fills_in_the_same_masks(checkpoints, data):
     found = extrapolation.measure(checkpoints["masked"], data, [4, 16, 32, 200], max_tokens=64)
     assert len({m.scored for m in found.measurements}) == 1 and 20 < found.measurements[0].scored < 50
     assert len({m.loss for m in found.measurements}) == 4
-    assert found.kind == reach.MASKED and found.tokens == 227
+    assert found.kind == extrapolation_plot.MASKED and found.tokens == 227
     again = extrapolation.measure(checkpoints["masked"], data, [16])
     assert again.digest == found.digest and again.measurements[0].loss == pytest.approx(found.measurements[1].loss)
     assert extrapolation.measure(checkpoints["masked"], data, [16], seed=2).digest != found.digest
@@ -197,7 +197,7 @@ def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints
     assert main(["plot", "extrapolation", *files, "--output", str(tmp_path / "a.svg")]) == 0
     drawn = (tmp_path / "a.svg").read_text()
     assert "learned (ends at 16)" in drawn and "last 4 tokens" in drawn and "all tokens, window by 8" in drawn
-    reach.plot([rope, learned], tmp_path / "b.svg", ["last"])
+    extrapolation_plot.plot([rope, learned], tmp_path / "b.svg", ["last"])
     assert "window" not in (tmp_path / "b.svg").read_text()
 
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("sacrebleu")
 
-from fairseq_relpos.reports import translation  # noqa: E402
 from fairseq_relpos.reports import translation_report as report  # noqa: E402
+from fairseq_relpos.reports import translation_scores  # noqa: E402
 from fairseq_relpos.reports.markdown import with_deviation  # noqa: E402
 from fairseq_relpos.reports.training_log import Run  # noqa: E402
 
@@ -27,8 +27,8 @@ HYPOTHESES = [
 
 
 def scored(hypotheses=HYPOTHESES, references=REFERENCES, **how):
-    texts = [translation.Text.of(lines, "de", **how) for lines in (hypotheses, references)]
-    return {score.name: score for score in translation.scores(*texts)}
+    texts = [translation_scores.Text.of(lines, "de", **how) for lines in (hypotheses, references)]
+    return {score.name: score for score in translation_scores.scores(*texts)}
 
 
 def sacrebleu(*words):
@@ -58,19 +58,19 @@ def test_bleu_and_chrf_are_those_of_the_sacrebleu_command(tmp_path):
 
 def test_chinese_is_scored_with_the_tokeniser_of_the_sacrebleu_command(tmp_path):
     ours, theirs = ["今天天气很好，我们去公园。"], ["今天天气很好，我们去公园吧。"]
-    found = translation.scores(*(translation.Text.of(lines, "zh") for lines in (ours, theirs)))
+    found = translation_scores.scores(*(translation_scores.Text.of(lines, "zh") for lines in (ours, theirs)))
     check_against_command(found[0], tmp_path, ours, theirs, "-m", "bleu", "-l", "en-zh")
     assert found[0].value > 50
-    assert translation.by_length(ours, ours, theirs, "zh", [])[0].bleu == pytest.approx(found[0].value)
+    assert translation_scores.by_length(ours, ours, theirs, "zh", [])[0].bleu == pytest.approx(found[0].value)
 
 
 def test_a_tokeniser_that_is_not_installed_is_one_line():
     with pytest.raises(ValueError, match=r"sacreBLEU cannot take ja apart: .*pip install sacrebleu\[ja\]$"):
-        translation.bleu("ja")
+        translation_scores.bleu("ja")
 
 
 def test_multi_bleu_is_unsmoothed_bleu_on_moses_tokens(tmp_path):
-    tokens = [translation.Text.of(lines, "de").tokens for lines in (HYPOTHESES, REFERENCES)]
+    tokens = [translation_scores.Text.of(lines, "de").tokens for lines in (HYPOTHESES, REFERENCES)]
     assert tokens[1][3] == "Das ist ein Satz mit 3,5 Wörtern ( oder mehr ) ."
     flags = ["--tokenize", "none", "--smooth-method", "none", "--force", "-m", "bleu"]
     found = scored()
@@ -81,18 +81,21 @@ def test_multi_bleu_is_unsmoothed_bleu_on_moses_tokens(tmp_path):
 
 def test_compounds_are_split_at_hyphens_on_both_sides(tmp_path):
     split = "Der gut ##AT##-##AT## gelaunte Hund - ja - sieht ."
-    assert translation.split_compounds(["Der gut-gelaunte Hund - ja - sieht ."]) == [split]
+    assert translation_scores.split_compounds(["Der gut-gelaunte Hund - ja - sieht ."]) == [split]
     # Moses tokens with hyphens split, as those of WMT17
-    assert translation.split_compounds(["Der gut @-@ gelaunte Hund - ja - sieht ."]) == [split]
-    sides = [translation.split_compounds(translation.Text.of(lines, "de").tokens) for lines in (HYPOTHESES, REFERENCES)]
+    assert translation_scores.split_compounds(["Der gut @-@ gelaunte Hund - ja - sieht ."]) == [split]
+    sides = [
+        translation_scores.split_compounds(translation_scores.Text.of(lines, "de").tokens)
+        for lines in (HYPOTHESES, REFERENCES)
+    ]
     flags = ["--tokenize", "none", "--smooth-method", "none", "--force", "-m", "bleu"]
     check_against_command(scored()["compound-split"], tmp_path, *sides, *flags)
     assert scored()["compound-split"].value != scored()["multi-bleu"].value
 
 
 def test_text_that_is_tokenised_is_joined_for_sacrebleu_and_left_alone_for_multi_bleu():
-    tokens = translation.Text.of(REFERENCES, "de").tokens
-    text = translation.Text.of(tokens, "de", tokenised=True)
+    tokens = translation_scores.Text.of(REFERENCES, "de").tokens
+    text = translation_scores.Text.of(tokens, "de", tokenised=True)
     assert (text.raw, text.tokens) == (REFERENCES, tokens)
 
 
@@ -102,19 +105,19 @@ def test_sentences_that_equal_the_reference_are_counted():
 
 def test_translations_come_back_in_the_order_of_the_source():
     lines = ["S-1\ta", "H-1\t-0.5\tsecond", "H-1\t-0.9\tworse", "2 | H-0", "H-0\t-0.1\tfirst", "H-2\t-1\t"]
-    assert translation.best_hypotheses(lines, 3) == ["first", "second", ""]
+    assert translation_scores.best_hypotheses(lines, 3) == ["first", "second", ""]
 
 
 def test_a_lost_sentence_is_an_error_that_names_its_line():
     with pytest.raises(ValueError, match="1 of 3 sentences have no translation, the first in line 2"):
-        translation.best_hypotheses(["H-0\t0\ta", "H-2\t0\tb"], 3)
+        translation_scores.best_hypotheses(["H-0\t0\ta", "H-2\t0\tb"], 3)
     with pytest.raises(ValueError, match="2 translations of 1 sentences"):
-        translation.best_hypotheses(["H-0\t0\ta", "H-1\t0\tb"], 1)
+        translation_scores.best_hypotheses(["H-0\t0\ta", "H-1\t0\tb"], 1)
 
 
 def test_buckets_hold_every_sentence_once_and_have_its_own_score():
     sources = ["a", "a b", "a b c d", "a b c d e f"]
-    buckets = translation.by_length(sources, HYPOTHESES, REFERENCES, "de", [1, 4, 5])
+    buckets = translation_scores.by_length(sources, HYPOTHESES, REFERENCES, "de", [1, 4, 5])
     assert [(b.label, b.sentences) for b in buckets] == [("0-1", 1), ("2-4", 2), ("6+", 1)]
     assert buckets[1].bleu == pytest.approx(scored(HYPOTHESES[1:3], REFERENCES[1:3])["BLEU"].value)
     assert buckets[1].length_ratio == pytest.approx((12 + 8) / (12 + 9))
@@ -133,7 +136,7 @@ def test_p_is_small_for_a_better_system_and_not_for_one_that_is_as_good(tmp_path
     words = [line.split() for line in references]
     better = [" ".join(w if chance.random() < 0.95 else "x" for w in line) for line in words]
     alike = [" ".join(w if chance.random() < 0.8 else "x" for w in line) for line in words]
-    found = translation.p_values(baseline, {"better": better, "alike": alike}, references, "de")
+    found = translation_scores.p_values(baseline, {"better": better, "alike": alike}, references, "de")
     assert found["better"] < 0.01 < 0.05 < found["alike"]
     # the command's, for one of them
     for name, lines in (("ref", references), ("base", baseline), ("alike", alike)):
@@ -163,8 +166,8 @@ def evaluated(encoding, seed, hypotheses=HYPOTHESES):
         valid_nll={"valid": {50: 3.5, 100: 2.5 + seed}},
         tokens_per_second={50: 100, 100: 300},
     )
-    texts = [translation.Text.of(lines, "de") for lines in (hypotheses, REFERENCES)]
-    return report.Evaluated(run, {"news": list(hypotheses)}, {"news": translation.scores(*texts)})
+    texts = [translation_scores.Text.of(lines, "de") for lines in (hypotheses, REFERENCES)]
+    return report.Evaluated(run, {"news": list(hypotheses)}, {"news": translation_scores.scores(*texts)})
 
 
 @pytest.fixture(scope="module")

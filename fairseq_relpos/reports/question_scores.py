@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from ..atomic_files import write_json
-from .translation import MULTI_BLEU, Score, read_lines
+from .translation_scores import MULTI_BLEU, Score, read_lines
 
 #: what a line is taken apart into
 TOKENS: dict[str, Callable[[str], list[str]]] = {

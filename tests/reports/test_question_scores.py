@@ -11,7 +11,7 @@ import pytest
 from refusals import assert_refused
 
 from fairseq_relpos.cli import main
-from fairseq_relpos.reports import questions
+from fairseq_relpos.reports import question_scores
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden" / "question_scores.json").read_text("utf-8"))
 OURS, THEIRS = GOLDEN["hypotheses"], GOLDEN["references"]
@@ -23,14 +23,14 @@ def write(path, lines):
 
 
 def named(*arguments):
-    return {score.name: score.value for score in questions.scores(*arguments)}
+    return {score.name: score.value for score in question_scores.scores(*arguments)}
 
 
 def test_rouge_l_is_that_of_rouge_score_and_that_of_pycocoevalcap_each_under_its_name():
     for ours, theirs, one, other in zip(OURS, THEIRS, GOLDEN["rouge-score"], GOLDEN["pycocoevalcap"], strict=True):
-        words = questions.rouge_words(ours), questions.rouge_words(theirs)
-        assert questions.rouge_l(*words, beta=1) == pytest.approx(one, abs=1e-12)
-        assert questions.rouge_l(ours.split(), theirs.split(), beta=1.2) == pytest.approx(other, abs=1e-12)
+        words = question_scores.rouge_words(ours), question_scores.rouge_words(theirs)
+        assert question_scores.rouge_l(*words, beta=1) == pytest.approx(one, abs=1e-12)
+        assert question_scores.rouge_l(ours.split(), theirs.split(), beta=1.2) == pytest.approx(other, abs=1e-12)
     found = named(OURS, THEIRS)
     for name in ("rouge-score", "pycocoevalcap"):
         assert found[f"ROUGE-L ({name})"] == pytest.approx(100 * sum(GOLDEN[name]) / len(OURS))
@@ -53,16 +53,16 @@ def test_meteor_comes_from_nltk_where_it_has_wordnet_and_from_nothing_otherwise(
     nltk.meteor_score = lambda references, hypothesis: next(scores)
     for name, module in (("nltk", ModuleType("nltk")), ("nltk.translate", ModuleType("t")), (nltk.__name__, nltk)):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(questions.shutil, "which", lambda program: None)
-    monkeypatch.setattr(questions.importlib.util, "find_spec", lambda name: name == "nltk" or None)
-    (score,) = questions.meteor([["a"], ["b"]], [["a"], ["b"]])
+    monkeypatch.setattr(question_scores.shutil, "which", lambda program: None)
+    monkeypatch.setattr(question_scores.importlib.util, "find_spec", lambda name: name == "nltk" or None)
+    (score,) = question_scores.meteor([["a"], ["b"]], [["a"], ["b"]])
     assert (score.name, score.value) == ("METEOR (nltk)", 75.0)
 
     def without_wordnet(references, hypothesis):
         raise LookupError
 
     nltk.meteor_score = without_wordnet
-    assert questions.meteor([["a"]], [["b"]]) == []
+    assert question_scores.meteor([["a"]], [["b"]]) == []
 
 
 def test_chinese_is_scored_by_characters_and_raw_text_by_sacrebleus_words(tmp_path, capsys):
@@ -79,12 +79,12 @@ def test_chinese_is_scored_by_characters_and_raw_text_by_sacrebleus_words(tmp_pa
 
 
 def test_the_command_prints_every_score_and_says_where_there_is_no_meteor(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(questions, "meteor", lambda ours, theirs: [])
+    monkeypatch.setattr(question_scores, "meteor", lambda ours, theirs: [])
     ours, theirs = write(tmp_path / "ours", [*OURS, ""]), write(tmp_path / "theirs", [*THEIRS, "why ?"])
     assert main(["score-questions", ours, theirs, "--json", str(tmp_path / "scores.json")]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[0] == "13 questions, tokens: spaces"
-    assert "tok:none|smooth:none" in printed and printed.splitlines()[-1] == questions.NO_METEOR
+    assert "tok:none|smooth:none" in printed and printed.splitlines()[-1] == question_scores.NO_METEOR
     kept = json.loads((tmp_path / "scores.json").read_text())
     assert [score["name"] for score in kept] == ["BLEU-4", "ROUGE-L (rouge-score)", "ROUGE-L (pycocoevalcap)"]
     assert all(f"{score['value']:.2f}" in printed for score in kept)
