@@ -8,7 +8,7 @@ stock architecture, and each encoding keeps its own initialisation.
 """
 
 import argparse
-import logging
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,98 +23,131 @@ from .layer_numbers import parse_layers, parse_windows, windows_text
 from .layers import wrap
 from .signature import sign
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Settings:
+    """The flags of a model about the self-attention of one stack.
+
+    encoding: its name. hparams: as in ``build_stack``. layers: those that have the encoding, as in ``parse_layers``.
+    window: how many tokens away a key may be, as in ``parse_windows``.
+    randomized: in training, the tokens have random positions below this number.
+    device: where the model will run, if not where it is.
+    recompute: compute each layer again in backward. offload: keep the inputs of these layers in CPU memory meanwhile.
+    torch_compile: compile each layer except its attention, for training.
+    unpad: layers compute nothing for pads; a decoder's layers stay as they are.
+    """
+
+    encoding: str
+    hparams: dict[str, str]
+    layers: str
+    window: str
+    backend: str
+    randomized: int | None
+    device: torch.device
+    recompute: bool
+    offload: bool
+    torch_compile: bool
+    unpad: bool
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The settings of a model that has one stack."""
+    return _settings(args, args.position_encoding, flags.hparams(args.position_hparams), flags.window(args))
+
+
+def settings_of_stacks(args: argparse.Namespace) -> dict[str, Settings]:
+    """Those of each stack that --position-stacks names, of a model that has two."""
+    chosen = flags.chosen_stacks(args.position_stacks)
+    names = flags.encodings_of(args.position_encoding, chosen)
+    hparams = flags.hparams_of(args.position_hparams, chosen)
+    windows = flags.windows_of(args, chosen)
+    return {stack: _settings(args, names[stack], hparams[stack], windows[stack]) for stack in chosen}
+
+
+def _settings(args, encoding, hparams, window):
+    recompute, offload = recomputation(args)
+    return Settings(
+        encoding,
+        hparams,
+        layers=args.position_layers,
+        window=window,
+        backend=args.attention_backend,
+        randomized=flags.randomized_positions(args),
+        device=flags.device_of(args),
+        recompute=recompute,
+        offload=offload,
+        torch_compile=getattr(args, "torch_compile", False),
+        unpad=getattr(args, "unpad", False),
+    )
+
+
+def recomputation(args: argparse.Namespace) -> tuple[bool, bool]:
+    """--checkpoint-activations and --offload-activations; the second includes the first."""
+    offload = getattr(args, "offload_activations", False)
+    return offload or getattr(args, "checkpoint_activations", False), offload
 
 
 def override_self_attention(
     stack: Any,
-    name: str,
-    hparams: dict,
+    settings: Settings,
     causal: bool,
     max_len: int,
-    layers: str = "all",
-    backend: str = "auto",
-    has_cls: bool | None = None,
-    checkpoint_activations: bool = False,
-    offload_activations: bool = False,
-    torch_compile: bool = False,
-    unpad: bool = False,
-    device: torch.device | None = None,
+    has_cls: bool = False,
     length_flag: str = "--max-positions",
     segment_memory: bool = False,
-    randomized: int | None = None,
-    window: str = "",
 ) -> PositionEncoding:
-    """Give ``stack`` (a TransformerEncoder or TransformerDecoder) the encoding ``name``.
+    """Gives ``stack`` (a TransformerEncoder or TransformerDecoder of fairseq) a position encoding.
 
-    hparams: as in ``build_stack``. layers: those that have the encoding, as in ``parse_layers``. max_len: n in tokens,
-    which the user gave by length_flag. checkpoint_activations: recompute each layer in backward; fairseq's own wrapper
-    cannot hand a layer what layers share.
-    offload_activations: keep the inputs of recomputed layers in CPU memory meanwhile.
-    torch_compile: compile each layer except its attention, for training.
-    unpad: layers compute nothing for pads; a decoder's layers stay as they are.
-    device: where the model will run, if not where it is.
+    max_len: n in tokens, which the user gave by length_flag. has_cls: whether the first token is a [CLS].
     segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
-    randomized: in training, the tokens have random positions below this number.
-    window: how many tokens away a key may be, as in ``parse_windows``.
+    fairseq must have built the stack without recomputation: its own wrapper cannot hand a layer what layers share.
     Returns an encoding that carries the resolved hyperparameters.
     """
-    find(name)
+    find(settings.encoding)
     with flags.prefix_errors("--position-encoding"):
-        check_serves(name, causal)
-    all_layers = layers_of(stack)
-    chosen = parse_layers(layers, len(all_layers))
-    windows = parse_windows(window, len(all_layers))
-    refuse_what_positions_cannot_serve(all_layers)
-    attention = all_layers[0].self_attn
+        check_serves(settings.encoding, causal)
+    layers = layers_of(stack)
+    windows = parse_windows(settings.window, len(layers))
+    refuse_what_positions_cannot_serve(layers)
+    with flags.prefix_errors("--attention-backend"):
+        backend = select(settings.backend)
+    attention = layers[0].self_attn
     dims = Dims(
         attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
-    with flags.prefix_errors("--attention-backend"):
-        chosen_backend = select(backend)
-    # the encodings' own draws must not move those of the rest of the training
-    with torch.random.fork_rng(devices=[]):
-        with flags.prefix_errors("--position-hparams"):
-            encoding, stack_part, parts = build_stack(name, dims, hparams, len(all_layers), chosen)
+    encoding, stack_part, layer_parts = build_parts(settings, dims, len(layers))
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
-    stack_part.prepare_bias = chosen_backend.prepare_bias
-    if randomized is not None:
-        stack_part.randomized = randomized
+    stack_part.prepare_bias = backend.prepare_bias
+    if settings.randomized is not None:
+        stack_part.randomized = settings.randomized
         with flags.prefix_errors("--randomized-positions"):
-            stack_part.check_length(randomized)
-    as_stock = encoding.stock_positions == kind_of(stack.embed_positions)
-    window_text = windows_text(windows)
-    sign(stack_part, encoding, layers, len(all_layers), stock=as_stock and not window_text, windows=window_text)
+            stack_part.check_length(settings.randomized)
+    stock = encoding.stock_positions == kind_of(stack.embed_positions) and not windows_text(windows)
+    sign(stack_part, encoding, settings.layers, len(layers), stock=stock, windows=windows_text(windows))
     stack.embed_positions = stack_part
-    for layer, part, farthest in zip(all_layers, parts, windows):
+    for layer, part, window in zip(layers, layer_parts, windows):
         part.to(next(layer.parameters()))
         layer.self_attn.__class__ = RelPosMultiheadAttention
-        layer.self_attn.attach(part, chosen_backend, stack_part.current_pass, causal, farthest)
+        layer.self_attn.attach(part, backend, stack_part.current_pass, causal, window)
         # fairseq 0.12.2 computes whole layers in torch's fused function in eval mode,
         # attention included; other versions do not know the attribute
         layer.can_use_fastpath = False
     with flags.prefix_errors("--attention-backend"):
-        refuse_what_the_backend_cannot_serve(stack_part, all_layers, chosen_backend, device)
-    for layer in all_layers:
-        wrap(layer, causal, torch_compile, unpad, checkpoint_activations, offload_activations, segment_memory)
+        refuse_what_the_backend_cannot_serve(stack_part, layers, backend, settings.device)
+    for layer in layers:
+        wrap(
+            layer, causal, settings.torch_compile, settings.unpad, settings.recompute, settings.offload, segment_memory
+        )
     return encoding
 
 
-def options(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``override_self_attention`` takes from the flags of every model."""
-    offload = getattr(args, "offload_activations", False)
-    return {
-        "layers": args.position_layers,
-        "backend": args.attention_backend,
-        "randomized": flags.randomized_positions(args),
-        "device": flags.device_of(args),
-        "torch_compile": getattr(args, "torch_compile", False),
-        "unpad": getattr(args, "unpad", False),
-        "checkpoint_activations": offload or getattr(args, "checkpoint_activations", False),
-        "offload_activations": offload,
-    }
+def build_parts(settings: Settings, dims: Dims, count: int) -> tuple[PositionEncoding, StackPart, list[Any]]:
+    """``build_stack`` for ``count`` layers. What encodings draw must not move the draws of the rest of the training."""
+    chosen = parse_layers(settings.layers, count)
+    with torch.random.fork_rng(devices=[]), flags.prefix_errors("--position-hparams"):
+        return build_stack(settings.encoding, dims, settings.hparams, count, chosen)
 
 
 def layers_of(stack: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, Dims, build, find, names_for
 from ..once import log_once
-from ..override import options, override_self_attention, resolved_hparams
+from ..override import override_self_attention, resolved_hparams, settings_of
 from ..segments import Place, SegmentMemory
 
 logger = logging.getLogger(__name__)
@@ -52,15 +52,11 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         args.max_target_positions = stock.max_target_positions
         encoding = override_self_attention(
             model.decoder,
-            args.position_encoding,
-            flags.hparams(args.position_hparams),
+            settings_of(args),
             causal=True,
             max_len=args.max_target_positions,
-            window=flags.window(args),
-            has_cls=False,
             length_flag="--max-target-positions",
             segment_memory=True,
-            **options(args),
         )
         args.position_hparams = resolved_hparams(encoding)
         model.encoding_name = args.position_encoding

@@ -12,7 +12,7 @@ from .. import flags
 from ..checkpoints.adopting import adopt_hparams
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS
-from ..override import options, override_self_attention, resolved_hparams
+from ..override import override_self_attention, resolved_hparams, settings_of
 from .hub_interface import RelPosHubInterface
 from .pooling import POOLING, pool
 
@@ -79,13 +79,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         set_layer_norm_eps(model, getattr(args, "layer_norm_eps", None))
         encoder = model.encoder.sentence_encoder
         encoding = override_self_attention(
-            encoder,
-            args.position_encoding,
-            flags.hparams(args.position_hparams),
-            causal=False,
-            max_len=encoder.max_source_positions,
-            window=flags.window(args),
-            **options(args),
+            encoder, settings_of(args), causal=False, max_len=encoder.max_source_positions, has_cls=True
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)
         # saved with the checkpoint: a later --max-positions must not change a table

@@ -13,7 +13,7 @@ from torch import nn
 
 from .. import flags
 from ..encodings import ENCODINGS
-from ..override import options, override_self_attention, resolved_hparams
+from ..override import override_self_attention, resolved_hparams, settings_of
 from .pooling import POOLING, pool
 
 
@@ -69,14 +69,10 @@ class SequenceEncoder(BaseFairseqModel):
             args.embedding_file = None  # the checkpoint has the vectors, and is read without the file
         encoding = override_self_attention(
             encoder,
-            args.position_encoding,
-            flags.hparams(args.position_hparams),
+            settings_of(args),
             causal=False,
             max_len=args.max_source_positions,
-            window=flags.window(args),
-            has_cls=False,
             length_flag="--max-source-positions",
-            **options(args),
         )
         args.position_hparams = resolved_hparams(encoding)
         if task.channels:

@@ -13,7 +13,7 @@ from .. import flags
 from ..architectures import endings_of
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
-from ..override import layers_of, options, override_self_attention, resolved_hparams
+from ..override import layers_of, override_self_attention, recomputation, resolved_hparams, settings_of_stacks
 from ..signature import refuse_positions
 from . import copy_head
 
@@ -58,38 +58,24 @@ class EncoderDecoder(FittingModel):
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
         flags.need_layers(args, *cls.stacks)
-        chosen = flags.chosen_stacks(args.position_stacks)
-        names = flags.encodings_of(args.position_encoding, chosen)
-        hparams = flags.hparams_of(args.position_hparams, chosen)
-        windows = flags.windows_of(args, chosen)
+        settings = settings_of_stacks(args)
+        names = {stack: chosen.encoding for stack, chosen in settings.items()}
         copies = getattr(args, "copy_from_source", False)
         if copies:
             copy_head.refuse_what_cannot_copy(args, task)
         model = super().build_model(stock_settings(args, names, cls.always_learned), task)
         if copies:
             copy_head.copy_from_source(model)
-        common = options(args)
         resolved = {}
         for name, causal in cls.stacks.items():
             stack = getattr(model, name)
-            if name in chosen:
+            if name in settings:
                 encoding = override_self_attention(
-                    stack,
-                    names[name],
-                    hparams[name],
-                    causal=causal,
-                    max_len=cls.longest_input(stack),
-                    window=windows[name],
-                    has_cls=False,
-                    length_flag=LENGTH_FLAGS[name],
-                    **common,
+                    stack, settings[name], causal, cls.longest_input(stack), length_flag=LENGTH_FLAGS[name]
                 )
                 resolved[name] = resolved_hparams(encoding)
-                continue
-            refuse_positions(stack)
-            if common["checkpoint_activations"]:
-                for layer in layers_of(stack):
-                    checkpoint_wrapper(layer, offload_to_cpu=common["offload_activations"])
+            else:
+                keep_stock(stack, *recomputation(args))
         # saved with the checkpoint: a later --max-source-positions must not change a table
         args.position_hparams = flags.hparams_text(resolved)
         return model
@@ -98,6 +84,14 @@ class EncoderDecoder(FittingModel):
 @register_model("transformer_relpos")
 class RelPosTransformer(EncoderDecoder, TransformerModel):
     """fairseq's transformer with the position encoding that --position-encoding names."""
+
+
+def keep_stock(stack: Any, recompute: bool, offload: bool) -> None:
+    """Keeps the positions of fairseq in a stack; a checkpoint in which it had an encoding does not fit it."""
+    refuse_positions(stack)
+    if recompute:
+        for layer in layers_of(stack):
+            checkpoint_wrapper(layer, offload_to_cpu=offload)
 
 
 def stock_settings(args: argparse.Namespace, names: dict[str, str], always_learned: bool = False) -> argparse.Namespace:
