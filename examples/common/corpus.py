@@ -9,7 +9,6 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import sentencepiece
 from messages import fail
 
 from fairseq_relpos.atomic_files import NO_ROOM, OPENERS, UNPACKING_ERRORS, opened, whole_file
@@ -70,6 +69,8 @@ def one_line(text):
 
 def learn(model, lines, size, normalization, coverage=0.9995, byte_fallback=False):
     """Learns a BPE vocabulary. ``byte_fallback``: 256 of its pieces are the bytes, which spell rare characters."""
+    import sentencepiece  # here, so that a Python without it is told what it lacks (stopping.need_fairseq)
+
     written = io.BytesIO()  # SentencePiece itself does not notice a full disk
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -103,6 +104,8 @@ def drawn(paths, count):
 
 
 def processor_of(folder):
+    import sentencepiece
+
     return sentencepiece.SentencePieceProcessor(model_file=str(Path(folder, "spm.model")))
 
 

@@ -8,7 +8,6 @@ old data stay until all is done.
 """
 
 import contextlib
-import itertools
 import os
 import re
 import shutil
@@ -16,49 +15,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fetching import digest_of, fetch
+import corpus
+import parallel_text
+from fetching import fetch
+from making import HERE, SPLITS, VOCABULARY_FILES, binarise, described, digest, folder_of, make, number, setting
 from messages import fail, in_one_line, say
 from stopping import locked, need_fairseq
 
-from fairseq_relpos.atomic_files import write_json, write_text
+from fairseq_relpos.atomic_files import write_json
 from fairseq_relpos.command_line import Parser
-
-HERE = Path(os.environ["HERE"])  # the folder of the recipe
-#: all that a vocabulary may consist of, beside dict.txt
-VOCABULARY_FILES = ("spm.model", "encoder.json", "vocab.bpe", "tokenizer.json", "manifest.json")
-SPLITS = ("train", "valid", "test")
-#: what is removed when data are made again: first the dictionary, which says that the rest is there, and comes last
-MADE = (
-    *("dict*.txt", "counts.json"),
-    *(f"{split}{end}" for split in SPLITS for end in ("*.bin", "*.idx", ".npz", ".json")),
-)
-
-
-def setting(name, *accepted):
-    value = os.environ.get(name, "")
-    if accepted and value not in accepted:
-        fail(f"{name}={value}: give {' or '.join(accepted)}")
-    return value
-
-
-def number(name, kind=int, least=1):
-    """Returns the number of a setting."""
-    try:
-        value = kind(setting(name))
-    except ValueError:
-        fail(f"{name}={setting(name)}: give a number")
-    if value < least:
-        fail(f"{name}={setting(name)}: give {least} or more")
-    return value
-
-
-def digest(*paths):
-    """Returns one SHA-256 of all files."""
-    return digest_of("sha256", *paths)
-
-
-def described(split, path):
-    return f"{digest(path)} {split} {Path(path).name}"
 
 
 def vocabulary_lines(folder, names=VOCABULARY_FILES):
@@ -71,65 +36,10 @@ def readable(path):
     return Path(path)
 
 
-def folder_of(path):
-    if not os.path.isdir(path):
-        fail(f"--offline {path}: no such folder; give one with the files of {HERE}/downloads.txt")
-    return path
-
-
 def vocabulary_of(path):
     if not Path(path, "dict.txt").exists():
         fail(f"no dict.txt in {path}: give the folder of the pretraining's data with --vocabulary FOLDER")
     return Path(path)
-
-
-def make(out, sources, build):
-    """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made."""
-    out.mkdir(parents=True, exist_ok=True)
-    with locked(out), in_one_line(out):
-        kept, text = out / "sources.txt", "".join(f"{line}\n" for line in sources)
-        dictionaries = list(out.glob("dict*.txt"))
-        if dictionaries and kept.exists() and kept.read_text(encoding="utf-8") == text:
-            return say(f"{out} is ready")
-        if dictionaries:
-            say(f"the text or the vocabulary's settings have changed: {out} is made again")
-        work = out / "work"
-        shutil.rmtree(work, ignore_errors=True)
-        (work / "made").mkdir(parents=True)
-        try:
-            build(work)
-            made = sorted((work / "made").iterdir(), key=lambda path: path.name.startswith("dict"))
-            for path in itertools.chain.from_iterable(out.glob(name) for name in (*MADE, *VOCABULARY_FILES)):
-                path.unlink()
-            if (work / "made" / "text").exists():
-                shutil.rmtree(out / "text", ignore_errors=True)
-            (work / "sources.txt").write_text(text, encoding="utf-8")
-            for path in [work / "sources.txt", *made]:
-                os.replace(path, out / path.name)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    splits = sorted({path.name.split(".")[0] for path in made if path.name.startswith(SPLITS)}, key=in_order)
-    say(f"ready: {out} (splits {' '.join(splits)})")
-
-
-def in_order(split):
-    """train, valid, valid1, ..., test, test1, ..."""
-    kind = split.rstrip("0123456789")
-    return SPLITS.index(kind), int(split[len(kind) :] or 0)
-
-
-def binarise(work, *flags):
-    """Runs fairseq-preprocess into work/made."""
-    import corpus
-
-    say("binarising")
-    corpus.preprocess(work.parent / "preprocess.log", "--destdir", work / "bin", *flags)
-    for path in (work / "bin").iterdir():
-        if path.name != "preprocess.log":
-            os.replace(path, work / "made" / path.name)
-
-
-# --- the kinds ---
 
 
 def add_text(parser):
@@ -179,8 +89,6 @@ def make_text(out, vocabulary, files, kind="pieces", counted=False):
     sources = [vocabulary, *(described(split, file) for split, of_split in files.items() for file in of_split)]
 
     def build(work):
-        import corpus
-
         for split, of_split in files.items():
             with corpus.writing(work / f"{split}.txt") as (file,):
                 corpus.copy(of_split, file)
@@ -216,148 +124,6 @@ def downloaded_texts(name, folder, offline):
     digests = dict(reversed(line.split()) for line in sums)
     fetch(lists / f"{name}.txt", folder, offline, list(digests), sha1=digests)
     return {file.removeprefix("wiki.").partition(".")[0]: [folder / file] for file in digests}
-
-
-def parallel(arguments, own_texts=None):
-    """Parallel text. A text is PREFIX.en and PREFIX.de; each test text is a split of its own."""
-    import corpus
-
-    languages = [setting("SOURCE"), setting("TARGET")]
-    parser = Parser(prog="prepare.sh")
-    parser.add_argument("out", metavar="OUT", nargs="?", type=Path, default=Path(setting("DATA")))
-    if own_texts is wmt_texts:
-        parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
-    for kind in SPLITS:
-        parser.add_argument(f"--{kind}", nargs="+", action="extend", default=[], metavar="PREFIX")
-    given = parser.parse_args(arguments)
-    texts = {kind: vars(given)[kind] for kind in SPLITS}
-    if own_texts and not any(texts.values()):
-        texts = own_texts(given.out / "own", getattr(given, "offline", None))
-    if not all(texts.values()):
-        fail("a text is missing: give --train, --valid and --test, as the first lines of prepare.sh show")
-    if len(texts["valid"]) > 1:
-        fail(f"two texts for validation, {' and '.join(texts['valid'])}: give one")
-    prefixes = {"train": texts["train"], "valid": texts["valid"]}
-    prefixes |= {f"test{place or ''}": [prefix] for place, prefix in enumerate(texts["test"])}
-    joined = {}  # test sets of joined sentences, and how many times the longest source of the training theirs exceed
-    for times in setting("JOINED").split():
-        if not re.fullmatch("[1-9][0-9]*", times):
-            fail(f'JOINED={setting("JOINED")}: give whole numbers of 1 or more, such as "1 2"')
-        joined[f"test{len(texts['test']) + len(joined)}"] = int(times)
-    vocabulary = Path(setting("VOCABULARY")) if setting("VOCABULARY") else None
-    if vocabulary and not all((vocabulary / name).exists() for name in ("spm.model", "dict.txt")):
-        fail(
-            f"no spm.model and dict.txt in VOCABULARY={vocabulary}: "
-            "give a folder that prepare.sh of a recipe has written"
-        )
-    size, normalization, coverage = setting("VOCAB_SIZE"), setting("NORMALIZATION"), setting("CHARACTER_COVERAGE")
-    drawn, threshold, one = setting("VOCAB_SENTENCES"), setting("VOCAB_THRESHOLD"), setting("JOINED_DICTIONARY")
-    pieces, ratio = setting("MAX_PIECES"), setting("MAX_RATIO")
-    learned = f"{size} {normalization} coverage {coverage} sentences {drawn} threshold {threshold} joined {one}"
-    if vocabulary:
-        learned = digest(vocabulary / "spm.model", vocabulary / "dict.txt")
-    sources = [f"vocabulary {learned}", f"filter {pieces} pieces {ratio} : 1"]
-    for split, of_split in prefixes.items():
-        sources += [described(split, corpus.find(prefix, side)) for prefix in of_split for side in languages]
-    first = Path(texts["test"][0]).name
-    sources += [f"joined {split} {first}-joined{times}.{languages[0]}" for split, times in joined.items()]
-
-    def build(work):
-        for split, of_split in prefixes.items():
-            paths = [[corpus.find(prefix, side) for prefix in of_split] for side in languages]
-            copy_pairs(work / split, languages, paths)
-        if vocabulary:
-            say(f"vocabulary of {vocabulary} for {languages[0]} and {languages[1]}")
-            shutil.copy(vocabulary / "spm.model", work)
-            for side in languages:
-                shutil.copy(vocabulary / "dict.txt", work / f"dict.{side}.txt")
-        else:
-            say(f"vocabulary of {size} pieces for {' and '.join(languages)} together, learned from the training text")
-            lines = corpus.drawn([work / f"train.{side}" for side in languages], int(drawn))
-            corpus.learn(work / "spm.model", lines, int(size), normalization, float(coverage))
-            groups = [languages] if one == "yes" else [[side] for side in languages]
-            corpus.write_dictionaries(work, int(threshold), *groups)
-        corpus.encode_pairs(work, "train", languages, float(pieces), float(ratio))
-        for split, times in joined.items():
-            corpus.join(work, "test", split, languages, times, number("MAX_POSITIONS"))
-        others = [*prefixes, *joined][1:]
-        for split in others:
-            corpus.encode_pairs(work, split, languages)
-        dictionaries = ["--srcdict", work / f"dict.{languages[0]}.txt", "--joined-dictionary"]
-        if one != "yes":
-            dictionaries[2:] = ["--tgtdict", work / f"dict.{languages[1]}.txt"]
-        tests = ",".join(str(work / f"{split}.pieces") for split in others[1:])
-        flags = ["--source-lang", languages[0], "--target-lang", languages[1], *dictionaries]
-        flags += ["--trainpref", work / "train.pieces", "--validpref", work / "valid.pieces", "--testpref", tests]
-        binarise(work, *flags, "--workers", setting("WORKERS"))
-        (work / "made" / "text").mkdir()  # what translations are compared with
-        for split, side in itertools.product(others[1:], languages):
-            os.replace(work / f"{split}.{side}", work / "made" / "text" / f"{split}.{side}")
-        os.replace(work / "spm.model", work / "made" / "spm.model")
-
-    make(given.out, sources, build)
-
-
-def copy_pairs(split, languages, paths):
-    """Copies both sides of a text, whose lines must correspond."""
-    import corpus
-
-    with corpus.writing(*(f"{split}.{side}" for side in languages)) as files:
-        for pair in zip(*paths):
-            counts = [corpus.copy([path], file, corpus.one_line) for path, file in zip(pair, files)]
-            if counts[0] != counts[1]:
-                fail(
-                    f"{pair[0]} has {counts[0]:,} lines and {pair[1]} has {counts[1]:,}: line N of one has to be the "
-                    "translation of line N of the other"
-                )
-
-
-def toy_texts(folder, _):
-    """The toy grammar of translation_small."""
-    say(f"no texts given: sentences of a toy grammar, with the settings in {setting('SETTINGS')}")
-    counts = {"train": "TOY_TRAIN", "valid": "TOY_VALID", "test": "TOY_TEST", "long": "TOY_TEST"}
-    given = [f"{name}={setting(count)}" for name, count in counts.items()]
-    grammar = [sys.executable, HERE / "toy_grammar.py", folder, setting("TOY_SEED"), setting("TOY_LONGEST"), *given]
-    if subprocess.call(list(map(str, grammar))):
-        sys.exit(1)
-    return {"train": [folder / "train"], "valid": [folder / "valid"], "test": [folder / "test", folder / "long"]}
-
-
-def wmt_texts(folder, offline):
-    """The texts of WMT that the settings name. For TEXT=tokenised the validation and test texts are tokenised as the
-    training text of WMT17 is."""
-    languages = [setting("SOURCE"), setting("TARGET")]
-    train, valid, tests = (setting(name).split() for name in ("TRAIN_TEXTS", "VALID_TEXT", "TEST_TEXTS"))
-    tokenised = setting("TEXT") == "tokenised"
-    models = [f"truecase-model.{side}" for side in languages] if tokenised else []
-    # the small ones first: a missing one is then known soon
-    names = [f"{text}.{side}" for text in (*valid, *tests, *train) for side in languages]
-    fetch(HERE / "downloads.txt", folder, offline, [*models, *names])
-    place = folder / "tokenised" if tokenised else folder
-    if tokenised:
-        place.mkdir(exist_ok=True)
-        for side in languages:
-            tokenise(folder, place, side, [*valid, *tests])
-    places = {"train": folder, "valid": place, "test": place}
-    return {
-        split: [places[split] / text for text in of_split] for split, of_split in zip(SPLITS, (train, valid, tests))
-    }
-
-
-def tokenise(folder, target, language, texts):
-    """As WMT17 has preprocessed its training text: normalised, hyphens split, truecased."""
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer, MosesTruecaser
-
-    missing = [f"{text}.{language}" for text in texts if not (target / f"{text}.{language}").exists()]
-    if not missing:
-        return
-    normalise = MosesPunctNormalizer(lang=language).normalize
-    split = MosesTokenizer(lang=language).tokenize
-    truecase = MosesTruecaser(load_from=f"{folder}/truecase-model.{language}").truecase
-    for name in missing:
-        with open(folder / name, encoding="utf-8", newline="\n") as file:
-            tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True) for line in file]
-        write_text(target / name, "".join(truecase(line, return_str=True) + "\n" for line in tokens))
 
 
 def add_splits(parser):
@@ -416,8 +182,6 @@ def questions(arguments):
         sources += [f"{digest(*of_split)} {split} {Path(name).name}"]
 
     def build(work):
-        import corpus
-
         from fairseq_relpos.finetuning import questions
         from fairseq_relpos.tasks.span_windows import load_dictionary
 
@@ -453,8 +217,6 @@ def questions(arguments):
 
 def files_of_questions(text):
     """Returns the JSON file, or the two files of a PREFIX."""
-    import corpus
-
     if re.search(r"\.json(\.xz|\.gz)?$", text):
         if not os.access(text, os.R_OK):
             fail(f"no readable file {text}: get SQuAD or CMRC 2018 first")
@@ -593,10 +355,10 @@ def pretraining_texts(folder, offline, workers):
 
 
 KINDS = {
-    **{kind.__name__: kind for kind in (text, language_model, parallel, squad, questions, glue, classification)},
-    "toy": lambda arguments: parallel(arguments, toy_texts),
-    "wmt": lambda arguments: parallel(arguments, wmt_texts),
-    "pretraining": pretraining,
+    **{kind.__name__: kind for kind in (text, language_model, squad, questions, glue, classification, pretraining)},
+    "parallel": parallel_text.prepare,
+    "toy": lambda arguments: parallel_text.prepare(arguments, parallel_text.toy_texts),
+    "wmt": lambda arguments: parallel_text.prepare(arguments, parallel_text.wmt_texts),
 }
 
 if __name__ == "__main__":
