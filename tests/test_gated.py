@@ -130,10 +130,6 @@ def computes(**environ):
     return done.stdout.strip(), logged
 
 
-def no_compiler(folder):
-    return {"PATH": str(folder), "CXX": ""}
-
-
 def broken_compiler(folder):
     broken = folder / "c++"
     broken.write_text("#!/bin/sh\necho warming up >&2\necho out of order >&2\nexit 1\n")
@@ -144,7 +140,7 @@ def broken_compiler(folder):
 @pytest.mark.parametrize(
     "machine, said",
     [
-        (no_compiler, "no C++ compiler 'c++'"),
+        (lambda folder: {"PATH": str(folder), "CXX": ""}, "no C++ compiler 'c++'"),
         (broken_compiler, "out of order"),
         (lambda folder: {"FAIRSEQ_RELPOS_COMPILE": "0"}, "FAIRSEQ_RELPOS_COMPILE=0"),
     ],

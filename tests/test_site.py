@@ -16,7 +16,6 @@ from fairseq_relpos.encodings import ENCODINGS
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
 #: one page of each kind
 KINDS = [
     "index.html",

@@ -4,14 +4,12 @@ import hashlib
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import tiny_squad
 import torch
 from recipes import Recipe
 
-RECIPE = Path(__file__).parents[2] / "examples" / "squad"
 TINY = f"""
 MODEL_FLAGS=({" ".join(f"--encoder-{name.replace('_', '-')} {size}" for name, size in tiny_squad.SIZES.items())})
 MAX_POSITIONS=32 WINDOW=32 DOC_STRIDE=8 MAX_QUERY_LENGTH=12

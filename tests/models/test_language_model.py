@@ -13,10 +13,8 @@ from loops import scale_up_positions
 from small_models import Anew, dictionary, language_model
 from torch import nn
 
-from fairseq_relpos.encodings import ENCODINGS
 from fairseq_relpos.models.language_model import RelPosLanguageModel
 
-NAMES = sorted(ENCODINGS)
 WORDS = dictionary()
 
 
