@@ -4,16 +4,7 @@ import re
 
 import pytest
 import torch
-from fairseq_data import (
-    USER_DIR,
-    binarise,
-    binarise_translation,
-    error_line,
-    fairseq,
-    fairseq_ok,
-    language_modeling,
-    translation,
-)
+from fairseq_data import USER_DIR, binarise_translation, error_line, fairseq, fairseq_ok, translation
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 
@@ -81,10 +72,6 @@ def test_generate_scores_every_sentence_also_of_an_ensemble(data, checkpoints, t
     assert "BLEU4 = " in score
 
 
-def test_sacrebleu_that_would_be_no_sacrebleu_is_refused(data, checkpoints):
-    assert_one_line(generate(data, checkpoints[0], "--sacrebleu"), "--scoring sacrebleu")
-
-
 @pytest.mark.slow
 def test_interactive_translates_and_refuses_what_is_not_utf8(data, checkpoints):
     done = interactive(data, checkpoints[0], b"w1 w2 w3\nw4 w5\n")
@@ -108,18 +95,3 @@ def test_a_checkpoint_of_more_layers_is_refused_and_nothing_written(data, checkp
     done = fairseq("train", *translation(data, tmp_path / "run", *resume, arch="transformer_t5"))
     assert_one_line(done, "the checkpoint is not of this model: it has besides decoder.layers.1.")
     assert not list(tmp_path.glob("run/*.pt"))
-
-
-def test_eval_lm_evaluates_something_or_says_so(tmp_path):
-    data = binarise(tmp_path / "corpus")
-    flags = (data, "--user-dir", USER_DIR, "--cpu", "--num-workers", 0)
-    fairseq_ok("train", *language_modeling(data, tmp_path / "lm", "--max-update", 4, arch="transformer_lm"))
-    path = tmp_path / "lm" / "checkpoint_last.pt"
-    evaluate = ("eval_lm", *flags, "--path", path, "--gen-subset", "valid", "--batch-size", 4)
-    # blocks of 1024 tokens: none fits; of 17: the last one does, and would be all that is evaluated
-    for length in (1024, 17):
-        done = fairseq(*evaluate, "--tokens-per-sample", length)
-        assert_one_line(done, "samples are longer than the 16 positions", "--tokens-per-sample")
-    done = fairseq_ok(*evaluate, "--tokens-per-sample", 16, "--sample-break-mode", "eos")
-    perplexity = re.search(r"Perplexity: ([\d.]+)", done)
-    assert perplexity and float(perplexity[1]) > 2

@@ -50,6 +50,17 @@ def test_eval_lm_gives_a_text_more_context(data, folder):
     assert "Loss (base 2)" in forked.run("eval_lm", [*commands(data), *flags], folder / "log")
 
 
+def test_eval_lm_evaluates_something_or_says_so(data, folder):
+    flags = [*commands(data), "--path", folder / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 4]
+    # blocks of 1024 tokens: none fits; of 41: the last one does, and would be all that is evaluated
+    for length in (1024, 41):
+        run = forked.Run([*flags, "--tokens-per-sample", length], folder / "log", command="eval_lm")
+        assert re.search("samples are longer than the 40 positions.*--tokens-per-sample", forked.error_of(run))
+    one = ["--tokens-per-sample", 16, "--sample-break-mode", "eos"]
+    printed = forked.run("eval_lm", [*flags, *one], folder / "log")
+    assert float(re.search(r"Perplexity: ([\d.]+)", printed)[1]) > 2
+
+
 def test_from_pretrained_samples_and_scores(data, folder):
     hub = RelPosLanguageModel.from_pretrained(str(folder), "checkpoint_last.pt", str(data))
     assert hub.sample("w1 w2", beam=2, max_len_b=12).startswith("w1 w2")

@@ -51,23 +51,18 @@ def test_tensorboard_has_speed_scale_gradients_norms_and_pictures(data, tmp_path
     assert (pictures[0].height, pictures[0].width) == (17, 34)  # two heads of 16 tokens and a line
 
 
-def test_watching_changes_no_weight(data, tmp_path):
+def test_watching_changes_no_weight_and_without_tensorboard_nothing_is_computed(data, tmp_path):
+    def trap():
+        watching.log_scalars = watching.norms = watching.biases = None
+
     every = ("--log-position-bias-interval", 1, "--dropout", 0.1)
     for name, logdir in (("watched", True), ("alone", False)):
         command = arguments(data, tmp_path / name, *every, logdir=logdir)
         (tmp_path / name).mkdir()
-        train(command, tmp_path / "log")
+        train(command, tmp_path / "log", before=None if logdir else trap)
     watched, alone = (weights(tmp_path / name / "run") for name in ("watched", "alone"))
     torch.testing.assert_close(watched, alone, rtol=0, atol=0)
     assert len(events(tmp_path / "watched", "positions").Images(f"bias of {STACK}")) == 6
-
-
-def test_without_tensorboard_nothing_is_computed(data, tmp_path):
-    def trap():
-        watching.log_scalars = watching.norms = watching.biases = None
-
-    command = arguments(data, tmp_path, "--log-position-bias-interval", 1, logdir=False)
-    train(command, tmp_path / "log", before=trap)
 
 
 def test_of_two_ranks_the_first_one_logs(data, tmp_path):
