@@ -26,9 +26,9 @@ from .signature import sign
 
 @dataclass(frozen=True)
 class Settings:
-    """The flags of a model about the self-attention of one stack.
+    """The flags of a model that serve every encoding alike; without flags, their defaults.
 
-    encoding: its name. hparams: as in ``build_stack``. layers: those that have the encoding, as in ``parse_layers``.
+    layers: those that have the encoding, as in ``parse_layers``.
     window: how many tokens away a key may be, as in ``parse_windows``.
     randomized: in training, the tokens have random positions below this number.
     device: where the model will run, if not where it is.
@@ -37,40 +37,23 @@ class Settings:
     unpad: layers compute nothing for pads; a decoder's layers stay as they are.
     """
 
-    encoding: str
-    hparams: dict[str, str]
-    layers: str
-    window: str
-    backend: str
-    randomized: int | None
-    device: torch.device
-    recompute: bool
-    offload: bool
-    torch_compile: bool
-    unpad: bool
+    layers: str = "all"
+    window: str = ""
+    backend: str = "auto"
+    randomized: int | None = None
+    device: torch.device | None = None
+    recompute: bool = False
+    offload: bool = False
+    torch_compile: bool = False
+    unpad: bool = False
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings of a model that has one stack."""
-    return _settings(args, args.position_encoding, flags.hparams(args.position_hparams), flags.window(args))
-
-
-def settings_of_stacks(args: argparse.Namespace) -> dict[str, Settings]:
-    """Those of each stack that --position-stacks names, of a model that has two."""
-    chosen = flags.chosen_stacks(args.position_stacks)
-    names = flags.encodings_of(args.position_encoding, chosen)
-    hparams = flags.hparams_of(args.position_hparams, chosen)
-    windows = flags.windows_of(args, chosen)
-    return {stack: _settings(args, names[stack], hparams[stack], windows[stack]) for stack in chosen}
-
-
-def _settings(args, encoding, hparams, window):
+def settings_of(args: argparse.Namespace, window: str | None = None) -> Settings:
+    """window: that of one stack, for a model that has two."""
     recompute, offload = recomputation(args)
     return Settings(
-        encoding,
-        hparams,
         layers=args.position_layers,
-        window=window,
+        window=flags.window(args) if window is None else window,
         backend=args.attention_backend,
         randomized=flags.randomized_positions(args),
         device=flags.device_of(args),
@@ -89,23 +72,25 @@ def recomputation(args: argparse.Namespace) -> tuple[bool, bool]:
 
 def override_self_attention(
     stack: Any,
-    settings: Settings,
+    name: str,
+    hparams: dict[str, str],
     causal: bool,
     max_len: int,
-    has_cls: bool = False,
+    settings: Settings = Settings(),
+    has_cls: bool | None = None,
     length_flag: str = "--max-positions",
     segment_memory: bool = False,
 ) -> PositionEncoding:
-    """Gives ``stack`` (a TransformerEncoder or TransformerDecoder of fairseq) a position encoding.
+    """Gives ``stack`` (a TransformerEncoder or TransformerDecoder of fairseq) the position encoding ``name``.
 
-    max_len: n in tokens, which the user gave by length_flag. has_cls: whether the first token is a [CLS].
+    hparams: as in ``build_stack``. max_len: n in tokens, which the user gave by length_flag. has_cls: as in ``Dims``.
     segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
     fairseq must have built the stack without recomputation: its own wrapper cannot hand a layer what layers share.
     Returns an encoding that carries the resolved hyperparameters.
     """
-    find(settings.encoding)
+    find(name)
     with flags.prefix_errors("--position-encoding"):
-        check_serves(settings.encoding, causal)
+        check_serves(name, causal)
     layers = layers_of(stack)
     windows = parse_windows(settings.window, len(layers))
     refuse_what_positions_cannot_serve(layers)
@@ -115,7 +100,10 @@ def override_self_attention(
     dims = Dims(
         attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
-    encoding, stack_part, layer_parts = build_parts(settings, dims, len(layers))
+    chosen = parse_layers(settings.layers, len(layers))
+    # the encodings' own draws must not move those of the rest of the training
+    with torch.random.fork_rng(devices=[]), flags.prefix_errors("--position-hparams"):
+        encoding, stack_part, layer_parts = build_stack(name, dims, hparams, len(layers), chosen)
     adopt_common_weights(stack_part, stack.embed_positions)
     stack_part.to(next(stack.parameters()))
     stack_part.length_option = length_flag
@@ -141,13 +129,6 @@ def override_self_attention(
             layer, causal, settings.torch_compile, settings.unpad, settings.recompute, settings.offload, segment_memory
         )
     return encoding
-
-
-def build_parts(settings: Settings, dims: Dims, count: int) -> tuple[PositionEncoding, StackPart, list[Any]]:
-    """``build_stack`` for ``count`` layers. What encodings draw must not move the draws of the rest of the training."""
-    chosen = parse_layers(settings.layers, count)
-    with torch.random.fork_rng(devices=[]), flags.prefix_errors("--position-hparams"):
-        return build_stack(settings.encoding, dims, settings.hparams, count, chosen)
 
 
 def layers_of(stack: Any) -> list[Any]:

@@ -52,9 +52,12 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         args.max_target_positions = stock.max_target_positions
         encoding = override_self_attention(
             model.decoder,
-            settings_of(args),
+            args.position_encoding,
+            flags.hparams(args.position_hparams),
             causal=True,
             max_len=args.max_target_positions,
+            settings=settings_of(args),
+            has_cls=False,
             length_flag="--max-target-positions",
             segment_memory=True,
         )

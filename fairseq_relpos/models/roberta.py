@@ -79,7 +79,12 @@ class RelPosRoberta(FittingModel, RobertaModel):
         set_layer_norm_eps(model, getattr(args, "layer_norm_eps", None))
         encoder = model.encoder.sentence_encoder
         encoding = override_self_attention(
-            encoder, settings_of(args), causal=False, max_len=encoder.max_source_positions, has_cls=True
+            encoder,
+            args.position_encoding,
+            flags.hparams(args.position_hparams),
+            causal=False,
+            max_len=encoder.max_source_positions,
+            settings=settings_of(args),
         )
         check_tokens_per_sample(args, encoder.embed_positions.hard_limit)
         # saved with the checkpoint: a later --max-positions must not change a table

@@ -69,9 +69,12 @@ class SequenceEncoder(BaseFairseqModel):
             args.embedding_file = None  # the checkpoint has the vectors, and is read without the file
         encoding = override_self_attention(
             encoder,
-            settings_of(args),
+            args.position_encoding,
+            flags.hparams(args.position_hparams),
             causal=False,
             max_len=args.max_source_positions,
+            settings=settings_of(args),
+            has_cls=False,
             length_flag="--max-source-positions",
         )
         args.position_hparams = resolved_hparams(encoding)

@@ -13,7 +13,7 @@ from .. import flags
 from ..architectures import endings_of
 from ..checkpoints.fitting import FittingModel
 from ..encodings import ENCODINGS, find
-from ..override import layers_of, override_self_attention, recomputation, resolved_hparams, settings_of_stacks
+from ..override import layers_of, override_self_attention, recomputation, resolved_hparams, settings_of
 from ..signature import refuse_positions
 from . import copy_head
 
@@ -58,8 +58,10 @@ class EncoderDecoder(FittingModel):
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
         flags.need_layers(args, *cls.stacks)
-        settings = settings_of_stacks(args)
-        names = {stack: chosen.encoding for stack, chosen in settings.items()}
+        chosen = flags.chosen_stacks(args.position_stacks)
+        names = flags.encodings_of(args.position_encoding, chosen)
+        hparams = flags.hparams_of(args.position_hparams, chosen)
+        windows = flags.windows_of(args, chosen)
         copies = getattr(args, "copy_from_source", False)
         if copies:
             copy_head.refuse_what_cannot_copy(args, task)
@@ -69,9 +71,16 @@ class EncoderDecoder(FittingModel):
         resolved = {}
         for name, causal in cls.stacks.items():
             stack = getattr(model, name)
-            if name in settings:
+            if name in chosen:
                 encoding = override_self_attention(
-                    stack, settings[name], causal, cls.longest_input(stack), length_flag=LENGTH_FLAGS[name]
+                    stack,
+                    names[name],
+                    hparams[name],
+                    causal=causal,
+                    max_len=cls.longest_input(stack),
+                    settings=settings_of(args, windows[name]),
+                    has_cls=False,
+                    length_flag=LENGTH_FLAGS[name],
                 )
                 resolved[name] = resolved_hparams(encoding)
             else:
