@@ -54,6 +54,22 @@ def folder_of(path):
     return path
 
 
+def vocabulary_lines(folder, names=VOCABULARY_FILES):
+    return [f"{digest(folder / name)} {name}" for name in names if (folder / name).exists()]
+
+
+def readable(path):
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        fail(f"no readable file {path}: give text files")
+    return Path(path)
+
+
+def vocabulary_of(path):
+    if not Path(path, "dict.txt").exists():
+        fail(f"no dict.txt in {path}: give the folder of the pretraining's data with --vocabulary FOLDER")
+    return Path(path)
+
+
 def make(out, sources, build):
     """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made."""
     out.mkdir(parents=True, exist_ok=True)
@@ -81,6 +97,11 @@ def make(out, sources, build):
             shutil.rmtree(work, ignore_errors=True)
     splits = sorted({path.name.split(".")[0] for path in made if path.name.startswith(SPLITS)}, key=in_order)
     say(f"ready: {out} (splits {' '.join(splits)})")
+
+
+def numbered(kind, place):
+    """test, test1, test2, ..."""
+    return f"{kind}{place or ''}"
 
 
 def in_order(split):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import corpus
 from fetching import fetch
-from making import HERE, SPLITS, binarise, described, digest, folder_of, make, number, setting
+from making import HERE, SPLITS, binarise, described, digest, folder_of, make, number, numbered, setting
 from messages import fail, say
 
 from fairseq_relpos.atomic_files import write_text
@@ -119,11 +119,6 @@ class ParallelData:
         for split, side in itertools.product(self.tests, self.languages):
             os.replace(work / f"{split}.{side}", work / "made" / "text" / f"{split}.{side}")
         os.replace(work / "spm.model", work / "made" / "spm.model")
-
-
-def numbered(split, place):
-    """test, test1, ..."""
-    return f"{split}{place or ''}"
 
 
 def joined_lengths():

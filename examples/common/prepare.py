@@ -7,9 +7,7 @@ of each file. Data of the same files and settings are kept. New ones are made in
 old data stay until all is done.
 """
 
-import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,29 +15,29 @@ from pathlib import Path
 
 import corpus
 import parallel_text
+import question_text
 from fetching import fetch
-from making import HERE, SPLITS, VOCABULARY_FILES, binarise, described, digest, folder_of, make, number, setting
+from making import (
+    HERE,
+    SPLITS,
+    VOCABULARY_FILES,
+    binarise,
+    described,
+    digest,
+    folder_of,
+    make,
+    number,
+    numbered,
+    readable,
+    setting,
+    vocabulary_lines,
+    vocabulary_of,
+)
 from messages import fail, in_one_line, say
 from stopping import locked, need_fairseq
 
 from fairseq_relpos.atomic_files import write_json
 from fairseq_relpos.command_line import Parser
-
-
-def vocabulary_lines(folder, names=VOCABULARY_FILES):
-    return [f"{digest(folder / name)} {name}" for name in names if (folder / name).exists()]
-
-
-def readable(path):
-    if not os.path.isfile(path) or not os.access(path, os.R_OK):
-        fail(f"no readable file {path}: give text files")
-    return Path(path)
-
-
-def vocabulary_of(path):
-    if not Path(path, "dict.txt").exists():
-        fail(f"no dict.txt in {path}: give the folder of the pretraining's data with --vocabulary FOLDER")
-    return Path(path)
 
 
 def add_text(parser):
@@ -58,7 +56,7 @@ def text(arguments):
         fail("no text for training or validation; usage: prepare.sh OUT --train FILE... --valid FILE...")
     files = {"train": given.train}
     for kind in ("valid", "test"):
-        files |= {f"{kind}{place or ''}": [file] for place, file in enumerate(vars(given)[kind])}
+        files |= {numbered(kind, place): [file] for place, file in enumerate(vars(given)[kind])}
     make_text(given.out, f"vocabulary {setting('VOCAB_SIZE')} {setting('NORMALIZATION')}", files)
 
 
@@ -126,18 +124,13 @@ def downloaded_texts(name, folder, offline):
     return {file.removeprefix("wiki.").partition(".")[0]: [folder / file] for file in digests}
 
 
-def add_splits(parser):
-    """The flags of a recipe that has one file for each split."""
-    for split in SPLITS:
-        parser.add_argument(f"--{split}", metavar="FILE", required=split != "test")
-
-
 def squad(arguments):
     """Questions in SQuAD's JSON, in the vocabulary of a pretraining."""
     parser = Parser(prog="prepare.sh")
     parser.add_argument("out", metavar="OUT", type=Path)
     parser.add_argument("--vocabulary", metavar="FOLDER", required=True, type=vocabulary_of)
-    add_splits(parser)
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", metavar="FILE", required=split != "test")
     given = parser.parse_args(arguments)
     files = {split: readable(vars(given)[split]) for split in SPLITS if vars(given)[split]}
     if given.out.resolve() == given.vocabulary.resolve():
@@ -153,80 +146,6 @@ def squad(arguments):
         shutil.copy(given.vocabulary / "dict.txt", work / "made")
 
     make(given.out, sources, build)
-
-
-def questions(arguments):
-    """Texts, answers and questions: SQuAD's JSON, or PREFIX.src and PREFIX.tgt."""
-    parser = Parser(prog="prepare.sh")
-    parser.add_argument("out", metavar="OUT", nargs="?", type=Path, default=Path(setting("DATA")))
-    parser.add_argument("--vocabulary", metavar="FOLDER", type=vocabulary_of)
-    for split in SPLITS:
-        parser.add_argument(f"--{split}", metavar="TEXT")
-        parser.add_argument(f"--{split}-titles", metavar="FILE", type=readable)
-    given = parser.parse_args(arguments)
-    texts = {split: vars(given)[split] for split in SPLITS if vars(given)[split]}
-    titles = {split: vars(given)[f"{split}_titles"] for split in SPLITS if vars(given)[f"{split}_titles"]}
-    files = {split: files_of_questions(name) for split, name in texts.items()}
-    for split in titles.keys() - texts.keys():
-        fail(f"--{split}-titles without --{split}")
-    if not {"train", "valid"} <= texts.keys():
-        fail("no text for training or validation; usage: prepare.sh [OUT] --train TEXT --valid TEXT [--test TEXT]")
-    size, normalization, coverage = setting("VOCAB_SIZE"), setting("NORMALIZATION"), setting("CHARACTER_COVERAGE")
-    longest = number("MAX_SOURCE"), number("MAX_TARGET")
-    sources = [f"vocabulary {size} {normalization} coverage {coverage}"]
-    if given.vocabulary:
-        sources = vocabulary_lines(given.vocabulary, ("dict.txt", *VOCABULARY_FILES))
-    sources += [f"source {setting('MAX_SOURCE')} question {setting('MAX_TARGET')} tokens"]
-    for split, name in texts.items():
-        of_split = [*files[split], *([titles[split]] if split in titles else [])]
-        sources += [f"{digest(*of_split)} {split} {Path(name).name}"]
-
-    def build(work):
-        from fairseq_relpos.finetuning import questions
-        from fairseq_relpos.tasks.span_windows import load_dictionary
-
-        vocabulary, target = work / "vocabulary", work / "made" / "text"
-        vocabulary.mkdir()
-        target.mkdir()
-        for split, name in texts.items():
-            questions.read(name, work / split, titles.get(split))
-        if given.vocabulary:
-            for name in VOCABULARY_FILES:
-                if (given.vocabulary / name).exists():
-                    shutil.copy(given.vocabulary / name, vocabulary)
-            load_dictionary(str(given.vocabulary)).save(str(vocabulary / "dict.txt"))  # with <mask>
-        else:
-            say(f"vocabulary of {size} pieces, learned from the texts and questions of the training")
-            lines = corpus.drawn([work / f"train.{side}" for side in ("src", "tgt")], 0)
-            corpus.learn(work / "spm.model", lines, int(size), normalization, float(coverage))
-            corpus.write_dictionaries(work, 1, ["src", "tgt"])
-            os.replace(work / "spm.model", vocabulary / "spm.model")
-            os.replace(work / "dict.src.txt", vocabulary / "dict.txt")
-        prefixes = []
-        for split in texts:
-            questions.encode(work / split, vocabulary, *longest, training=split == "train")
-            os.replace(work / f"{split}.questions", target / f"{split}.questions")
-            prefixes += [f"--{split}pref", work / f"{split}.pieces"]
-        flags = ["--source-lang", "src", "--target-lang", "tgt", "--srcdict", vocabulary / "dict.txt"]
-        binarise(work, *flags, "--joined-dictionary", *prefixes, "--workers", setting("WORKERS"))
-        for path in vocabulary.iterdir():
-            os.replace(path, work / "made" / path.name)
-
-    make(given.out, sources, build)
-
-
-def files_of_questions(text):
-    """Returns the JSON file, or the two files of a PREFIX."""
-    if re.search(r"\.json(\.xz|\.gz)?$", text):
-        if not os.access(text, os.R_OK):
-            fail(f"no readable file {text}: get SQuAD or CMRC 2018 first")
-        return [text]
-    with contextlib.suppress(SystemExit):
-        return [corpus.find(text, side) for side in ("src", "tgt")]
-    fail(
-        f"no {text}.src and {text}.tgt (or .xz, .gz): "
-        "give SQuAD's JSON, whose name ends in .json, or PREFIX of these two"
-    )
 
 
 def glue(arguments):
@@ -355,7 +274,8 @@ def pretraining_texts(folder, offline, workers):
 
 
 KINDS = {
-    **{kind.__name__: kind for kind in (text, language_model, squad, questions, glue, classification, pretraining)},
+    **{kind.__name__: kind for kind in (text, language_model, squad, glue, classification, pretraining)},
+    "questions": question_text.prepare,
     "parallel": parallel_text.prepare,
     "toy": lambda arguments: parallel_text.prepare(arguments, parallel_text.toy_texts),
     "wmt": lambda arguments: parallel_text.prepare(arguments, parallel_text.wmt_texts),
