@@ -339,12 +339,6 @@ def prepare(settings, rows):
     return title, table(columns, [[f"{row[key]:,.0f}" for key in columns.values()] for row in rows])
 
 
-def fairseq_tests(settings, rows):
-    title = f"The tests of {settings['clone']} with the installed fairseq, without the plugin and with it."
-    lines = [[row["without"], row["with"], row["number"], "; ".join(row["tests"])] for row in rows]
-    return title, table(["without the plugin", "with it", ">tests", "which"], lines)
-
-
 def mends(settings, rows):
     failed = sum(row["passes"] and not row["passes without"] for row in rows)
     title = f"The mends of fairseq: {failed} of {len(rows)} tests pass with all mends and fail without theirs."
@@ -389,7 +383,6 @@ SECTIONS = {
     "dropout_statistics": dropout_statistics,
     "public_code": public_code,
     "prepare": prepare,
-    "fairseq_tests": fairseq_tests,
     "mends": mends,
     "wrong_calls": wrong_calls,
 }
