@@ -8,7 +8,7 @@ attention without positions.
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 From q, k, v and the gradient of the output to the gradients of q, k, v and of the encoding's parameters,
-float32. Each allocator (machine.py) has one process, in which everything takes its step in turn, round after
+float32. Each allocator (allocators.py) has one process, in which everything takes its step in turn, round after
 round, in another order each time; a ratio is taken within a round. `sdpa` is torch's scaled_dot_product_attention
 without positions, `plain` are two matrix products and a softmax; both have the same dropout as the encodings.
 What layers share is computed anew in every step. With --layers 12, a step is the attention of 12 layers, which compute
@@ -29,8 +29,10 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from machine import LargeProduct, Processes, add_allocators, add_result, clock_of, median_ratio, save
+from allocators import add_allocators
+from result_file import add_result, save
 from torch.nn.attention.flex_attention import flex_attention
+from turns import LargeProduct, Processes, clock_of, median_ratio
 
 from fairseq_relpos.backends import BACKENDS, Mask, select
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for

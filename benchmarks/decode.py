@@ -17,7 +17,9 @@ from types import SimpleNamespace
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
-from machine import add_result, clock_of, compared, in_turns, save, vocabulary
+from result_file import add_result, save
+from train_step import vocabulary
+from turns import clock_of, compared, in_turns
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 

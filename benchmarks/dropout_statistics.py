@@ -20,7 +20,7 @@ import scipy.fft
 import torch
 import triton
 import triton.language as tl
-from machine import add_result, save
+from result_file import add_result, save
 from tqdm import tqdm
 
 from fairseq_relpos.backends import triton_kernels as kernels

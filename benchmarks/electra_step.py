@@ -18,7 +18,9 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import Processes, add_result, clock_of, compared, save, vocabulary
+from result_file import add_result, save
+from train_step import vocabulary
+from turns import Processes, clock_of, compared
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.criterions.electra import Electra, ElectraConfig

@@ -32,9 +32,11 @@ from unittest import mock
 import pytest
 import torch
 import torch.nn.functional as F
-from machine import Resumed, peak_memory_of_cuda, queued_seconds
+from memory import peak_memory_of_cuda
+from result_file import Resumed
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
+from turns import queued_seconds
 
 from fairseq_relpos.backends import BACKENDS, Mask, names, select, triton
 from fairseq_relpos.encodings import ENCODINGS, Dims, build, names_for

@@ -23,9 +23,11 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
-from machine import Resumed, median_ratio, peak_memory_of_cuda, queued_seconds
+from memory import peak_memory_of_cuda
+from result_file import Resumed
 from torch.optim import AdamW
 from train_step import MaskedLMStep, TranslationStep
+from turns import median_ratio, queued_seconds
 
 from fairseq_relpos.encodings import names_for
 

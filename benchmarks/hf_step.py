@@ -12,8 +12,8 @@ import statistics
 
 import torch
 import transformers
-from machine import in_turns, median_ratio
 from train_step import MaskedLMStep
+from turns import in_turns, median_ratio
 
 import fairseq_relpos.hf  # noqa: F401  registers the models
 from fairseq_relpos.exchange.to_transformers import Kind, as_transformers
@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=30)
     args = parser.parse_args()
-    vars(args).update(ffn=4 * args.dim, backend="auto", torch_compile=False, unpad=False, padding=0.0)
+    vars(args).update(ffn=4 * args.dim, backend="auto", torch_compile=False, unpad=False, padding=0.0, amp=False)
     vars(args).update(device="cpu", dtype="float32", threads=1)
     torch.set_num_threads(1)
     print("| encoding | fairseq (s) | transformers (s) | speed in fairseq's | in that of transformers' RoBERTa |")
@@ -60,7 +60,7 @@ class TransformersStep(MaskedLMStep):
     """The step of another one, with its batch, for a model of transformers."""
 
     def __init__(self, other, model):
-        self.model, self.clock = model.train(), other.clock
+        self.model, self.clock, self.autocast = model.train(), other.clock, other.autocast
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         self.tokens, self.real = other.tokens, other.tokens.ne(other.symbols.pad()).long()
         self.labels = other.tokens.masked_fill(~other.masked, -100)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from machine import add_result, save
+from result_file import add_result, save
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -54,7 +54,7 @@ def main():
         "per_minute": size / 1e6 / (row["seconds"] / 60),
     }
     del args.folder
-    from machine import save  # here, because it imports torch
+    from result_file import save  # here, because it imports torch
 
     save("prepare", args, [row])
 

@@ -5,7 +5,7 @@
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 From x [B, T, E] through the projections of q, k, v and the output to the gradients of x and of all
-parameters, float32, each module as its package makes it in training. Each allocator (machine.py) has one process,
+parameters, float32, each module as its package makes it in training. Each allocator (allocators.py) has one process,
 in which everything takes its turn, round after round, in another order each time; the ratio to stock fairseq's
 attention without positions and with the same dropout is taken within a round. Seconds are CPU time with one thread,
 so that a busy machine counts for less. Linux with glibc only.
@@ -19,9 +19,11 @@ import statistics
 import sys
 
 import torch
+from allocators import add_allocators
 from fairseq.modules import MultiheadAttention
-from machine import Processes, add_allocators, add_result, clock_of, median_ratio, save
+from result_file import add_result, save
 from torch import nn
+from turns import Processes, clock_of, median_ratio
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
 from fairseq_relpos.backends import select

@@ -21,7 +21,8 @@ from pathlib import Path
 import ctranslate2
 import torch
 from fairseq import checkpoint_utils
-from machine import add_result, clock_of, compared, in_turns, save
+from result_file import add_result, save
+from turns import clock_of, compared, in_turns
 
 from fairseq_relpos import register
 from fairseq_relpos.exchange import to_ctranslate2

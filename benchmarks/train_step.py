@@ -11,7 +11,7 @@ architecture of the same size.
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
 gpu_steps.py times steps on a GPU for every encoding; --device cuda serves for other sizes, and says the MFU.
-Each allocator (machine.py) has one process, in which all models are stepped in turn, round after round, in another
+Each allocator (allocators.py) has one process, in which all models are stepped in turn, round after round, in another
 order each time, so that a noisy machine slows all of them alike; the ratio of a round is taken within that round,
 and the median over rounds is printed. Stock has the same dropout. The processes take turns, too, and "times tuned"
 compares with the same step and the tuned allocator. A step is forward, loss (of masked tokens, of the next tokens, or
@@ -35,22 +35,14 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from allocators import add_allocators
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from machine import (
-    LargeProduct,
-    Processes,
-    add_allocators,
-    add_result,
-    clock_of,
-    compared,
-    machine,
-    median_ratio,
-    peak_memory_of_cuda,
-    save,
-    vocabulary,
-)
+from memory import peak_memory_of_cuda
+from result_file import add_result, machine, save
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from turns import LargeProduct, Processes, clock_of, compared, median_ratio
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.segments import Place
@@ -167,6 +159,16 @@ def steps_of(dropout, args):
     steps |= {name: kind(arch, dropout, without_amp) for name, arch in in_float32(args).items()}
     steps[PRODUCT] = LargeProduct(clock(args), args.device, getattr(torch, args.dtype), args.threads)
     return steps
+
+
+def vocabulary(size, *more):
+    """fairseq's dictionary with so many words, its four special symbols among them, and with ``more`` at the end."""
+    words = Dictionary()
+    for word in range(size - words.nspecial - len(more)):
+        words.add_symbol(str(word))
+    for word in more:
+        words.add_symbol(word)
+    return words
 
 
 class TrainingStep:

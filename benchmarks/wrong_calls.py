@@ -43,7 +43,7 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import numpy as np
 import torch
-from machine import add_result, save
+from result_file import add_result, save
 from wrong_call_kinds import BASES, KINDS, PREPARATION, Call
 
 from fairseq_relpos import cli, mends, register
