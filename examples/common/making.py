@@ -14,6 +14,8 @@ HERE = Path(os.environ["HERE"])  # the folder of the recipe
 #: all that a vocabulary may consist of, beside dict.txt
 VOCABULARY_FILES = ("spm.model", "encoder.json", "vocab.bpe", "tokenizer.json", "manifest.json")
 SPLITS = ("train", "valid", "test")
+#: what the data are made of
+SOURCES = "sources.txt"
 #: what is removed when data are made again: first the dictionary, which says that the rest is there, and comes last
 MADE = (
     *("dict*.txt", "counts.json"),
@@ -73,30 +75,35 @@ def vocabulary_of(path):
 def make(out, sources, build):
     """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made."""
     out.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{line}\n" for line in sources)
     with locked(out), in_one_line(out):
-        kept, text = out / "sources.txt", "".join(f"{line}\n" for line in sources)
-        dictionaries = list(out.glob("dict*.txt"))
-        if dictionaries and kept.exists() and kept.read_text(encoding="utf-8") == text:
-            return say(f"{out} is ready")
-        if dictionaries:
+        if any(out.glob("dict*.txt")):
+            if (out / SOURCES).exists() and (out / SOURCES).read_text(encoding="utf-8") == text:
+                return say(f"{out} is ready")
             say(f"the text or the vocabulary's settings have changed: {out} is made again")
         work = out / "work"
         shutil.rmtree(work, ignore_errors=True)
         (work / "made").mkdir(parents=True)
         try:
             build(work)
-            made = sorted((work / "made").iterdir(), key=lambda path: path.name.startswith("dict"))
-            for path in itertools.chain.from_iterable(out.glob(name) for name in (*MADE, *VOCABULARY_FILES)):
-                path.unlink()
-            if (work / "made" / "text").exists():
-                shutil.rmtree(out / "text", ignore_errors=True)
-            (work / "sources.txt").write_text(text, encoding="utf-8")
-            for path in [work / "sources.txt", *made]:
-                os.replace(path, out / path.name)
+            (work / SOURCES).write_text(text, encoding="utf-8")
+            names = put_in_place(work, out)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    splits = sorted({path.name.split(".")[0] for path in made if path.name.startswith(SPLITS)}, key=in_order)
+    splits = sorted({name.split(".")[0] for name in names if name.startswith(SPLITS)}, key=in_order)
     say(f"ready: {out} (splits {' '.join(splits)})")
+
+
+def put_in_place(work, out):
+    """Moves the new data to the place of the old ones. Returns their names."""
+    made = sorted((work / "made").iterdir(), key=lambda path: path.name.startswith("dict"))
+    for path in itertools.chain.from_iterable(out.glob(name) for name in (*MADE, *VOCABULARY_FILES)):
+        path.unlink()
+    if (work / "made" / "text").exists():
+        shutil.rmtree(out / "text", ignore_errors=True)
+    for path in [work / SOURCES, *made]:
+        os.replace(path, out / path.name)
+    return [path.name for path in made]
 
 
 def numbered(kind, place):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import corpus
@@ -99,11 +100,65 @@ class ParallelData:
 
     def encode(self, work):
         limits = float(setting("MAX_PIECES")), float(setting("MAX_RATIO"))
-        corpus.encode_pairs(work, "train", self.languages, *limits)
+        self.encode_split(work, "train", limits)
         for split, times in self.joined.items():
-            corpus.join(work, "test", split, self.languages, times, number("MAX_POSITIONS"))
+            self.join(work, split, times)
         for split in ("valid", *self.tests):
-            corpus.encode_pairs(work, split, self.languages)
+            self.encode_split(work, split)
+
+    def encode_split(self, work, split, limits=None):
+        """limits: those of ``unfit``, in training; a test set is never shortened."""
+        encoders = [corpus.Encoder(work, side) for side in self.languages]
+        dropped, kept = Counter(), 0
+        with corpus.writing(*(work / f"{split}.pieces.{side}" for side in self.languages)) as files:
+            for pair in self.pairs(work, split):
+                sides = [encoder(line) for encoder, line in zip(encoders, pair)]
+                if limits and (reason := unfit(*map(len, sides), *limits)):
+                    dropped[reason] += 1
+                    continue
+                kept += 1
+                for encoder, pieces, file in zip(encoders, sides, files):
+                    encoder.count(pieces)
+                    file.write(" ".join(pieces) + "\n")
+        if not kept:
+            fail(f"{split}: no pair passes the filter; set a larger MAX_PIECES or MAX_RATIO")
+        counts = [f"{e.language} {e.tokens:,} tokens, {e.unknown:,} unknown" for e in encoders]
+        left_out = [f"left out: {count:,} {reason}" for reason, count in dropped.items()]
+        print("; ".join([f"{split}: {kept:,} pairs", *counts, *left_out]))
+
+    def pairs(self, work, split):
+        """Yields the source and the target of each sentence."""
+        return zip(*(corpus.lines_of(work / f"{split}.{side}") for side in self.languages))
+
+    def join(self, work, split, times):
+        """Joins sentences of the first test set until their source is longer than ``times`` the longest one in
+        training. The rest at the end is not used."""
+        encoders = [corpus.Encoder(work, side) for side in self.languages]
+        longest = max(len(line.split()) for line in corpus.lines_of(work / f"train.pieces.{self.languages[0]}"))
+        wanted, most = times * longest, number("MAX_POSITIONS")
+        kept, parts, length = 0, [], 0
+        with corpus.writing(*(work / f"{split}.{side}" for side in self.languages)) as files:
+            for pair in filter(all, self.pairs(work, "test")):
+                parts.append(pair)
+                length += len(encoders[0](pair[0]))
+                if length <= wanted:
+                    continue
+                lines = [" ".join(side) for side in zip(*parts)]
+                needed = 1 + max(len(encoder(line)) for encoder, line in zip(encoders, lines))
+                if needed > most:
+                    fail(
+                        f"JOINED={times}: joined sentences of {needed:,} tokens, and MAX_POSITIONS={most}: set a "
+                        f"larger one, or a smaller JOINED (the longest source of the training has {longest:,} pieces)"
+                    )
+                for line, file in zip(lines, files):
+                    file.write(line + "\n")
+                kept, parts, length = kept + 1, [], 0
+            if not kept:
+                fail(
+                    f"JOINED={times}: the sentences of test together are no longer than {wanted:,} pieces, {times} x "
+                    "the longest source of the training: give a longer test text, or a smaller JOINED"
+                )
+        print(f"{split}: {kept:,} pairs, joined from test, with sources of more than {wanted:,} pieces")
 
     def binarise(self, work):
         source, target = self.languages
@@ -119,6 +174,18 @@ class ParallelData:
         for split, side in itertools.product(self.tests, self.languages):
             os.replace(work / f"{split}.{side}", work / "made" / "text" / f"{split}.{side}")
         os.replace(work / "spm.model", work / "made" / "spm.model")
+
+
+def unfit(source, target, longest, ratio):
+    """Returns why a pair of so many pieces is not trained on; None if it is."""
+    short, long = sorted((source, target))
+    if not short:
+        return "with an empty side"
+    if long > longest:
+        return f"longer than {longest:.0f} pieces"
+    if long > ratio * short:
+        return f"with lengths beyond {ratio:g} : 1"
+    return None
 
 
 def joined_lengths():

@@ -1,6 +1,6 @@
 """Raw text -> the data that fairseq-train reads: what prepare.sh of each recipe calls.
 
-    prepare.py KIND [arguments]      KIND: a function of KINDS; the arguments are at the head of each prepare.sh
+    prepare.py KIND [arguments]      KIND: a name in KINDS; the arguments are at the head of each prepare.sh
 
 The settings of the recipe are in the environment. OUT/sources.txt says what OUT was made from: digest, split and name
 of each file. Data of the same files and settings are kept. New ones are made in OUT/work and then moved, so that the
