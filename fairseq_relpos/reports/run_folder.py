@@ -217,16 +217,31 @@ def order_gap(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
 
 
 def scores(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
-    if "counts" in found:  # of a language model
-        folder.digests[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
-        tokens = found["counts"]["test"]["tokens"]
-        for one in found["scores"]:
-            memory = f"a memory of {one['memory']}" if one["memory"] else "no memory"
-            clamp = f", clamp {one['clamp']}" if one["clamp"] is not None else ""
-            if one.get("nats") is not None:
-                name = f"loss on test (nats a token), segments of {one['tokens']}, {memory}{clamp}"
-                yield name, Figure(one["nats"] / tokens)
-        return
+    if isinstance(found, list):
+        return of_questions(folder, found)
+    if "counts" in found:
+        return of_language_model(folder, found)
+    return of_translations(folder, found)
+
+
+def of_questions(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    for one in found:
+        folder.digests[EVALUATED, f"way to compute {one['name']}"] = one["signature"] or one["meaning"]
+        yield f"{one['name']} on test", Figure(one["value"], 2)
+
+
+def of_language_model(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+    folder.digests[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
+    tokens = found["counts"]["test"]["tokens"]
+    for one in found["scores"]:
+        memory = f"a memory of {one['memory']}" if one["memory"] else "no memory"
+        clamp = f", clamp {one['clamp']}" if one["clamp"] is not None else ""
+        if one.get("nats") is not None:
+            name = f"loss on test (nats a token), segments of {one['tokens']}, {memory}{clamp}"
+            yield name, Figure(one["nats"] / tokens)
+
+
+def of_translations(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for split, of_split in found.items():
         for one in of_split:
             if one["name"] in COMPARED_SCORES:

@@ -101,6 +101,15 @@ def test_warns_of_models_that_do_not_use_positions(tmp_path, capsys):
     assert "| t5 | +0.010 ± 0.000 | 0 of 3 |" in printed
 
 
+def test_scores_of_generated_questions_are_figures(tmp_path):
+    found = [{"name": "BLEU-4", "value": 3.7, "signature": "BLEU|tok:none", "meaning": "sacreBLEU on the tokens"}]
+    found.append({"name": "ROUGE-L (rouge-score)", "value": 24.6, "signature": None, "meaning": "mean F1"})
+    run = finished(tmp_path / "a", "t5", 1, files={"scores.json": found}, task="translation")
+    figures = report([run], tmp_path)["translation"]["figures"]
+    assert figures["BLEU-4 on test"] == {"t5": {"1": 3.7}}
+    assert figures["ROUGE-L (rouge-score) on test"] == {"t5": {"1": 24.6}}
+
+
 def test_a_model_without_an_encoding_has_no_positions_to_use(tmp_path):
     gaps = [{"split": "test", "loss": 4.0, "permuted": 4.0, "digest": "8fd9"}]
     run = finished(tmp_path / "a", "none", 1, files={"order_gap.json": gaps})
