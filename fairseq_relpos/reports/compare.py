@@ -9,7 +9,7 @@ import argparse
 import math
 import re
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
 
 def compare(paths: Sequence[str | Path], baselines: Sequence[str] = ()) -> list["Task"]:
     """Reads the runs. Raises ValueError for runs that cannot be compared."""
-    twice = sorted({str(path) for path in paths if [*map(Path, paths)].count(Path(path)) > 1})
+    twice = sorted(str(path) for path, count in Counter(map(Path, paths)).items() if count > 1)
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice: give each run once")
     folders = [run_folder.read(path) for path in paths]
@@ -110,9 +110,10 @@ class Task:
         warnings = check_data(folders)
         name_rows(folders)
         rows = sorted({folder.run.encoding for folder in folders})
-        task = cls(name, folders, rows, choose_baseline(name, rows, baselines), warnings)
-        task.rows.sort(key=lambda row: (row != task.baseline, row))
-        task.folders.sort(key=lambda folder: (task.rows.index(folder.run.encoding), folder.run.seed))
+        baseline = choose_baseline(name, rows, baselines)
+        rows.sort(key=lambda row: (row != baseline, row))
+        folders.sort(key=lambda folder: (rows.index(folder.run.encoding), folder.run.seed))
+        task = cls(name, folders, rows, baseline, warnings)
         task.warnings += task.find_warnings(baselines)
         return task
 
@@ -146,13 +147,13 @@ class Task:
 
     def settings(self, free: Callable[[str], object]) -> dict[str, dict[str, list[str]]]:
         """Returns setting -> value -> the rows that have it, of those that differ and are not free to."""
-        return {
-            name: {
-                value: list(dict.fromkeys(self.folders[number].run.encoding for number in numbers))
-                for value, numbers in by_value.items()
-            }
-            for name, by_value in differing_settings([folder.run.settings for folder in self.folders], free).items()
-        }
+        found: dict[str, dict[str, list[str]]] = {}
+        for name, by_value in differing_settings([folder.run.settings for folder in self.folders], free).items():
+            found[name] = {}
+            for value, numbers in by_value.items():
+                rows = [self.folders[number].run.encoding for number in numbers]
+                found[name][value] = list(dict.fromkeys(rows))
+        return found
 
     @property
     def differing(self) -> dict[str, dict[str, list[str]]]:
@@ -165,8 +166,9 @@ class Task:
         machines: dict[str, list[str]] = {}
         for folder in self.folders:
             if folder.machine:
-                of_machine = machines.setdefault(folder.machine.split(";")[0], [])
-                of_machine.extend({folder.run.encoding}.difference(of_machine))
+                rows = machines.setdefault(folder.machine.split(";")[0], [])
+                if folder.run.encoding not in rows:
+                    rows.append(folder.run.encoding)
         return {**found, **({"machine": machines} if len(machines) > 1 else {})}
 
     def find_warnings(self, baselines: Sequence[str]) -> Iterator[str]:
@@ -283,17 +285,20 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
 
 def choose_baseline(task: str, rows: Sequence[str], names: Sequence[str]) -> str | None:
     """Returns the first name that is one of the rows."""
-    found = next(filter(None, (differences.find_baseline(rows, name) for name in names)), None)
-    for name in names if found is None else ():
+    for name in names:
+        if found := differences.find_baseline(rows, name):
+            return found
+    for name in names:
         if several := [row for row in rows if row.startswith(f"{name} (")]:
             raise ValueError(f"--baseline {name}: {task} has {' and '.join(several)}: give one of them, in quotes")
-    return found
+    return None
 
 
 def check_data(folders: Sequence[RunFolder]) -> list[str]:
     """Raises ValueError for runs of different data. Returns warnings where it cannot be known."""
     # each seed, or fold, may have data of its own
-    has_own = len({folder.data_name for folder in folders}) == 1 < len({Path(f.data).name for f in folders})
+    names, places = {folder.data_name for folder in folders}, {Path(folder.data).name for folder in folders}
+    has_own = len(names) == 1 and len(places) > 1
     groups: dict[int, list[RunFolder]] = defaultdict(list)
     for folder in folders:
         groups[folder.run.seed if has_own else 0].append(folder)
@@ -338,10 +343,11 @@ def listed(names: Iterable[str]) -> str:
 
 
 def in_words(settings: dict[str, dict[str, list[str]]]) -> str:
-    return "; ".join(
-        f"{name} " + ", ".join(f"{value} ({listed(rows)})" if rows else value for value, rows in by_value.items())
-        for name, by_value in settings.items()
-    )
+    told = []
+    for name, by_value in settings.items():
+        values = [f"{value} ({listed(rows)})" if rows else value for value, rows in by_value.items()]
+        told.append(f"{name} {', '.join(values)}")
+    return "; ".join(told)
 
 
 def page_of(tasks: Sequence[Task], folder: Path | None = None) -> Page:
@@ -383,7 +389,7 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
     if task.figures:
         known = any(map(task.baseline_of, task.figures))
         legend = differences.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
-        page.add(f"{legend}")
+        page.add(legend)
     if folder and (pictures := [*curve_pictures(task, folder)]):
         page.add("During training", "h3")
         page.blocks += pictures
