@@ -54,11 +54,14 @@ def loaded_without_dropout(auto, folder):
     return model.train()
 
 
-@pytest.mark.parametrize("name", ["tupe_r", "learned"])
-def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(name, tmp_path):
+@pytest.mark.parametrize(
+    "name, file, classes",
+    [("tupe_r", "labels.txt", "bad\ngood\nmixed\n"), ("learned", "label/dict.txt", "bad 3\ngood 2\nmixed 1\n")],
+)
+def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(name, file, classes, tmp_path):
     model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/labels.txt").write_text("bad\ngood\nmixed\n")
+    (tmp_path / "data/label").mkdir(parents=True)
+    (tmp_path / "data" / file).write_text(classes)
     (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
     result = export(tmp_path / "a.pt", tmp_path / "a", tmp_path / "data")
     assert result.model.endswith("ForSequenceClassification") and result.left_out == ["encoder.lm_head"]
