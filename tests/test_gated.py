@@ -211,7 +211,12 @@ def load_truncated(whole, folder):
 def test_a_library_with_another_byte_or_without_a_seal_is_built_again(copies, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = tmp_path / "fairseq_relpos" / copies.name
-    for damage in (lambda: file.write_bytes(b"x" + copies.read_bytes()[1:]), compiled.seal_of(file).unlink):
+
+    def another_byte():  # in a new file: that one is loaded in this process
+        file.unlink()
+        file.write_bytes(b"x" + copies.read_bytes()[1:])
+
+    for damage in (another_byte, compiled.seal_of(file).unlink):
         compiled.attempt(fused.SOURCE)
         damage()
         assert not compiled.is_whole(file)
@@ -242,6 +247,7 @@ def test_a_library_or_seal_that_others_could_write_is_built_again(of_others, pla
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = tmp_path / "fairseq_relpos" / copies.name
     compiled.attempt(fused.SOURCE)
+    file.unlink()  # this process has loaded it
     file.write_bytes(copies.read_bytes() + b"planted")
     compiled.seal_of(file).write_text(compiled.seal(file))
     try:
