@@ -161,7 +161,7 @@ def steps_of(name, length, dropout, args):
     dims = Dims(args.heads * args.head_dim, args.heads, length, causal=short not in names_for(causal=False))
     encoding = build(short, dims, **parse_hparams(" ".join(hparams))).to(device)
     q, k, _ = layers[0]
-    terms = encoding.terms(q, k, Positions.of(length, length, device=device))
+    terms = terms_of(encoding, q, k, Positions.of(length, length, device=device))
     for backend in ["triton"] if args.tiles else args.backends:
         if backend != "auto" and BACKENDS[backend]().refuses(terms, need_weights=False) is not None:
             continue
@@ -186,8 +186,15 @@ class Layers:
         positions = Positions.of if self.encoding.per_layer else self.encoding.stack.positions
         pos = positions(length, length, device=device)
         return [
-            self.backend(self.encoding.terms(q, k, pos), v, Mask(), self.dropout, False)[0] for q, k, v in self.layers
+            self.backend(terms_of(self.encoding, q, k, pos), v, Mask(), self.dropout, False)[0]
+            for q, k, v in self.layers
         ]
+
+
+def terms_of(encoding, q, k, pos):
+    """Those of a layer, whose input, which gates read, is made of the keys."""
+    with pos.in_layer(lambda: k.transpose(1, 2).flatten(2)):
+        return encoding.terms(q, k, pos)
 
 
 class Pass:

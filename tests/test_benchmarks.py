@@ -94,6 +94,8 @@ def test_a_pass_on_a_gpu_has_layers_that_share_what_a_model_shares(benchmark_mod
         assert len(steps["lean"].forward()) == 3
         assert len(found) == evaluations
         steps["lean"]()
+    for _, step in gpu.steps_of("fox", 8, 0.1, TINY_PASS):  # which reads the input of a layer
+        step()
 
 
 def test_a_step_on_a_gpu_is_one_update(benchmark_module):
