@@ -18,7 +18,6 @@ import re
 import shlex
 import statistics
 import sys
-import tempfile
 import textwrap
 from pathlib import Path
 
@@ -29,15 +28,13 @@ import claims  # noqa: E402
 import papers  # noqa: E402
 
 from fairseq_relpos.architectures import bert_base  # noqa: E402
-from fairseq_relpos.checkpoints.archives import unpack  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
-from fairseq_relpos.reports import differences, learning_rates  # noqa: E402
-from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
-from fairseq_relpos.reports.training_log import LOG_NAME, first_update, read_run  # noqa: E402
+from fairseq_relpos.reports import differences  # noqa: E402
+from fairseq_relpos.reports.markdown import with_deviation  # noqa: E402
 
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
@@ -172,15 +169,15 @@ def results():
     gaps = figures["order gap"]
     found = differences.from_baseline(losses, baseline)
     lines = [
-        f"| encoding | loss (nats) | difference from `{baseline}` | is the loss different? | order gap (nats) |",
-        "|---|---:|---:|---|---:|",
+        f"| encoding | seeds | loss (nats) | minus that of `{baseline}` | is the loss different? | order gap (nats) |",
+        "|---|---:|---:|---:|---|---:|",
     ]
     for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):
         one = found.get(name)
         difference, verdict = (one.text(2), one.judged()[1]) if one else ("", "the baseline")
         loss = with_deviation(list(of_seed.values()), digits=2)
         gap = statistics.mean(gaps[name].values())
-        lines.append(f"| `{name}` | {loss} | {difference} | {verdict} | {gap:.2f} |")
+        lines.append(f"| `{name}` | {len(of_seed)} | {loss} | {difference} | {verdict} | {gap:.2f} |")
     return "\n".join(lines)
 
 
@@ -199,35 +196,6 @@ def bfloat16():
         after, before = (with_deviation(losses) for losses in formats)
         lines.append(f"| `{name}` | {before} | {after} | {differences.paired(*formats).text()} |")
     return "\n".join(lines)
-
-
-def moving():
-    """A trained model that goes on with another encoding, beside the same encodings trained anew: losses on books.valid
-    during the trainings."""
-    with tempfile.TemporaryDirectory() as folder:
-        moved, anew = (
-            unpacked_runs(SMALL / name / "runs.tar.xz", Path(folder, name)) for name in ("moving", "tokens64_amp")
-        )
-    original = learning_rates.figure_of(next(run for run in anew if run.encoding == "learned" and run.seed == 1))
-    updates = sorted(moved[0].valid["valid"])
-    head = ["encoding", f"after {updates[0]} updates", f"after {updates[-1]:,}", f"updates until {original:.2f}"]
-    rows = []
-    for encoding in sorted({run.encoding for run in moved}):
-        ours = sorted((run for run in moved if run.encoding == encoding), key=lambda run: run.seed)
-        theirs = sorted((run for run in anew if run.encoding == encoding), key=lambda run: run.seed)
-        losses = [with_deviation([run.valid["valid"][update] for run in ours]) for update in (updates[0], updates[-1])]
-        soon, later = (
-            " ".join(f"{u:,}" if u else "-" for u in (first_update(run.valid, lambda x: x <= original) for run in runs))
-            for runs in (ours, theirs)
-        )
-        end = with_deviation([learning_rates.figure_of(run) for run in theirs]) if theirs else ""
-        rows.append([f"`{encoding}`", *losses, soon, later, end])
-    return markdown_table([*head, f"anew: updates until {original:.2f}", "anew: after 6,000"], rows)
-
-
-def unpacked_runs(archive, folder):
-    unpack(str(archive), str(folder), archive.name)
-    return [read_run(log.parent) for log in sorted(folder.rglob(LOG_NAME))]
 
 
 def reach(folder):
