@@ -192,7 +192,7 @@ class Layers:
 
 
 def terms_of(encoding, q, k, pos):
-    """Those of a layer, whose input, which gates read, is made of the keys."""
+    """Returns the terms of a layer. Gates read its input, for which the keys stand in."""
     with pos.in_layer(lambda: k.transpose(1, 2).flatten(2)):
         return encoding.terms(q, k, pos)
 

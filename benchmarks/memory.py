@@ -16,6 +16,7 @@ def peak_memory(step):
         first = threading.Thread(target=step)
         first.start()
         first.join()
+        torch.set_num_threads(1)  # OpenMP's threads do not survive the fork
         torch.randn(2048, 2048) @ torch.randn(2048, 2048)  # BLAS keeps buffers for each thread, which are no step's
         before = status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # start a new peak

@@ -92,6 +92,7 @@ def override_self_attention(
     with flags.prefix_errors("--position-encoding"):
         check_serves(name, causal)
     layers = layers_of(stack)
+    chosen = parse_layers(settings.layers, len(layers))
     windows = parse_windows(settings.window, len(layers))
     refuse_what_positions_cannot_serve(layers)
     with flags.prefix_errors("--attention-backend"):
@@ -100,7 +101,6 @@ def override_self_attention(
     dims = Dims(
         attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
     )
-    chosen = parse_layers(settings.layers, len(layers))
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]), flags.prefix_errors("--position-hparams"):
         encoding, stack_part, layer_parts = build_stack(name, dims, hparams, len(layers), chosen)

@@ -169,7 +169,7 @@ def results():
     gaps = figures["order gap"]
     found = differences.from_baseline(losses, baseline)
     lines = [
-        f"| encoding | seeds | loss (nats) | minus that of `{baseline}` | is the loss different? | order gap (nats) |",
+        f"| encoding | seeds | loss (nats) | difference from `{baseline}` | is it different? | order gap (nats) |",
         "|---|---:|---:|---:|---|---:|",
     ]
     for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):

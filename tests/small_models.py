@@ -223,5 +223,5 @@ def stack_of(model):
 
 @torch.no_grad()
 def logits(model, tokens, **settings):
-    """Those of a model of transformers."""
+    """The logits of a model of transformers."""
     return model(input_ids=tokens, attention_mask=tokens.ne(1).long(), **settings).logits

@@ -51,7 +51,7 @@ class ParallelData:
         self.one_dictionary = setting("JOINED_DICTIONARY") == "yes"
 
     def sources(self):
-        """What the data are made of, a line each."""
+        """Returns a line for each file and setting that the data are made of."""
         if self.vocabulary:
             vocabulary = digest(self.vocabulary / "spm.model", self.vocabulary / "dict.txt")
         else:
@@ -249,7 +249,7 @@ def wmt_texts(folder, offline):
 
 
 def tokenise(folder, target, language, texts):
-    """As WMT17 has preprocessed its training text: normalised, hyphens split, truecased."""
+    """Tokenises texts as WMT17 did: normalised, hyphens split, truecased."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer, MosesTruecaser
 
     missing = [f"{text}.{language}" for text in texts if not (target / f"{text}.{language}").exists()]

@@ -53,7 +53,7 @@ class QuestionData:
         self.longest = number("MAX_SOURCE"), number("MAX_TARGET")
 
     def sources(self):
-        """What the data are made of, a line each."""
+        """Returns a line for each file and setting that the data are made of."""
         if self.vocabulary:
             lines = vocabulary_lines(self.vocabulary, ("dict.txt", *VOCABULARY_FILES))
         else:

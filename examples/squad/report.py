@@ -48,14 +48,14 @@ def table(runs, split, metric, baseline):
             rows[name] = chosen
             scored = score_table.scores(chosen, split)
             f1[name] = dict(zip(scored.seed.astype(int), scored.value))
-    from_baseline = differences.from_baseline(f1, baseline) if baseline in f1 else {}
+    by_encoding = differences.from_baseline(f1, baseline) if baseline in f1 else {}
     lines = []
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
         cells = [name, rows[name].rate.iloc[0], ", ".join(map(str, f1[name]))]
         for score in names:
             values = list(rows[name].value[rows[name].figure == score])
             cells.append(with_deviation(values, 2) if values else "-")
-        one = from_baseline.get(name)
+        one = by_encoding.get(name)
         lines.append([*cells, *([one.text(2), one.judged()[0] or one.reason] if one else ["-", ""])])
     return markdown_table(["encoding", "lr", "seeds", *names, f"f1 - {baseline}", "p"], lines)
 

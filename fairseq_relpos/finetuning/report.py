@@ -40,7 +40,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     splits = [split for split in SPLITS if split in set(runs.split)]
     compared = "test" if "test" in splits else "valid"
     values = {name: of_seed for name, found in rows.items() if (of_seed := percent(found, compared))}
-    from_baseline = differences.from_baseline(values, baseline) if baseline in values else {}
+    by_encoding = differences.from_baseline(values, baseline) if baseline in values else {}
     papers = PAPERS.get(convention, {})
     with_papers = any(task in of_encoding for of_encoding in papers.values())
     head = ["encoding", "rate", "seeds", "median", *(SPLITS[split] for split in splits)]
@@ -48,7 +48,7 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     majority = [f"{100 * least[split]:.2f}" for split in splits]
     lines = [["always the most frequent label", "", "", "", *majority, *[""] * (len(head) - 4 - len(splits))]]
     for name in sorted(rows, key=lambda name: (name != baseline, name)):
-        found, difference = rows[name], from_baseline.get(name)
+        found, difference = rows[name], by_encoding.get(name)
         rate = score_table.choose_rate(found)
         middle = median(score_table.by_seed(found)[rate]) if rate else math.inf
         cells = [name, rate or "none", str(len(percent(found, "valid")))]

@@ -97,6 +97,8 @@ def scores_of(place: Path) -> tuple[dict[str, dict[str, float]], str, dict[str, 
         facts = json.loads(files[0].read_text(encoding="utf-8"))
         metric = facts.get("metric") or next(iter(facts["metrics"]))
         splits = splits_of(facts)
+        if not splits:
+            raise ValueError("it has no scores")
         first = next(iter(splits))
         others = {split: figures for split, figures in splits.items() if split != first}
         return {"valid": splits[first], **others}, metric, facts

@@ -187,8 +187,9 @@ class Reader:
         run.variant = variant_of(every)
         run.ended = False
         criterion = every.get("criterion")
+        # these two log nats, or a squared error
         run.in_nats = criterion not in ("sequence_labels", "sentence_scores")
-        self.unit = NATS if run.in_nats else 1.0  # nats already, or a squared error
+        self.unit = NATS if run.in_nats else 1.0
         # the whole loss of electra is a sum of two that do not compare
         self.loss = "disc_loss" if criterion == "electra" else "loss"
         self.is_starting = True

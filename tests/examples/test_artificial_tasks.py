@@ -166,5 +166,6 @@ def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
     assert json.loads((tmp_path / "result.json").read_text())["best_epoch"] == 3
 
 
-def test_an_unknown_task_is_one_line(tmp_path):
+def test_an_unknown_task_and_a_report_without_runs_are_one_line(tmp_path):
     assert "no task chess" in recipe.fails(tmp_path, "run.sh", "train", "chess", "t5")
+    assert "no finished run in runs" in recipe.fails(tmp_path, "run.sh", "report")

@@ -135,6 +135,17 @@ def test_offloading_saves_a_layers_input_outside_and_a_stock_stack_recomputes_to
         torch.testing.assert_close(gradients(model)[key], grad, atol=1e-7, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_stays_near_the_full_one(name):
+    model = transformer(f"transformer_{name}").eval()
+    expected = model(*translation_batch())[0]
+    model = model.half()
+    model.load_state_dict(copy.deepcopy(model.state_dict()))  # the signature survives
+    found = model(*translation_batch())[0]
+    assert found.dtype == torch.float16 and found.isfinite().all()
+    assert (found.float() - expected).abs().max() / expected.abs().max() < 0.01
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_bf16_training_stays_finite_and_learns(name):
     """As fairseq's --bf16: the model in bf16, the optimizer on float32 copies."""

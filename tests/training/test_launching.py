@@ -156,6 +156,23 @@ def test_ranks_with_other_settings_are_named(data, tmp_path):
     assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
 
 
+def test_ranks_with_as_many_samples_of_other_sizes_are_named(data, tmp_path):
+    def read_longer(rank):
+        if rank == 1:
+            from fairseq.tasks.masked_lm import MaskedLMTask
+
+            real = MaskedLMTask.load_dataset
+
+            def load(self, split, *args, **kwargs):
+                real(self, split, *args, **kwargs)
+                self.datasets[split].sizes[0] += 1
+
+            MaskedLMTask.load_dataset = load
+
+    runs = ranks(2, arguments(data, tmp_path / "run"), tmp_path, before=read_longer)
+    assert all("they differ in train data (64 samples of sizes" in error_of(run) for run in runs)
+
+
 @pytest.mark.parametrize("shard", [1, 2])
 def test_ranks_with_another_shard_of_the_data_are_named(data, tmp_path, shard):
     """The second one is read after an epoch."""

@@ -1,0 +1,6 @@
+# The comparison in the README of the project: that of tokens64.sh with --amp, at one rate.
+. "$HERE/tokens64.sh"
+RUNS=runs/roberta_small_tokens64_amp
+PRECISION=amp
+COMPARED="learned t5 at5 tupe_a tupe_r tupe_a_tie_cls bert_r bert_ad shaw m4 m4m"
+LEARNING_RATES=4e-3
