@@ -5,6 +5,7 @@
 - docs/references.bib, CITATION.cff: the papers of fairseq_relpos/references.bib.
 - docs/troubleshooting.md: the catalogue of mends.
 - docs/reach.md: the table of language models, from the results of examples/language_modeling.
+- docs/moving.md: a trained model with other encodings, from the logs of examples/roberta_small/moving.
 - docs/papers.md: the tables and figures of five papers, from docs/papers.ini and the results files of the recipes.
 - docs/claims.md: the papers' claims, and results of the recipes that test them.
 
@@ -18,6 +19,7 @@ import re
 import shlex
 import statistics
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -28,13 +30,15 @@ import claims  # noqa: E402
 import papers  # noqa: E402
 
 from fairseq_relpos.architectures import bert_base  # noqa: E402
+from fairseq_relpos.checkpoints.archives import unpack  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
 from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
-from fairseq_relpos.reports import differences  # noqa: E402
-from fairseq_relpos.reports.markdown import with_deviation  # noqa: E402
+from fairseq_relpos.reports import differences, learning_rates  # noqa: E402
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
+from fairseq_relpos.reports.training_log import LOG_NAME, first_update, read_run  # noqa: E402
 
 MEASURED = ROOT / "benchmarks/results/attention_cpu.json"
 LEGEND = """\
@@ -192,6 +196,35 @@ def bfloat16():
         after, before = (with_deviation(losses) for losses in formats)
         lines.append(f"| `{name}` | {before} | {after} | {differences.paired(*formats).text()} |")
     return "\n".join(lines)
+
+
+def moving():
+    """A trained model that goes on with another encoding, beside the same encodings trained anew: losses on books.valid
+    during the trainings."""
+    with tempfile.TemporaryDirectory() as folder:
+        moved, anew = (
+            unpacked_runs(SMALL / name / "runs.tar.xz", Path(folder, name)) for name in ("moving", "tokens64_amp")
+        )
+    original = learning_rates.figure_of(next(run for run in anew if run.encoding == "learned" and run.seed == 1))
+    updates = sorted(moved[0].valid["valid"])
+    head = ["encoding", f"after {updates[0]} updates", f"after {updates[-1]:,}", f"updates until {original:.2f}"]
+    rows = []
+    for encoding in sorted({run.encoding for run in moved}):
+        ours = sorted((run for run in moved if run.encoding == encoding), key=lambda run: run.seed)
+        theirs = sorted((run for run in anew if run.encoding == encoding), key=lambda run: run.seed)
+        losses = [with_deviation([run.valid["valid"][update] for run in ours]) for update in (updates[0], updates[-1])]
+        soon, later = (
+            " ".join(f"{u:,}" if u else "-" for u in (first_update(run.valid, lambda x: x <= original) for run in runs))
+            for runs in (ours, theirs)
+        )
+        end = with_deviation([learning_rates.figure_of(run) for run in theirs]) if theirs else ""
+        rows.append([f"`{encoding}`", *losses, soon, later, end])
+    return markdown_table([*head, f"anew: updates until {original:.2f}", "anew: after 6,000"], rows)
+
+
+def unpacked_runs(archive, folder):
+    unpack(str(archive), str(folder), archive.name)
+    return [read_run(log.parent) for log in sorted(folder.rglob(LOG_NAME))]
 
 
 def reach(folder):
@@ -367,6 +400,7 @@ def main():
         **page_with("README.md", encodings=short_list(), results=results()),
         **page_with("docs/troubleshooting.md", mends=mends()),
         **page_with("docs/reach.md", reach=reach("language_modeling"), recent_reach=reach("language_modeling/reach")),
+        **page_with("docs/moving.md", moving=moving()),
         **page_with("examples/roberta_small/README.md", bfloat16=bfloat16()),
         ROOT / "docs/encodings.md": pages(),
         ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "

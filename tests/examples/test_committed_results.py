@@ -14,6 +14,7 @@ MADE_BY = {
     "roberta_small/amp": ("roberta_small", ""),
     "roberta_small/tokens64": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
     "roberta_small/tokens64_amp": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64_amp.sh"),
+    "roberta_small/moving": ("roberta_small", EXAMPLES / "roberta_small" / "moving.sh"),
     "electra/masked_lm": ("roberta_small", EXAMPLES / "electra" / "masked_lm.sh"),
     "electra": ("electra", EXAMPLES / "electra" / "small.sh"),
     "language_modeling": ("language_modeling", ""),
