@@ -86,7 +86,8 @@ def override_self_attention(
     hparams: as in ``build_stack``. max_len: n in tokens, which the user gave by length_flag. has_cls: as in ``Dims``.
     segment_memory: the layers can remember earlier segments, once the stack has a ``SegmentMemory``.
     fairseq must have built the stack without recomputation: its own wrapper cannot hand a layer what layers share.
-    Returns an encoding that carries the resolved hyperparameters.
+    Returns an encoding that carries the resolved hyperparameters. Raises ValueError, one line, for a name,
+    hyperparameter, layer, window or backend that there is not, or that does not serve this stack.
     """
     find(name)
     with flags.prefix_errors("--position-encoding"):

@@ -210,16 +210,17 @@ def moving():
     head = ["encoding", f"after {updates[0]} updates", f"after {updates[-1]:,}", f"updates until {original:.2f}"]
     rows = []
     for encoding in sorted({run.encoding for run in moved}):
-        ours = sorted((run for run in moved if run.encoding == encoding), key=lambda run: run.seed)
-        theirs = sorted((run for run in anew if run.encoding == encoding), key=lambda run: run.seed)
+        ours, theirs = ([run for run in runs if run.encoding == encoding] for runs in (moved, anew))
         losses = [with_deviation([run.valid["valid"][update] for run in ours]) for update in (updates[0], updates[-1])]
-        soon, later = (
-            " ".join(f"{u:,}" if u else "-" for u in (first_update(run.valid, lambda x: x <= original) for run in runs))
-            for runs in (ours, theirs)
-        )
         end = with_deviation([learning_rates.figure_of(run) for run in theirs]) if theirs else ""
-        rows.append([f"`{encoding}`", *losses, soon, later, end])
+        rows.append([f"`{encoding}`", *losses, reached(ours, original), reached(theirs, original), end])
     return markdown_table([*head, f"anew: updates until {original:.2f}", "anew: after 6,000"], rows)
+
+
+def reached(runs, loss):
+    """Returns after how many updates each run had this validation loss."""
+    updates = [first_update(run.valid, lambda found: found <= loss) for run in runs]
+    return " ".join(f"{update:,}" if update else "-" for update in updates)
 
 
 def unpacked_runs(archive, folder):

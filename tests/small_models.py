@@ -88,6 +88,15 @@ def loaded(path):
     return model.eval()
 
 
+def assert_trains(model, tokens, labels, loss):
+    """A training step of a model of transformers has this loss, and a gradient for each parameter."""
+    found = model.train()(tokens, labels=labels).loss
+    torch.testing.assert_close(found, loss, rtol=0, atol=1e-5)
+    model.zero_grad()
+    found.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 def gradients(model):
     return {key: parameter.grad for key, parameter in model.named_parameters()}
 

@@ -218,19 +218,19 @@ def order_gap(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
 
 def scores(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     if isinstance(found, list):
-        return of_questions(folder, found)
+        return question_figures(folder, found)
     if "counts" in found:
-        return of_language_model(folder, found)
-    return of_translations(folder, found)
+        return language_model_figures(folder, found)
+    return translation_figures(folder, found)
 
 
-def of_questions(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+def question_figures(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for one in found:
         folder.digests[EVALUATED, f"way to compute {one['name']}"] = one["signature"] or one["meaning"]
         yield f"{one['name']} on test", Figure(one["value"], 2)
 
 
-def of_language_model(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+def language_model_figures(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     folder.digests[TEXT, "numbers of lines and words"] = json.dumps(found["counts"], sort_keys=True)
     tokens = found["counts"]["test"]["tokens"]
     for one in found["scores"]:
@@ -241,7 +241,7 @@ def of_language_model(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figu
             yield name, Figure(one["nats"] / tokens)
 
 
-def of_translations(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
+def translation_figures(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for split, of_split in found.items():
         for one in of_split:
             if one["name"] in COMPARED_SCORES:
