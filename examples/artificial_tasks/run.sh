@@ -18,6 +18,8 @@ generate() {
 
 # training_command SEED LEARNING_RATE [flags] -> `training`, and its folder -> `run`
 training_command() {
+  local precision
+  precision_flags
   run=$runs/$encoding-seed$1-lr$2
   training=(fairseq-train "$data"
     --user-dir "$ROOT/fairseq_relpos" --arch "sequence_encoder_$encoding"
@@ -32,7 +34,7 @@ training_command() {
     --no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state
     --distributed-world-size 1 # fairseq would take all GPUs, and multiply the batch
     --save-dir "$run" --log-format json --log-file "$run/train.log"
-    "${@:3}")
+    "${precision[@]}" "${@:3}")
 }
 
 # train_once SEED LEARNING_RATE [flags]: leaves $run/result.json
