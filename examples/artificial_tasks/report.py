@@ -64,12 +64,13 @@ def main(folder, *arguments):
         legend=differences.LEGEND.format(baseline=baseline),
         missing=missing(place, accuracies, results),
         others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "No runs yet.",
-        best_possible=best_possible(Path(settings["DATA"])),
+        best_possible=best_possible(place),
         plot=PLOT,
         runs=table([*PAPER, *others], [(TASKS[task], found) for task, found in cells_of(results, how_trained).items()]),
         commits=", ".join(sorted(set(results.commit))),
         machines="\n".join(sorted({f"- {machine}" for machine in results.machine})),
-        command=runs.command.iloc[0],
+        command=f"{settings['ENVIRONMENT']}bash examples/artificial_tasks/compare.sh{'' if others else ' '.join(['', *PAPER])}",
+        trained=runs.command.iloc[0],
         rates=", ".join(f"{' and '.join(rates)} ({task})" for task, rates in rates_tried(runs).items()),
         alike=how_all_alike(runs),
     )
@@ -155,9 +156,11 @@ def table(encodings, columns):
     return markdown_table(["encoding", *(head for head, _ in columns)], rows)
 
 
-def best_possible(data):
-    facts = [json.loads(path.read_text()) for path in sorted(data.glob("process50-seed*/facts.json"))]
-    return f"{statistics.mean(fact['best_possible'] for fact in facts):.3f}" if facts else "not known"
+def best_possible(place):
+    """Returns the mean over the seeds."""
+    facts = {NAME.fullmatch(path.parent.name)["seed"]: path for path in place.glob("process50/*/facts.json")}
+    values = [json.loads(path.read_text(encoding="utf-8"))["best_possible"] for path in facts.values()]
+    return f"{statistics.mean(values):.3f}" if values else "not known"
 
 
 def rates_tried(runs):

@@ -46,6 +46,7 @@ train_once() {
   logged "$run/test.log" fairseq-validate "$data" --user-dir "$ROOT/fairseq_relpos" --task sequence_labels \
     --path "$run/checkpoint_best.pt" --valid-subset test --batch-size 500 \
     --required-batch-size-multiple 1 --num-workers 0 --log-format json
+  cp "$data/facts.json" "$run/"
   python "$HERE/result.py" write "$run"
 }
 
