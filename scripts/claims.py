@@ -20,17 +20,20 @@ Written by `python scripts/make_docs.py` from [claims.ini](claims.ini) and the `
 Except in AT5, the papers' models have at least 100 times the parameters, and mostly other tasks: a verdict here holds
 only at this scale.
 
-Each claim is one test. All were planned before the runs but LFHC over Shaw and BERT-A^d over BERT-A, which were added
-after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones. One
-linear model is fitted to all encodings of a table (encoding + seed, with one error), and ± is half the 95 %
-confidence interval of one difference (Student's t), which is valid if all runs have the same spread: the tables of
-the recipes name those that do not. p is Holm-corrected over all claims of this page, and the verdict is "{same}"
-unless p is below 0.05. Runs that never reached a loss are named and excluded from the difference.
+Each claim is one test. All were planned before the runs, except LFHC over Shaw and BERT-A^d over BERT-A, which were
+added after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones. One
+linear model is fitted to all encodings of a table (encoding + seed, with one error). The difference is that of the
+model, which uses all seeds of an encoding, and can differ from that of the two means by some thousandths; ± is half
+its 95 % confidence interval (Student's t), which is valid if all runs have the same spread. Where they do not, the
+verdict says so ("no spread": all runs of one encoding have the same figure). p is Holm-corrected over all claims of
+this page, and the verdict is "{same}" unless p is below 0.05. Runs that never reached a loss are named and excluded
+from the difference.
 
 The masked language models have blocks of 64 tokens. The first runs had [32](../examples/roberta_small/RESULTS.md);
 `tupe_a` and `tupe_r` [lose a head](../examples/roberta_small/README.md#tupe-loses-a-head) there, so the length was
-changed after them. All have the rate 4e-3, the best of three in the first runs, of which `m4m` was no part. All
-language models have one rate, chosen on `transformer_xl`.
+changed after them. All have the rate 4e-3, the highest of three in the first runs and the best for all encodings
+there, of which `at5` and `m4m` were no part; a higher one may be better. All language models have one rate, chosen on
+`transformer_xl`.
 
 {tables}
 """
@@ -63,11 +66,12 @@ class Test:
         figures = differences.read(self.results)[1] if self.results.exists() else {}
         found = (item for item in figures.items() if item[0].startswith(claim["figure"]))
         self.figure, self.values = next(found, ("", {}))
-        self.difference, self.seeds = None, []
+        self.difference, self.seeds, self.wide = None, [], []
         if {self.ours, self.against} <= self.values.keys():
             model = differences.Model(self.values)
             self.seeds = model.seeds(self.ours, self.against)
             if self.seeds:
+                self.wide = [name for name in model.wide if name in (self.ours, self.against)]
                 (self.difference,) = model.differences([(self.ours, self.against)])
 
     def row(self, title):
@@ -94,6 +98,10 @@ class Test:
         p_value, verdict = self.difference.judged()
         if verdict in (differences.LOWER, differences.HIGHER):
             verdict = SUPPORTED if verdict == claim["better"] else CONTRADICTED
+        if self.wide:
+            verdict += (
+                f" (interval too narrow: more spread than usual in {', '.join(f'`{name}`' for name in self.wide)})"
+            )
         return [
             what,
             claim["theirs"],

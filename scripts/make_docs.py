@@ -171,13 +171,12 @@ def results():
     _, figures = differences.read(SMALL / "tokens64_amp/results.json")
     (losses, *_) = (values for what, values in figures.items() if what.startswith("loss on"))
     gaps = figures["order gap"]
-    lines = ["| encoding | seeds | loss (nats) | lowest, highest | order gap (nats) |", "|---|---:|---:|---:|---:|"]
+    lines = ["| encoding | seeds | loss (nats) | order gap (nats) |", "|---|---:|---:|---:|"]
     for name, of_seed in sorted(losses.items(), key=lambda item: statistics.mean(item[1].values())):
-        runs = sorted(of_seed.values())
+        losses_of_runs = with_deviation(list(of_seed.values()))
         gap = statistics.mean(gaps[name].values())
-        lines.append(
-            f"| `{name}` | {len(runs)} | {with_deviation(runs, 2)} | {runs[0]:.2f}, {runs[-1]:.2f} | {gap:.2f} |"
-        )
+        link = f"[`{name}`](docs/encodings.md#{name})"
+        lines.append(f"| {link} | {len(of_seed)} | {losses_of_runs} | {gap:.2f} |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from result import read
 
 from fairseq_relpos.atomic_files import write_text
-from fairseq_relpos.reports import differences, figures
+from fairseq_relpos.reports import differences, figures, seeds_plot
 from fairseq_relpos.reports.markdown import markdown_table, with_deviation
 from fairseq_relpos.reports.recipe_runs import settings_of
 from fairseq_relpos.reports.run_settings import flags_of, how_alike, other_flags
@@ -56,6 +56,7 @@ def main(folder, *arguments):
         columns += [(TASKS[task], cells[task])]
         columns += [("paper", {name: f"{PAPER[name][number]:.3f}" for name in PAPER if name in cells[task]})]
     paper = table(PAPER, columns)
+    compared = "" if others else " " + " ".join(PAPER)
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
@@ -69,7 +70,7 @@ def main(folder, *arguments):
         runs=table([*PAPER, *others], [(TASKS[task], found) for task, found in cells_of(results, how_trained).items()]),
         commits=", ".join(sorted(set(results.commit))),
         machines="\n".join(sorted({f"- {machine}" for machine in results.machine})),
-        command=f"{settings['ENVIRONMENT']}bash examples/artificial_tasks/compare.sh{'' if others else ' '.join(['', *PAPER])}",
+        command=f"{settings['ENVIRONMENT']}bash examples/artificial_tasks/compare.sh{compared}",
         trained=runs.command.iloc[0],
         rates=", ".join(f"{' and '.join(rates)} ({task})" for task, rates in rates_tried(runs).items()),
         alike=how_all_alike(runs),
@@ -179,19 +180,16 @@ def how_all_alike(runs):
 
 def plot(results, path):
     tasks = [task for task in TASKS if task in set(results.task)]
-    names = sorted(set(results.encoding), key=lambda n: (n not in PAPER, n))[::-1]
+    names = sorted(set(results.encoding), key=lambda name: (name not in PAPER, name))
     figure, panels = figures.new_figure(len(tasks), 1, width=3.4, height=1.2 + 0.22 * len(names))
     for panel, task in zip(panels, tasks):
-        for place, name in enumerate(names):
-            tests = results.test[(results.encoding == name) & (results.task == task)]
-            label = "a seed" if place == 0 else None
-            panel.plot(tests, [place] * len(tests), "o", ms=4, alpha=0.7, color="tab:blue", label=label)
+        tests = results[results.task == task].groupby("encoding").test.agg(list)
+        seeds_plot.rows(panel, {name: tests.get(name, []) for name in names}, names=panel is panels[0])
+        for row, name in enumerate(names[::-1]):
             if name in PAPER:
-                paper, label = PAPER[name][list(TASKS).index(task)], "paper" if name == "at5" else None
-                panel.plot(paper, place, "|", ms=11, mew=2, color="tab:red", label=label)
-        panel.set_yticks(range(len(names)), names if panel is panels[0] else [""] * len(names))
-        panel.set(title=TASKS[task], xlabel="test accuracy", ylim=(-0.7, len(names) - 0.3))
-        panel.grid(axis="both", alpha=0.3)
+                paper = PAPER[name][list(TASKS).index(task)]
+                panel.plot(paper, row, "|", ms=11, mew=2, color="black", label="paper" if name == "at5" else None)
+        panel.set(title=TASKS[task], xlabel="test accuracy")
     panels[-1].legend(loc="lower left", fontsize="small")
     figures.save(figure, path)
 

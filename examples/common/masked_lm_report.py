@@ -5,17 +5,18 @@ and what today's data are (CONDITIONS).
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, loss_plot
+from fairseq_relpos.reports import learning_rates, loss_plot, seeds_plot
 from fairseq_relpos.reports.markdown import table_by_encoding, with_deviation
 from fairseq_relpos.reports.order_gap import LOST, lost_heads
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, check_same, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import USED
 from fairseq_relpos.reports.training_log import first_update
 
-PLOT = "losses.png"
+PLOT, SEEDS_PLOT = "losses.png", "seeds.png"
 WELL_USED = 0.5
 
 
@@ -38,33 +39,38 @@ def main(folder, *arguments):
         compared.notes.append("no text for tests, so the tables are about the validation text")
     values = {split: compared.values(lambda run, s=split: gaps[run.name][s]["loss"]) for split in reported}
 
+    order = {name: of_run[reported[0]]["permuted"] - of_run[reported[0]]["loss"] for name, of_run in gaps.items()}
     Path(folder).mkdir(parents=True, exist_ok=True)
     loss_plot.plot(compared.runs, Path(folder, PLOT), names)
+    seeds_plot.plot(values[reported[0]], Path(folder, SEEDS_PLOT), f"loss on {names[reported[0]]} (nats)")
     good = compared.tables({f"{names[split]} (nats)": v for split, v in values.items()}, lambda name: 3)
-    used = order_table(compared, gaps, reported, names)
+    used = order_table(compared, gaps, order, reported, names)
     soon = soon_figures(compared)
     compared.write(
         folder,
         RESULTS,
         {
             **{f"loss on {names[split]}": of_split for split, of_split in values.items()},
-            "order gap": compared.values(lambda run: gap_of(run, gaps)),
+            "order gap": compared.values(lambda run: order[run.name]),
             **soon,
         },
         commands=PRETRAINING if recipe == "roberta_pretraining" else commands_of(settings, compared),
+        reference=reference_of(compared),
         used_from=USED,
         well_used=WELL_USED,
         good=good,
         chosen_on=", ".join(names[split] for split in splits if split.startswith("valid")),
         plot=PLOT,
+        seeds_plot=SEEDS_PLOT,
+        reported=names[reported[0]],
         used=used,
-        bags_of_words=bags_of_words(compared.runs, gaps),
+        bags_of_words=bags_of_words(order),
         lost_heads=heads_in_words(compared.runs, gaps),
         soon=soon_table(compared, soon) if soon else "Not measured: that takes --criterion masked_lm_order_gap.",
         runs=compared.runs_table("parameters", "minutes", "tokens/s"),
         digests=", ".join(f"{names[s]} {g['digest']}" for s, g in gaps[compared.runs[0].name].items()),
     )
-    print(f"{good}\n\n{used}\n\n{order_in_words(compared.runs, gaps)}\n")
+    print(f"{good}\n\n{used}\n\n{order_in_words(compared.runs, order)}\n")
     print(f"{Path(folder, 'RESULTS.md')}, {PLOT}: {len(compared.runs)} runs")
 
 
@@ -83,11 +89,9 @@ def texts(compared):
     return [line.split(" ", 2)[1:] for line in lines if not line.startswith("vocabulary ")]
 
 
-def gap_of(run, gaps):
-    return max(gap["permuted"] - gap["loss"] for gap in gaps[run.name].values())
+def order_table(compared, gaps, order, splits, names):
+    """order: name of a run -> its gap on the first of the texts."""
 
-
-def order_table(compared, gaps, splits, names):
     def on(split):
         def cell(runs):
             found = [gaps[run.name][split] for run in runs]
@@ -96,21 +100,26 @@ def order_table(compared, gaps, splits, names):
         return cell
 
     def smallest(runs):
-        return signed(min(gap_of(run, gaps) for run in runs))
+        return signed(min(order[run.name] for run in runs))
 
     columns = {f"gap on {names[split]} (nats)": on(split) for split in splits}
     return table_by_encoding(compared.runs, {**columns, "smallest gap of a run (nats)": smallest})
 
 
-def bags_of_words(runs, gaps):
-    """Names the runs that do not use order yet, and says what follows for the first table."""
-    unused = [run.name for run in runs if gap_of(run, gaps) < USED]
-    if not unused:
+def bags_of_words(order):
+    """Names the runs that do not use order, or have begun late, and says what follows for the first table."""
+    unused = [name for name, gap in order.items() if gap < USED]
+    late = [name for name, gap in order.items() if USED <= gap < statistics.median(order.values()) / 2]
+    if not unused and not late:
         return "Every run uses it, so the losses above compare the encodings."
+    told = []
+    if unused:
+        told.append(f"Not used so far, with a gap below {USED} nats: {', '.join(unused)}.")
+    if late:
+        told.append(f"Begun late, with a gap below half of the median: {', '.join(late)}.")
     return (
-        f"Not used so far, with a gap below {USED} nats: {', '.join(unused)}. Their losses say how "
-        "soon an encoding begins to be used under this budget, not how good it is in the end; "
-        "only the others compare as encodings."
+        f"{' '.join(told)} Their losses say how soon an encoding begins to be used under this budget, not how good it "
+        "is in the end; only the others compare as encodings."
     )
 
 
@@ -128,10 +137,10 @@ def heads_in_words(runs, gaps):
     return found + (f" Not looked at: {', '.join(unknown)}." if unknown else "")
 
 
-def order_in_words(runs, gaps):
+def order_in_words(runs, order):
     lines = ["The gap is what the loss rises by when the words of each block are put in another order:"]
     for run in runs:
-        gap = gap_of(run, gaps)
+        gap = order[run.name]
         name = f"  {run.encoding}, seed {run.seed},"
         if gap >= USED:
             lines.append(
@@ -149,6 +158,11 @@ def signed(nats):
     return f"{round(nats, 3) + 0.0:+.3f}"  # + 0.0: no "-0.000"
 
 
+def reference_of(compared):
+    """The encoding whose final loss the others reach sooner or later: in the papers, absolute positions."""
+    return "learned" if "learned" in compared.encodings else compared.baseline
+
+
 def soon_figures(compared):
     """What is reached -> encoding -> seed -> the first validation at which it is, None if at none."""
     if not any(run.order_gap for run in compared.runs):
@@ -159,9 +173,9 @@ def soon_figures(compared):
         )
         for limit in (USED, WELL_USED)
     }
-    if compared.baseline is not None:
-        ends = {run.seed: learning_rates.figure_of(run) for run in compared.of(compared.baseline)}
-        found[f"updates until the final loss of {compared.baseline}"] = compared.values(
+    if reference := reference_of(compared):
+        ends = {run.seed: learning_rates.figure_of(run) for run in compared.of(reference)}
+        found[f"updates until the final loss of {reference}"] = compared.values(
             lambda run: first_update(run.valid, lambda loss: run.seed in ends and loss <= ends[run.seed])
         )
     return found

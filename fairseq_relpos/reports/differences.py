@@ -84,8 +84,8 @@ def shown_p(p_value: float) -> str:
 class Model:
     """figure = encoding + seed, by least squares over the runs of a table.
 
-    ``aside``: encodings whose runs spread much more than those of the others, as after a lost head. They have no part
-    in the common error, and no interval. ``degrees``: the residual degrees of freedom; ``deviation``: the residual
+    ``aside``: encodings whose runs spread much more than those of the others, as after a lost head, and ``constant``
+    ones, whose runs all have the same figure. They have no part in the common error, and no interval. ``degrees``: the residual degrees of freedom; ``deviation``: the residual
     standard deviation. ``wide``: encodings that spread so much more than usual that their intervals are too narrow.
     Raises ValueError if a figure is not finite: a run that diverged counts apart.
     """
@@ -97,8 +97,11 @@ class Model:
         self.values = values
         spreads = relative_spreads(values)
         self.aside = [name for name, spread in spreads.items() if spread > OTHER_SPREAD]
+        # of a pair, the paired differences still spread
+        self.constant = [name for name, of_seed in values.items() if len(values) > 2 and is_constant(of_seed)]
         self.wide = [name for name, spread in spreads.items() if WIDE_SPREAD < spread <= OTHER_SPREAD]
-        runs = [(name, seed) for name, of_seed in values.items() if name not in self.aside for seed in of_seed]
+        left_out = {*self.aside, *self.constant}
+        runs = [(name, seed) for name, of_seed in values.items() if name not in left_out for seed in of_seed]
         seeds = sorted({seed for _, seed in runs})
         self.encodings = list(dict.fromkeys(name for name, _ in runs))
         # a column for each encoding, and one for each seed but the first
@@ -124,6 +127,8 @@ class Model:
             return "too few seeds"
         if {ours, theirs} & set(self.aside):
             return "another spread"
+        if {ours, theirs} & set(self.constant):
+            return "no spread"
         return "" if self.deviation else "no error"
 
     def without_interval(self, ours: str, theirs: str) -> Difference:
@@ -187,7 +192,7 @@ class Joint:
 def relative_spreads(values: Values) -> dict[str, float]:
     """Returns the standard deviation of each encoding, without what all runs of a seed have in common, divided by the
     median one. Empty for fewer than four encodings: they do not say what is usual."""
-    many = {name: of_seed for name, of_seed in values.items() if len(of_seed) >= ENOUGH_SEEDS}
+    many = {n: of_seed for n, of_seed in values.items() if len(of_seed) >= ENOUGH_SEEDS and not is_constant(of_seed)}
     if len(many) < 4:
         return {}
     level = {name: median(of_seed.values()) for name, of_seed in many.items()}
@@ -196,6 +201,11 @@ def relative_spreads(values: Values) -> dict[str, float]:
     spread = {name: stdev(y - of_a_seed[seed] for seed, y in of_seed.items()) for name, of_seed in many.items()}
     usual = median(spread.values())
     return {name: of_one / usual for name, of_one in spread.items()} if usual else {}
+
+
+def is_constant(of_seed: Mapping[int, float]) -> bool:
+    """Whether all of enough runs have the same figure, as at the end of a scale: they have no normal error."""
+    return len(of_seed) >= ENOUGH_SEEDS and len(set(of_seed.values())) == 1
 
 
 def from_baseline(values: Values, baseline: str | None) -> dict[str, Difference]:
@@ -247,6 +257,8 @@ def note_of(values: Values, baseline: str | None) -> str:
             )
     if model.aside:
         told.append(f"Left out of the error, because their runs spread much more: {', '.join(model.aside)}.")
+    if model.constant:
+        told.append(f"Left out of the error, because all their runs have the same figure: {', '.join(model.constant)}.")
     return " ".join(told)
 
 
@@ -280,10 +292,12 @@ p < 0.05."""
 
 
 def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:
-    """Says which encodings lack a seed that others have, or that is wanted."""
+    """Says which encodings lack a seed that others have, or that is wanted: a line for each group of seeds."""
     every = sorted(set(wanted).union(*values.values()))
-    gaps = {encoding: [seed for seed in every if seed not in of_seed] for encoding, of_seed in values.items()}
-    return [f"{encoding}: no seed {', '.join(map(str, lacks))}" for encoding, lacks in gaps.items() if lacks]
+    lacking: dict[str, list[str]] = {}
+    for encoding, of_seed in values.items():
+        lacking.setdefault(", ".join(str(seed) for seed in every if seed not in of_seed), []).append(encoding)
+    return [f"no seed {seeds}: {', '.join(encodings)}" for seeds, encodings in lacking.items() if seeds]
 
 
 def write(

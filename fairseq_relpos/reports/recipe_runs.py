@@ -207,7 +207,7 @@ class RecipeRuns:
         return flags_of(self.kept(run, "trained")).get("lr", "")
 
     def rates_table(self) -> str:
-        if not self.rates:
+        if len(self.rates) < 2:
             used = sorted({self.learning_rate(run) for run in self.runs}, key=float)
             return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
         rows = []
@@ -217,7 +217,8 @@ class RecipeRuns:
             if best := self.chosen[encoding]:
                 cells[best] = f"**{cells[best]}**"
             rows.append([encoding, *cells.values()])
-        return markdown_table(["encoding", *self.rates], rows)
+        head = "The last validation loss of one seed with each rate. The best one, in bold, serves the other seeds."
+        return f"{head}\n\n{markdown_table(['encoding', *self.rates], rows)}"
 
     def runs_table(self, *columns: str) -> str:
         """``columns``: "learning rate" or of COLUMNS, between the name of the run and its commit."""

@@ -237,7 +237,7 @@ def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported
     shutil.copy(run / "train.log", runs / "lr1e-9/t5-seed2")
     report(
         rf"- diverged \(exit code 76, or .* more than 0.5 nats above the best\): {run.relative_to(runs)}",
-        "- t5: no seed 3\n",
+        "no seed 3: t5\n",
         r"\| t5 \| 1 2 \|",
         "- fewer than 3 seeds: t5\n",
         r"- left out, because they are not of LEARNING_RATES: lr1e-9/t5-seed2",

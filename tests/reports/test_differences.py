@@ -82,6 +82,21 @@ def test_a_row_that_spreads_more_than_twice_as_much_as_usual_is_named_as_such():
     assert differences.from_baseline(values, "base")["wide"].half_width < math.inf
 
 
+def test_a_row_without_spread_has_no_part_in_the_error_and_no_interval():
+    usual = values_of(base=[0.9, 0.93, 0.91], x=[0.8, 0.82, 0.84], y=[0.6, 0.65, 0.6])
+    values = {**usual, "perfect": {1: 1.0, 2: 1.0, 3: 1.0}}
+    found = differences.from_baseline(values, "base")
+    assert found["perfect"].judged() == ("", "no spread") and found["perfect"].mean == pytest.approx(1 - 2.74 / 3)
+    assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
+    assert "the same figure: perfect." in differences.note_of(values, "base")
+    # in a pair, the paired differences spread
+    assert differences.paired([4000, 4000, 2000], [6000, 6000, 6000]).half_width < math.inf
+    assert differences.from_baseline(values_of(base=[1.0] * 3, x=[1.0] * 3, y=[1.0] * 3), "base")["x"].judged() == (
+        "",
+        "no spread",
+    )
+
+
 def test_figures_that_no_run_has_reached_have_no_differences():
     assert differences.from_baseline({"base": {}, "x": {}}, "base") == {}
 
@@ -124,8 +139,8 @@ def test_the_table_has_the_baseline_first_and_says_what_is_missing():
     assert lines[2] == "| base | 1 2 3 | 1.42 ± 0.52 | the baseline |  |  |"
     assert lines[3] == "| lone | 7 | 1.00 | no common seed |  |  |"
     assert lines[4:] == ["| z | 1 2 | 1.25 ± 0.35 | +0.12 |  | too few seeds |"]  # no interval, so no common error
-    assert differences.missing_seeds(values) == ["z: no seed 3, 7", "base: no seed 7", "lone: no seed 1, 2, 3"]
-    assert differences.missing_seeds({"z": {1: 1.0}}, [1, 2]) == ["z: no seed 2"]
+    assert differences.missing_seeds(values) == ["no seed 3, 7: z", "no seed 7: base", "no seed 1, 2, 3: lone"]
+    assert differences.missing_seeds({"z": {1: 1.0}, "y": {1: 2.0}}, [1, 2]) == ["no seed 2: z, y"]
 
 
 def test_a_baseline_without_runs_is_named():
