@@ -85,8 +85,9 @@ class Model:
     """figure = encoding + seed, by least squares over the runs of a table.
 
     ``aside``: encodings whose runs spread much more than those of the others, as after a lost head, and ``constant``
-    ones, whose runs all have the same figure. They have no part in the common error, and no interval. ``degrees``: the residual degrees of freedom; ``deviation``: the residual
-    standard deviation. ``wide``: encodings that spread so much more than usual that their intervals are too narrow.
+    ones, whose runs all have the same figure. They have no part in the common error, and no interval. ``degrees``: the
+    residual degrees of freedom; ``deviation``: the residual standard deviation. ``wide``: encodings that spread so much
+    more than usual that their intervals are too narrow.
     Raises ValueError if a figure is not finite: a run that diverged counts apart.
     """
 

@@ -36,7 +36,7 @@ BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small", "a
 
 def rows(panel: Any, values: Mapping[str, Sequence[float]], names: bool = True) -> None:
     """Draws a dot for each figure, in a row for each encoding from above, with its name at the axis."""
-    for row, (name, of_name) in enumerate(reversed(values.items())):
+    for row, (name, of_name) in enumerate(list(values.items())[::-1]):
         panel.plot(of_name, [row] * len(of_name), "o", ms=5, alpha=0.7, color=figures.colour_of(name))
     panel.set_yticks(range(len(values)), list(values)[::-1] if names else [""] * len(values))
     panel.set_ylim(-0.7, len(values) - 0.3)
