@@ -34,8 +34,8 @@ HEAD = """\
 
 Each entry has the paper's numbers, the commands that reproduce them, and our numbers beside the paper's.
 **Our numbers are from small models**, unless stated otherwise: they show that the command works. They ran on CPUs, some
-of [roberta_small](../examples/roberta_small/RESULTS.md) on an H100; each recipe names its machines. No paper's
-pretraining has been repeated here. Each entry lists the differences. Ours are means ± standard deviations.
+on an H100; each recipe names its machines. No paper's pretraining has been repeated here. Each entry lists the
+differences. Ours are means ± standard deviations.
 
 Run the commands, one after another, in the root of a clone, after `bash scripts/setup.sh && source .venv/bin/activate`
 ([installing.md](installing.md)). A stopped command resumes when it is run again. `run.sh command` instead of
