@@ -9,7 +9,7 @@ import logging
 import shlex
 from pathlib import Path
 
-from goals import goals_table, number, overview
+from speed_tables import cost_tables, number, overview
 
 from fairseq_relpos.reports import figures
 
@@ -415,7 +415,7 @@ def pages():
     return {
         HERE / "RESULTS.md": "\n".join(parts),
         readme: between_marks(readme, overview(RESULTS)),
-        performance: between_marks(performance, goals_table(RESULTS)),
+        performance: between_marks(performance, cost_tables(RESULTS)),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks compute beside times: limits and goals."""
+"""What the benchmarks compute beside times: limits."""
 
 import json
 import os
