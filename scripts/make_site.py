@@ -343,8 +343,8 @@ def nav():
         for page in sorted((ROOT / "examples" / recipe).glob("*/*.md")):
             lines.append(f"      - {page.parent.name.replace('_', ' ')}: {page.relative_to(ROOT)}")
     lines += ["  - Guides:", *(f"    - {name.removesuffix('.md')}: docs/{name}" for name in guides)]
-    lines += ["    - benchmarks: benchmarks/RESULTS.md", "    - contributing: CONTRIBUTING.md"]
-    return "\n".join([*lines, "    - changelog: CHANGELOG.md"])
+    lines += ["    - benchmarks: benchmarks/RESULTS.md", "    - kernels: benchmarks/KERNELS.md"]
+    return "\n".join([*lines, "    - contributing: CONTRIBUTING.md", "    - changelog: CHANGELOG.md"])
 
 
 def use_own_worker(site):
