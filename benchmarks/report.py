@@ -346,19 +346,6 @@ def mends(settings, rows):
     return title, table(["mend", "test", "fails without it"], lines)
 
 
-def wrong_calls(settings, rows):
-    title = (
-        f"{settings['calls']} wrong calls and damaged files in all commands (seed {settings['seed']}). "
-        f"Refused: in one line, "
-        "with no files left and no code of a file run. No harm: the result of the undamaged file, or damage that "
-        "cannot be detected from the file. Findings: everything else."
-    )
-    counts = ("calls", "refused", "no_harm", "findings")
-    total = {"kind": "all", **{key: sum(row[key] for row in rows) for key in counts}}
-    lines = [[row["kind"], *(row[key] for key in counts)] for row in (*rows, total)]
-    return title, table(["kind", ">calls", ">refused", ">no harm", ">findings"], lines)
-
-
 def electra_step(settings, rows):
     title = (
         f"Training step of `{settings['arch']}` compared with the sum of its parts: {settings['layers']} layers x "
@@ -384,7 +371,6 @@ SECTIONS = {
     "public_code": public_code,
     "prepare": prepare,
     "mends": mends,
-    "wrong_calls": wrong_calls,
 }
 
 

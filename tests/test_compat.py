@@ -197,6 +197,21 @@ def test_data_directory_without_dictionary_is_named(folder, tmp_path):
         train_here(*masked_lm(tmp_path / folder, tmp_path / "save"))
 
 
+@pytest.mark.parametrize(
+    "content, problem",
+    [
+        ("schön 1\n".encode("latin-1"), "Incorrect encoding detected in"),
+        (b"word\n", "Incorrect dictionary format"),
+        (b"word 1\nword 1\n", "Duplicate word found when loading Dictionary: 'word'"),
+    ],
+)
+def test_a_dictionary_that_cannot_be_read_is_one_line(content, problem, tmp_path):
+    (tmp_path / "dict.txt").write_bytes(content)
+    with pytest.raises(SystemExit, match=f"^fairseq_relpos: error: {problem}") as end:
+        train_here(*masked_lm(tmp_path, tmp_path / "save"))
+    assert "\n" not in end.value.code
+
+
 def test_empty_corpus_is_named(data, tmp_path):
     from fairseq.data import indexed_dataset
 
