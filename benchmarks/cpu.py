@@ -67,7 +67,6 @@ BENCHMARKS = {
         5,
     ),
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
-    "electra_step_cpu": ("electra_step.py", 20),
     "public_code_cpu": ("public_code.py --lengths 512", 2),
 }
 

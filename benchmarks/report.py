@@ -323,22 +323,6 @@ def dropout_statistics(settings, rows):
     return title, table([">p", "what", ">scores", ">largest", ">bound", ">spread"], lines)
 
 
-def prepare(settings, rows):
-    text = ", ".join(settings.get("text", [])) or "generated text"
-    title = (
-        f"From text to binarised data with examples/roberta_pretraining/prepare.sh, all steps: {text}, "
-        f"{settings['workers']} worker(s){', --tupe-compat' if 'tupe_compat' in settings else ''}."
-    )
-    columns = {
-        ">raw text (MB)": "megabytes",
-        ">MB per minute and core (CPU time)": "per_minute_and_core",
-        ">MB per minute (clock)": "per_minute",
-        ">peak memory of a process (MB)": "process_megabytes",
-        ">of all (MB)": "all_megabytes",
-    }
-    return title, table(columns, [[f"{row[key]:,.0f}" for key in columns.values()] for row in rows])
-
-
 def mends(settings, rows):
     failed = sum(row["passes"] and not row["passes without"] for row in rows)
     title = f"The mends of fairseq: {failed} of {len(rows)} tests pass with all mends and fail without theirs."
@@ -346,22 +330,8 @@ def mends(settings, rows):
     return title, table(["mend", "test", "fails without it"], lines)
 
 
-def electra_step(settings, rows):
-    title = (
-        f"Training step of `{settings['arch']}` compared with the sum of its parts: {settings['layers']} layers x "
-        f"{settings['dim']}, {settings['heads']} heads, generator {settings['generator_size']}, {settings['batch']} x "
-        f"{settings['length']} tokens, {settings['vocabulary']:,} words, {settings['threads']} thread(s), "
-        f"{settings['rounds']} rounds."
-    )
-    lines = [
-        [row["step"], f"{row['seconds']:.3f}", number(row.get("ratio"), 3), quartiles_of(row, digits=3)] for row in rows
-    ]
-    return title, table(["step", ">seconds", ">times the sum of the others", "quartiles"], lines)
-
-
 SECTIONS = {
     "train_step": train_step,
-    "electra_step": electra_step,
     "decode": decode,
     "serving": serving,
     "attention": attention,
@@ -369,7 +339,6 @@ SECTIONS = {
     "gpu_steps": gpu_steps,
     "dropout_statistics": dropout_statistics,
     "public_code": public_code,
-    "prepare": prepare,
     "mends": mends,
 }
 
