@@ -1,7 +1,8 @@
-"""The documents as a site with search, which opens from a disk as well as from a server.
+"""The documents as a site. Its pages open from a disk as well as from a server; its search needs a server.
 
     pip install -e ".[site]"
     python scripts/make_site.py [FOLDER]      # default: build/site; FOLDER/index.html is its first page
+    python -m http.server --directory FOLDER  # with its search, at http://localhost:8000
 
 Its pages are those of the repository: README.md, docs, the recipes' and the benchmarks'. In place of a section of
 docs/encodings.md each encoding has a page of its own, made of the same docstring and measurements, with its equation,
@@ -34,7 +35,6 @@ PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "examples/*/*/*.md", "benchmark
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:)([^)#\s]*)(#[^)\s]*)?\)")
 TARGET = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)")
 CODE = re.compile(r"(```.*?```)", re.DOTALL)
-WORKER, FROM_NETWORK = "offline_worker.js", "https://unpkg.com/iframe-worker/shim"
 #: the parts of the menu: title -> pages, in this order; every other page of docs is a guide
 RECIPES = sorted(path.parent.name for path in ROOT.glob("examples/*/README.md"))
 #: modules with a page of the reference each, for every name of their __all__
@@ -61,7 +61,6 @@ theme:
 extra_css: [site.css]
 plugins:
   - search
-  - offline
   - mkdocstrings:
       enable_inventory: false
       handlers:
@@ -347,19 +346,6 @@ def nav():
     return "\n".join([*lines, "    - contributing: CONTRIBUTING.md", "    - changelog: CHANGELOG.md"])
 
 
-def use_own_worker(site):
-    """In the place of the script that mkdocs-material would load from the network."""
-    shutil.copyfile(ROOT / "scripts" / WORKER, site / "assets" / WORKER)
-    for page in site.rglob("*.html"):
-        text = page.read_text(encoding="utf-8")
-        if FROM_NETWORK not in text:
-            raise Wrong(
-                f"{page.name} has no {FROM_NETWORK}: this mkdocs-material is another one than make_site.py knows"
-            )
-        up = "../" * (len(page.relative_to(site).parts) - 1)
-        page.write_text(text.replace(FROM_NETWORK, f"{up}assets/{WORKER}"), encoding="utf-8")
-
-
 def make(out):
     if not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings_handlers"))):
         raise Wrong('mkdocs-material or mkdocstrings is not installed: pip install -e ".[site]"')
@@ -378,7 +364,6 @@ def make(out):
             told = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("WARN", "ERROR"))]
             raise Wrong("mkdocs refuses the pages: " + "; ".join(told or [done.stderr.strip().splitlines()[-1]]))
         (folder / "site" / "404.html").unlink()  # it only works in the root of a server
-        use_own_worker(folder / "site")
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder / "site", out)
