@@ -55,9 +55,3 @@ SEEDS="1 2 3"
 LEARNING_RATES="1e-3 2e-3 4e-3" # the first seed tries all, the others use the best; empty: LEARNING_RATE for all
 JOBS=1                     # parallel runs
 BASELINE=learned           # differences are computed against this one, seed by seed
-
-# --- probe.sh: tokens a sample, tokens an update, learning rate, updates; a line each ---
-PROBES="32 4096 4e-3 1600
-64 4096 4e-3 2600
-64 4096 8e-3 2400
-64 2048 4e-3 3400"

@@ -172,7 +172,7 @@ def test_the_recorded_commands_are_of_every_recipe_and_every_file_of_settings():
     asked = " ".join(command for command, _ in RECORDED)
     examples = ROOT / "examples"
     assert all(f"examples/{path.parent.name}/run.sh" in asked for path in examples.glob("*/run.sh"))
-    scripts = {"run.sh", "prepare.sh", "compare.sh", "settings.sh", "probe.sh", "recipe.sh", "finetuning.sh"}
+    scripts = {"run.sh", "prepare.sh", "compare.sh", "settings.sh", "recipe.sh", "finetuning.sh"}
     scripts |= {"compare_finetuned.sh", "finetuned.sh", "finetune.sh"}
     files = [path for path in examples.glob("*/*.sh") if path.name not in scripts]
     assert files and all(f"{path.parent.name}/{path.name}" in asked for path in files)

@@ -289,22 +289,6 @@ def test_single_runs_are_reported_where_no_comparison_has_been_begun(workplace, 
     assert re.search(r"^\| t5 \| 1 \| \d\.\d+ \|$", results, re.M) and "No choice: all runs have 5e-3." in results
 
 
-def test_probes_say_when_positions_begin_to_be_used(workplace, data):
-    (workplace / "probes.sh").write_text(TINY + 'PROBES="16 128 1e-2 4\n8 128 1e-2 2"\n')
-    assert "no run in probed-probes" in fails(workplace, "probe.sh", "report", "out", RUNS="probed")
-    succeeds(workplace, "probe.sh", "t5", SETTINGS="probes.sh", RUNS="probed")
-    log = workplace / "probed-probes/T16-128-1e-2/t5-seed1/train.log"
-    with open(log, "a") as file:
-        for split in ("valid", "valid1"):
-            print(
-                json.dumps({f"{split}_loss": "3", f"{split}_order_gap": "0.1", f"{split}_num_updates": "6"}), file=file
-            )
-    succeeds(workplace, "probe.sh", "report", "out", SETTINGS="probes.sh", RUNS="probed")
-    lines = (workplace / "out/PROBES.md").read_text().splitlines()
-    assert "| t5 | 1 | 16 | 128 | 1e-2 | 6 | not yet | 6 |" in lines
-    assert "| t5 | 1 | 8 | 128 | 1e-2 | not yet | not yet | 2 |" in lines
-
-
 def test_text_to_report(workplace, data):
     printed = succeeds(workplace, "compare.sh")
     results = (workplace / "runs" / "RESULTS.md").read_text()
