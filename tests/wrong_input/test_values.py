@@ -1,16 +1,15 @@
-"""Flags without effect, overrides, and a preprocessing that fails."""
+"""Flags without effect, and overrides."""
 
 import argparse
 from argparse import Namespace
 
 import pytest
 from fairseq import checkpoint_utils, options
-from fairseq.data import Dictionary
 from fairseq_data import masked_lm
 from omegaconf import OmegaConf
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
-from fairseq_relpos.mends.wrong_input import arguments, ignored, text
+from fairseq_relpos.mends.wrong_input import arguments, ignored
 from fairseq_relpos.mends.wrong_input.ignored import check_languages
 from fairseq_relpos.mends.wrong_input.overrides import as_dict, check_names
 
@@ -101,34 +100,6 @@ def test_overrides_of_a_program_are_its_own():
     cfg = settings()
     checkpoint_utils.overwrite_args_by_name(cfg, {"of_a_program": 1})
     assert cfg.model.of_a_program == 1
-
-
-def test_a_preprocessing_that_fails_takes_back_what_it_has_written(tmp_path):
-    (tmp_path / "valid.bin").write_text("of before")
-    args = preprocessing("--only-source --trainpref text --validpref a,b", tmp_path)
-    with pytest.raises(OSError), text._all_or_nothing(args):
-        Dictionary().save(str(tmp_path / "dict.txt"))
-        for name in ("train.bin", "train.pt1.idx", "valid1.idx", "test.bin"):
-            (tmp_path / name).write_text("half")
-        raise OSError("no room")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.bin", "valid.bin"]
-
-
-def preprocessing(flags, folder):
-    return options.get_preprocessing_parser().parse_args([*flags.split(), "--destdir", str(folder)])
-
-
-def test_a_preprocessing_that_fails_leaves_what_another_writes_beside_it(tmp_path):
-    others = ["dict.de.txt", "dict.en.txt", "train.align.en-de.bin", "train.en-de.de.bin", "train.en-de.en.idx"]
-    own = ["alignment.en-fr.txt", "train.align.en-fr.idx", "train.en-fr.en.bin", "train.en-fr.fr.pt1.idx"]
-    flags = "-s en -t fr --trainpref text --align-suffix align --alignfile text.align"
-    with pytest.raises(OSError), text._all_or_nothing(preprocessing(flags, tmp_path)):
-        for language in ("en", "fr"):
-            Dictionary().save(str(tmp_path / f"dict.{language}.txt"))
-        for name in (*others, *own):
-            (tmp_path / name).write_text("of another run" if name in others else "half")
-        raise OSError("no room")
-    assert sorted(path.name for path in tmp_path.iterdir()) == others
 
 
 def test_one_language_alone_has_to_be_that_of_the_data(tmp_path):

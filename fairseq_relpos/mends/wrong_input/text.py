@@ -2,76 +2,17 @@
 
 import argparse
 import codecs
-import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..replace import replace
-
 
 def checked(stock: Callable[..., Any], args: argparse.Namespace) -> Any:
-    """Runs fairseq-preprocess after a check of every file that it gets. A failed run leaves no files behind."""
+    """Runs fairseq-preprocess after a check of every file that it gets."""
     check_arguments(args)
     for path in texts(args):
         check_text(path)
-    with _all_or_nothing(args):
-        return stock(args)
-
-
-def note_new_dictionaries() -> None:
-    """Makes fairseq-preprocess remember the dictionaries that it writes, so that a failed run can remove them."""
-    from fairseq.data import Dictionary
-
-    @replace(Dictionary, "save", "texts")
-    def note(stock, self, file):
-        is_new = isinstance(file, str) and not os.path.exists(file)
-        try:
-            return stock(self, file)
-        finally:
-            if is_new and os.path.exists(file):
-                _dictionaries[os.path.abspath(file)] = _stamp(file)
-
-
-#: path of a dictionary that this run has written -> its stamp after the write
-_dictionaries: dict[str, tuple[int, int, int]] = {}
-
-
-def _stamp(file):
-    status = os.stat(file)
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-@contextlib.contextmanager
-def _all_or_nothing(args):
-    """Context that removes what a failed run has written, for example on a full disk. Files that were there before
-    stay, and so do those that another run writes beside it, such as another pair of languages."""
-    folder = args.destdir
-    before = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    # on a full disk the log of the run would print a traceback for each line
-    prints, logging.raiseExceptions = logging.raiseExceptions, False
-    try:
-        yield
-    except BaseException:
-        for name in set(os.listdir(folder)) - before if os.path.isdir(folder) else ():
-            path = os.path.abspath(os.path.join(folder, name))
-            with contextlib.suppress(OSError):
-                if is_own(name, args) or _dictionaries.get(path) == _stamp(path):
-                    os.remove(path)
-        raise
-    finally:
-        logging.raiseExceptions = prints
-        _dictionaries.clear()
-
-
-def is_own(name: str, args: argparse.Namespace) -> bool:
-    """Whether this run writes a file of this name, its dictionaries apart."""
-    first, *parts = name.split(".")
-    given = [split for split in ("train", "valid", "test") if getattr(args, f"{split}pref")]
-    pair = f"{args.source_lang}-{args.target_lang}"
-    is_of_the_pair = pair in parts if args.source_lang else not any("-" in part for part in parts)
-    return is_of_the_pair and first.rstrip("0123456789") in (*given, "alignment")
+    return stock(args)
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -127,6 +68,3 @@ def check_text(path: str) -> None:
             if not block:
                 return
             line += block.count(b"\n")
-
-
-INSTALLERS = (note_new_dictionaries,)
