@@ -72,7 +72,6 @@ TESTS = {
     "overrides": "wrong_input/test_values.py::test_a_command_that_is_given_one_ends_in_one_line",
     "texts": "test_wrong_input.py::test_preprocess_refuses_what_is_no_text_before_it_writes_anything",
     "damaged-data": "test_wrong_input.py::test_damaged_data_ends_training_and_translating_in_one_line",
-    "first-batch": "test_wrong_input.py::test_an_architecture_that_does_not_fit_its_task_is_named",
 }
 
 

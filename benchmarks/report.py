@@ -355,7 +355,7 @@ def command(path, result):
         flags += [f"--{name.replace('_', '-')}", *(shlex.quote(str(v)) for v in values)]
     script = f"benchmarks/{result['benchmark']}.py"
     start = "TRITON_INTERPRET=1 " if result["benchmark"] == "dropout_statistics" else ""
-    return f"{start}python {script} {' '.join(flags)} --json benchmarks/results/{path.name}"
+    return " ".join([f"{start}python {script}", *flags, f"--json benchmarks/results/{path.name}"])
 
 
 def pages():

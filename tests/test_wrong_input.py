@@ -165,14 +165,6 @@ def test_a_stack_without_layers_is_refused(data, pairs, tmp_path):
     assert_one_line(run("train", tmp_path / "log", *arguments), "--decoder-layers -1: give 1 or more")
 
 
-def test_an_architecture_that_does_not_fit_its_task_is_named(data, tmp_path):
-    arguments = without(masked_lm(data, tmp_path / "run", arch="transformer_t5"), "--max-positions")
-    assert_one_line(run("train", tmp_path / "log", *arguments), "--arch transformer_t5", "--task masked_lm")
-    task = "--task denoising --criterion cross_entropy --mask 0.3 --mask-length subword --replace-length 1"
-    arguments = masked_lm(data, tmp_path / "run", *task.split(), "--max-positions", 18, "--max-update", 1)
-    assert_one_line(run("train", tmp_path / "log", *arguments), "--task denoising", "--arch roberta_base")
-
-
 # where a training starts
 
 

@@ -15,7 +15,6 @@ from ..ranks import together
 from . import agreement, batches, launching, nonfinite, position_log, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
-from .wrong_input import first_batch
 
 
 @dataclass
@@ -87,10 +86,9 @@ class MendedTrainer(_Trainer):
         if on("every-batch-counts"):
             samples = batches.without_fillers(self, samples)
         result = None
-        with self._whole_update(samples), _if_on("first-batch", first_batch.explained, self):
-            with _if_on("nonfinite", nonfinite.explained, self, samples):
-                with _if_on("half-precision-on-cpus", precision.overflow_on_a_cpu, self):
-                    result = super().train_step(samples, *args, **kwargs)
+        with self._whole_update(samples), _if_on("nonfinite", nonfinite.explained, self, samples):
+            with _if_on("half-precision-on-cpus", precision.overflow_on_a_cpu, self):
+                result = super().train_step(samples, *args, **kwargs)
         if result is not None and on("position-log"):
             position_log.log_update(self)
         return result
@@ -180,7 +178,6 @@ ACT = (
     "position-log",
     "not-alone",
     "lost-samples",
-    "first-batch",
 )
 
 

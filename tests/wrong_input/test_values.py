@@ -61,6 +61,11 @@ def test_a_command_that_is_given_one_ends_in_one_line(flags):
         of_the_parser(*flags)
 
 
+def test_denoising_needs_a_decoder():
+    with pytest.raises(SystemExit, match="--task denoising needs a decoder, which --arch roberta_t5 lacks: give bart_"):
+        of_the_parser("--task", "denoising", "--arch", "roberta_t5")
+
+
 def test_a_wrong_positional_argument_keeps_its_message():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["a", "b"])

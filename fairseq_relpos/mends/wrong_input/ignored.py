@@ -39,7 +39,14 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def check_noise(settings: Mapping[str, Any]) -> None:
-    """Raises ValueError, one line, for noise of BART that is none, or that fairseq never ends to draw."""
+    """Raises ValueError, one line, for noise of BART that is none, that fairseq never ends to draw, or that the model
+    does not learn to remove."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderModel
+
+    arch = settings.get("arch")
+    if issubclass(ARCH_MODEL_REGISTRY.get(arch, object), FairseqEncoderModel):
+        # it ignores the tokens for the decoder, and would train on something else
+        raise ValueError(f"--task {settings['task']} needs a decoder, which --arch {arch} lacks: give bart_NAME")
     # above 16.1 fairseq's table of lengths has only the length 0, and its search for spans does not end
     if not 0 < settings["poisson_lambda"] <= 16:
         raise ValueError(f"--poisson-lambda {settings['poisson_lambda']}: give a number above 0, up to 16; BART has 3")
