@@ -35,6 +35,7 @@ from stopping import DIVERGED, STOPPED, in_parallel, supervise  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
 from fairseq_relpos.command_line import Parser, positive  # noqa: E402
+from fairseq_relpos.reports.learning_rates import best_of  # noqa: E402
 
 #: columns that are words of run.sh, in this order; those in capitals are names of its environment
 WORDS = ("action", "task", "encoding", "checkpoint")
@@ -260,9 +261,10 @@ class Comparison:
         failed = code != 0
         chosen = {}
         for encoding in self.encodings if others else []:
-            code, chosen[encoding] = self.best_rate(encoding)
-            if code:
-                del chosen[encoding]
+            try:
+                chosen[encoding] = best_of(Path(self.runs), self.rates, encoding, first) if self.rates else ""
+            except ValueError as error:
+                print(f"{script()}: error: {error}", file=sys.stderr)
                 failed = True
         code = self.evaluate([(seed, encoding, rate) for seed in others for encoding, rate in chosen.items()])
         if code == STOPPED:
@@ -284,14 +286,6 @@ class Comparison:
                 cells |= {"LEARNING_RATE": rate, "RUNS": f"{self.runs}/lr{rate}"}
             lines.append(Line(cells))
         return each(self.jobs, lines)
-
-    def best_rate(self, encoding):
-        """An exit code, and the rate; without a choice of rates it is empty."""
-        if not self.rates:
-            return 0, ""
-        choose = [sys.executable, "-m", "fairseq_relpos.reports.learning_rates", self.runs, encoding, self.seeds[0]]
-        done = subprocess.run([*choose, *self.rates], stdout=subprocess.PIPE, text=True)
-        return done.returncode, done.stdout.strip()
 
 
 class Sweep:

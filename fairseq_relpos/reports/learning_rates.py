@@ -1,13 +1,10 @@
 """The learning rate of each encoding in a comparison: the best one of a grid, by the validation of one seed.
 
-    python -m fairseq_relpos.reports.learning_rates RUNS ENCODING SEED RATE...      # prints the best RATE
-
 The run of a rate lies in RUNS/lrRATE/ENCODING-seedSEED. Other seeds are trained with the best rate alone, and all is
 reported on text that had no part in the choice.
 """
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -69,21 +66,13 @@ def choose(scores: Mapping[str, Sequence[float]], lower: bool, rule: str = "medi
     return best(finite, key=lambda rate: figures[rate], default=None)
 
 
-def main(place: str, encoding: str, seed: str, *rates: str) -> None:
-    try:
-        figures = tried(Path(place), rates, encoding, seed)
-    except ValueError as error:
-        sys.exit(f"learning_rates: error: {error}")
+def best_of(place: Path, rates: Sequence[str], encoding: str, seed: str) -> str:
+    """Returns the best of these rates. Raises ValueError, one line, if a training is missing or all have diverged."""
+    figures = tried(place, rates, encoding, seed)
     missing = [rate for rate in rates if rate not in figures]
-    chosen = choose({rate: [figure] for rate, figure in figures.items()}, lower=True)
     if missing:
-        sys.exit(
-            f"learning_rates: error: {encoding}, seed {seed}: no training with {', '.join(missing)} to its end yet"
-        )
+        raise ValueError(f"{encoding}, seed {seed}: no training with {', '.join(missing)} to its end yet")
+    chosen = choose({rate: [figure] for rate, figure in figures.items()}, lower=True)
     if chosen is None:
-        sys.exit(f"learning_rates: error: {encoding}, seed {seed}: it has diverged with every rate: {', '.join(rates)}")
-    print(chosen)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        raise ValueError(f"{encoding}, seed {seed}: it has diverged with every rate: {', '.join(rates)}")
+    return chosen

@@ -276,7 +276,7 @@ def test_without_every_rate_there_is_no_choice_and_the_comparison_fails(workplac
     (workplace / "stop/lr1e30/t5-seed1/train.log").mkdir(parents=True)  # so that this training fails
     printed = recipe(workplace, "compare.sh", SETTINGS="fails.sh", RUNS="stop")
     assert printed.returncode == 1
-    assert "learning_rates: error: t5, seed 1: no training with 1e30 to its end yet" in printed.stdout
+    assert ": error: t5, seed 1: no training with 1e30 to its end yet" in printed.stdout
     assert not (workplace / "stop/lr1e-3/t5-seed2").exists()
 
 

@@ -28,7 +28,7 @@ def log(folder, rate, *bits, trained=True):
     end.write_text(f"'fairseq-train' 'd' '--user-dir' '.' '--lr' '{rate}'\n")
 
 
-def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path, capsys):
+def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path):
     log(tmp_path, "1e-3", 6, 5)
     log(tmp_path, "2e-3", 6, 3, 4.5)  # better, but it rises in the end
     log(tmp_path, "4e-3", 6, math.nan)
@@ -36,12 +36,12 @@ def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path, cap
     rates = ["1e-3", "2e-3", "4e-3", "8e-3"]
     tried = learning_rates.tried(tmp_path, rates, "t5", "1")
     assert tried == {"1e-3": pytest.approx(5 * math.log(2)), "2e-3": math.inf, "4e-3": math.inf, "8e-3": math.inf}
-    learning_rates.main(str(tmp_path), "t5", "1", *rates)
-    assert capsys.readouterr().out == "1e-3\n"
-    with pytest.raises(SystemExit, match="t5, seed 1: no training with 1e-2 to its end yet"):
-        learning_rates.main(str(tmp_path), "t5", "1", *rates, "1e-2")
-    with pytest.raises(SystemExit, match="it has diverged with every rate: 2e-3, 4e-3"):
-        learning_rates.main(str(tmp_path), "t5", "1", "2e-3", "4e-3")
+    assert learning_rates.best_of(tmp_path, rates, "t5", "1") == "1e-3"
     log(tmp_path, "2e-2")  # never validated
-    with pytest.raises(SystemExit, match="learning_rates: error: t5-seed1 has not been validated"):
-        learning_rates.main(str(tmp_path), "t5", "1", "2e-2")
+    for of, message in (
+        ([*rates, "1e-2"], "t5, seed 1: no training with 1e-2 to its end yet"),
+        (["2e-3", "4e-3"], "t5, seed 1: it has diverged with every rate: 2e-3, 4e-3"),
+        (["2e-2"], "t5-seed1 has not been validated"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            learning_rates.best_of(tmp_path, of, "t5", "1")
