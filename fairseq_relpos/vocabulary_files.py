@@ -1,5 +1,6 @@
-"""The files of a vocabulary of pieces, which stand beside dict.txt."""
+"""The files of a vocabulary of pieces, which stand beside dict.txt, and how a piece that dict.txt lacks is split."""
 
+from collections.abc import Callable, Container
 from pathlib import Path
 
 #: kind -> its files
@@ -14,3 +15,14 @@ def find(folder: str | Path) -> tuple[str, list[Path]]:
         if all(path.exists() for path in paths):
             return kind, paths
     return "", []
+
+
+def split_by_merges(piece: str, known: Container[str], score: Callable[[str], float]) -> list[str]:
+    """Splits a piece that is not known into the two that were merged into it, and these likewise. ``score``: that of a
+    piece in SentencePiece's BPE, -inf for other text. Frequent pieces were merged first and have the higher scores;
+    single characters were there before."""
+    if piece in known or len(piece) == 1:
+        return [piece]
+    halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+    left, right = max(halves, key=lambda pair: min(0 if len(part) == 1 else score(part) for part in pair))
+    return split_by_merges(left, known, score) + split_by_merges(right, known, score)

@@ -12,6 +12,7 @@ from pathlib import Path
 from messages import fail
 
 from fairseq_relpos.atomic_files import NO_ROOM, OPENERS, UNPACKING_ERRORS, opened, whole_file
+from fairseq_relpos.vocabulary_files import split_by_merges
 
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
 
@@ -158,18 +159,9 @@ class Encoder:
         return [part for piece in self.processor.encode(line, out_type=str) for part in self.split(piece)]
 
     def split(self, piece):
-        """Splits a piece into the two that were merged into it, and these likewise."""
-        if piece in self.known or len(piece) == 1:
-            return [piece]
-        halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-        left, right = max(halves, key=lambda pair: min(map(self.rank, pair)))
-        return self.split(left) + self.split(right)
+        return split_by_merges(piece, self.known, self.score)
 
-    def rank(self, piece):
-        """Frequent pieces were merged first and have the higher scores. Single characters come after all merges, but
-        were there before."""
-        if len(piece) == 1:
-            return 0
+    def score(self, piece):
         number = self.processor.piece_to_id(piece)
         return -float("inf") if self.processor.is_unknown(number) else self.processor.get_score(number)
 

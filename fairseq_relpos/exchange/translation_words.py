@@ -14,6 +14,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import dataset_exists
 
 from ..hf import fast_tokenizer
+from ..vocabulary_files import split_by_merges
 from .dictionaries import load_dictionary
 from .words import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
 
@@ -183,13 +184,4 @@ class Pieces:
         return {piece: self.split(piece, dictionary) for piece in lost}
 
     def split(self, piece: str, dictionary: Dictionary) -> list[str]:
-        """Into the two pieces that were merged into it, and these likewise."""
-        if piece in dictionary.indices or len(piece) == 1:
-            return [piece]
-        halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-        left, right = max(halves, key=lambda pair: min(map(self.rank, pair)))
-        return self.split(left, dictionary) + self.split(right, dictionary)
-
-    def rank(self, piece: str) -> float:
-        """Frequent pieces were merged first and have the higher scores; single characters were there before."""
-        return 0 if len(piece) == 1 else self.scores.get(piece, -math.inf)
+        return split_by_merges(piece, dictionary.indices, lambda part: self.scores.get(part, -math.inf))
