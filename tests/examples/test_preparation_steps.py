@@ -8,6 +8,7 @@ import json
 import lzma
 import sys
 import tarfile
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -249,7 +250,7 @@ def test_gpt2s_pieces_are_those_of_fairseq(tmp_path):
     symbols = [*bytes_to_unicode().values(), "he"]
     (tmp_path / "encoder.json").write_text(json.dumps({symbol: number for number, symbol in enumerate(symbols)}))
     (tmp_path / "vocab.bpe").write_text("#version\nh e\n")
-    encode = vocabulary.Gpt2Pieces(tmp_path)
+    encode = vocabulary.pieces_of.__wrapped__(tmp_path, Namespace(vocabulary="gpt2"))
     assert encode("the é")[1] == str(symbols.index("he")) and len(encode("the é")) == 5
 
 

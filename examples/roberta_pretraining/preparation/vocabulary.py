@@ -75,21 +75,11 @@ class SentencePieces:
         return found
 
 
-class Gpt2Pieces:
-    """Those of the released RoBERTa: bytes, merged."""
-
-    def __init__(self, work):
-        from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-
-        self.encoder = get_encoder(*(str(Path(work, name)) for name in GPT2_FILES))
-
-    def __call__(self, text):
-        return [str(number) for number in self.encoder.encode(text)]
-
-
 @lru_cache(1)
 def pieces_of(work, settings):
     """Returns a function from text to pieces."""
     if settings.vocabulary == "gpt2":
-        return Gpt2Pieces(work)
+        from fairseq_relpos.finetuning.vocabulary import Gpt2Pieces
+
+        return Gpt2Pieces(*(str(Path(work, name)) for name in GPT2_FILES)).pieces
     return SentencePieces(work, settings.tupe_compat)
