@@ -7,13 +7,12 @@ import torch
 
 from ..biases import HEADS_A_ROW, position_biases
 from ..command_line import positive
-from .checkpoint import STACKS, add_unread_data, encoded_stack, load_positions
+from .checkpoint import STACKS, encoded_stack, load_positions
 from .figures import heat_maps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt file that fairseq-train saved")
-    add_unread_data(parser)
     parser.add_argument(
         "--length", type=positive, metavar="T", help="draw T positions (default: as many as in training)"
     )

@@ -1,6 +1,5 @@
 """Loading a trained model from its checkpoint, with its task."""
 
-import argparse
 import os
 import re
 from pathlib import Path
@@ -115,8 +114,3 @@ def encoding_name(settings: Any, path: str | Path) -> str:
             "of this package; `fairseq-relpos warm-start` makes a roberta_learned of a RoBERTa"
         )
     return name
-
-
-def add_unread_data(parser: argparse.ArgumentParser) -> None:
-    """Adds --data to commands that once needed it and now ignore it, so that old scripts still work."""
-    parser.add_argument("--data", help=argparse.SUPPRESS)

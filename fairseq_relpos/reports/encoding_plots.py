@@ -13,7 +13,7 @@ from ..flags import hparams, prefix_errors
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Terms, over_offsets
-from .checkpoint import STACKS, add_unread_data, encoded_stack, load_positions
+from .checkpoint import STACKS, encoded_stack, load_positions
 from .figures import HEAT, line_colours, new_figure, save
 
 PRIORS = {"gcdf": gaussian_cdf_of_distance, "transformer_xl": sinusoids_of_distance}
@@ -28,7 +28,6 @@ def add_reach(parser: argparse.ArgumentParser, default: int) -> None:
 def add_curve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="NAME|CHECKPOINT", help="an encoding as it is initialised, or a trained model")
     parser.add_argument("--position-hparams", default="", metavar='"A=1 B=2"')
-    add_unread_data(parser)
     parser.add_argument("--stack", choices=STACKS, help="of a CHECKPOINT (default: the encoder if there is one)")
     parser.add_argument(
         "--layer", type=int, metavar="N", help="of a CHECKPOINT, from 1 (default: the first that has positions)"
