@@ -135,7 +135,7 @@ def steps_of(length, dropout, args):
         for threads in args.threads
         for key, form in forms.items()
     }
-    steps |= {(PRODUCT, "-", threads): LargeProduct(clock, threads=threads) for threads in args.threads}
+    steps |= {(PRODUCT, "-", threads): LargeProduct(clock, threads) for threads in args.threads}
     return steps
 
 

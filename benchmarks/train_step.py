@@ -157,7 +157,7 @@ def steps_of(dropout, args):
     steps |= {name: kind(arch, dropout, args, args.memory_length) for name, arch in remembering(args).items()}
     without_amp = argparse.Namespace(**{**vars(args), "amp": False})
     steps |= {name: kind(arch, dropout, without_amp) for name, arch in in_float32(args).items()}
-    steps[PRODUCT] = LargeProduct(clock(args), args.device, getattr(torch, args.dtype), args.threads)
+    steps[PRODUCT] = LargeProduct(clock(args), args.threads, args.device, getattr(torch, args.dtype))
     return steps
 
 

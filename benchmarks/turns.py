@@ -106,7 +106,7 @@ class LargeProduct:
     #: rows and columns
     SIZES = {"cpu": 2048, "cuda": 8192}
 
-    def __init__(self, clock, device="cpu", dtype=torch.float32, threads=1):
+    def __init__(self, clock, threads, device="cpu", dtype=torch.float32):
         size = self.SIZES[device]
         self.a, self.b = torch.randn(2, size, size, device=device, dtype=dtype)
         self.clock, self.threads = clock, threads

@@ -138,9 +138,9 @@ def find_architecture(arch: str) -> tuple[str, list[Stack], Size]:
     )
 
 
-def bert_base(name: str, max_len: int = 512) -> Dims:
+def bert_base(name: str) -> Dims:
     """Returns the dimensions of BERT-base, in a stack that can have the encoding."""
-    return dims_of(*of_bert_base(name), max_len)
+    return dims_of(*of_bert_base(name), max_len=512)
 
 
 def of_bert_base(name: str) -> tuple[Stack, Size]:

@@ -203,17 +203,17 @@ def check_command() -> Check:
     return Check("fairseq-train", "ok", path)
 
 
-def check_user_dir(package: Path = PACKAGE) -> Check:
+def check_user_dir() -> Check:
     """Checks `--user-dir fairseq_relpos`: fairseq looks in the current folder, then beside fairseq itself."""
     here = Path("fairseq_relpos")
-    if here.exists() and here.resolve() != package:
+    if here.exists() and here.resolve() != PACKAGE:
         advice = f"run in another folder, or give --user-dir {here.resolve()} and install that one"
-        return Check("--user-dir", "warn", f"{here.resolve()} hides {package}", advice)
+        return Check("--user-dir", "warn", f"{here.resolve()} hides {PACKAGE}", advice)
     spec = find_spec("fairseq")
     beside_fairseq = spec and spec.origin and Path(spec.origin).parents[1] / "fairseq_relpos"
     if here.exists() or (beside_fairseq and beside_fairseq.exists()):
-        return Check("--user-dir", "ok", f"fairseq_relpos works here; everywhere: {package}")
-    return Check("--user-dir", "ok", f"{package} (the bare name does not work in this folder)")
+        return Check("--user-dir", "ok", f"fairseq_relpos works here; everywhere: {PACKAGE}")
+    return Check("--user-dir", "ok", f"{PACKAGE} (the bare name does not work in this folder)")
 
 
 # --- speed: only a GPU that this torch cannot serve stops fairseq-train ---

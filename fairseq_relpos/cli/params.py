@@ -79,10 +79,10 @@ def count(arch: str, max_positions: int, **hparams: Any) -> dict[str, int]:
     return count_in(*find_architecture(arch), max_positions, **hparams)
 
 
-def count_at_bert_base(name: str, max_positions: int = 512, **hparams: Any) -> dict[str, int]:
+def count_at_bert_base(name: str) -> dict[str, int]:
     """Counts in one stack of BERT-base's size, which is causal only if the encoding serves no other."""
     stack, size = of_bert_base(name)
-    return count_in(name, [stack], size, max_positions, **hparams)
+    return count_in(name, [stack], size, max_positions=512)
 
 
 def count_in(name: str, stacks: Sequence[Stack], size: Size, max_positions: int, **hparams: Any) -> dict[str, int]:
