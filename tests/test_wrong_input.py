@@ -302,7 +302,7 @@ def written(prefix, impl, ids):
 
 
 @pytest.mark.parametrize("impl", ["mmap", "lazy", "cached", "huffman"])
-def test_the_ids_of_every_format_are_checked(impl, tmp_path):
+def test_every_format_of_data_is_checked(impl, tmp_path):
     words = Dictionary()
     for i in range(6):
         words.add_symbol(f"w{i}")  # ids 0 to 9
@@ -313,8 +313,14 @@ def test_the_ids_of_every_format_are_checked(impl, tmp_path):
 
     written(prefix, impl, [4, 5, 9])
     assert len(load()) == 1
+    damage(tmp_path, "train.bin", lambda b: b[:-1])
+    with pytest.raises(ValueError, match="train.bin is cut short or damaged"):
+        load()
     written(prefix, impl, [4, 5, 12])
     with pytest.raises(ValueError, match="holds the token id 1[23]?, but the dictionary has 10 words"):
+        load()
+    damage(tmp_path, "train.idx", lambda b: b[:-1])
+    with pytest.raises(ValueError, match="train.idx is cut short or damaged"):
         load()
 
 

@@ -20,8 +20,8 @@ def count_the_words_of_a_dictionary() -> None:
 
 
 def refuse_damaged_data() -> None:
-    """Checks binarised data when they are loaded: both files are whole and belong together (with --dataset-impl mmap),
-    and the dictionary has every id in them.
+    """Checks binarised data when they are loaded: both files are whole and belong together, and the dictionary has
+    every id in them.
 
     Stock fails with an IndexError on a CPU if an id is beyond the dictionary; on a GPU the device stops, with no word
     about the data. The check of the ids is one more pass over a file that fairseq reads as a whole anyway: 0.4 s for
@@ -44,8 +44,7 @@ AGAIN = "copy the data folder again, or make it again with fairseq-preprocess"
 
 
 def check_files(path: str) -> None:
-    """Raises ValueError, one line, if the .bin or the .idx file is missing, or, with --dataset-impl mmap, is damaged or
-    does not belong to the other one."""
+    """Raises ValueError, one line, if the .bin or the .idx file is damaged, or they do not belong together."""
     from fairseq.file_io import PathManager
 
     index, tokens = f"{path}.idx", f"{path}.bin"
@@ -57,16 +56,14 @@ def check_files(path: str) -> None:
         raise ValueError(f"{here} is there and {gone} is not: {AGAIN}")
     index, tokens = PathManager.get_local_path(index), PathManager.get_local_path(tokens)
     with open(tokens, "rb"), open(index, "rb") as file:  # raises an error if one of them may not be read
-        start = file.read(26)
-    if start.startswith(MMAP):
-        _check_mmap(index, tokens, start)
-    elif not start.startswith(OTHERS):
-        what = f"begins with {start[:9]!r}" if start else "is empty"
-        raise ValueError(f"{index} {what} and is no index that fairseq-preprocess wrote: {AGAIN}")
-
-
-#: how an index begins: of --dataset-impl mmap, and of lazy, cached and huffman
-MMAP, OTHERS = b"MMIDIDX\x00\x00", (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")
+        start = file.read(48)
+    for magic, (header, check) in FORMATS.items():
+        if start.startswith(magic):
+            if len(start) < header:
+                raise _cut_short(index)
+            return check(index, tokens, start)
+    what = f"begins with {start[:9]!r}" if start else "is empty"
+    raise ValueError(f"{index} {what} and is no index that fairseq-preprocess wrote: {AGAIN}")
 
 
 def _cut_short(path, expected=None):
@@ -75,18 +72,24 @@ def _cut_short(path, expected=None):
     return ValueError(f"{path} is cut short or damaged ({size:,}{of} bytes): {AGAIN}")
 
 
-def _check_mmap(index, tokens, start):
-    """Checks --dataset-impl mmap: the index has sizes (int32) and begins (int64, in bytes), without gaps."""
+def _need_size(path, expected):
+    if os.path.getsize(path) != expected:
+        raise _cut_short(path, expected)
+
+
+def _type_of(index, code):
     from fairseq.data.indexed_dataset import _code_to_dtype
 
-    if len(start) < 26:
-        raise _cut_short(index)
-    code, count = struct.unpack_from("<BQ", start, 17)
     if code not in _code_to_dtype:
         raise ValueError(f"{index} is damaged (no type of number has the code {code}): {AGAIN}")
-    if os.path.getsize(index) != 26 + 12 * count:
-        raise _cut_short(index, 26 + 12 * count)
-    width = np.dtype(_code_to_dtype[code]).itemsize
+    return np.dtype(_code_to_dtype[code])
+
+
+def _check_mmap(index, tokens, start):
+    """Checks --dataset-impl mmap: the index has sizes (int32) and begins (int64, in bytes), without gaps."""
+    code, count = struct.unpack_from("<BQ", start, 17)
+    width = _type_of(index, code).itemsize
+    _need_size(index, 26 + 12 * count)
     end = 0
     if count:
         sizes = np.memmap(index, np.int32, "r", offset=26, shape=count)
@@ -97,15 +100,47 @@ def _check_mmap(index, tokens, start):
             if begins[first] != end or sizes[part].min() < 0 or (begins[part][1:] != ends[:-1]).any():
                 raise ValueError(f"{index} is damaged: its sentences are not one after the other; {AGAIN}")
             end = int(ends[-1])
+    _check_tokens(index, tokens, count, end)
+
+
+def _check_cached(index, tokens, start):
+    """Checks --dataset-impl lazy and cached: the index has begins of shapes and of sentences (int64), and shapes."""
+    code, width, count, shapes = struct.unpack_from("<QQQQ", start, 16)
+    _type_of(index, code)
+    _need_size(index, 48 + 8 * (2 * (count + 1) + shapes))
+    begins = np.memmap(index, np.int64, "r", offset=48, shape=(2, count + 1))
+    sizes = np.memmap(index, np.int64, "r", offset=48 + begins.nbytes, shape=shapes) if shapes else np.zeros(1)
+    if begins[:, 0].any() or (np.diff(begins) < 0).any() or begins[0, -1] != shapes or sizes.min() < 0:
+        raise ValueError(f"{index} is damaged: its sentences are not one after the other; {AGAIN}")
+    _check_tokens(index, tokens, count, int(begins[1, -1]) * width)
+
+
+def _check_huffman(index, tokens, start):
+    """Checks --dataset-impl huffman: the index has sizes (int32) and ends (int64, in bytes)."""
+    length, count = struct.unpack_from("<QQ", start, 17)
+    _need_size(index, 33 + 12 * count)
+    _check_tokens(index, tokens, count, length)
+
+
+def _check_tokens(index, tokens, count, expected):
     size = os.path.getsize(tokens)
     if count == 0 and size == 0:
         raise ValueError(f"{tokens[:-4]} holds no sentences: the text that fairseq-preprocess was given is empty")
-    if size < end:
-        raise _cut_short(tokens, end)
-    if size > end:
+    if size < expected:
+        raise _cut_short(tokens, expected)
+    if size > expected:
         raise ValueError(
-            f"{tokens} has {size:,} bytes and {index} is of one of {end:,}: they are of two different runs; {AGAIN}"
+            f"{tokens} has {size:,} bytes and {index} is of one of {expected:,}: they are of two different "
+            f"runs; {AGAIN}"
         )
+
+
+#: how an index begins -> the length of its header, and the function that checks it
+FORMATS = {
+    b"MMIDIDX\x00\x00": (26, _check_mmap),
+    b"TNTIDX\x00\x00": (48, _check_cached),
+    b"HUFFIDX\x00\x00": (33, _check_huffman),
+}
 
 
 def check_ids(path: str, dataset: Any, dictionary: Any) -> None:
