@@ -98,7 +98,7 @@ class Test:
         p_value, verdict = self.difference.judged()
         if verdict in (differences.LOWER, differences.HIGHER):
             verdict = SUPPORTED if verdict == claim["better"] else CONTRADICTED
-        if self.wide:
+        if self.wide and not self.difference.reason:
             verdict += (
                 f" (interval too narrow: more spread than usual in {', '.join(f'`{name}`' for name in self.wide)})"
             )

@@ -1,4 +1,4 @@
-# The settings of one_seed/: the first seed, one rate (LEARNING_RATES=5e-4, process50 1e-4), 100 epochs at most.
+# The settings of one_seed/: the first seed, one rate for a task, 100 epochs at most.
 RUNS=runs/artificial_tasks_one_seed
 MAX_EPOCHS=100
 PAPER_SEEDS=1

@@ -56,13 +56,12 @@ def main(folder, *arguments):
         columns += [(TASKS[task], cells[task])]
         columns += [("paper", {name: f"{PAPER[name][number]:.3f}" for name in PAPER if name in cells[task]})]
     paper = table(PAPER, columns)
-    compared = "" if others else " " + " ".join(PAPER)
     text = RESULTS.format(
         today=date.today().isoformat(),
         paper=paper,
         baseline=baseline,
         differences="\n\n".join(difference_tables(accuracies, baseline)),
-        legend=differences.LEGEND.format(baseline=baseline),
+        legend=differences.legend(baseline),
         missing=missing(place, accuracies, results),
         others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "No runs yet.",
         best_possible=best_possible(place),
@@ -70,7 +69,7 @@ def main(folder, *arguments):
         runs=table([*PAPER, *others], [(TASKS[task], found) for task, found in cells_of(results, how_trained).items()]),
         commits=", ".join(sorted(set(results.commit))),
         machines="\n".join(sorted({f"- {machine}" for machine in results.machine})),
-        command=f"{settings['ENVIRONMENT']}bash examples/artificial_tasks/compare.sh{compared}",
+        commands=commands_of(settings["ENVIRONMENT"], results, runs),
         trained=runs.command.iloc[0],
         rates=", ".join(f"{' and '.join(rates)} ({task})" for task, rates in rates_tried(runs).items()),
         alike=how_all_alike(runs),
@@ -169,6 +168,25 @@ def rates_tried(runs):
     return {task: rates for task, rates in tried.items() if rates}
 
 
+def commands_of(environment, results, runs):
+    """compare.sh, or a line for each task, where each had rates of its own."""
+    names = {task: " ".join(sorted(set(of.encoding), key=in_order)) for task, of in results.groupby("task")}
+    rates = {task: " ".join(tried) for task, tried in rates_tried(runs).items()}
+    if len(set(rates.values())) == 1:
+        everyone = " ".join(sorted(set(results.encoding), key=in_order))
+        return f"{environment}bash examples/artificial_tasks/compare.sh {everyone}"
+    return "\n".join(
+        f"for encoding in {names[task]}; do {environment}LEARNING_RATES='{rates[task]}' "
+        f"bash examples/artificial_tasks/run.sh train {task} $encoding; done"
+        for task in rates
+    )
+
+
+def in_order(name):
+    """The encodings of the paper, in its order, before the others."""
+    return list(PAPER).index(name) if name in PAPER else len(PAPER), name
+
+
 def how_all_alike(runs):
     """Whether the commands of a task differ in what belongs to a run, or in more."""
     found = {}
@@ -180,7 +198,7 @@ def how_all_alike(runs):
 
 def plot(results, path):
     tasks = [task for task in TASKS if task in set(results.task)]
-    names = sorted(set(results.encoding), key=lambda name: (name not in PAPER, name))
+    names = sorted(set(results.encoding), key=in_order)
     figure, panels = figures.new_figure(len(tasks), 1, width=3.4, height=1.2 + 0.22 * len(names))
     for panel, task in zip(panels, tasks):
         tests = results[results.task == task].groupby("encoding").test.agg(list)

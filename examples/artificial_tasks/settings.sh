@@ -12,7 +12,7 @@ JOBS=1                     # parallel runs of compare.sh
 BATCH_SIZE=64
 MAX_EPOCHS=300             # at most; see PATIENCE
 PATIENCE=25                # ends a run after so many epochs without a better accuracy on the 500 held-out sequences
-PRECISION=fp32             # amp: bfloat16 on a CPU that has units for it, 1.6 times as fast
+PRECISION=fp32             # amp: bfloat16 on a CPU that has instructions for it, faster
 LEARNING_RATES="5e-4 1e-4" # the first seed tries both; the others use the better one
 
 # The output vectors from which the answer is computed.

@@ -37,6 +37,7 @@ def main(folder, *arguments):
     if not reported:
         reported = splits
         compared.notes.append("no text for tests, so the tables are about the validation text")
+    chosen_on = ", ".join(names[split] for split in splits if split.startswith("valid"))
     values = {split: compared.values(lambda run, s=split: gaps[run.name][s]["loss"]) for split in reported}
 
     order = {name: of_run[reported[0]]["permuted"] - of_run[reported[0]]["loss"] for name, of_run in gaps.items()}
@@ -59,7 +60,8 @@ def main(folder, *arguments):
         used_from=USED,
         well_used=WELL_USED,
         good=good,
-        chosen_on=", ".join(names[split] for split in splits if split.startswith("valid")),
+        chosen_on=chosen_on,
+        rates=compared.rates_table(f"on {chosen_on} (nats)"),
         plot=PLOT,
         seeds_plot=SEEDS_PLOT,
         reported=names[reported[0]],
@@ -107,19 +109,19 @@ def order_table(compared, gaps, order, splits, names):
 
 
 def bags_of_words(order):
-    """Names the runs that do not use order, or have begun late, and says what follows for the first table."""
+    """Names the runs that use order not at all or little, and says what follows for the first table."""
     unused = [name for name, gap in order.items() if gap < USED]
-    late = [name for name, gap in order.items() if USED <= gap < statistics.median(order.values()) / 2]
-    if not unused and not late:
+    little = [name for name, gap in order.items() if USED <= gap < statistics.median(order.values()) / 2]
+    if not unused and not little:
         return "Every run uses it, so the losses above compare the encodings."
     told = []
     if unused:
         told.append(f"Not used so far, with a gap below {USED} nats: {', '.join(unused)}.")
-    if late:
-        told.append(f"Begun late, with a gap below half of the median: {', '.join(late)}.")
+    if little:
+        told.append(f"Used little, with a gap below half of the median: {', '.join(little)}.")
     return (
         f"{' '.join(told)} Their losses say how soon an encoding begins to be used under this budget, not how good it "
-        "is in the end; only the others compare as encodings."
+        "may be in the end; only the others compare as encodings."
     )
 
 
@@ -133,6 +135,8 @@ def heads_in_words(runs, gaps):
         elif lost := lost_heads(gap["first_token"]):
             told.append(f"{run.name} (head {', '.join(map(str, lost))})")
     found = f"Lost heads, which give the first token more than {LOST:.0%} of their attention in every layer: "
+    if len(unknown) == len(runs):
+        return f"{found}not looked at in these runs."
     found += f"{', '.join(told) or 'none'}."
     return found + (f" Not looked at: {', '.join(unknown)}." if unknown else "")
 

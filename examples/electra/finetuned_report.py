@@ -111,7 +111,7 @@ def main(runs, folder):
         )
         figures |= {f"{task}, {NAMES[kind]}": of_kind for kind, of_kind in values[task].items()}
     each = {
-        f"{task}, {kind}-{encoding}-{seed}": tests_of(of_one)
+        f"{task} {kind}-{encoding}-{seed}": tests_of(of_one)
         for task, found in tasks.items()
         for (kind, encoding, seed), of_one in pretrainings(found)
     }

@@ -53,6 +53,7 @@ def main(folder, *arguments):
         what=what,
         convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
         memory=memory,
+        rates=compared.rates_table("(nats a token)"),
         refused=refusals(compared, scores, columns),
         good=paired_tables(compared, values, what, digits),
         per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),

@@ -30,6 +30,7 @@ def main(folder, *arguments):
         RESULTS,
         figures,
         good=good,
+        rates=compared.rates_table("(nats)"),
         meanings="\n".join(f"- {name}: {first[name]['signature'] or first[name]['meaning']}" for name in names),
         training=tables.training_table(compared.runs),
     )

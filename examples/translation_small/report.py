@@ -45,6 +45,7 @@ def main(folder, *arguments):
         RESULTS,
         figures,
         good=good,
+        rates=compared.rates_table("(nats)"),
         penalties=penalties(compared, settings),
         scores=scores,
         training=training,

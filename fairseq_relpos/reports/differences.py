@@ -260,6 +260,8 @@ def note_of(values: Values, baseline: str | None) -> str:
         told.append(f"Left out of the error, because their runs spread much more: {', '.join(model.aside)}.")
     if model.constant:
         told.append(f"Left out of the error, because all their runs have the same figure: {', '.join(model.constant)}.")
+    if model.aside or model.constant:
+        told.append("A difference without an interval is a mean over common seeds.")
     return " ".join(told)
 
 
@@ -284,7 +286,11 @@ def find_baseline(encodings: Collection[str], name: str) -> str | None:
     return next((one for one in encodings if one in (name, f"{name} (defaults)")), None)
 
 
-#: what stands under such a table
+def legend(baseline: str | None) -> str:
+    """Returns what the columns of such a table are."""
+    return LEGEND.format(baseline=baseline) if baseline else "Mean ± standard deviation over the seeds."
+
+
 LEGEND = """\
 Mean ± standard deviation over the seeds. "- {baseline}": difference from {baseline} ± half the width of its 95 %
 interval. One linear model serves a table (encoding + seed, with one error for all runs); intervals and p are Dunnett's
@@ -293,7 +299,7 @@ p < 0.05."""
 
 
 def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:
-    """Says which encodings lack a seed that others have, or that is wanted: a line for each group of seeds."""
+    """Says which seeds are missing that other encodings have, or that are wanted: a line for each group of seeds."""
     every = sorted(set(wanted).union(*values.values()))
     lacking: dict[str, list[str]] = {}
     for encoding, of_seed in values.items():

@@ -206,7 +206,8 @@ class RecipeRuns:
         """--lr as the command of the run has it."""
         return flags_of(self.kept(run, "trained")).get("lr", "")
 
-    def rates_table(self) -> str:
+    def rates_table(self, figure: str = "") -> str:
+        """figure: the text and the unit of the validation loss, such as "on valid (nats)"."""
         if len(self.rates) < 2:
             used = sorted({self.learning_rate(run) for run in self.runs}, key=float)
             return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
@@ -217,7 +218,8 @@ class RecipeRuns:
             if best := self.chosen[encoding]:
                 cells[best] = f"**{cells[best]}**"
             rows.append([encoding, *cells.values()])
-        head = "The last validation loss of one seed with each rate. The best one, in bold, serves the other seeds."
+        loss = f"The last validation loss {figure}".rstrip()
+        head = f"{loss} of one seed with each rate. The best one, in bold, serves the other seeds."
         return f"{head}\n\n{markdown_table(['encoding', *self.rates], rows)}"
 
     def runs_table(self, *columns: str) -> str:
@@ -243,7 +245,7 @@ class RecipeRuns:
             "updates": " or ".join(sorted({f"{run.updates:,}" for run in self.runs})),
             # above the tables, where runs differ in more than they should
             "warning": f"{alike}\n\n" if other_flags(commands, free_in_a_recipe(commands)) else "",
-            "legend": differences.LEGEND.format(baseline=self.baseline),
+            "legend": differences.legend(self.baseline),
             "rates": self.rates_table(),
             "alike": alike,
             "first": first.name,

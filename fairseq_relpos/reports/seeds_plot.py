@@ -1,23 +1,21 @@
 """One figure of every run as a picture: a row for each encoding, a dot for each seed."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
-
-import numpy as np
 
 from . import figures
 from .differences import Values
 
 
 def plot(values: Values, path: str | Path, label: str) -> Path:
-    """Draws one panel, the lowest mean on top. Runs far above the others are drawn at the right edge, with their
-    figures, so that the others can be told apart."""
+    """Draws one panel, the lowest mean on top. If fewer than half of the runs are far above the others, they are drawn
+    at the right edge, with their figures, so that the others can be told apart."""
     names = sorted(values, key=lambda name: mean(values[name].values()))
-    every = [figure for of_seed in values.values() for figure in of_seed.values()]
-    low, high = np.quantile(every, [0.25, 0.75])
-    edge = high + 3 * (high - low)
+    edge = edge_of([figure for of_seed in values.values() for figure in of_seed.values()])
     figure, (panel,) = figures.new_figure(width=6.4, height=0.9 + 0.24 * len(names))
     rows(panel, {name: [one for one in values[name].values() if one <= edge] for name in names})
     for row, name in enumerate(names[::-1]):
@@ -25,10 +23,22 @@ def plot(values: Values, path: str | Path, label: str) -> Path:
         if far:
             panel.plot(edge, row, ">", color=figures.colour_of(name), clip_on=False)
             panel.annotate(", ".join(f"{one:.2f}" for one in far), (edge, row), (8, 0), va="center", **BESIDE)
-    if max(every) > edge:
+    if math.isfinite(edge):
         panel.set_xlim(right=edge)
     panel.set(xlabel=label)
     return figures.save(figure, path)
+
+
+def edge_of(runs: Sequence[float]) -> float:
+    """Returns a figure a little above the runs that are near one another, infinite if no others are far above them: a
+    gap of more than a third of the whole range, with fewer than half of the runs above it."""
+    ordered = sorted(runs)
+    gaps = [above - below for below, above in pairwise(ordered)]
+    below = gaps.index(max(gaps)) if gaps else 0
+    near = ordered[: below + 1]
+    if not gaps or gaps[below] * 3 <= ordered[-1] - ordered[0] or len(near) * 2 <= len(ordered):
+        return math.inf
+    return near[-1] + 0.05 * (near[-1] - near[0])
 
 
 BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small", "annotation_clip": False}

@@ -27,7 +27,7 @@ MADE_BY = {
 def lines_of(results):
     """Without the day, and without the command, which names the folder of the runs."""
     text = re.sub(r"\(20\d\d-\d\d-\d\d\)", "", results.read_text())
-    return [line for line in text.splitlines() if not re.search(r"bash examples/\S+/(prepare|compare)\.sh", line)]
+    return [line for line in text.splitlines() if not re.search(r"bash examples/\S+/(prepare|compare|run)\.sh", line)]
 
 
 @pytest.mark.slow

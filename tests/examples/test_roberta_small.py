@@ -1,6 +1,7 @@
 """The recipe through its own scripts, sized for seconds."""
 
 import fcntl
+import importlib
 import json
 import lzma
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from recipes import Recipe, written
+from recipes import EXAMPLES, Recipe, written
 from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
@@ -351,3 +352,11 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
     assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
     assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
     assert not (workplace / "long" / "RESULTS.md").exists()
+
+
+def test_runs_that_use_order_little_or_not_at_all_are_named(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    report = importlib.import_module("masked_lm_report")
+    said = report.bags_of_words({"t5-seed1": 4.7, "m4-seed1": 4.9, "learned-seed1": 1.1, "none-seed1": 0.0})
+    assert re.search("Not used so far.*: none-seed1\\..*Used little.*: learned-seed1\\.", said)
+    assert "losses above compare" in report.bags_of_words({"t5-seed1": 4.7, "learned-seed1": 3.9})

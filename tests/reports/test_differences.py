@@ -88,7 +88,8 @@ def test_a_row_without_spread_has_no_part_in_the_error_and_no_interval():
     found = differences.from_baseline(values, "base")
     assert found["perfect"].judged() == ("", "no spread") and found["perfect"].mean == pytest.approx(1 - 2.74 / 3)
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
-    assert "the same figure: perfect." in differences.note_of(values, "base")
+    note = differences.note_of(values, "base")
+    assert "the same figure: perfect." in note and "common seeds" in note
     # in a pair, the paired differences spread
     assert differences.paired([4000, 4000, 2000], [6000, 6000, 6000]).half_width < math.inf
     assert differences.from_baseline(values_of(base=[1.0] * 3, x=[1.0] * 3, y=[1.0] * 3), "base")["x"].judged() == (
@@ -141,6 +142,10 @@ def test_the_table_has_the_baseline_first_and_says_what_is_missing():
     assert lines[4:] == ["| z | 1 2 | 1.25 ± 0.35 | +0.12 |  | too few seeds |"]  # no interval, so no common error
     assert differences.missing_seeds(values) == ["no seed 3, 7: z", "no seed 7: base", "no seed 1, 2, 3: lone"]
     assert differences.missing_seeds({"z": {1: 1.0}, "y": {1: 2.0}}, [1, 2]) == ["no seed 2: z, y"]
+
+
+def test_the_legend_names_no_baseline_where_there_is_none():
+    assert "difference from t5" in differences.legend("t5") and "difference" not in differences.legend(None)
 
 
 def test_a_baseline_without_runs_is_named():
