@@ -62,8 +62,8 @@ def main(folder, *arguments):
         baseline=baseline,
         differences="\n\n".join(difference_tables(accuracies, baseline)),
         legend=differences.legend(baseline),
-        missing=missing(place, accuracies, results),
-        others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "No runs yet.",
+        missing=missing(place, accuracies, results, [int(seed) for seed in settings["PAPER_SEEDS"].split()]),
+        others=table(others, [(TASKS[task], cells[task]) for task in shown]) if others else "None here.",
         best_possible=best_possible(place),
         plot=PLOT,
         runs=table([*PAPER, *others], [(TASKS[task], found) for task, found in cells_of(results, how_trained).items()]),
@@ -121,15 +121,16 @@ def check_alike(results):
             sys.exit(f"report: error: {encoding} on {task}: {told} Give each its own RUNS")
 
 
-def missing(place, accuracies, results):
+def missing(place, accuracies, results, seeds):
+    """seeds: those that the runs of the paper's encodings should have."""
     found = [
         f"not finished: {log.parent.relative_to(place)}"
         for log in sorted(place.glob("*/*/train.log"))
         if not (log.parent / "result.json").exists()
     ]
-    for task, values in accuracies.items():
-        found += [f"{TASKS[task]}, {name}: no run" for name in PAPER if name not in values]
-        found += [f"{TASKS[task]}, {line}" for line in differences.missing_seeds(values)]
+    for task, title in TASKS.items():
+        values = {name: accuracies.get(task, {}).get(name, {}) for name in PAPER}
+        found += [f"{title}, {line}" for line in differences.missing_seeds(values, seeds)]
     ended = results[results.epochs == results.most_epochs].sort_values(["encoding", "task"], kind="stable")
     capped = [f"{run.encoding} on {TASKS[run.task]}, seed {run.seed}" for run in ended.itertuples()]
     if capped:

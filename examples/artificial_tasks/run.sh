@@ -87,6 +87,6 @@ choose_run() {
     *) die "no task $task; $usage" ;;
   esac
 }
-report() { write_report "$HERE/report.py" "$1"; }
+report() { write_report "$HERE/report.py" "$1" PAPER_SEEDS; }
 
 act "train command" "$@"; exit

@@ -140,7 +140,10 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
     assert report.returncode == 0, report.stdout
     text = (tmp_path / "runs" / "RESULTS.md").read_text()
     assert "(2) | 1.000 |" in text and "| t5 | - | - |" in text
-    assert "- Embedded Reber, t5: no run" in text and "ended by the cap on epochs: at5 on Embedded Reber, seed" in text
+    assert (
+        "- Embedded Reber, no seed 1, 2, 3, 4, 5: none, t5_nob, t5, at5_nob\n" in text
+        and "ended by the cap on epochs: at5 on Embedded Reber, seed" in text
+    )
     assert (tmp_path / "runs" / "accuracy.png").stat().st_size > 5000
     figures = json.loads((tmp_path / "runs" / "results.json").read_text())["figures"]
     trained = runs / f"at5-seed2-lr{rate}" / "trained"
