@@ -95,7 +95,7 @@ def test_elsewhere_than_in_the_repository_paths_are_whole(checkout, tmp_path):
 
 #: the settings of the packed runs, where they are not those of settings.sh today
 BEFORE = {
-    "artificial_tasks": "MAX_EPOCHS=100\n",
+    "artificial_tasks": "PRECISION=amp\n",
     "electra": '. "$ROOT/examples/electra/small.sh"\n',
     "translation_small": "LEARNING_RATE=0.001 SCHEDULE=inverse_sqrt\n",
 }

@@ -20,6 +20,7 @@ MADE_BY = {
     "language_modeling": ("language_modeling", ""),
     "language_modeling/reach": ("language_modeling", EXAMPLES / "language_modeling" / "reach.sh"),
     "question_generation": ("question_generation", ""),
+    "artificial_tasks": ("artificial_tasks", ""),
     "artificial_tasks/one_seed": ("artificial_tasks", EXAMPLES / "artificial_tasks" / "one_seed.sh"),
 }
 
