@@ -14,8 +14,8 @@ def fail(message):
     sys.exit(f"{script()}: error: {message}")
 
 
-def say(message):
-    print(f"{script()}: {message}", flush=True)
+def say(message, stream=None):
+    print(f"{script()}: {message}", file=stream, flush=True)
 
 
 @contextlib.contextmanager

@@ -43,10 +43,10 @@ def lock(file, folder):
     try:
         fcntl.flock(int(file), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        say(f"{folder} is in use by another process: waiting for it")
+        say(f"{folder} is in use by another process: waiting for it", sys.stderr)  # the caller may read stdout
         fcntl.flock(int(file), fcntl.LOCK_EX)
     except OSError:
-        say(f"{folder} is on a file system without locks: make sure that nothing else works there")
+        say(f"{folder} is on a file system without locks: make sure that nothing else works there", sys.stderr)
 
 
 def on_a_signal(act):

@@ -1,11 +1,13 @@
 """The generators, and the recipe through its own scripts, sized for seconds."""
 
+import fcntl
 import importlib.util
 import json
 import random
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,17 @@ def test_the_same_seed_gives_the_same_files_and_no_sequence_is_in_two_of_them(tm
         seen |= {tuple(sequence) for sequence in one}
     assert counts == {"train": 1000, "valid": 500, "test": 5000}
     assert len(seen) == 6500
+
+
+def test_two_trainings_of_one_task_may_begin_at_once(tmp_path):
+    """run.sh reads the lengths from the first line, also where another training makes the same data."""
+    (tmp_path / "data").mkdir()
+    with open(tmp_path / "data" / "lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        threading.Timer(1, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        second = [sys.executable, RECIPE / "generate.py", "reber", tmp_path / "data", "--seed", "1"]
+        done = subprocess.run(second, check=True, capture_output=True, text=True)
+    assert re.fullmatch(r"\d+ \d+\n", done.stdout) and "waiting" in done.stderr
 
 
 TINY = "MAX_EPOCHS=1 PATIENCE=2 BATCH_SIZE=512 LEARNING_RATES='5e-4 1e-4'"
