@@ -248,6 +248,11 @@ need_dictionary() {
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }
 # digest FILE...: one digest of all files
 digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
+start_condition() {
+  [ -n "$START_FROM" ] || return 0
+  [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+  echo "start $(digest "$START_FROM")"
+}
 
 # refuse_other_dictionary CHECKPOINT TEXT: refuses a checkpoint whose run had a dictionary with a digest that is not in TEXT
 refuse_other_dictionary() {

@@ -33,10 +33,9 @@ training_command() { # [flags of fairseq-train]
 
 conditions() {
   data_conditions
-  [ -n "$START_FROM" ] || return 0
-  [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
-  refuse_other_dictionary "$START_FROM" "$(cat "$DATA/sources.txt")" # which has the digest of the pretraining's dictionary
-  echo "start $(digest "$START_FROM")"
+  [ -z "$START_FROM" ] || # sources.txt has the digest of the pretraining's dictionary
+    refuse_other_dictionary "$START_FROM" "$(cat "$DATA/sources.txt")"
+  start_condition
 }
 
 # What the data were made of; the runs keep it, too.

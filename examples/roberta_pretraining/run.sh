@@ -81,7 +81,7 @@ training_command() { # [flags of fairseq-train]
     "${start[@]}" "$@")
 }
 
-conditions() { data_conditions; echo "batch $BATCH"; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
+conditions() { data_conditions; echo "batch $BATCH"; start_condition; }
 validate() { order_gap "$@"; }
 report() { write_report "$COMMON/masked_lm_report.py" "$1"; }
 

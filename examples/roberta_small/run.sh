@@ -28,7 +28,7 @@ training_command() { # [flags of fairseq-train]
     "${precision[@]}" "${start[@]}" "$@")
 }
 
-conditions() { data_conditions; [ -z "$START_FROM" ] || echo "start $(digest "$START_FROM")"; }
+conditions() { data_conditions; start_condition; }
 
 # The loss of fairseq-validate (there in bits), and that with the tokens of each block permuted; of the texts for tests, too
 validate() { order_gap --split "$(splits valid test)" "$@"; }

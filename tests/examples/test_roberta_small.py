@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
-from recipes import EXAMPLES, Recipe, written
+from recipes import EXAMPLES, Recipe, refused, written
 from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
@@ -166,6 +166,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
         printed = recipe(workplace, "run.sh", "train", "nonsense").stdout
     waited, trained = printed.index("waiting for it"), printed.index("run.sh: training nonsense")
     assert waited < trained
+
+
+def test_a_missing_start_is_one_line(workplace, data):
+    done = recipe(workplace, "run.sh", "train", "t5", START_FROM="missing.pt")
+    assert "missing.pt: no such checkpoint" in refused(done) and "cat:" not in done.stdout
 
 
 def losses_of(run):
