@@ -82,11 +82,11 @@ class Test:
             return [
                 what,
                 claim["theirs"],
-                no_runs(claim.get("older", claim.get("runs", claim["recipe"])), ours, against),
-                command,
+                f"{no_runs(claim.get('older', claim.get('runs', claim['recipe'])), ours, against)}: {command}",
                 "",
                 "",
                 "",
+                "not tested",
             ]
         if self.difference is None:
             return [what, claim["theirs"], f"{self.figure}: no common seed", "", "", "", differences.SAME]
