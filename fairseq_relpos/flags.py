@@ -126,6 +126,7 @@ def set_defaults(
     args.position_layers = getattr(args, "position_layers", None) or "all"
     args.attention_backend = getattr(args, "attention_backend", None) or "auto"
     args.attention_window = window(args)
+    args.randomized_positions = getattr(args, "randomized_positions", None)
     set_bias_interval(args)
     source = f"--position-encoding {given}" if given else f"--arch {getattr(args, 'arch', None) or encoding}"
     if not stacks:
@@ -167,6 +168,11 @@ def windows_of(args: argparse.Namespace, chosen: Sequence[str]) -> dict[str, str
             own[stack].append(item[len(stack) + 1 :])
         else:
             common.append(item)
+    if any(common) and set(chosen) != set(STACKS):
+        raise ValueError(
+            f"--attention-window {window(args)}: only the {chosen[0]} has one, the other stack remains as in stock "
+            f"fairseq: give {chosen[0]}={common[0]}"
+        )
     return {stack: " ".join(common + mine) for stack, mine in own.items()}
 
 

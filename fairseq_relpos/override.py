@@ -110,9 +110,8 @@ def override_self_attention(
     stack_part.length_option = length_flag
     stack_part.prepare_bias = backend.prepare_bias
     if settings.randomized is not None:
-        stack_part.randomized = settings.randomized
         with flags.prefix_errors("--randomized-positions"):
-            stack_part.check_length(settings.randomized)
+            stack_part.randomize(settings.randomized, cls_at_0=any(part.reads_cls for part in layer_parts))
     stock = encoding.stock_positions == kind_of(stack.embed_positions) and not windows_text(windows)
     sign(stack_part, encoding, settings.layers, len(layers), stock=stock, windows=windows_text(windows))
     stack.embed_positions = stack_part

@@ -69,7 +69,7 @@ class Positions:
         self.memory: dict | None = memory
         #: the Segment that the queries are, where the keys before them are remembered
         self.segment: Any = None
-        self._padding_BS: Any = padding_BS
+        self._padding_BS: Any = None if padding_BS is None else padding_BS.bool()
         self._x: Callable[[], torch.Tensor] | None = None if x is None else lambda: x
         self._kept: dict | None = None
         #: where attention is to stay within a document, the number of that of each key
@@ -88,6 +88,8 @@ class Positions:
             self._span = int(self._ids_BS.max()) + 1
         self._left_padded: bool | None = None
         self._made: dict = {}
+        #: the masks that the layers share
+        self.masks: dict = {}
 
     @classmethod
     def of(
@@ -306,15 +308,19 @@ class Positions:
         return (same_BSS & self._real_BS(self.documents_BS)[:, None, :]).sum(-1)
 
 
-def random_positions(padding_BS: torch.Tensor, span: int) -> torch.Tensor:
+def random_positions(padding_BS: torch.Tensor, span: int, first_at_0: bool = False) -> torch.Tensor:
     """For the real tokens of each sentence, distinct random positions of 0 .. span - 1 in rising order, [B, S]
-    (Ruoss et al. 2023, Sec. 4.1): every choice has the same probability. Pads get any."""
+    (Ruoss et al. 2023, Sec. 4.1): every choice has the same probability. Pads get any. first_at_0: the first token
+    remains at position 0."""
     real_BS = ~padding_BS
     counts_B1 = real_BS.sum(1, keepdim=True)
     longest = int(counts_B1.max())
     if longest > span:
         raise ValueError(f"--randomized-positions {span}: a sample has {longest} tokens, give {longest} or more")
-    drawn = torch.rand(len(padding_BS), span, device=padding_BS.device).argsort(1)[:, : padding_BS.size(1)]
+    order = torch.rand(len(padding_BS), span, device=padding_BS.device)
+    if first_at_0:
+        order[:, 0] = -1
+    drawn = order.argsort(1)[:, : padding_BS.size(1)]
     beyond = torch.arange(drawn.size(1), device=padding_BS.device) >= counts_B1
     rising = drawn.masked_fill(beyond, span).sort(1).values
     return rising.gather(1, (real_BS.cumsum(1) - 1).clamp(min=0))

@@ -13,7 +13,8 @@ class Mask:
     """The keys that queries may not see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
     [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden.
-    window: keys that are more than so many slots away on either side are hidden.
+    window: keys that are more than so many slots away on either side are hidden. made: the tensors that the layers of
+    a pass share.
 
     Examples:
         >>> from fairseq_relpos.terms import Terms
@@ -29,8 +30,18 @@ class Mask:
     extra: torch.Tensor | None = None
     documents_BS: torch.Tensor | None = None
     window: int | None = None
+    made: dict | None = None
 
     def additive(self, terms: Terms, dtype: torch.dtype) -> torch.Tensor | None:
+        """As ``make``, once for all layers of a pass."""
+        if self.made is None or self.extra is not None:
+            return self.make(terms, dtype)
+        key = (dtype, self.padding_BS is None, self.causal, self.window)
+        if key not in self.made:
+            self.made[key] = self.make(terms, dtype)
+        return self.made[key]
+
+    def make(self, terms: Terms, dtype: torch.dtype) -> torch.Tensor | None:
         """One tensor to add to the logits, broadcastable to [B, H, T, S]; None where nothing is hidden. A
         hidden key gets half of the smallest number, not -inf: a row without any key is then no NaN, and the sum
         with a bias stays finite in half precision. Keys outside the window get the smallest number itself, so a query

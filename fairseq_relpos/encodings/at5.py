@@ -58,13 +58,18 @@ class AdaptiveBias(StackPart):
         )
         self.mlp = nn.ModuleDict({s: PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout) for s in sides})
 
+    def randomize(self, span: int, cls_at_0: bool = False) -> None:
+        if self.length == "input":
+            raise ValueError("with length=input the bias depends on distance / length, which random positions change")
+        super().randomize(span, cls_at_0)
+
     def share(self, pos: Positions) -> Bias:
         if self.length != "input":
             return pos.remember(self, self.bias)
         if pos.given:
             return self.by_document(pos)
         reach = pos.src_len - 1
-        per_sentence = [self.bias_row(reach, n) for n in pos.real_lengths_B().tolist()]
+        per_sentence = [self.bias_row(reach, max(n, 1)) for n in pos.real_lengths_B().tolist()]
         rows = Clipped(max(reach, 1))
         return Bias(
             bias=torch.stack(

@@ -82,8 +82,9 @@ class StackPart(nn.Module):
     #: the option that sets the longest sequence; in a fairseq model it is a flag
     length_option = "max_len"
 
-    #: in training, tokens get random positions below this number; None: their own
+    #: in training, tokens get random positions below this number; None: their own. cls_at_0: [CLS] remains at 0
     randomized: int | None = None
+    cls_at_0 = False
 
     def __init__(self, dims: Dims):
         super().__init__()
@@ -126,7 +127,7 @@ class StackPart(nn.Module):
         if self.randomized is not None and self.training and not decoding:
             if any(ids is not None for ids in given.values()):
                 raise ValueError("--randomized-positions: this batch has positions or documents of its own")
-            given = {"position_ids": random_positions(padding_BS, self.randomized)}
+            given = {"position_ids": random_positions(padding_BS, self.randomized, self.cls_at_0)}
         pos = self.positions(
             1 if decoding else length,  # while decoding, the newest token is the only query
             padding_BS.size(1),
@@ -183,6 +184,11 @@ class StackPart(nn.Module):
                 "give smaller ids, or choose a relative encoding"
             )
         self.check_length(pos.span)
+
+    def randomize(self, span: int, cls_at_0: bool = False) -> None:
+        """In training, tokens get random positions below ``span``. Raises ValueError where that cannot be."""
+        self.check_length(span)
+        self.randomized, self.cls_at_0 = span, cls_at_0
 
     def check_length(self, length: int) -> None:
         """Raises ValueError for a sequence that is longer than the absolute positions."""

@@ -26,7 +26,7 @@ def wrap(
     """Wraps an encoder or decoder layer as asked, in the order above."""
     if torch_compile:
         compile_around_attention(layer)
-    if unpad and not causal:
+    if unpad and not causal and not hasattr(layer, "encoder_attn"):  # a decoder's layer takes the encoder's pads, too
         run_on_real_tokens(layer)
     if segment_memory:
         remember_the_input(layer)

@@ -62,6 +62,8 @@ class EncoderDecoder(FittingModel):
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
         windows = flags.windows_of(args, chosen)
+        if getattr(args, "unpad", False) and "encoder" not in chosen:
+            raise ValueError("--unpad is for the layers of an encoder, which remains as in stock fairseq: leave it out")
         copies = getattr(args, "copy_from_source", False)
         if copies:
             copy_head.refuse_what_cannot_copy(args, task)

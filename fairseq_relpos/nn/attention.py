@@ -162,6 +162,7 @@ class RelPosSelfAttention(LayerAttention):
 
         query [B, T, E]; key and value are the same tensor, or left out. key_padding_mask [B, T]: True at pads.
         attn_mask [T, S] or [B * H, T, S]: True where a query may not see a key, or numbers to be added to the logits.
+        The output at a query that sees no key has no meaning, and its gradient depends on the backend.
         is_causal: no token sees a later one in this call; attn_mask, if given, holds beside it. cache: query and
         all masks are those of the new tokens; S counts the earlier ones, too. position_ids, document_ids [B, T]:
         see ``fairseq_relpos.positions.Positions``.

@@ -108,8 +108,8 @@ def positions_of_pass(
     for name, given in ids.items():
         if given is not None and given.size(0) not in (1, batch):
             raise ValueError(f"{name} of {given.size(0)} sentences, but x has {batch}: give [batch, length]")
-        if given is not None and padding_BT is not None:
-            ids[name] = given.expand(batch, *given.shape[1:])  # pads are those of each sentence
+        if given is not None and (padding_BT is not None or cache is not None):
+            ids[name] = given.expand(batch, *given.shape[1:])  # pads and the rows of a cache are those of each sentence
     heads = stack_part.dims.num_heads
     if cache is None:
         check_attn_mask(attn_mask, batch, heads, length, length)

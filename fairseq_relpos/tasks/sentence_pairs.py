@@ -51,7 +51,10 @@ class SentencePairsTask(SentencePredictionTask):
         labels = Path(cfg.data, "labels.txt")
         self.labels = labels.read_text(encoding="utf-8").splitlines() if labels.exists() else None
         self.regression = self.labels is None
-        cfg.num_classes = 1 if self.labels is None else len(self.labels)
+        classes = 1 if self.labels is None else len(self.labels)
+        if cfg.num_classes not in (-1, classes):
+            raise ValueError(f"--num-classes {cfg.num_classes}, but labels.txt of {cfg.data} makes {classes}")
+        cfg.num_classes = classes
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "SentencePairsTask":

@@ -18,6 +18,7 @@ from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.checkpoints.tupe import import_tupe
 from fairseq_relpos.checkpoints.warm_start import warm_start
 from fairseq_relpos.cli import main
+from fairseq_relpos.cli.warm_start import train_flags
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models.roberta import RelPosRoberta
 from fairseq_relpos.signature import to_text
@@ -125,6 +126,13 @@ def test_a_table_of_another_method_is_as_new(one, other, positions, tmp_path):
     assert shared and set(shared) <= set(done.fresh) and not any("position" in key for key in done.kept)
 
 
+def test_the_parameters_of_another_bias_of_dape_are_as_new(tmp_path):
+    trained("roberta_dape", tmp_path / "in.pt")
+    positions = {"position_hparams": "bias=kerple_power"}
+    done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_dape", positions)
+    assert {key.partition(".position_encoding.")[2] for key in done.fresh} == {"stack.r"}
+
+
 @pytest.mark.parametrize(
     "one, other, kept, fresh",
     [
@@ -192,6 +200,14 @@ def test_settings_of_the_new_encoding_are_saved_and_those_of_the_old_forgotten(t
     assert "num_buckets=32 max_distance=64" in model.position_hparams and model.position_layers == "all"
     assert "pe:tupe_r|num_buckets:32|max_distance:64" in to_text(state["model"][POSITIONS + "encoding_version"])
     assert {k: getattr(model, k) for k in SIZES} == SIZES
+
+
+def test_random_positions_belong_to_the_encoding(tmp_path):
+    trained("roberta_t5", tmp_path / "in.pt", randomized_positions=64)  # more than the positions of tupe_r
+    start = str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_tupe_r"
+    assert warm_start(*start).args.randomized_positions is None
+    done = warm_start(*start, {"randomized_positions": 20})
+    assert '--randomized-positions "20"' in " ".join(train_flags("out.pt", done.args, {"randomized_positions": 20}))
 
 
 def test_the_other_encoding_of_position_encoding_flag_wins_over_the_name(stock, tmp_path):

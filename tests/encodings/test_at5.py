@@ -67,6 +67,13 @@ def test_length_input_counts_the_real_tokens_of_each_sentence():
     check_against_loops(encoding, oracle, 7, 7, padding)
 
 
+def test_length_input_with_a_sentence_of_pads_alone_has_finite_gradients():
+    encoding = build("at5", DIMS, length="input")
+    padding = torch.tensor([[False] * 4, [True] * 4])
+    encoding.stack.share(encoding.stack.positions(4, 4, padding_BS=padding)).bias[0].sum().backward()
+    assert all(p.grad.isfinite().all() for p in encoding.stack.parameters())
+
+
 def load_mlp(mlp, g, prefix=""):
     for step in (1, 2, 3):
         mlp.weights[step - 1].copy_(g[f"{prefix}w{step}"])

@@ -38,6 +38,13 @@ def test_gcdf_has_properties_1_and_2(dim):
     assert all(grows_ever_more_slowly(phi, start) for start in (0, 1, 10, 100, 400))
 
 
+def test_pads_may_be_bytes():
+    padding = torch.tensor([[True, True, False, False], [False] * 4])
+    pads, in_bytes = (Positions.of(4, 4, padding_BS=x) for x in (padding, padding.byte()))
+    assert torch.equal(in_bytes.key_BS(), pads.key_BS()) and torch.equal(in_bytes.cls_BS(), pads.cls_BS())
+    assert torch.equal(in_bytes.real_lengths_B(), pads.real_lengths_B())
+
+
 @pytest.mark.parametrize("dim", [256, 512])
 def test_sinusoids_have_neither(dim):
     phi = distance(sinusoids_of_distance(REACH, dim))

@@ -27,6 +27,7 @@ from fairseq_relpos.finetuning.tables import Table
 from fairseq_relpos.finetuning.vocabulary import Vocabulary
 from fairseq_relpos.reports.training_log import read_run
 from fairseq_relpos.tasks.cut_sentences import longest_first
+from fairseq_relpos.tasks.sentence_pairs import SentencePairsConfig, SentencePairsTask
 from fairseq_relpos.tasks.sequence_labels import read_split
 
 GOLDEN = Path(__file__).resolve().parents[1] / "fixtures" / "golden"
@@ -46,6 +47,16 @@ def data(vocabulary, tmp_path_factory):
         told = prepare(task_of(name), write_tsv(folder / "tsv" / name, name), vocabulary, folder / name)
         assert told.startswith(f"{name}: 24 train, 24 valid")
     return folder
+
+
+def test_another_number_of_classes_than_the_data_have_is_refused(data):
+    def classes(number):
+        config = SentencePairsConfig(data=str(data / "MNLI"), num_classes=number)
+        return SentencePairsTask.setup_task(config).cfg.num_classes
+
+    assert classes(-1) == classes(3) == 3
+    with pytest.raises(ValueError, match="--num-classes 5, but .* makes 3"):
+        classes(5)
 
 
 def training(data, save_dir, *more, metric="accuracy"):

@@ -9,7 +9,7 @@ from fairseq.criterions.nat_loss import LabelSmoothedDualImitationCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.models.roberta import RobertaModel
 from loops import scale_up
-from small_models import ABSOLUTE, GIVEN, PRE_NORM, model_of, save, sentences, stack_of, translation_batch
+from small_models import ABSOLUTE, GIVEN, NO_DROPOUT, PRE_NORM, model_of, save, sentences, stack_of, translation_batch
 
 from fairseq_relpos.architectures import endings_of
 from fairseq_relpos.attention import RelPosMultiheadAttention
@@ -69,6 +69,14 @@ def loss_of(model, sample, seed=3):
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), sample["target"].flatten())
     attention = extra.get("attn", [None])[0]
     return loss if attention is None else loss + attention[:, :, 0].square().mean()
+
+
+@pytest.mark.parametrize("family", NONAUTOREGRESSIVE)
+def test_unpad_skips_the_pads_of_the_encoder_alone(family):
+    losses = [
+        loss_of(model_of(f"{family}_t5", **NO_DROPOUT, unpad=unpad), sample_of(family)) for unpad in (False, True)
+    ]
+    torch.testing.assert_close(*losses)
 
 
 @pytest.mark.parametrize("family, stock, ending", SIZES)

@@ -1,10 +1,13 @@
 """Documents packed into one sequence come out as if each had been computed alone."""
 
+from unittest import mock
+
 import pytest
 import torch
 from loops import scale_up_positions
 from small_models import NO_DROPOUT, decoder, roberta, sentences, stack_of, transformer, translation_batch
 
+from fairseq_relpos.backends.base import Mask
 from fairseq_relpos.encodings import ENCODINGS, names_for
 
 PAD = 1
@@ -62,6 +65,15 @@ def encoder(arch, **settings):
 @pytest.mark.parametrize("name", names_for(causal=False))
 def test_in_an_encoder(name, left):
     assert_exact(*encoder(f"roberta_{name}"), *packed(left))
+
+
+def test_the_layers_share_one_mask():
+    run, _ = encoder("roberta_t5", encoder_layers=3, attention_backend="eager")
+    made, make = [], Mask.make
+    with mock.patch.object(Mask, "make", lambda *call: made.append(call) or make(*call)):
+        tokens, documents = packed()
+        run(tokens, document_ids=documents)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(

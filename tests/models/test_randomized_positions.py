@@ -33,10 +33,20 @@ def test_training_is_at_random_positions_and_evaluation_at_the_tokens_own(name):
     torch.manual_seed(3)
     out = model.train()(tokens)[0]
     torch.manual_seed(3)
-    expected = plain.train()(tokens, position_ids=random_positions(pads, SPAN))[0]
+    expected = plain.train()(tokens, position_ids=random_positions(pads, SPAN, first_at_0=name == "tupe_r"))[0]
     torch.testing.assert_close(out, expected)
     assert not torch.allclose(out, plain(tokens)[0], atol=1e-6)
     assert torch.equal(model.eval()(tokens)[0], plain.eval()(tokens)[0])
+
+
+@pytest.mark.parametrize("name", ["tupe_r", "m4_reset"])
+def test_cls_is_treated_apart_in_training_as_in_evaluation(name):
+    model = roberta(f"roberta_{name}", max_positions=SPAN, randomized_positions=SPAN).train()
+    tokens = sentences()
+    for _ in range(5):
+        model(tokens)
+        cls_BS = model.encoder.sentence_encoder.embed_positions.current_pass.positions.cls_BS()
+        assert torch.equal(cls_BS, tokens.eq(0))
 
 
 def test_what_cannot_be_is_one_line():
@@ -47,6 +57,8 @@ def test_what_cannot_be_is_one_line():
         roberta("roberta_t5", randomized_positions=0)
     with pytest.raises(ValueError, match="--randomized-positions: a sequence of 99 tokens.*--max-positions 99"):
         roberta("roberta_learned", randomized_positions=99)
+    with pytest.raises(ValueError, match="--randomized-positions: with length=input"):
+        roberta("roberta_at5", randomized_positions=30, position_hparams="length=input")
     with pytest.raises(ValueError, match="positions or documents of its own"):
         model = roberta("roberta_t5", randomized_positions=30).train()
         model(tokens, document_ids=torch.zeros_like(tokens))

@@ -87,6 +87,15 @@ def test_decoding_with_a_cache_is_the_full_pass(name, norm_first):
     torch.testing.assert_close(torch.cat(found, 1)[real], full[order][real], atol=1e-10, rtol=0)
 
 
+def test_ids_of_one_row_are_those_of_every_sentence_of_a_cache():
+    stack = encoder("rope", causal=True)
+    x, ids, order, cache = inputs(3, 5), 2 * torch.arange(5)[None], torch.tensor([2, 0, 0]), Cache()
+    stack(x[:, :4], position_ids=ids[:, :4], cache=cache)
+    cache.reorder(order)
+    found = stack(x[order, 4:], position_ids=ids[:, 4:], cache=cache)
+    torch.testing.assert_close(found, stack(x[order], position_ids=ids)[:, 4:], atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("name", BIDIRECTIONAL)
 def test_packed_documents_are_as_each_alone(name):
     stack, x = encoder(name), inputs(1, 12)
