@@ -122,6 +122,15 @@ def test_joined_sources_have_edges_of_their_own():
     assert beyond([8, 12], ["a " * 40, "a " * 50, "a " * 90]) == [8, 12, 24, 48, 96]
 
 
+def test_test_sets_of_data_with_a_given_vocabulary_have_names(tmp_path):
+    (tmp_path / "sources.txt").write_text("vocabulary 1f2e\nfilter 175 pieces 1.5 : 1\n1f2e test news.en\n")
+    (tmp_path / "text").mkdir()
+    write_pairs(tmp_path / "text" / "test", SENTENCES)
+    settings = {"SOURCE": "en", "TARGET": "de", "TEXT": "raw"}
+    (test,) = runpy.run_path(str(RECIPE / "report.py"))["test_sets"](tmp_path, settings).values()
+    assert test.name == "news"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
