@@ -293,6 +293,7 @@ failed() {
 order_gap() {
   need_data
   need_checkpoint
+  lock "$run" # a training would make the checkpoint older than what is said of it
   say "$encoding, seed $SEED: loss, and loss with the tokens of each block permuted"
   errors_in "$run/order_gap.log" python -m fairseq_relpos order-gap "$checkpoint" "$DATA" --seed "$MASK_SEED" \
     --json "$run/order_gap.json" "$@"

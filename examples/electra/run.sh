@@ -33,6 +33,7 @@ conditions() { data_conditions; echo "batch $BATCH"; }
 # discriminator.pt of the run: a roberta_ENCODING to fine-tune
 export_discriminator() {
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh train $encoding first"
+  lock "$run"
   errors_in "$run/export.log" python -m fairseq_relpos export-discriminator "$checkpoint" "$run/discriminator.pt" \
     >"$run/export.txt.part"
   mv "$run/export.txt.part" "$run/export.txt" # which is packed with the report, as the discriminator is not

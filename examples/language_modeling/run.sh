@@ -56,6 +56,7 @@ conditions() { data_conditions; echo "batch $BATCH"; }
 score() { # the text, with each memory of EVALUATIONS
   need_data
   need_checkpoint
+  lock "$run"
   say "$encoding, seed $SEED: scoring $DATA with memories $EVALUATIONS"
   errors_in "$run/scores.log" python "$HERE/score.py" "$checkpoint" "$DATA" "$run/scores.json" "$SAME_LENGTH" \
     "$EVALUATED_STREAMS" $EVALUATIONS
@@ -66,6 +67,7 @@ SCORED="$EVALUATIONS same length $SAME_LENGTH, $EVALUATED_STREAMS streams"
 extrapolate() { # [flags of fairseq-relpos extrapolation]
   need_data
   need_checkpoint
+  lock "$run"
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
     --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"

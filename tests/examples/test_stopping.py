@@ -1,5 +1,6 @@
 """Signals to the recipes' scripts, with a program of a second in the place of fairseq-train."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -124,6 +125,34 @@ def test_a_run_that_waits_for_another_ends_at_once(place):
     process.send_signal(signal.SIGTERM)
     code, out, _ = ended(process)
     assert code == 75 and "never" not in out
+
+
+@pytest.mark.parametrize(
+    "recipe, action",
+    [
+        ("roberta_small", "validate"),
+        ("language_modeling", "score"),
+        ("language_modeling", "extrapolate"),
+        ("electra", "export-discriminator"),
+    ],
+)
+def test_an_evaluation_waits_until_its_run_has_been_trained(tmp_path, recipe, action):
+    run = tmp_path / "t5-seed1"
+    run.mkdir()
+    (tmp_path / "sources.txt").write_text("vocabulary pieces\n")
+    for path in (tmp_path / "dict.txt", tmp_path / "counts.json", run / "checkpoint_last.pt"):
+        path.touch()
+    with open(run / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            ["bash", COMMON.parent / recipe / "run.sh", action, "t5"],
+            env={**os.environ, "DATA": str(tmp_path), "RUNS": str(tmp_path)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert "waiting for it" in process.stderr.readline()
+        process.terminate()
+        assert ended(process)[0] == 75
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
