@@ -243,12 +243,11 @@ def pretraining(arguments):
         valid_every=number("VALID_EVERY"),
         longest_line=number("TOKENS_PER_SAMPLE") - 2,
     )
-    files = given.files or pretraining_texts(given.out / "own", given.offline, given.workers)
-    if is_gpt2:  # before hours of text
-        fetch(HERE / "downloads.txt", given.out / "gpt2", given.offline, ["encoder.json", "vocab.bpe", "dict.txt"])
-    pipeline = Pipeline(given.out, files, settings, int(given.workers))
     with locked(given.out), in_one_line(given.out):
-        pipeline.run()
+        files = given.files or pretraining_texts(given.out / "own", given.offline, given.workers)
+        if is_gpt2:  # before hours of text
+            fetch(HERE / "downloads.txt", given.out / "gpt2", given.offline, ["encoder.json", "vocab.bpe", "dict.txt"])
+        Pipeline(given.out, files, settings, int(given.workers)).run()
 
 
 def pretraining_texts(folder, offline, workers):

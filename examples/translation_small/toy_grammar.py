@@ -23,6 +23,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Optional
 
+from fairseq_relpos.atomic_files import write_text
+
 # English singular and plural, gender, German singular and plural
 PEOPLE = [
     ("man", "men", "m", "Mann", "Männer"),
@@ -341,10 +343,7 @@ def main(folder, seed, longest, *counts):
     os.makedirs(folder, exist_ok=True)
     for split, pairs in splits(int(seed), int(longest), counts).items():
         for language, lines in zip(("en", "de"), zip(*pairs)):
-            path = f"{folder}/{split}.{language}"
-            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in lines)
-            os.replace(f"{path}.tmp", path)
+            write_text(f"{folder}/{split}.{language}", "".join(f"{line}\n" for line in lines))
 
 
 if __name__ == "__main__":

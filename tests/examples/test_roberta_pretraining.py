@@ -1,6 +1,7 @@
 """The recipe through its own scripts, sized for seconds."""
 
 import bz2
+import fcntl
 import gzip
 import hashlib
 import json
@@ -8,6 +9,7 @@ import lzma
 import os
 import random
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -452,6 +454,23 @@ def test_text_from_a_folder_instead_of_the_network(folder):
     line = refused(recipe(folder, "prepare.sh", "--offline", "have"))
     assert "no document for" in line or "no vocabulary" in line  # so they have been read
     assert (folder / "data" / "own" / "books_large_p2.txt").read_text() == text_of(1, seed=2)
+
+
+def test_text_is_fetched_and_extracted_by_one_process_at_a_time(tmp_path, monkeypatch):
+    for path in (COMMON, RECIPE):
+        monkeypatch.syspath_prepend(path)
+    for name, value in {**VALUES, "HERE": str(RECIPE)}.items():
+        monkeypatch.setenv(name, value)
+    pretraining = runpy.run_path(str(COMMON / "prepare.py"))["pretraining"]
+
+    def texts(*_):
+        with open(tmp_path / "lock") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        sys.exit("it was locked")
+
+    monkeypatch.setitem(pretraining.__globals__, "pretraining_texts", texts)
+    with pytest.raises(SystemExit, match="it was locked"):
+        pretraining(["--out", str(tmp_path), "--workers", "1"])
 
 
 @pytest.mark.parametrize(

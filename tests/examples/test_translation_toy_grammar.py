@@ -141,8 +141,10 @@ def test_one_english_sentence_has_one_translation():
 
 
 def test_the_same_seed_writes_the_same_files_and_another_one_others(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "train.de.tmp").touch()  # of another process
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         subprocess.run([sys.executable, SCRIPT, tmp_path / folder, str(seed), "20", "train=50"], check=True)
     texts = {folder: (tmp_path / folder / "train.de").read_text() for folder in "abc"}
     assert texts["a"] == texts["b"] != texts["c"]
-    assert len(texts["a"].splitlines()) == 50
+    assert len(texts["a"].splitlines()) == 50 and (tmp_path / "a" / "train.de.tmp").exists()
