@@ -72,8 +72,11 @@ def vocabulary_of(path):
     return Path(path)
 
 
-def make(out, sources, build):
-    """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made."""
+def make(out, sources, build, vocabulary=None):
+    """Makes the data in OUT, unless it has those of the same sources. build(work) leaves them in work/made. vocabulary:
+    the folder of a given one, whose data would be removed."""
+    if vocabulary and out.resolve() == vocabulary.resolve():
+        fail("OUT is the folder of the vocabulary: give another one")
     out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in sources)
     with locked(out), in_one_line(out):

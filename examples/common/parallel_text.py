@@ -35,7 +35,7 @@ def prepare(arguments, own_texts=None):
     if len(texts["valid"]) > 1:
         fail(f"two texts for validation, {' and '.join(texts['valid'])}: give one")
     data = ParallelData(**texts)
-    make(given.out, data.sources(), data.build)
+    make(given.out, data.sources(), data.build, data.vocabulary)
 
 
 class ParallelData:

@@ -133,8 +133,6 @@ def squad(arguments):
         parser.add_argument(f"--{split}", metavar="FILE", required=split != "test")
     given = parser.parse_args(arguments)
     files = {split: readable(vars(given)[split]) for split in SPLITS if vars(given)[split]}
-    if given.out.resolve() == given.vocabulary.resolve():
-        fail("OUT is the folder of the vocabulary: give another one")
     sources = [*vocabulary_lines(given.vocabulary), *vocabulary_lines(given.vocabulary, ["dict.txt"])]
     sources += [f"{digest(file)} {split}" for split, file in files.items()]
 
@@ -145,7 +143,7 @@ def squad(arguments):
             squad.encode(file, str(given.vocabulary), work / "made" / split, setting("METRIC", "squad", "cmrc"))
         shutil.copy(given.vocabulary / "dict.txt", work / "made")
 
-    make(given.out, sources, build)
+    make(given.out, sources, build, given.vocabulary)
 
 
 def glue(arguments):

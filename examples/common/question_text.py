@@ -36,7 +36,7 @@ def prepare(arguments):
     texts = {split: vars(given)[split] for split in SPLITS if vars(given)[split]}
     titles = {split: vars(given)[f"{split}_titles"] for split in SPLITS if vars(given)[f"{split}_titles"]}
     data = QuestionData(texts, titles, given.vocabulary)
-    make(given.out, data.sources(), data.build)
+    make(given.out, data.sources(), data.build, given.vocabulary)
 
 
 class QuestionData:

@@ -101,6 +101,25 @@ def test_what_is_missing_or_does_not_fit_is_one_line(workplace, tmp_path):
     assert "which checkpoint? usage" in fails(workplace, "run.sh", "command", "t5", **none)
 
 
+QUESTIONS = "--vocabulary . --train a.json --valid a.json"
+
+
+@pytest.mark.parametrize(
+    "name, settings, words",
+    [
+        ("squad", "", QUESTIONS),
+        ("question_generation", "", QUESTIONS),
+        ("translation_small", "VOCABULARY=.\n", "--train a --valid a --test a"),
+    ],
+)
+def test_the_folder_of_the_vocabulary_is_not_overwritten(tmp_path, name, settings, words):
+    for file in ("dict.txt", "spm.model", "train.bin", "a.json", "a.en", "a.de"):
+        (tmp_path / file).touch()
+    (tmp_path / "tiny.sh").write_text(settings)
+    line = Recipe(name).fails(tmp_path, "prepare.sh", tmp_path, *words.split())
+    assert "OUT is the folder of the vocabulary" in line and (tmp_path / "train.bin").exists()
+
+
 def test_a_checkpoint_of_another_dictionary_is_refused(workplace, start, tmp_path):
     data = tiny_squad.data(tmp_path / "data")
     (data / "sources.txt").write_text("x\n")
