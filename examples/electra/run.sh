@@ -42,7 +42,7 @@ export_discriminator() {
 
 evaluate() {
   train "$@"
-  [ "$run/discriminator.pt" -nt "$checkpoint" ] || export_discriminator
+  [ "$run/discriminator.pt" -nt "$checkpoint" ] && [ "$run/export.txt" -nt "$checkpoint" ] || export_discriminator
 }
 
 report() { write_report "$HERE/report.py" "$1"; }

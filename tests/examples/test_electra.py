@@ -114,6 +114,15 @@ def test_from_text_to_fine_tuned_discriminators(workplace):
     assert (workplace / "squad_runs/t5-seed1/checkpoint_last.pt").exists()
 
 
+def test_an_export_that_was_killed_before_its_last_file_is_made_again(tmp_path):
+    script = f"""train() {{ :; }}; export_discriminator() {{ echo exported; }}; run=. checkpoint=last.pt
+    eval "$(sed -n '/^evaluate/,/^}}/p' {recipe.folder}/run.sh)"; evaluate"""
+    (tmp_path / "discriminator.pt").touch()
+    for printed in ("exported\n", ""):
+        assert subprocess.check_output(["bash", "-c", script], cwd=tmp_path, text=True) == printed
+        (tmp_path / "export.txt").touch()
+
+
 def write_fine_tuned(sweep, tasks):
     """A sweep that has ended. tasks: name -> (kind, seed of the pretraining, rate) -> validation and test by seed, None
     for a run that has diverged."""

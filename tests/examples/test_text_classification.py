@@ -103,6 +103,15 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     assert "## TREC, from scratch\n" in (trec / "RESULTS.md").read_text()
 
 
+def test_the_test_part_is_scored_until_the_results_have_its_score(tmp_path):
+    script = f"""evaluate() {{ :; }}; score() {{ echo scored; }}; run=. EVALUATED=best.pt
+    eval "$(sed -n '/^test_part/,/^}}/p' {RECIPE}/run.sh)"; test_part"""
+    (tmp_path / "test.predictions.tsv").touch()
+    for results, printed in (({"metrics": {}}, "scored\n"), ({"metrics": {}, "test": {}}, "")):
+        (tmp_path / "results.json").write_text(json.dumps(results))
+        assert subprocess.check_output(["bash", "-c", script], cwd=tmp_path, text=True) == printed
+
+
 @pytest.mark.slow
 def test_a_pretrained_model_is_fine_tuned_and_its_tests_are_scored_beside_the_validation(tmp_path):
     succeeds = functools.partial(recipe.succeeds, tmp_path)
