@@ -48,3 +48,11 @@ def test_a_text_becomes_a_bart_and_a_translation_starts_from_it(tmp_path):
     assert "no checkpoint runs/shaw-seed1" in translation.fails(tmp_path, "run.sh", "train", "shaw", **place)
     (tmp_path / "tiny.sh").write_text(bart_like + TRANSLATION + "VOCABULARY=gone\n")
     assert "no spm.model and dict.txt in VOCABULARY=gone" in translation.fails(tmp_path, "prepare.sh", *pairs, **place)
+
+
+def test_a_report_that_is_refused_leaves_the_old_one(tmp_path):
+    (tmp_path / "tiny.sh").touch()
+    (tmp_path / "runs" / "t5-seed1").mkdir(parents=True)  # without a log
+    (tmp_path / "RESULTS.md").write_text("kept")
+    denoising.fails(tmp_path, "run.sh", "report", ".")
+    assert (tmp_path / "RESULTS.md").read_text() == "kept"
