@@ -267,8 +267,12 @@ def show(*command):
     print(" \\\n".join(lines))
 
 
-#: weights, output, and the sources and references of a test set, which we may not have the right to distribute
-NOT_PACKED = ("*.pt", "*.generate.txt", "valid.penalty*", "lock", "output.txt", "errors.txt", "*.errors")
+NOT_PACKED = (
+    *("*.pt", "lock", "output.txt", "errors.txt", "*.errors"),  # weights and output
+    # the sources and references of a test set, which we may not have the right to distribute
+    *("*.generate.txt", "valid.penalty*"),
+    *("*.part*", "runs.tar.xz"),  # what is being written, and what an earlier report has packed
+)
 
 
 def pack(runs, folder):
