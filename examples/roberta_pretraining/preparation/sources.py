@@ -129,7 +129,7 @@ def blocks(files, read=lambda size: None):
         with open(path, "rb") as file:
             told = 0
             try:
-                for is_json, text in parts(unpacked(file, path), path):
+                for is_json, text in parts(unpacked(file, path)):
                     read(file.tell() - told)
                     told = file.tell()
                     yield Block(number, path.name, is_json, text)
@@ -138,7 +138,7 @@ def blocks(files, read=lambda size: None):
                 fail(f"{path} cannot be read to its end ({error}): is it cut short? get it again")
 
 
-def parts(file, path):
+def parts(file):
     """(is_json, text) with whole documents in text. A document that is too long is ended at a line."""
     lines = iter(lambda: file.readline(LONGEST_LINE), b"")
     is_json = None
