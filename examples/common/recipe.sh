@@ -45,14 +45,12 @@ name_what_has_no_effect() {
 read_settings() {
   local _name _before _unknown _given=() _files=() _first=${1:-$HERE/settings.sh}
   name_what_has_no_effect
-  ENVIRONMENT=
   for _name in SETTINGS $FROM_ENVIRONMENT; do
-    [ -n "${!_name:-}" ] || continue
-    [ "$_name" = SETTINGS ] || _given+=("$_name=${!_name}")
-    case $_name in SEED | JOBS | COMPARED | ALLOCATOR) ;; *) ENVIRONMENT+="$_name='${!_name//"$ROOT/"/}' " ;; esac
+    [ -z "${!_name:-}" ] || _given+=("$_name=${!_name}")
   done
-  # not every recipe has them
-  unset VARIANTS DATA_NAME EVALUATED ALLOCATOR OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY VALIDATE_EVERY SAVE_EVERY
+  # not every recipe has them; electra's prepare.sh passes WORKERS on
+  unset ${FROM_ENVIRONMENT/WORKERS/} VARIANTS DATA_NAME EVALUATED OPTIMIZER ADAM_EPS WARMUP_UPDATES UPDATES LOG_EVERY \
+    VALIDATE_EVERY SAVE_EVERY
   . "$_first"
   _files=(${SETTINGS:-})
   [ ! -f "${SETTINGS:-}" ] || _files=("$SETTINGS") # its name may have a space
@@ -63,8 +61,13 @@ read_settings() {
     _unknown=$(comm -13 <(sort <<<"$_before") <(compgen -v | sort) | grep -vxE '_.*|BASH_.*|PIPESTATUS' || true)
     [ -z "$_unknown" ] || die "unknown setting ${_unknown//$'\n'/, } in $_name: $_first has all that there are"
   done
+  ENVIRONMENT=
   for _name in "${_given[@]}"; do
-    printf -v "${_name%%=*}" %s "${_name#*=}"
+    [[ -v ${_name%%=*} ]] || continue # this recipe has no such setting
+    export "$_name"
+    case $_name in SEED=* | JOBS=* | COMPARED=* | ALLOCATOR=*) continue ;; esac
+    _name=${_name//"$ROOT/"/}
+    ENVIRONMENT+="${_name%%=*}='${_name#*=}' "
   done
   DATA=${DATA:-data-bin/${DATA_NAME:-$NAME}}
   RUNS=${RUNS:-runs/$NAME}
@@ -211,15 +214,20 @@ precision_flags() {
 # divide_batch [flags]: BATCH over GPUS and UPDATE_FREQ -> $ranks, $rows, `launch`, `precision`, `device`
 divide_batch() {
   local gpus=${GPUS:-1}
-  refuse_batch_flags "GPUS and UPDATE_FREQ say" "$@"
   [[ $gpus =~ ^[0-9]+$ ]] || die "GPUS=$gpus: give a number"
-  ranks=$((gpus > 1 ? gpus : 1))
-  [ $((BATCH % (ranks * UPDATE_FREQ))) -eq 0 ] ||
-    die "BATCH=$BATCH is no multiple of $ranks processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
-  rows=$((BATCH / ranks / UPDATE_FREQ)) device=()
+  ranks=$((gpus > 1 ? gpus : 1)) device=()
+  divide_over "$ranks" "GPUS and UPDATE_FREQ say" "$@"
   [ "$gpus" -gt 0 ] || device=(--cpu)
   precision_flags
   launcher "$ranks"
+}
+
+# divide_over RANKS WHO_SAYS [flags]: BATCH over so many processes and UPDATE_FREQ -> $rows
+divide_over() {
+  refuse_batch_flags "${@:2}"
+  [ $((BATCH % ($1 * UPDATE_FREQ))) -eq 0 ] ||
+    die "BATCH=$BATCH is no multiple of $1 processes x UPDATE_FREQ=$UPDATE_FREQ: give one that is"
+  rows=$((BATCH / $1 / UPDATE_FREQ))
 }
 
 # refuse_batch_flags WHO_SAYS [flags]: refuses flags that would change the batch of the settings

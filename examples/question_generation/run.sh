@@ -8,9 +8,9 @@
 begin "$@"
 
 training_command() { # [flags of fairseq-train]
-  local ranks rows launch precision device hparams=()
+  local rows hparams=()
   shared_flags
-  divide_batch "${TRAIN_FLAGS[@]}" "$@"
+  divide_over 1 "UPDATE_FREQ says" "${TRAIN_FLAGS[@]}" "$@"
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
   training=(fairseq-train "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding" --position-stacks decoder "${hparams[@]}"

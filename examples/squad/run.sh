@@ -24,10 +24,10 @@ count_updates() {
 }
 
 training_command() { # CHECKPOINT [flags of fairseq-train]
-  local ranks rows launch precision device start=() positions=--max-positions updates warmup
+  local rows start=() positions=--max-positions updates warmup
   [ -n "${1:-}" ] || die "which checkpoint? $usage"
   shared_flags
-  divide_batch "${@:2}"
+  divide_over 1 "UPDATE_FREQ says" "${@:2}"
   count_updates "$1"
   # also where training goes on from its own checkpoints: the position hyperparameters are those of this one
   [ "$1" = none ] || start=("--finetune-from-model=$1")

@@ -235,6 +235,13 @@ def test_the_environment_wins_over_files_for_the_names_of_the_list_alone(tmp_pat
         assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{no_effect}bash: error: {message}\n")
 
 
+@pytest.mark.parametrize("recipe, words", [("squad", "t5 none"), ("question_generation", "t5")])
+def test_names_that_are_no_settings_of_the_recipe_have_no_effect(checkout, recipe, words):
+    command = f"bash examples/{recipe}/run.sh command {words}"
+    others = {"GPUS": "2", "LAUNCH": "torchrun", "PRECISION": "int8"}
+    assert shell(checkout, command, **others).stdout == shell(checkout, command).stdout != ""
+
+
 def test_the_small_recipes_tune_the_allocator_and_only_the_two_choices_are_accepted(tmp_path):
     def chosen(recipe, **environment):
         folder = ROOT / "examples"

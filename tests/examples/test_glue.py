@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "glue"
 # of the sweep's trainings one has the allocator that the recipe sets: it needs a Python of its own
 TINY = """VOCABULARY=vocabulary EPOCHS=1 BATCH=8 MAX_TOKENS= VALIDATIONS=1
-case $ENVIRONMENT in *1e30*) ALLOCATOR=default ;; *) ALLOCATOR=tuned ;; esac
+case ${_given[*]} in *1e30*) ALLOCATOR=default ;; *) ALLOCATOR=tuned ;; esac
 """
 PAIRS = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta b\tc\n0\t9\t10\td\te\n"
 
