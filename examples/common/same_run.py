@@ -38,8 +38,7 @@ from messages import fail, in_one_line, say, script
 from stopping import DIVERGED, STOPPED, locked, on_a_signal, stoppable
 
 from fairseq_relpos.atomic_files import whole_file, write_text
-from fairseq_relpos.reports import machine
-from fairseq_relpos.reports.run_settings import NO_SETTING
+from fairseq_relpos.reports import machine, run_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 110
@@ -70,9 +69,17 @@ def in_order(flags):
 
 def settings_of(text):
     """The flags after --user-dir that make another model or another training, a line each."""
-    flags = flags_of(text, NO_SETTING)
+    flags = flags_of(text, run_settings.NO_SETTING)
     start = next((number for number, flag in enumerate(flags) if flag[:1] == ["--user-dir"]), len(flags) - 1)
     return [" ".join(f"'{word}'" for word in flag) for flag in in_order(flags[start + 1 :])]
+
+
+def to_compare(command, conditions):
+    """What a run may not change, a line each. The batch is that of the command, unless the conditions have it."""
+    lines = settings_of(command) + conditions.splitlines()
+    if not any(line.startswith("batch ") for line in lines):
+        lines.append(f"batch {run_settings.batch_of(run_settings.flags_of(command))}")
+    return lines
 
 
 def environment():
@@ -132,8 +139,7 @@ class SameRun:
         begun = (self.place / "trained").exists() or any(self.run.glob("checkpoint*.pt"))
         if before is None or not begun:
             return
-        was = settings_of(before) + self.conditions_before().splitlines()
-        now = settings_of(self.words) + self.conditions.splitlines()
+        was, now = to_compare(before, self.conditions_before()), to_compare(self.words, self.conditions)
         changed = []
         for kind, first, last, start, end in difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
             if kind != "equal":

@@ -120,7 +120,7 @@ def differing_settings(
 def batch_of(settings: Mapping[str, str]) -> str:
     """What an update is made of, however it is divided."""
     times = int(settings.get("distributed-world-size", "1"))
-    frequencies = settings.get("update-freq", "1").split() or ["1"]
+    frequencies = settings.get("update-freq", "1").replace(",", " ").split() or ["1"]
     parts = []
     for name, what in (("max-tokens", "tokens"), ("batch-size", "sentences")):
         value = settings.get(name, "None")

@@ -97,6 +97,15 @@ def test_a_run_does_not_go_on_with_another_model_and_every_difference_is_named(s
     assert "--max-updates-of-mine" in refused(same_run, run, "--max-updates-of-mine", "1")
 
 
+def test_another_batch_is_another_run_however_it_is_divided(same_run, tmp_path, monkeypatch):
+    run = begun(same_run, tmp_path, "--batch-size", "64")
+    same_run.SameRun(run, to(run, "--batch-size=16", "--update-freq", "4")).need_same_settings()
+    assert refused(same_run, run, "--batch-size", "32") == "was batch 64 sentences is batch 32 sentences"
+    assert "batch 64 then 128 sentences" in refused(same_run, run, "--batch-size", "64", "--update-freq", "1,2")
+    monkeypatch.setenv("CONDITIONS", "batch 64")  # also where the command has that of a process
+    same_run.SameRun(run, to(run, "--batch-size", "32")).need_same_settings()
+
+
 def test_a_folder_without_checkpoints_or_without_a_command_is_no_run(same_run, tmp_path):
     run = begun(same_run, tmp_path / "a")
     (run / "checkpoint_last.pt").unlink()
