@@ -27,7 +27,8 @@ def make(folder):
     (folder / "fairseq_relpos").mkdir()
     (folder / "fairseq_relpos" / "__init__.py").touch()
     (folder / "fairseq_relpos" / "__main__.py").write_text(PACKAGE)
-    for file in ("atomic_files.py", "reports/machine.py", "reports/run_settings.py", "finetuning/glue.py"):
+    reports = [f"reports/{name}.py" for name in ("learning_rates", "machine", "run_settings", "training_log")]
+    for file in ("atomic_files.py", *reports, "finetuning/glue.py"):
         (folder / "fairseq_relpos" / file).parent.mkdir(exist_ok=True)
         (folder / "fairseq_relpos" / file).symlink_to(ROOT / "fairseq_relpos" / file)
     (folder / "programs").mkdir()

@@ -40,8 +40,13 @@ training_command() {
 # train_once SEED LEARNING_RATE [flags]: leaves $run/result.json
 train_once() {
   training_command "$@"
-  [ -e "$run/result.json" ] || rm -rf "$run" # minutes: a run that was stopped, perhaps before its test, starts over
-  same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}"
+  if [ -e "$run/result.json" ]; then
+    same_run check "$run" "${training[@]}" # it has no last checkpoint from which another precision could go on
+    say "$run is trained"
+  else
+    rm -rf "$run" # minutes: a run that was stopped, perhaps before its test, starts over
+    same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}"
+  fi
   [ ! "$run/result.json" -nt "$run/checkpoint_best.pt" ] || return 0
   logged "$run/test.log" fairseq-validate "$data" --user-dir "$ROOT/fairseq_relpos" --task sequence_labels \
     --path "$run/checkpoint_best.pt" --valid-subset test --batch-size 500 \

@@ -4,6 +4,7 @@
     same_run.py run WHAT RUN N START... COMMAND...    trains or resumes, unless the run is finished; another run than
                                                before is refused. The N words of START make the checkpoint that a new
                                                training begins with
+    same_run.py check RUN COMMAND...           refuses another run than before
     same_run.py finetune WHAT RUN START... -- COMMAND... -- PREDICT...    the same for a fine-tuning: what START prints
                                                replaces $flags of COMMAND; PREDICT writes RUN/results.json
     same_run.py pack RUNS FOLDER               packs the inputs of a report into FOLDER/runs.tar.xz, to repeat or extend
@@ -199,6 +200,11 @@ def run(what, folder, count, *words):
         training.train()
 
 
+def check(folder, *command):
+    """Refuses another run than before."""
+    SameRun(folder, list(command)).need_same_settings()
+
+
 def logged(log, command):
     """Runs a command. Its output goes to the log, whose last line has the error."""
     with open(log, "w") as file:
@@ -298,4 +304,4 @@ def pack(runs, folder):
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
     with in_one_line("." if action == "show" else arguments[1]):
-        {"show": show, "run": run, "finetune": finetune, "pack": pack}[action](*arguments)
+        {"show": show, "run": run, "check": check, "finetune": finetune, "pack": pack}[action](*arguments)

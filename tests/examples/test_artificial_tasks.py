@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkouts import shell
 from recipes import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -171,6 +172,31 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
         seed: json.loads((runs / f"at5-seed{seed}-lr{rate}" / "result.json").read_text())["test"] for seed in "12"
     }
     assert figures == {"accuracy on reber": {"at5": tested}}
+
+
+TRAINING = """#!/usr/bin/env bash
+while [ "$1" != --save-dir ]; do shift; done
+echo '{"epoch": 1, "valid_accuracy": 0.5}' >>"$2/train.log"
+touch "$2/checkpoint_best.pt"
+"""
+
+
+@pytest.fixture
+def train(checkout, tmp_path):
+    """run.sh train with programs that take no time."""
+    for name, text in {"train": TRAINING, "validate": """echo '{"test_accuracy": "0.8"}'"""}.items():
+        (tmp_path / f"fairseq-{name}").write_text(text)
+        (tmp_path / f"fairseq-{name}").chmod(0o755)
+    script = f"PATH='{tmp_path}':$PATH; bash '{checkout}/examples/artificial_tasks/run.sh' train reber t5"
+    return lambda flags="", **environment: shell(checkout, f"{script} {flags}", tmp_path, RUNS="runs", **environment)
+
+
+def test_a_finished_run_stays_as_it_is_with_another_precision(train, tmp_path):
+    assert train(LEARNING_RATES="1e-4").returncode == 0
+    again = train(LEARNING_RATES="1e-4", PRECISION="amp")
+    assert again.returncode == 0 and again.stdout.endswith("t5-seed1-lr1e-4 is trained\n"), again.stderr
+    assert len((tmp_path / "runs/reber/t5-seed1-lr1e-4/train.log").read_text().splitlines()) == 1
+    assert "is batch 8 sentences" in train("--batch-size 8", LEARNING_RATES="1e-4").stderr
 
 
 def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
