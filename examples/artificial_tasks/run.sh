@@ -37,15 +37,17 @@ training_command() {
     "${precision[@]}" "${@:3}")
 }
 
-# train_once SEED LEARNING_RATE [flags]: leaves $run/result.json
+# train_once SEED LEARNING_RATE [flags]: leaves $run/result.json; not where the first seed diverges
 train_once() {
+  local code
   training_command "$@"
   if [ -e "$run/result.json" ]; then
     same_run check "$run" "${training[@]}" # it has no last checkpoint from which another precision could go on
     say "$run is trained"
   else
     rm -rf "$run" # minutes: a run that was stopped, perhaps before its test, starts over
-    same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}"
+    same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}" ||
+      { code=$?; [ "$1 $code" != "$FIRST_SEED 76" ] || return 0; exit $code; }
   fi
   [ ! "$run/result.json" -nt "$run/checkpoint_best.pt" ] || return 0
   logged "$run/test.log" fairseq-validate "$data" --user-dir "$ROOT/fairseq_relpos" --task sequence_labels \
@@ -56,13 +58,15 @@ train_once() {
 }
 
 train() { # [flags of fairseq-train]
-  local rate
+  local rate rates=()
   lock "$runs/$encoding"
   generate "$FIRST_SEED"
   for rate in $LEARNING_RATES; do
     train_once "$FIRST_SEED" "$rate" "$@"
+    [ ! -e "$run/result.json" ] || rates+=("$rate")
   done
-  rate=$(python "$HERE/result.py" better "$runs/$encoding-seed$FIRST_SEED" $LEARNING_RATES)
+  [ ${#rates[@]} -gt 0 ] || { say "error: $encoding has diverged with every rate: $LEARNING_RATES" >&2; exit 76; }
+  rate=$(python "$HERE/result.py" better "$runs/$encoding-seed$FIRST_SEED" "${rates[@]}")
   echo "$rate" >"$runs/$encoding.learning_rate"
   if [ "$SEED" != "$FIRST_SEED" ]; then
     generate "$SEED"

@@ -175,6 +175,7 @@ def test_from_nothing_to_a_table_and_again_without_training_twice(tmp_path):
 
 
 TRAINING = """#!/usr/bin/env bash
+[[ $* != *" --lr 9 "* && $* != *"--seed 7 "* ]] || exit 76
 while [ "$1" != --save-dir ]; do shift; done
 echo '{"epoch": 1, "valid_accuracy": 0.5}' >>"$2/train.log"
 touch "$2/checkpoint_best.pt"
@@ -197,6 +198,16 @@ def test_a_finished_run_stays_as_it_is_with_another_precision(train, tmp_path):
     assert again.returncode == 0 and again.stdout.endswith("t5-seed1-lr1e-4 is trained\n"), again.stderr
     assert len((tmp_path / "runs/reber/t5-seed1-lr1e-4/train.log").read_text().splitlines()) == 1
     assert "is batch 8 sentences" in train("--batch-size 8", LEARNING_RATES="1e-4").stderr
+
+
+def test_a_rate_that_diverges_is_left_out_of_the_choice(train, tmp_path):
+    done = train(LEARNING_RATES="9 1e-4", SEED="2")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/reber/t5.learning_rate").read_text() == "1e-4\n"
+    assert sorted(path.parent.name for path in tmp_path.rglob("result.json")) == ["t5-seed1-lr1e-4", "t5-seed2-lr1e-4"]
+    assert train(LEARNING_RATES="1e-4", SEED="7").returncode == 76
+    none = train(LEARNING_RATES="9")
+    assert none.returncode == 76 and none.stderr.endswith("run.sh: error: t5 has diverged with every rate: 9\n")
 
 
 def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
