@@ -20,7 +20,8 @@ PICTURE = "reach.png"
 
 def main(folder, *arguments):
     settings = settings_of(arguments)
-    compared = RecipeRuns(settings, lambda run: is_evaluated(run, settings["EVALUATED"], "scores.json"))
+    evaluated = settings["EVALUATED"]
+    compared = RecipeRuns(settings, lambda run: is_scored(run, settings))
     scores = {run.name: json.loads(compared.kept(run, "scores.json")) for run in compared.runs}
     texts = {name: json.dumps(of_run["counts"]) for name, of_run in scores.items()}
     check_same(texts, "not scored on the same text", "run.sh score again")
@@ -53,6 +54,7 @@ def main(folder, *arguments):
         what=what,
         convention=CONVENTIONS[settings["VOCABULARY"]].format(**counts),
         memory=memory,
+        weights="" if evaluated == "checkpoint_last.pt" else f"of {evaluated} from trainings that ended ",
         rates=compared.rates_table("(nats a token)"),
         refused=refusals(compared, scores, columns),
         good=paired_tables(compared, values, what, digits),
@@ -61,6 +63,13 @@ def main(folder, *arguments):
         runs=compared.runs_table("parameters", "minutes"),
     )
     print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
+
+
+def is_scored(run, settings):
+    """Whether the run is finished and was scored as the settings say; older ones do not say how."""
+    how = run / "scores.json.how"
+    alike = not how.exists() or how.read_text().strip().endswith(settings["HOW_SCORED"])
+    return alike and is_evaluated(run, settings["EVALUATED"], "scores.json")
 
 
 def found_in(scores, column):

@@ -60,9 +60,10 @@ score() { # the text, with each memory of EVALUATIONS
   say "$encoding, seed $SEED: scoring $DATA with memories $EVALUATIONS"
   errors_in "$run/scores.log" python "$HERE/score.py" "$checkpoint" "$DATA" "$run/scores.json" "$SAME_LENGTH" \
     "$EVALUATED_STREAMS" $EVALUATIONS
-  echo "$SCORED" >"$run/scores.json.how"
+  echo "$EVALUATIONS $HOW_SCORED" >"$run/scores.json.how"
 }
-SCORED="$EVALUATIONS same length $SAME_LENGTH, $EVALUATED_STREAMS streams"
+other=${EVALUATED#checkpoint_last.pt} # the notes name another checkpoint than that of settings.sh
+HOW_SCORED="same length $SAME_LENGTH, $EVALUATED_STREAMS streams${other:+, $other}"
 
 extrapolate() { # [flags of fairseq-relpos extrapolation]
   need_data
@@ -71,15 +72,15 @@ extrapolate() { # [flags of fairseq-relpos extrapolation]
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
     --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"
-  echo "$LENGTHS" >"$run/extrapolation.json.how"
+  echo "$LENGTHS${other:+, $other}" >"$run/extrapolation.json.how"
 }
 
 evaluate() {
   train "$@"
-  is_current scores.json.how "$SCORED" "$checkpoint" || score
-  [ -z "$LENGTHS" ] || is_current extrapolation.json.how "$LENGTHS" "$checkpoint" || extrapolate
+  is_current scores.json.how "$EVALUATIONS $HOW_SCORED" "$checkpoint" || score
+  [ -z "$LENGTHS" ] || is_current extrapolation.json.how "$LENGTHS${other:+, $other}" "$checkpoint" || extrapolate
 }
 
-report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED; }
+report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED HOW_SCORED; }
 
 act "train command score extrapolate evaluate" "$@"; exit # on one line, so that a run of hours does not see the file change

@@ -53,17 +53,19 @@ conditions() { echo "data $(digest "$data/train.npz" "$data/valid.npz")"; }
 # score PART
 score() {
   errors_in "$run/$1.log" python -m fairseq_relpos.finetuning.classify "$run" "$run/$EVALUATED" "$data" "$1" \
-    "encoding=$encoding" "seed=$SEED" "lr=$LEARNING_RATE"
+    "encoding=$encoding" "seed=$SEED" "lr=$LEARNING_RATE" "evaluated=$EVALUATED"
 }
+# evaluated: the checkpoint that was scored; older results do not say it
+evaluated() { sed -n 's/.*"evaluated": "\(.*\)".*/\1/p' "$run/results.json" | grep . || echo checkpoint_best.pt; }
 
 evaluate() {
   train "$@"
-  [ "$run/results.json" -nt "$run/$EVALUATED" ] || score valid
+  [ "$run/results.json" -nt "$run/$EVALUATED" ] && [ "$(evaluated)" = "$EVALUATED" ] || score valid
 }
 
 test_part() {
   evaluate "$@"
-  grep -q '"test":' "$run/results.json" || score test
+  grep -q '"test":' "$run/results.json" || score test # which a new score of the validation part removes
 }
 
 choose_run() {

@@ -143,6 +143,13 @@ def test_from_text_to_tables_with_every_token_scored_once(workplace):
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*-seed1/*.json")}
     assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "transformer_xl")
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    # but another checkpoint is another evaluation, and not in one table with the last
+    (workplace / "best.sh").write_text(f"{TINY}EVALUATED=checkpoint_best.pt\n")
+    assert "scoring" in succeeds(workplace, "run.sh", "evaluate", "transformer_xl", SETTINGS="best.sh")
+    succeeds(workplace, "run.sh", "report", SETTINGS="best.sh")
+    results = (runs / "RESULTS.md").read_text()
+    assert "the weights of checkpoint_best.pt from trainings that ended after 3\n" in results
+    assert "not finished with these settings: learned-seed1\n" in results
 
 
 @pytest.mark.slow

@@ -101,6 +101,10 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     assert len(found) == 9 and results["test"]["accuracy"] == pytest.approx(sum(right) / 9)
     report.main(str(trec / "runs"), str(trec), "learned")
     assert "## TREC, from scratch\n" in (trec / "RESULTS.md").read_text()
+    (trec / "last.sh").write_text(f"{TINY}EVALUATED=checkpoint_last.pt\n")
+    recipe.succeeds(trec, "run.sh", "test", "TREC", "at5", SETTINGS="last.sh")
+    results = json.loads((run / "results.json").read_text())
+    assert results["evaluated"] == "checkpoint_last.pt" and "test" in results
 
 
 def test_the_test_part_is_scored_until_the_results_have_its_score(tmp_path):
