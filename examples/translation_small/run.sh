@@ -41,9 +41,13 @@ need_checkpoint() {
   [ -e "$checkpoint" ] ||
     die "no checkpoint $checkpoint: run.sh $([ "$EVALUATED" = average.pt ] && echo average || echo train) $encoding first"
   need_same_dictionary
-  ! is_older_average || die "$checkpoint is older than the training: run.sh average $encoding first"
+  ! is_old_average || die "$checkpoint is older than the training, or another average: run.sh average $encoding first"
 }
-is_older_average() { [ "$EVALUATED" = average.pt ] && [ "$run/checkpoint_last.pt" -nt "$checkpoint" ]; }
+is_old_average() { # an older run does not say of which checkpoints it is
+  local made="$AVERAGE_OF $AVERAGED"
+  [ "$EVALUATED" = average.pt ] &&
+    { [ "$run/checkpoint_last.pt" -nt "$checkpoint" ] || [ "$(cat "$run/averaged" 2>/dev/null || echo "$made")" != "$made" ]; }
+}
 
 # Tokens of an update -> $made, on $GPUS: without a number all of this machine, as fairseq-train takes them.
 make_batch() { # [flags]
@@ -125,6 +129,7 @@ average() { # AVERAGED checkpoints -> average.pt
   need_same_dictionary
   lock "$run"
   python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" "--$AVERAGE_OF" "$AVERAGED" "$run" "$@"
+  echo "$AVERAGE_OF $AVERAGED" >"$run/averaged"
 }
 
 # What translations depend on, beside the weights; kept with them in $run/decoded.
@@ -172,7 +177,7 @@ score() { # BLEU by several conventions, chrF
 
 evaluate() {
   train "$@"
-  ! is_older_average || average
+  ! is_old_average || average
   is_current decoded "$(decoding)" "$checkpoint" || generate
   [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/scores.json" ] || score
 }

@@ -292,6 +292,11 @@ def weights_are_averaged_and_the_signature_is_kept(folder):
     assert any("encoding_version" in key for key in mean)
     assert read["average"]["last_optimizer_state"] is None
     assert read["average"]["cfg"]["task"] == read["checkpoint_1_4"]["cfg"]["task"]
+    changed(folder, "AVERAGED=1\n")
+    assert "or another average: run.sh average tupe_r first" in fails(folder, "run.sh", "generate", "tupe_r")
+    (run / "averaged").unlink()  # of an older run
+    succeeds(folder, "run.sh", "generate", "tupe_r")
+    changed(folder, "")
 
 
 def average(*arguments):
