@@ -276,6 +276,9 @@ splits() {
   (cd "$DATA" && printf '%s\n' *.bin) | sed 's/\.bin$//' | grep -E "^($(IFS='|'; echo "$*"))" | sort -V | paste -sd,
 }
 
+# trained_with FLAG: its last value in the command that has trained the run, whatever the settings are now
+trained_with() { sed -nE "s/.* '--$1(=|' ')([^']*)'.*/\2/p" "$run/trained"; }
+
 # --- other steps ---
 
 # lock FOLDER: waits until no other process works on a run

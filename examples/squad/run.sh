@@ -61,7 +61,7 @@ conditions() {
 }
 
 predict() { # [SPLIT]: SPLIT.predictions.json in the official form; valid also gives the threshold for "no answer"
-  local split=${1:-valid} rate
+  local split=${1:-valid}
   need_data
   [ $# -le 1 ] || die "$usage"
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh finetune $encoding CHECKPOINT first"
@@ -69,13 +69,12 @@ predict() { # [SPLIT]: SPLIT.predictions.json in the official form; valid also g
   need_dictionary
   [ -e "$DATA/$split.npz" ] || die "no $DATA/$split.npz: give a split that prepare.sh has made"
   [ "$split" = valid ] || [ -e "$run/results.json" ] || die "no $run/results.json: run.sh predict $encoding first"
-  rate=$(sed -n "s/.* '--lr' '\([^']*\)'.*/\1/p" "$run/trained") # whatever LEARNING_RATE is now
   logged "$run/$split.log" squad predict "$checkpoint" "$DATA" --split "$split" --output "$run/$split" \
     --n-best "$N_BEST" --max-answer-length "$MAX_ANSWER_LENGTH" --null-threshold "$NULL_THRESHOLD"
   say "$encoding, seed $SEED, $split"
   errors_in "$run/$split.errors" squad evaluate "$DATA/$split.json" "$run/$split" --metric "$METRIC" \
     --split "$split" --results "$run/results.json" --fact "task=$NAME" --fact "encoding=$encoding" \
-    --fact "lr=$rate" --fact "seed=$SEED"
+    --fact "lr=$(trained_with lr)" --fact "seed=$(trained_with seed)"
 }
 
 evaluate() {

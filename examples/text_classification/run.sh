@@ -53,7 +53,7 @@ conditions() { echo "data $(digest "$data/train.npz" "$data/valid.npz")"; }
 # score PART
 score() {
   errors_in "$run/$1.log" python -m fairseq_relpos.finetuning.classify "$run" "$run/$EVALUATED" "$data" "$1" \
-    "encoding=$encoding" "seed=$SEED" "lr=$LEARNING_RATE" "evaluated=$EVALUATED"
+    "encoding=$encoding" "seed=$(trained_with seed)" "lr=$(trained_with lr)" "evaluated=$EVALUATED"
 }
 # evaluated: the checkpoint that was scored; older results do not say it
 evaluated() { sed -n 's/.*"evaluated": "\(.*\)".*/\1/p' "$run/results.json" | grep . || echo checkpoint_best.pt; }

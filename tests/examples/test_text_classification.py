@@ -73,7 +73,8 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     (trec / "glove.txt").write_text("".join(f"{word} {' '.join(['0.5'] * 8)}\n" for word in ("the", "kind1", "unseen")))
     done = recipe(trec, "prepare.sh", "--offline", "texts", "--glove", "glove.txt", "TREC")
     assert done.stdout.endswith("TREC: 61 train, 14 valid, 9 test; 17 words, 2 with a vector\n"), done.stdout
-    done = recipe(trec, "run.sh", "evaluate", "TREC", "at5")
+    flags = ["--lr=2e-2", "--seed", "3"]
+    done = recipe(trec, "run.sh", "evaluate", "TREC", "at5", *flags)
     assert done.returncode == 0, done.stdout
     run = trec / "runs/TREC/at5-seed1"
     results = json.loads((run / "results.json").read_text())
@@ -84,6 +85,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
         if '"valid_accuracy"' in line
     )
     assert results["metrics"]["accuracy"] == pytest.approx(best, abs=6e-5) and "test" not in results
+    assert (results["lr"], results["seed"]) == ("2e-2", "3")
     assert len((run / "valid.predictions.tsv").read_text().splitlines()) == 1 + 14
     (trec / "short.sh").write_text(TINY.replace("MAX_LENGTH=12", "MAX_LENGTH=6"))
     done = recipe(trec, "run.sh", "train", "TREC", "at5", SETTINGS="short.sh")
@@ -91,7 +93,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     assert "data/TREC was not prepared with MAX_LENGTH=6 MIN_COUNT=1: run prepare.sh TREC again" in done.stdout
     # again: nothing is trained, and the test part is scored beside it
     before = (run / "train.log").stat().st_mtime_ns
-    done = recipe(trec, "run.sh", "test", "TREC", "at5")
+    done = recipe(trec, "run.sh", "test", "TREC", "at5", *flags)
     assert done.returncode == 0 and (run / "train.log").stat().st_mtime_ns == before, done.stdout
     results = json.loads((run / "results.json").read_text())
     assert results["metrics"]["accuracy"] == pytest.approx(best, abs=6e-5) and 0 <= results["test"]["accuracy"] <= 1
@@ -102,7 +104,7 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
     report.main(str(trec / "runs"), str(trec), "learned")
     assert "## TREC, from scratch\n" in (trec / "RESULTS.md").read_text()
     (trec / "last.sh").write_text(f"{TINY}EVALUATED=checkpoint_last.pt\n")
-    recipe.succeeds(trec, "run.sh", "test", "TREC", "at5", SETTINGS="last.sh")
+    recipe.succeeds(trec, "run.sh", "test", "TREC", "at5", *flags, SETTINGS="last.sh")
     results = json.loads((run / "results.json").read_text())
     assert results["evaluated"] == "checkpoint_last.pt" and "test" in results
 
