@@ -198,7 +198,9 @@ def relative_spreads(values: Values) -> dict[str, float]:
         return {}
     level = {name: median(of_seed.values()) for name, of_seed in many.items()}
     seeds = sorted({seed for of_seed in many.values() for seed in of_seed})
-    of_a_seed = {s: median(many[name][s] - level[name] for name in many if s in many[name]) for s in seeds}
+    runs_of = {s: [many[name][s] - level[name] for name in many if s in many[name]] for s in seeds}
+    # of one or two runs the median would be the outlier, or half of it
+    of_a_seed = {s: median(runs) if len(runs) > 2 else 0.0 for s, runs in runs_of.items()}
     spread = {name: stdev(y - of_a_seed[seed] for seed, y in of_seed.items()) for name, of_seed in many.items()}
     usual = median(spread.values())
     return {name: of_one / usual for name, of_one in spread.items()} if usual else {}

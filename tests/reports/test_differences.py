@@ -74,6 +74,15 @@ def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
 
 
+def test_an_outlier_at_a_seed_of_two_encodings_sets_only_one_aside():
+    noise = {1: 0.01, 2: -0.01, 3: 0.004}
+    values = {name: {s: level + x for s, x in noise.items()} for level, name in enumerate(("a", "b", "c", "d"))}
+    for number, (name, of_seed) in enumerate(values.items()):
+        of_seed[1] += 0.002 * number
+    values["a"][4], values["b"][4] = -0.003, 2.0
+    assert differences.Model(values).aside == ["b"]
+
+
 def test_a_row_that_spreads_more_than_twice_as_much_as_usual_is_named_as_such():
     values = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], wide=[3.7, 3.8, 3.65])
     model = differences.Model(values)
