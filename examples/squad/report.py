@@ -87,6 +87,7 @@ def main(folder, *arguments):
     if not records:
         sys.exit(f"report.py: error: no results in {runs}: run.sh evaluate ENCODING CHECKPOINT first")
     found = score_table.read(records)
+    score_table.check_alike(found)
     parts = ["# Reading comprehension: results", LEGEND.format(baseline=settings["BASELINE"])]
     done = found[found.state == "done"]
     for split in sorted(set(done.split), key=lambda name: (name != "valid", name)):

@@ -95,6 +95,7 @@ def legend_of(values, baseline, in_folds):
 
 def main(runs, folder, baseline):
     scored = score_table.read(score_table.records_of(runs))
+    score_table.check_alike(scored)
     parts, figures = [f"# Results of examples/text_classification\n\n{describe()}\n"], {}
     for group, rows in groups_of(scored).items():
         text, values = section(group, rows, baseline)

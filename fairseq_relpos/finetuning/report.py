@@ -108,6 +108,7 @@ def main(arguments: Sequence[str]) -> None:
         found = score_table.read(score_table.records_of(runs))
     except ValueError:
         raise ValueError(f"no results.json below {runs}: run.sh finetune first, or set RUNS") from None
+    score_table.check_alike(found)
     begun = {path.parent for path in runs.glob("**/command")}
     missing = sorted(str(path.relative_to(runs)) for path in begun if not (path / "results.json").exists())
     report = text(found, missing, convention, baseline)

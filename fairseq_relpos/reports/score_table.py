@@ -7,6 +7,7 @@ the run has no score.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pandas as pd
 
 from .learning_rates import choose, figure_of, why_diverged
 from .run_folder import splits_of
+from .run_settings import batch_of, flags_of, free_in_a_recipe, other_flags
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
@@ -27,6 +29,9 @@ NAMES = {
     "seed": ("SEED", "seed"),
     "fold": ("FOLD", "fold"),
 }
+
+#: flags of what lies in the data of a fold, and of what is counted there
+OF_A_FOLD = ("embedding-file", "max-update", "total-num-update", "warmup-updates")
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -82,11 +87,33 @@ def rows_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         known = cells.get(cell) or facts.get(fact)
         run[column] = "" if known is None else str(known)
     return [
-        {**run, "split": split, "figure": figure, "value": value}
+        {**run, "place": record["place"], "split": split, "figure": figure, "value": value}
         for split, figures in splits.items()
         for figure, value in figures.items()
         if isinstance(value, (int, float))
     ]
+
+
+def check_alike(table: pd.DataFrame) -> None:
+    """A mean over seeds is of one training. Raises ValueError, one line, where runs with one encoding and checkpoint
+    differ in other flags than those of seeds, rates and folds, or runs of one fold in their data."""
+    first: dict[tuple[str, ...], tuple[Any, str, list[str]]] = {}
+    for run in scores(table).itertuples():
+        kept = [Path(run.place, name) for name in ("trained", "conditions")]
+        command, conditions = (path.read_text(encoding="utf-8") if path.exists() else "" for path in kept)
+        if "--user-dir" not in command:
+            continue
+        this = run, command, re.findall("(?m)^(?:dictionary|text|data) .*", conditions)
+        group = run.task, run.encoding, run.checkpoint
+        for key in dict.fromkeys([(*group, ""), (*group, run.fold)]):
+            other, before, data = first.setdefault(key, this)
+            free = [*free_in_a_recipe([before, command]), *(OF_A_FOLD if run.fold != other.fold else ())]
+            found = other_flags([before, command], free)
+            found += ["the batch"] if batch_of(flags_of(before)) != batch_of(flags_of(command)) else []
+            found += ["the data"] if run.fold == other.fold and data and this[2] and data != this[2] else []
+            if found:
+                told = f"{run.run} and {other.run} differ in more than seed and learning rate: {', '.join(found)}"
+                raise ValueError(f"{told}. Move those that do not belong here to another RUNS")
 
 
 def scores_of(place: Path) -> tuple[dict[str, dict[str, float]], str, dict[str, Any]]:
