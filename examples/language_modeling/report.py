@@ -36,7 +36,7 @@ def main(folder, *arguments):
                 values[column][encoding] = known
     memory = memory_table(compared, values, digits)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    lengths = lengths_of(compared)
+    lengths = lengths_of(compared, settings, counts["tokens"])
     wanted = settings["LENGTHS"].split() if lengths else []
     found = {length: compared.values(lambda run, n=length: measured(lengths, run, n)) for length in wanted}
     whole = {length: each(lambda m: figure(m["loss"] * m["scored"], counts), found[length]) for length in wanted}
@@ -116,16 +116,23 @@ def refusals(compared, scores, columns):
     return f"Gaps:\n{''.join(told)}" if told else ""
 
 
-def lengths_of(compared):
-    """What `fairseq-relpos extrapolation` found, by run. The report notes runs without it."""
-    found, without = {}, []
-    for run in compared.runs:
+def lengths_of(compared, settings, tokens):
+    """What `fairseq-relpos extrapolation` found on the whole test text, by run. The report notes runs without it."""
+    found, without, otherwise = {}, [], []
+    evaluated = settings["EVALUATED"]
+    for run in compared.runs if settings["LENGTHS"].split() else []:
         path = compared.place / run.name / "extrapolation.json"
-        if path.exists():
-            # variants of an encoding have names of their own
-            found[run.name] = {**extrapolation_plot.read(path), "encoding": run.encoding}
-        else:
+        if not path.exists():
             without.append(run.name)
+            continue
+        reach = extrapolation_plot.read(path)
+        how = reach["split"], reach["tokens"], Path(reach["checkpoint"]).name
+        if how == ("test", tokens, evaluated) and is_evaluated(path.parent, evaluated, path.name):
+            # variants of an encoding have names of their own
+            found[run.name] = {**reach, "encoding": run.encoding}
+        else:
+            otherwise.append(run.name)
+    compared.note("longer blocks, not finished with these settings (run.sh extrapolate)", otherwise)
     if found and without:
         compared.notes.append(f"no longer blocks (run.sh extrapolate): {', '.join(without)}")
     return found

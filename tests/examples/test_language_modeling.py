@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import random
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recipes import Recipe
@@ -72,6 +74,30 @@ def test_a_word_that_the_training_text_lacks_is_an_error_and_no_unk(programs, tm
 def test_an_evaluation_that_is_none_is_named(programs, text):
     with pytest.raises(SystemExit, match="is not TOKENS/MEMORY or TOKENS/MEMORY/CLAMP"):
         programs("score")["evaluation_of"](text)
+
+
+def test_longer_blocks_of_other_settings_or_of_an_older_checkpoint_are_left_out_and_named(programs, tmp_path):
+    lengths_of = programs("report")["lengths_of"]
+    how = {"split": "test", "tokens": 9, "checkpoint": "runs/x/checkpoint_last.pt", "measurements": [], "digest": ""}
+    others = {
+        "a": {},
+        "b": {"tokens": 5},
+        "c": {"split": "valid"},
+        "d": {"checkpoint": "x/checkpoint_best.pt"},
+        "e": {},
+    }
+    for name, other in others.items():
+        (tmp_path / name).mkdir()
+        for file in ("checkpoint_last.pt", "trained", "extrapolation.json"):
+            (tmp_path / name / file).write_text(json.dumps(how | other))
+    os.utime(tmp_path / "e" / "extrapolation.json", (0, 0))
+    runs = [SimpleNamespace(name=name, encoding=name) for name in others]
+    told = {}
+    compared = SimpleNamespace(place=tmp_path, runs=runs, notes=[], note=told.__setitem__)
+    settings = {"EVALUATED": "checkpoint_last.pt", "LENGTHS": "16 40"}
+    assert list(lengths_of(compared, settings, 9)) == ["a"]
+    assert told == {"longer blocks, not finished with these settings (run.sh extrapolate)": ["b", "c", "d", "e"]}
+    assert lengths_of(compared, {**settings, "LENGTHS": ""}, 9) == {}
 
 
 # --- from text to the report ---
