@@ -184,7 +184,7 @@ evaluate() {
 
 report() {
   need_data
-  write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES \
+  write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES START_FROM \
     "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
 }
 

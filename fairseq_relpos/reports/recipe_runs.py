@@ -131,6 +131,9 @@ class RecipeRuns:
         """Figures of other data, or of another batch, do not compare."""
         kept = {name: self.place / name / "conditions" for name in names}
         by_run = {name: path.read_text().strip() for name, path in kept.items() if path.exists()}
+        start = self.settings.get("START_FROM", "")
+        if start not in ("", "none") and not start.endswith(".pt"):  # a folder: each run has a checkpoint of its own
+            by_run = {name: re.sub("(?m)^start .*", "start", conditions) for name, conditions in by_run.items()}
         check_same(by_run, "trained with other data or another batch")
         today = self.settings.get("CONDITIONS", "").splitlines()
         text = [line for line in today if line.startswith("text ")]
