@@ -45,14 +45,15 @@ def row_of(setting: str, runs: pd.DataFrame, rule: str, with_test: bool) -> list
     rate = score_table.choose_rate(runs, rule)
     if rate is None:
         return [setting, "none", "0", "-", "-", "-", *(["-"] if with_test else []), *counts]
-    of_seeds = list(score_table.by_seed(runs)[rate])
-    finite = [score for score in of_seeds if math.isfinite(score)]
+    of_seeds = score_table.by_seed(runs)[rate]
+    finite = of_seeds[of_seeds.map(math.isfinite)]
     middle = median(of_seeds)
     best = min(finite) if score_table.is_loss(runs) else max(finite)
     row = [setting, rate, str(len(of_seeds)), f"{middle:.4f}" if math.isfinite(middle) else "diverged"]
-    row += [with_deviation(finite, 4), f"{best:.4f}"]
+    row += [with_deviation(list(finite), 4), f"{best:.4f}"]
     if with_test:
-        tests = list(score_table.scores(runs[runs.rate == rate], "test").value)
+        of_mean = runs[(runs.rate == rate) & runs.seed.isin(finite.index)]
+        tests = list(score_table.scores(of_mean, "test").groupby("seed").value.mean())
         row.append(with_deviation(tests, 4) if tests else "-")
     return [*row, *counts]
 

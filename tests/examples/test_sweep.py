@@ -233,6 +233,20 @@ def test_folds_are_averaged_before_seeds_and_a_missing_fold_leaves_a_seed_out(tm
     assert "| t5 | 1 | 1 | 0.6000 | 0.6000 | 0.6000 | 0 | 1 | 0 |" in (tmp_path / "RESULTS.md").read_text()
 
 
+def test_a_mean_of_tests_is_of_the_seeds_in_the_mean_of_validations_and_of_their_folds(tmp_path):
+    records = []
+    for seed, fold, test in ((1, 0, 0.5), (1, 1, 0.7), (2, 0, 0.7), (2, 1, 0.9), (3, 0, 0.1), (3, 1, 0.1)):
+        run = tmp_path / f"{seed}-{fold}"
+        run.mkdir()
+        (run / "results.json").write_text(json.dumps({"metrics": {"accuracy": 0.6}, "test": {"accuracy": test}}))
+        if (seed, fold) == (3, 1):  # it has diverged
+            (run / "train.log").write_text(SETTINGS + LOG.replace("FIRST", "1.7").replace("LAST", "nan"))
+        cells = {"encoding": "t5", "SEED": str(seed), "FOLD": str(fold), "LEARNING_RATE": "1"}
+        records.append({"name": run.name, "cells": cells, "place": run, "state": "done"})
+    text = sweeps.text(score_table.read(records), "median")
+    assert "| t5 | 1 | 3 | 0.6000 | 0.6000 ± 0.0000 | 0.6000 | 0.7000 ± 0.1414 | 1 | 0 | 0 |" in text
+
+
 def test_two_sweeps_in_one_folder_are_refused(place):
     given = manifest(place, grid(seeds=[1]))
     (place / "sweep").mkdir()
