@@ -49,7 +49,9 @@ def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[s
     found = {}
     for rate in rates:
         folder = place / f"lr{rate}" / f"{encoding}-seed{seed}"
-        if (folder / "trained").exists():
+        begun, trained = folder / "command", folder / "trained"
+        # they differ while a run is made longer
+        if trained.exists() and (not begun.exists() or begun.read_text() == trained.read_text()):
             found[rate] = figure_of(read_run(folder))
         elif (folder / "diverged").exists():
             found[rate] = math.inf

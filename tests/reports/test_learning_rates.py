@@ -45,3 +45,12 @@ def test_the_best_rate_is_the_lowest_of_those_that_did_not_diverge(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             learning_rates.best_of(tmp_path, of, "t5", "1")
+
+
+def test_a_run_that_is_made_longer_has_no_figure_until_it_ends(tmp_path):
+    log(tmp_path, "1e-3", 6, 5)
+    begun, trained = (tmp_path / "lr1e-3" / "t5-seed1" / name for name in ("command", "trained"))
+    begun.write_text("'fairseq-train' '--max-update' '9'\n")
+    assert learning_rates.tried(tmp_path, ["1e-3"], "t5", "1") == {}
+    trained.write_text(begun.read_text())
+    assert list(learning_rates.tried(tmp_path, ["1e-3"], "t5", "1")) == ["1e-3"]
