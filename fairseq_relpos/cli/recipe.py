@@ -12,10 +12,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 #: the scripts of the repository that recipes call
 SCRIPTS = ("average_checkpoints.py", "launch_check.py", "launch_torchrun.sh", "sweep.py")
-CODE = (".sh", ".py")
 #: endings of what a recipe needs, besides its README.md; results, pictures and logs of runs have others
-ENDINGS = (*CODE, ".txt", ".env", ".sha1")
-CALL = re.compile(r"(?:\.\./|examples/)([a-z_]+)|(scripts/[a-z_]+\.(?:py|sh))")
+ENDINGS = (".sh", ".py", ".txt", ".env", ".sha1")
+CALL = re.compile(r"(?:\.\./|examples/)([a-z_]+)/\w+\.(?:py|sh)|(scripts/[a-z_]+\.(?:py|sh))")
 COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 
@@ -45,14 +44,14 @@ def summaries(root: Path) -> dict[str, str]:
 
 
 def needed(name: str, root: Path) -> list[Path]:
-    """The files of a recipe, and of the recipes and scripts that its scripts call."""
+    """The files of a recipe, and of the recipes and scripts that its scripts and its README.md call."""
     every = list(files(root))
     parts: set[str] = set()
     new = {f"examples/{name}/", "examples/common/"}
     while new:
         parts |= new
-        code = "".join((root / path).read_text("utf-8") for path in every if path.suffix in CODE and within(path, new))
-        called = CALL.findall(COMMENT.sub("", code))
+        text = "".join((root / path).read_text("utf-8") for path in every if within(path, new))
+        called = CALL.findall(COMMENT.sub("", text))
         new = {script or f"examples/{folder}/" for folder, script in called} - parts
     return [path for path in every if within(path, parts)]
 
