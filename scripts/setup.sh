@@ -181,8 +181,8 @@ explain_failure() {
 
 # Two scripts started at once must not install into one .venv at the same time.
 if command -v flock >/dev/null; then
-  exec 9<constraints.txt
-  flock 9
+  exec 9>>constraints.txt # not for reading: NFS has no exclusive lock of that
+  flock 9 2>/dev/null || say "no file locks here: let no other setup.sh run at the same time"
 fi
 
 if [ -x "$VENV/bin/python" ]; then

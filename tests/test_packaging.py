@@ -412,6 +412,13 @@ def test_setup_leaves_a_torch_that_is_there(checkout, machine):
     assert "index-url" not in torch_line(checkout) and "uninstall" not in (checkout / "pip.log").read_text()
 
 
+def test_setup_goes_on_without_locks_and_asks_for_one_of_a_file_that_can_be_written(checkout, machine):
+    torch_is_there(checkout)
+    program(checkout / "fake/flock", "echo bad >&2; grep -q '^flags:.*0$' /proc/$$/fdinfo/9 || exit 1")
+    done = machine()
+    assert done.returncode == 0 and "no file locks here" in done.stdout and done.stderr == ""
+
+
 def test_setup_returns_at_once_until_something_it_reads_changes(checkout):
     program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
     stamp = "cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum > .venv/setup.stamp"
