@@ -190,6 +190,9 @@ if [ -x "$VENV/bin/python" ]; then
     die "$VENV holds no working Python 3.10 or newer: remove it and run this again"
   grep -qF "$VENV" "$VENV/bin/activate" 2>/dev/null || [ ! -e "$VENV/bin/activate" ] ||
     die "$VENV was made in another folder and its commands still point there: remove it and run this again"
+  version=$(version_of "$VENV/bin/python")
+  [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$version" ] ||
+    die "$VENV has Python $version, PYTHON=$PYTHON is another: remove .venv, or unset PYTHON"
 fi
 
 torch_version=$(sed -n 's/^torch==//p' constraints.txt)

@@ -212,10 +212,22 @@ def full_disk(checkout):
     return {"PYTHON": str(python_that(checkout, full))}
 
 
+def stamp_as_ready(checkout):
+    stamp = "cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum > .venv/setup.stamp"
+    subprocess.run(stamp, shell=True, check=True, cwd=checkout)
+
+
 def environment_of_another_folder(checkout):
     program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
     (checkout / ".venv/bin/activate").write_text("VIRTUAL_ENV=/another/folder/.venv\n")
     return {}
+
+
+def environment_of_another_python(checkout):
+    """Also where nothing else is left to do."""
+    program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
+    stamp_as_ready(checkout)
+    return {"PYTHON": str(python_that(checkout, '[[ "$*" != *sys.version* ]] || { echo 3.99; exit; }'))}
 
 
 OLD_PYTHON = 'case "$*" in *exit*) exit 1 ;; *print*) echo 3.8 ;; esac'
@@ -233,6 +245,7 @@ OLD_PYTHON = 'case "$*" in *exit*) exit 1 ;; *print*) echo 3.8 ;; esac'
         (no_headers, ["/nowhere/Python.h", "apt-get install python3.", "-dev"]),
         (full_disk, ["the disk is full"]),
         (environment_of_another_folder, ["made in another folder", "remove it"]),
+        (environment_of_another_python, ["fake/python is another", "remove .venv"]),
     ],
 )
 def test_setup_names_what_a_machine_lacks(checkout, machine, parts):
@@ -421,8 +434,7 @@ def test_setup_goes_on_without_locks_and_asks_for_one_of_a_file_that_can_be_writ
 
 def test_setup_returns_at_once_until_something_it_reads_changes(checkout):
     program(checkout / ".venv/bin/python", f'exec "{sys.executable}" "$@"')
-    stamp = "cat setup.py pyproject.toml constraints.txt scripts/setup.sh | cksum > .venv/setup.stamp"
-    subprocess.run(stamp, shell=True, check=True, cwd=checkout)
+    stamp_as_ready(checkout)
     done = setup_sh(checkout, CXX="no-such-compiler")
     assert done.returncode == 0 and "ready" in done.stdout
 
