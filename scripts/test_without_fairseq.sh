@@ -23,7 +23,7 @@ fi
 say "1/4 the sdist, and the wheel from it"
 "$PYTHON" -c "from setuptools import build_meta; build_meta.build_sdist('$work')" >"$work/log" 2>&1 ||
   { cat "$work/log" >&2; exit 1; }
-wanted=$(cat setup.py constraints.txt scripts/test_without_fairseq.sh | cksum)
+wanted=$("$PYTHON" -V; cat setup.py constraints.txt scripts/test_without_fairseq.sh | cksum)
 cp -r tests docs README.md pyproject.toml "$work"
 cd "$work" # pip would take this folder for an installation
 "$PYTHON" -m pip wheel -q --no-deps --no-build-isolation ./*.tar.gz
