@@ -16,7 +16,7 @@ for encoding in "$@"; do
 done
 
 lines() { # SEEDS TASKS ENCODINGS
-  python "$ROOT/scripts/sweep.py" product "recipe=$HERE" action=train "SEED=$1" "task=$2" "encoding=$3"
+  python "$ROOT/scripts/sweep.py" product recipe=artificial_tasks action=train "SEED=$1" "task=$2" "encoding=$3"
 }
 code=0
 {

@@ -210,6 +210,16 @@ def test_a_rate_that_diverges_is_left_out_of_the_choice(train, tmp_path):
     assert none.returncode == 76 and none.stderr.endswith("run.sh: error: t5 has diverged with every rate: 9\n")
 
 
+def test_compare_trains_in_a_checkout_whose_path_has_a_space(train, checkout, tmp_path):
+    (checkout / "fairseq_relpos" / "encodings.py").write_text("def names_for(causal): return ['t5']")
+    (tmp_path / "tiny.sh").write_text(
+        "PAPER_TASKS=reber PAPER_ENCODINGS=t5 PAPER_SEEDS=1 OTHER_TASKS=reber OTHER_SEEDS=1"
+    )
+    script = f"PATH='{tmp_path}':$PATH; bash '{checkout}/examples/artificial_tasks/compare.sh'"
+    shell(checkout, script, tmp_path, RUNS="runs", SETTINGS="tiny.sh", LEARNING_RATES="1e-4")
+    assert (tmp_path / "runs/reber/t5-seed1-lr1e-4/result.json").exists()
+
+
 def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
     """fairseq writes checkpoint_best.pt again where the accuracy is the same."""
     entries = [{"epoch": epoch, "valid_accuracy": accuracy} for epoch, accuracy in enumerate((0.5, 1, 1, 0.9), 1)]
