@@ -25,7 +25,10 @@ sweep() { # CHECKPOINT...: what the manifest does not name, its runs take from t
   local code=0 tasks=$task checkpoints=("$checkpoint" "$@")
   for task in $tasks; do
     data=$DATA/$task
-    for checkpoint in "${checkpoints[@]}"; do need_data; done
+    for checkpoint in "${checkpoints[@]}"; do
+      [[ $checkpoint != *[[:space:]]* ]] || die "the path of $checkpoint has a space, which a sweep cannot have: give a link to it"
+      need_data
+    done
   done
   mkdir -p "$RUNS" || die "$RUNS cannot be made: set RUNS"
   python "$ROOT/scripts/sweep.py" product recipe=glue action=finetune "task=$tasks" "checkpoint=${checkpoints[*]}" \

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import runpy
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -86,11 +87,12 @@ def test_from_tables_to_a_report_and_files_for_the_server(workplace):
         ),
         ("run.sh", "finetune SICK t5-seed1/start.pt", "no task 'SICK': give CoLA, SST-2, "),
         ("run.sh", "finetune CoLA", "which checkpoint? usage: run.sh command|finetune|test|predict|sweep TASK"),
+        ("run.sh", "sweep RTE 'a b/start.pt'", "the path of a b/start.pt has a space, which a sweep cannot have"),
         ("run.sh", "predict RTE x/start.pt", "no checkpoint runs/x/RTE-seed1/checkpoint_best.pt: run.sh finetune RTE"),
     ],
 )
 def test_wrong_input_is_one_line(workplace, script, words, message):
-    done = recipe(workplace, script, *words.split(), DATA="nowhere")
+    done = recipe(workplace, script, *shlex.split(words), DATA="nowhere")
     (line,) = done.stdout.splitlines()
     assert done.returncode == 1 and ": error: " in line and message in line
 
