@@ -124,7 +124,7 @@ def check_alike(results):
 def missing(place, accuracies, results, seeds):
     """seeds: those that the runs of the paper's encodings should have."""
     found = [
-        f"not finished: {log.parent.relative_to(place)}"
+        f"{'diverged' if (log.parent / 'diverged').exists() else 'not finished'}: {log.parent.relative_to(place)}"
         for log in sorted(place.glob("*/*/train.log"))
         if not (log.parent / "result.json").exists()
     ]

@@ -44,6 +44,9 @@ train_once() {
   if [ -e "$run/result.json" ]; then
     same_run check "$run" "${training[@]}" # it has no last checkpoint from which another precision could go on
     say "$run is trained"
+  elif [ "$1" = "$FIRST_SEED" ] && same_run diverged "$run" "${training[@]}"; then
+    say "$run has diverged"
+    return 0
   else
     rm -rf "$run" # minutes: a run that was stopped, perhaps before its test, starts over
     same_run run "$task: $encoding, seed $1, learning rate $2" "$run" 0 "${training[@]}" ||

@@ -5,6 +5,7 @@
                                                before is refused. The N words of START make the checkpoint that a new
                                                training begins with
     same_run.py check RUN COMMAND...           refuses another run than before
+    same_run.py diverged RUN COMMAND...        exit code 0: the last training was this one, and has diverged
     same_run.py finetune WHAT RUN START... -- COMMAND... -- PREDICT...    the same for a fine-tuning: what START prints
                                                replaces $flags of COMMAND; PREDICT writes RUN/results.json
     same_run.py pack RUNS FOLDER               packs the inputs of a report into FOLDER/runs.tar.xz, to repeat or extend
@@ -125,12 +126,12 @@ class SameRun:
         kept = read(self.place / "conditions", self.run / "conditions")
         return self.conditions if kept is None else kept
 
-    def is_trained(self):
+    def is_trained(self, mark="trained"):
         """Wherever the run lies."""
-        trained = read(self.place / "trained")
+        words = read(self.place / mark)
         return (
-            trained is not None
-            and in_order(flags_of(trained, OF_A_PLACE)) == in_order(flags_of(self.words, OF_A_PLACE))
+            words is not None
+            and in_order(flags_of(words, OF_A_PLACE)) == in_order(flags_of(self.words, OF_A_PLACE))
             and self.conditions_before() == self.conditions
         )
 
@@ -203,6 +204,10 @@ def run(what, folder, count, *words):
 def check(folder, *command):
     """Refuses another run than before."""
     SameRun(folder, list(command)).need_same_settings()
+
+
+def diverged(run, *command):
+    sys.exit(not SameRun(run, list(command)).is_trained("diverged"))
 
 
 def logged(log, command):
@@ -304,4 +309,4 @@ def pack(runs, folder):
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
     with in_one_line("." if action == "show" else arguments[1]):
-        {"show": show, "run": run, "check": check, "finetune": finetune, "pack": pack}[action](*arguments)
+        {f.__name__: f for f in (show, run, check, diverged, finetune, pack)}[action](*arguments)

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from checkouts import shell
 from recipes import Recipe
@@ -206,6 +207,9 @@ def test_a_rate_that_diverges_is_left_out_of_the_choice(train, tmp_path):
     assert (tmp_path / "runs/reber/t5.learning_rate").read_text() == "1e-4\n"
     assert sorted(path.parent.name for path in tmp_path.rglob("result.json")) == ["t5-seed1-lr1e-4", "t5-seed2-lr1e-4"]
     assert train(LEARNING_RATES="1e-4", SEED="7").returncode == 76
+    again = train(LEARNING_RATES="9 1e-4").stdout
+    assert "t5-seed1-lr9 has diverged\n" in again and "training" not in again
+    assert "training reber: t5, seed 1, learning rate 9" in train("--dropout 0.5", LEARNING_RATES="9").stdout
     none = train(LEARNING_RATES="9")
     assert none.returncode == 76 and none.stderr.endswith("run.sh: error: t5 has diverged with every rate: 9\n")
 
@@ -218,6 +222,16 @@ def test_compare_trains_in_a_checkout_whose_path_has_a_space(train, checkout, tm
     script = f"PATH='{tmp_path}':$PATH; bash '{checkout}/examples/artificial_tasks/compare.sh'"
     shell(checkout, script, tmp_path, RUNS="runs", SETTINGS="tiny.sh", LEARNING_RATES="1e-4")
     assert (tmp_path / "runs/reber/t5-seed1-lr1e-4/result.json").exists()
+
+
+def test_the_report_says_of_a_run_without_a_result_whether_it_has_diverged(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(RECIPE)
+    for name in ("reber/t5-seed1-lr9/diverged", "reber/t5-seed1-lr9/train.log", "reber/t5-seed1-lr1/train.log"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    results = pd.DataFrame(columns=["encoding", "task", "epochs", "most_epochs"])
+    found = load("report").missing(tmp_path, {}, results, [])
+    assert found == "- not finished: reber/t5-seed1-lr1\n- diverged: reber/t5-seed1-lr9\n"
 
 
 def test_of_equally_good_epochs_the_last_was_tested(tmp_path):
