@@ -17,12 +17,22 @@ from tqdm import tqdm
 import fairseq_relpos
 from fairseq_relpos.atomic_files import whole_file
 
+ROOT = Path(__file__).resolve().parents[1]
 #: exit status of a run that leaves something for the next one
 STOPPED = 75
 
 
+def commit():
+    """Ends in -dirty if the code that is timed has changes; results, which are in the repository too, may have some."""
+
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "fairseq_relpos", "benchmarks/*.py")
+    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+
+
 def machine():
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     cpu = next(
         (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -33,7 +43,7 @@ def machine():
         "fairseq": fairseq.__version__,
         "fairseq_relpos": fairseq_relpos.__version__,
         "python": platform.python_version(),
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "tuned_allocator": in_words(TUNED),
         "glibc": platform.libc_ver()[1],
     }
@@ -68,8 +78,8 @@ def show(result):
 
 class Resumed:
     """The rows of a benchmark on a GPU, written to args.json after each of them. If that file is from the same
-    settings, machine and commit, its rows are kept, but for those of an error. A case is a tuple, and ``names`` are
-    those of its values in a row."""
+    settings, machine and commit, and the code has no other changes, its rows are kept, but for those of an error. A
+    case is a tuple, and ``names`` are those of its values in a row."""
 
     #: settings that change no row
     FREE = ("json", "minutes")
@@ -83,7 +93,9 @@ class Resumed:
         if self.path is not None and self.path.exists():
             before = json.loads(self.path.read_text())
             rows = before.pop("rows")
-            if before == json.loads(json.dumps(self.result)):
+            if self.result["machine"]["commit"].endswith("-dirty"):
+                print(f"{self.path} is written anew: the code has changes that are in no commit")
+            elif before == json.loads(json.dumps(self.result)):
                 self.rows = [row for row in rows if "error" not in row]
                 print(f"{self.path}: {len(self.rows)} rows are there already")
             else:

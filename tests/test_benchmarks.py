@@ -98,6 +98,28 @@ def test_a_pass_on_a_gpu_has_layers_that_share_what_a_model_shares(benchmark_mod
         step()
 
 
+def test_rows_of_other_code_are_not_kept(benchmark_module, tmp_path, monkeypatch):
+    result_file = benchmark_module("result_file")
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
+    (tmp_path / "fairseq_relpos").mkdir()
+    (tmp_path / "benchmarks/results").mkdir(parents=True)
+    code, path = tmp_path / "fairseq_relpos/kernel.py", tmp_path / "benchmarks/results/gpu.json"
+    code.touch()
+    path.write_text("")
+    git = ["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    path.unlink()
+
+    def resumed():
+        return result_file.Resumed("gpu", Namespace(json=path, minutes=1, tiny=True), ("length",))
+
+    resumed().add((8,), {"seconds": 1})
+    assert resumed().left([(8,), (9,)]) == [(9,)]
+    code.write_text("x = 1")
+    assert resumed().left([(8,)]) == [(8,)]
+
+
 def test_a_step_on_a_gpu_is_one_update(benchmark_module):
     gpu_steps = benchmark_module("gpu_steps")
     for model, encoding in (("roberta_128", "shaw:max_distance=3"), ("wmt", "t5")):
