@@ -19,7 +19,7 @@ CORE = ["torch>=2.4", "numpy>=1.24"]
 # for a fairseq of the user's own
 RECIPES = [
     "sacrebleu>=2.3",
-    "sentencepiece>=0.1.99",
+    "sentencepiece>=0.2.2",
     "sacremoses>=0.1",
     "matplotlib>=3.7",
     "scipy>=1.10",
@@ -40,7 +40,7 @@ HF = [
     "tokenizers>=0.22",
     "safetensors>=0.5",
     "accelerate>=1.1",
-    "sentencepiece>=0.1.99",
+    "sentencepiece>=0.2.2",
 ]
 CT2 = ["ctranslate2>=4.8"]
 SITE = ["mkdocs-material>=9.5", "mkdocstrings[python]>=1.0", "matplotlib>=3.7"]  # scripts/make_site.py

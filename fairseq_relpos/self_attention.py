@@ -68,6 +68,7 @@ class PositionedAttention(nn.Module):
         if cache is not None:
             k_BHSD, v_BHSD, padding_BS = extend(cache, k_BHSD, v_BHSD, padding_BS)
         pos = checked(pos, q_BHTD.size(2), k_BHSD.size(2))
+        self.position_encoding.use_content_projections(self.q_proj, self.k_proj)  # an adapter may have replaced them
         with pos.in_layer(lambda: spread(x_SBE).transpose(0, 1), cache):
             terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
         if padding_BS is not None:

@@ -110,7 +110,7 @@ def check_torch() -> Check:
 
 #: name, oldest version, what fails without it
 LIBRARIES = (
-    ("sentencepiece", "0.1.99", "the recipes build vocabularies with it"),
+    ("sentencepiece", "0.2.2", "the recipes build vocabularies with it"),
     ("sacrebleu", "2.3", "translation is scored with it"),
     ("sacremoses", "0.1", "the translation recipes tokenise with it"),
     ("tensorboard", "2.10", "--tensorboard-logdir writes nothing without it"),

@@ -101,7 +101,7 @@ class DeBERTa(PositionEncoding):
         return SharedTable(self.dims, self.rows.count, self.norm_table)
 
     def use_content_projections(self, q_proj: nn.Linear, k_proj: nn.Linear) -> None:
-        if self.share_att_key:
+        if self.share_att_key and (self.w_r, self.w_t) != (k_proj, q_proj):
             # plain references: the attention owns and saves them
             object.__setattr__(self, "w_r", k_proj)
             object.__setattr__(self, "w_t", q_proj)
@@ -128,7 +128,10 @@ class DeBERTa(PositionEncoding):
     def project(self, table: torch.Tensor, linear: nn.Linear | None) -> torch.Tensor:
         if linear is None:
             raise ValueError("share_att_key=True of deberta reads the layer's own projections, which only a model has")
-        bias = None if linear.bias is None else full_precision(linear.bias)
-        rows = F.linear(table, full_precision(linear.weight), bias)
+        if type(linear) is nn.Linear:
+            bias = None if linear.bias is None else full_precision(linear.bias)
+            rows = F.linear(table, full_precision(linear.weight), bias)
+        else:  # an adapter, or quantised weights
+            rows = linear(table)
         heads = 1 if self.m4m else self.dims.num_heads
         return rows.unflatten(-1, (heads, self.dims.head_dim)).transpose(0, 1)

@@ -519,7 +519,8 @@ class Ours(Source):
         args.layernorm_embedding = get("layernorm_embedding", True)
         args.no_scale_embedding = not get("scale_embedding", False)
         args.activation_dropout = get("activation_dropout", 0.0)
-        args.pooler_activation_fn = FAIRSEQ_ACTIVATIONS.get(get("classifier_activation", "tanh"), "tanh")
+        pooler = self.config.one_of(FAIRSEQ_ACTIVATIONS, "classifier_activation", "tanh")
+        args.pooler_activation_fn = FAIRSEQ_ACTIVATIONS[pooler]
 
     def take_embeddings(self) -> None:
         self.type_0 = None

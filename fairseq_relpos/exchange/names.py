@@ -23,7 +23,6 @@ ACTIVATIONS = {
     "linear": "linear",
     "relu": "relu",
     "relu_squared": "relu2",
-    "swish": "silu",
     "tanh": "tanh",
 }
 FAIRSEQ_ACTIVATIONS = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}

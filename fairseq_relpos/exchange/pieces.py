@@ -110,12 +110,19 @@ def vocabulary_of(
             ids, files = of_sentencepiece(folder / name, model_type, settings)
             return "SentencePiece", ids, files
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
-    if vocabulary.is_file() and merges.is_file() and not settings.get("add_prefix_space"):
+    fast, words, added = folder / "tokenizer.json", folder / "vocab.txt", folder / "added_tokens.json"
+    both = vocabulary.is_file() and merges.is_file()
+    if both and fast.is_file():  # which may have more tokens
+        both = ids_of_json(fast).keys() <= read(vocabulary).keys()
+    elif added.is_file() and (both or words.is_file()):
+        known = read(vocabulary).keys() if both else set(words.read_text(encoding="utf-8").split("\n"))
+        if more := read(added).keys() - known:
+            raise ValueError(f"{added} has {', '.join(sorted(more))}: save the tokenizer as tokenizer.json, with them")
+    if both and not settings.get("add_prefix_space"):
         lines = merges.read_text(encoding="utf-8").split("\n")
         lines = [line for line in lines if line and not line.startswith("#version")]
         files = {"encoder.json": vocabulary, "vocab.bpe": "\n".join(["#version: 0.2", *lines, ""])}
         return BYTE_LEVEL, read(vocabulary), files
-    fast, words = folder / "tokenizer.json", folder / "vocab.txt"
     if fast.is_file():
         return "tokenizer.json", ids_of_json(fast), {"tokenizer.json": fast}
     if words.is_file():

@@ -48,6 +48,8 @@ if not transformers.utils.is_torch_available():
         "is off"
     )
 
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
+
 from .configuration import RelPosConfig, RelPosDecoderConfig, RelPosRobertaConfig, RelPosTransformerConfig  # noqa: E402
 from .decoder import GenerationCache, RelPosDecoderForCausalLM, RelPosDecoderModel  # noqa: E402
 from .encoder_decoder import RelPosTransformerForConditionalGeneration  # noqa: E402
@@ -79,6 +81,8 @@ for _config, _models in _families.items():
     transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
     for _auto, _model in _models.items():
         _auto.register(_config, _model, exist_ok=True)
+# by this name the Trainer knows that label smoothing has to shift the labels
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[RelPosDecoderConfig.model_type] = "RelPosDecoderForCausalLM"
 _tokenizers = {
     RelPosRobertaConfig: RelPosSentencePieceTokenizer,
     RelPosDecoderConfig: RelPosSentencePieceTokenizer,

@@ -135,5 +135,8 @@ class RelPosTransformerConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         for name, kind in self.sub_configs.items():
             given = getattr(self, name) or {}
-            setattr(self, name, kind(**given) if isinstance(given, dict) else given)
+            given = kind(**given) if isinstance(given, dict) else given
+            if name == "encoder" and given.has_cls is None:  # a source begins with its first word
+                given.has_cls = False
+            setattr(self, name, given)
         super().__post_init__(**kwargs)

@@ -194,13 +194,21 @@ class RelPosDecoderForCausalLM(RelPosDecoderPreTrainedModel, Generating, Generat
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        document_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithCrossAttentions:
         """labels [B, T]: the tokens of the text, which are shifted here, as transformers has it; -100 where there is
         none. num_items_in_batch: as in ``RelPosRobertaForMaskedLM``. The other arguments are those of
         ``RelPosDecoderModel``."""
         out = self.decoder(
-            input_ids, attention_mask, past_key_values, inputs_embeds, use_cache, return_dict=True, **kwargs
+            input_ids,
+            attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            return_dict=True,
+            document_ids=document_ids,
+            **kwargs,
         )
         logits, loss = self.lm_head(out.last_hidden_state), None
         if labels is not None:

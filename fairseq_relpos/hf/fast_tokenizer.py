@@ -256,7 +256,7 @@ def special_tokens(start: str | None = None) -> dict[str, str]:
 def files_of(tokenizer: Tokenizer, longest: int, start: str | None = None) -> dict[str, str]:
     """The files of a tokenizer for AutoTokenizer, by name. longest: tokens of an input. start: the symbol that a text
     of a language model begins with; then pads stand on the left, where ``generate`` needs them."""
-    special = special_tokens(start)
+    special = {name: x for name, x in special_tokens(start).items() if tokenizer.token_to_id(x) is not None}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,

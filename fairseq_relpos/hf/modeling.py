@@ -249,11 +249,14 @@ class RelPosRobertaForMaskedLM(WithEncoder):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """labels [B, T]: the tokens to predict; -100 where there is none. num_items_in_batch: so many of them in all
         parts of the batch; the loss is a part of their mean. The Trainer gives it."""
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
         states, loss = out.last_hidden_state, None
         if labels is not None and self.config.sparse_prediction:
             states, labels = states[labels != -100], labels[labels != -100]
@@ -287,10 +290,13 @@ class RelPosRobertaForSequenceClassification(WithEncoder):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """labels [B]: classes, or numbers where config.problem_type is "regression"."""
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
         logits = self.classifier(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -319,11 +325,14 @@ class RelPosRobertaForTokenClassification(WithEncoder):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """labels [B, T]: the class of each token; -100 where there is none. num_items_in_batch: as in
         ``RelPosRobertaForMaskedLM``."""
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
         logits = self.classifier(self.dropout(out.last_hidden_state))
         loss = None
         if labels is not None:
@@ -353,10 +362,13 @@ class RelPosRobertaForQuestionAnswering(WithEncoder):
         attention_mask: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """start_positions, end_positions [B]: the first and the last token of the answer."""
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **kwargs)
+        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
+        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
         start_BT, end_BT = (logits.contiguous() for logits in self.qa_outputs(out.last_hidden_state).unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:

@@ -1,5 +1,6 @@
 """What decoding keeps from step to step, and the positions of one pass with or without it."""
 
+import copy
 from typing import Any
 
 import torch
@@ -28,6 +29,13 @@ class Cache:
         self._sentences: int | None = None
         #: what does not change while the sequence grows, such as projected tables; the same for all sentences
         self.memory: dict = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Cache":
+        """A copy for the same modules, as for several continuations of one prefix."""
+        other = type(self)()
+        other._sentences, other.memory = self._sentences, dict(self.memory)
+        other._parts = {module: copy.deepcopy(part, memo) for module, part in self._parts.items()}
+        return other
 
     def of(self, module: nn.Module) -> dict[str, Any]:
         """The part of this module. Each tensor in it has one row for each sentence."""

@@ -20,6 +20,7 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS  # noqa: E402
 from fairseq_relpos.exchange import encoder_decoder_to_transformers as to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
+from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -277,6 +278,15 @@ def test_words_of_two_dictionaries_become_two_tokenizers(joined, tmp_path):
     if not joined:
         target = transformers.AutoTokenizer.from_pretrained(tmp_path / "out/target")
         assert target("d3 e4")["input_ids"] == [7, 3, 2] and target.decode([7, 2], skip_special_tokens=True) == "d3"
+
+
+def test_a_dictionary_without_mask_gets_no_token_beyond_the_embeddings():
+    tokenizer = fast_tokenizer.words(["<s>", "<pad>", "</s>", "<unk>", "a"])
+    assert "mask_token" not in fast_tokenizer.files_of(tokenizer, 9)["tokenizer_config.json"]
+
+
+def test_a_new_translator_has_no_cls_in_its_sources():
+    assert hf.RelPosTransformerConfig(encoder={"position_encoding": "tupe_r"}).encoder.has_cls is False
 
 
 def test_a_training_that_was_not_told_its_languages_has_those_of_its_data(tmp_path):

@@ -147,6 +147,16 @@ def test_the_trainer_divides_the_mean_of_a_head_for_texts():
         assert takes_count != (model in means) and getattr(model, "accepts_loss_kwargs", True) == takes_count
 
 
+def test_the_trainer_knows_what_the_models_read():
+    """It passes on the arguments that a forward names, and shifts smoothed labels of models that it knows by name."""
+    for name in dir(hf):
+        if "For" in name and "Transformer" not in name:
+            read = inspect.signature(getattr(hf, name).forward).parameters
+            assert "document_ids" in read and ("position_ids" in read) == name.startswith("RelPosRoberta"), name
+    shifted = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    assert "RelPosDecoderForCausalLM" in shifted.values()
+
+
 def test_what_a_model_does_not_have_is_refused_where_it_is_asked_for(exported):
     model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape").eval()
     tokens = sentences()

@@ -19,7 +19,7 @@ import transformers  # noqa: E402
 
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
-from fairseq_relpos.exchange.pieces import Pieces  # noqa: E402
+from fairseq_relpos.exchange.pieces import Pieces, vocabulary_of  # noqa: E402
 from fairseq_relpos.exchange.words import Words  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
@@ -79,6 +79,17 @@ def test_a_vocabulary_that_no_tokenizer_can_follow_is_refused(tmp_path):
                 (folder / name).unlink()
                 with pytest.raises(ValueError, match=what):
                     Words(folder, len(kept) + 5, Path("a.pt"))
+
+
+def test_added_tokens_of_a_byte_level_vocabulary_are_not_lost(tmp_path):
+    for name, text in {"vocab.json": '{"a": 0}', "merges.txt": "", "added_tokens.json": '{"b": 1}'}.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="added_tokens.json has b: .*tokenizer.json"):
+        vocabulary_of(tmp_path, "roberta", {})
+    (tmp_path / "tokenizer.json").write_text(
+        '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "b", "id": 1}]}'
+    )
+    assert vocabulary_of(tmp_path, "roberta", {})[:2] == ("tokenizer.json", {"a": 0, "b": 1})
 
 
 def test_pieces_of_words_are_not_taken_for_words(tmp_path):

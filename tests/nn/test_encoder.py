@@ -87,6 +87,16 @@ def test_decoding_with_a_cache_is_the_full_pass(name, norm_first):
     torch.testing.assert_close(torch.cat(found, 1)[real], full[order][real], atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["t5", "rope", "path"])
+def test_a_copied_cache_continues_the_same_prefix(name):
+    stack, x, cache = encoder(name, causal=True), inputs(2, 6), Cache()
+    with torch.no_grad():
+        stack(x[:, :4], cache=cache)
+    for kept in (copy.deepcopy(cache), cache):
+        found = [stack(part, cache=kept) for part in x[:, 4:].split(1, dim=1)]
+        torch.testing.assert_close(torch.cat(found, 1), stack(x)[:, 4:], atol=1e-10, rtol=0)
+
+
 def test_ids_of_one_row_are_those_of_every_sentence_of_a_cache():
     stack = encoder("rope", causal=True)
     x, ids, order, cache = inputs(3, 5), 2 * torch.arange(5)[None], torch.tensor([2, 0, 0]), Cache()

@@ -47,6 +47,29 @@ def test_output_and_weights_are_those_of_the_logits(name):
     assert module(x, need_weights=True)[1].shape == (2, 9, 9)
 
 
+class Adapted(nn.Module):
+    """A projection with an addend, as adapters make of it."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.before, self.more = before, nn.Linear(before.in_features, before.out_features, bias=False).double()
+        self.weight, self.bias = before.weight, before.bias
+
+    def forward(self, x):
+        return self.before(x) + self.more(x)
+
+
+def test_an_adapter_of_projections_that_an_encoding_shares_is_the_merged_model():
+    settings = {"max_len": 20, "hparams": {"share_att_key": True}}
+    adapted, merged = (RelPosSelfAttention(24, 2, "deberta", **settings).double().eval() for _ in range(2))
+    merged.load_state_dict(adapted.state_dict())
+    for name in ("q_proj", "k_proj"):
+        setattr(adapted, name, Adapted(getattr(adapted, name)))
+        getattr(merged, name).weight.data += getattr(adapted, name).more.weight
+    x = inputs(2, 7)
+    torch.testing.assert_close(adapted(x)[0], merged(x)[0])
+
+
 def test_a_cache_keeps_the_numbers_of_documents():
     module, x = attention("t5", causal=True), inputs()
     documents = torch.tensor([[5] * 4 + [6] * 5, [1] * 7 + [2] * 2])

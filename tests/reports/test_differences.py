@@ -77,7 +77,7 @@ def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
 def test_an_outlier_at_a_seed_of_two_encodings_sets_only_one_aside():
     noise = {1: 0.01, 2: -0.01, 3: 0.004}
     values = {name: {s: level + x for s, x in noise.items()} for level, name in enumerate(("a", "b", "c", "d"))}
-    for number, (name, of_seed) in enumerate(values.items()):
+    for number, of_seed in enumerate(values.values()):
         of_seed[1] += 0.002 * number
     values["a"][4], values["b"][4] = -0.003, 2.0
     assert differences.Model(values).aside == ["b"]
