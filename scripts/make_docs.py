@@ -71,7 +71,7 @@ FIGURES = [
         "Distance between rows i and i + k of R: in `gcdf` it falls with i and grows "
         "with k, ever more slowly (LFHC/GCDF Figures 5 and 6).",
     ),
-    ("tupe_r_bias.png", "Learned bias of each head of a small `tupe_r`, trained on blocks of 128 tokens."),
+    ("tupe_r_bias.png", "Learned bias of each head of a small `tupe_r`, trained on blocks of 64 tokens."),
     ("tupe_r_attention.png", "Attention of its heads in a sentence."),
 ]
 

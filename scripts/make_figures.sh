@@ -3,10 +3,10 @@
 #
 #   bash scripts/make_figures.sh [CHECKPOINT]
 #
-# CHECKPOINT: of examples/roberta_small's tupe_r; without one its two pictures stay as they are.
+# CHECKPOINT: the tupe_r of examples/roberta_small/tokens64_amp.sh; without one its two pictures stay as they are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-CHECKPOINT=${1:-runs/roberta_small/tupe_r-seed1/checkpoint_last.pt}
+CHECKPOINT=${1:-runs/roberta_small_tokens64_amp/lr4e-3/tupe_r-seed1/checkpoint_last.pt}
 
 draw() {  # NAME KIND [flags]: docs/images/NAME
   python -m fairseq_relpos plot "${@:2}" --output "docs/images/$1"
