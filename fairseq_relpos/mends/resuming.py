@@ -174,6 +174,15 @@ def _equal(one, other):
     return both[0] == both[1]
 
 
+def load_the_optimizer_of_amp() -> None:
+    """Loads the state of --amp's optimizer with that optimizer's own method. Stock's wrapper gives it to torch's."""
+    from fairseq.optim import AMPOptimizer
+
+    @replace(AMPOptimizer, "load_state_dict", "overrides", "given-adam-settings")
+    def load(stock, self, state_dict, optimizer_overrides=None):
+        self.fp32_optimizer.load_state_dict(state_dict, optimizer_overrides)
+
+
 def keep_the_full_weights_of_half_precision() -> None:
     """Saves the float32 weights of --fp16 and --bf16 in the optimizer's state, and loads them again.
 
@@ -353,4 +362,4 @@ def log_another_memory(extra_state: dict[str, Any], cfg: Any) -> None:
         logger.warning(f"resuming with --memory-length {value or 0}, the checkpoint was trained with {found or 0}")
 
 
-INSTALLERS = (keep_the_full_weights_of_half_precision, keep_the_loss_scaler)
+INSTALLERS = (load_the_optimizer_of_amp, keep_the_full_weights_of_half_precision, keep_the_loss_scaler)

@@ -86,6 +86,11 @@ class FlatAdamW(torch.optim.AdamW):
     supports_flat_params = True
     updates = 0
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # torch's fused kernel skips overflows itself, and step() would count them
+        self._step_supports_amp_scaling = False
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         self.updates += 1

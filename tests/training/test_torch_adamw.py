@@ -11,7 +11,7 @@ from fairseq.optim.sgd import SGD
 from fairseq_data import masked_lm
 from forked import Run, error_of, train, weights
 
-from fairseq_relpos.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
+from fairseq_relpos.optim.torch_adamw import FlatAdamW, TorchAdamW, TorchAdamWConfig
 
 # an epsilon that would show if it stood elsewhere
 SETTINGS = {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-2, "weight_decay": 0.1}
@@ -122,6 +122,37 @@ def test_the_scaler_of_amp_goes_on_where_it_was():
     trained.scaler._lazy_init_scale_growth_tracker("cpu")
     again.load_state_dict(trained.state_dict())
     assert again.scaler.get_scale() == 4096 and again.scaler.get_growth_interval() == 128
+
+
+def test_a_resume_under_amp_continues_its_own_optimizer():
+    def amp(decay):
+        parameter = torch.nn.Parameter(torch.ones(1))
+        cfg = Namespace(common=Namespace(fp16_init_scale=128, min_loss_scale=1e-4), optimizer=Namespace())
+        inner = TorchAdamW(TorchAdamWConfig(lr=[0.1], weight_decay=decay), [parameter])
+        parameter.grad = torch.ones(1)
+        return AMPOptimizer(cfg, [parameter], inner)
+
+    trained, again = amp(0.5), amp(0.25)
+    for _ in range(3):
+        trained.fp32_optimizer.step()
+    again.load_state_dict(trained.state_dict(), {"lr": 0.3})
+    (group,) = again.param_groups
+    assert (again.optimizer.updates, group["weight_decay"], group["lr"]) == (3, 0.25, 0.3)
+    with pytest.raises(ValueError, match="no setting 'weight_deacy'"):
+        again.load_state_dict(trained.state_dict(), {"weight_deacy": 0.1})
+
+
+@pytest.mark.parametrize("how", ["fused", "foreach"])
+def test_updates_that_the_scaler_skips_are_not_counted(how):
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = FlatAdamW([parameter], **{how: True}), torch.amp.GradScaler("cpu")
+    for gradient in (1.0, float("inf"), 1.0):
+        scaler.scale(torch.zeros(1))
+        parameter.grad = torch.full((1,), gradient)
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert optimizer.updates == optimizer.state[parameter]["step"] == 2
 
 
 def test_a_share_of_the_parameters_goes_on_too(tmp_path):
