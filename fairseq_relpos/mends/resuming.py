@@ -5,7 +5,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -34,9 +35,11 @@ def prepare(path: str, cfg: Any, trainer: Any) -> None:
     with the most updates takes its place; also if a killed run has left a numbered checkpoint and no last one.
     """
     if cfg.restore_file == "checkpoint_last.pt":
-        is_expected = not trainer.cfg.checkpoint.no_last_checkpoints
+        kept = trainer.cfg.checkpoint
+        is_expected = not kept.no_last_checkpoints
+        starts = {name: getattr(kept, name, None) for name in ("continue_once", "finetune_from_model")}
         is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-        together(lambda: put_a_damaged_last_aside(path, is_expected) if is_first else None)
+        together(lambda: put_a_damaged_last_aside(path, is_expected, starts) if is_first else None)
     if several_ranks() and not trainer.checkpoint_suffix:
         wait_until_all_ranks_see(path)
 
@@ -77,9 +80,12 @@ def wait_until_all_ranks_see(path: str) -> None:
     )
 
 
-def put_a_damaged_last_aside(last: str, is_expected: bool = True) -> None:
+def put_a_damaged_last_aside(
+    last: str, is_expected: bool = True, starts: Mapping[str, str | None] = MappingProxyType({})
+) -> None:
     """Replaces a damaged checkpoint_last.pt (path: last) by the whole checkpoint with the most updates. is_expected:
-    whether a missing one counts as damaged, if there are numbered checkpoints."""
+    whether a missing one counts as damaged, if there are numbered checkpoints. starts: flags that name another file to
+    start from, and their values."""
     folder = os.path.dirname(last)
     others = [path for path in checkpoints_in(folder) if path != last]
     if os.path.exists(last):
@@ -95,6 +101,8 @@ def put_a_damaged_last_aside(last: str, is_expected: bool = True) -> None:
             f"{last} {damage}, and no other checkpoint in {folder} is whole: remove it to train from "
             "scratch, or bring back a copy of it"
         )
+    if not os.path.exists(last):
+        refuse_another_start(last, whole, starts)
     aside = ""
     saving.copy(whole, f"{last}.whole")
     if os.path.exists(last):
@@ -102,6 +110,19 @@ def put_a_damaged_last_aside(last: str, is_expected: bool = True) -> None:
         aside = f"; the damaged file is now {os.path.basename(last)}.damaged"
     os.replace(f"{last}.whole", last)  # the atomic step: before it, the next start finds the same state again
     logger.error(f"{last} {damage}: RESUMING FROM {os.path.basename(whole)} INSTEAD{aside}")
+
+
+def refuse_another_start(last: str, whole: str, starts: Mapping[str, str | None]) -> None:
+    """Raises ValueError, one line, if the command names a file to start from that the run of ``whole`` did not."""
+    given = {name: path for name, path in starts.items() if path is not None}
+    saved = (load_checkpoint(whole).get("cfg") or {}).get("checkpoint") or {} if given else {}
+    for name, path in given.items():
+        if saved.get(name) != path:
+            raise ValueError(
+                f"{last} is missing, and {os.path.basename(whole)} beside it is from a run without --"
+                f"{name.replace('_', '-')} {path}: copy it to {os.path.basename(last)} to resume that run, or give "
+                f"another --save-dir to start from {path}"
+            )
 
 
 def checkpoints_in(folder: str) -> list[str]:

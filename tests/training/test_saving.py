@@ -6,6 +6,7 @@ import resource
 import signal
 import time
 import zipfile
+from argparse import Namespace
 
 import pytest
 import torch
@@ -256,6 +257,24 @@ def test_the_most_updates_count_and_not_the_date(tmp_path, lost):
     resuming.put_a_damaged_last_aside(str(last))
     assert resuming.updates_of(str(last)) == 20
     assert (tmp_path / "checkpoint_last.pt.damaged").exists() == (lost == "damaged")
+
+
+@pytest.mark.parametrize("flag", ["continue_once", "finetune_from_model"])
+def test_a_missing_last_checkpoint_is_replaced_only_in_the_run_that_began_with_the_same_file(tmp_path, flag):
+    last, numbered = tmp_path / "checkpoint_last.pt", tmp_path / "checkpoint_1_4.pt"
+    cfg = {"checkpoint": {flag: "/a/start.pt"}}
+    torch.save({"model": {}, "optimizer_history": [{"num_updates": 4}], "cfg": cfg}, numbered)
+
+    def prepare(start):
+        given = Namespace(restore_file=last.name, no_last_checkpoints=False, **{flag: start})
+        resuming.prepare(str(last), given, Namespace(cfg=Namespace(checkpoint=given), checkpoint_suffix=""))
+
+    named = flag.replace("_", "-")
+    with pytest.raises(ValueError, match=f"checkpoint_1_4.pt .* without --{named} /a/other.pt: copy it"):
+        prepare("/a/other.pt")
+    assert not last.exists()
+    prepare("/a/start.pt")
+    assert last.read_bytes() == numbered.read_bytes()
 
 
 # Killed
