@@ -12,6 +12,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from fairseq.optim.sgd import SGD
 from fairseq_data import binarise, binarise_translation, masked_lm, translation
 from forked import Run, error_of, train, weights
 
@@ -68,6 +70,26 @@ def test_half_precision_goes_on_from_the_weights_that_it_had(data, tmp_path, pre
     for end in (5, 8):
         train(arguments(data, tmp_path / "parts", *more, "--max-update", end), tmp_path / "log")
     assert_bitwise_equal(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float32_weights_of_another_model_than_the_checkpoints_are_left_out(dtype, caplog):
+    def optimizer(values):
+        half = torch.nn.Parameter(values.to(dtype))
+        full = [torch.nn.Parameter(half.detach().float())]
+        found = FP16Optimizer.__new__(FP16Optimizer)
+        vars(found).update(scaler=None, fp32_params=full, fp32_optimizer=SGD(Namespace(**settings), full))
+        return found
+
+    settings = {"lr": [1.0], "momentum": 0.0, "weight_decay": 0.0}
+    full = torch.cat([torch.randn(500), 1e-7 * torch.randn(500)])
+    trained, resumed, averaged = optimizer(full), optimizer(full), optimizer(full + 0.01)
+    trained.fp32_params[0].data.copy_(full)
+    for other in (resumed, averaged):
+        other.load_state_dict(trained.state_dict())
+    assert torch.equal(resumed.fp32_params[0], full)
+    assert torch.equal(averaged.fp32_params[0], (full + 0.01).to(dtype).float())
+    assert caplog.text.count("they are left out") == 1
 
 
 def test_a_finished_run_makes_no_further_update(data, tmp_path):
