@@ -307,6 +307,24 @@ def restore_patience(extra_state: dict[str, Any]) -> None:
         vars(command.should_stop_early).update({name: before[name] for name in OF_PATIENCE if name in before})
 
 
+#: counters of --lr-scheduler reduce_lr_on_plateau that decide when the rate falls
+OF_A_PLATEAU = ("num_bad_epochs", "cooldown_counter")
+
+
+def keep_the_counters_of_a_plateau() -> None:
+    """Saves and loads since when no validation has been better: stock's state has only the best one."""
+    from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+
+    @replace(ReduceLROnPlateauLRSchedule, "state_dict", "patience")
+    def save(stock, self):
+        return {**stock(self), **{name: getattr(self.lr_scheduler, name) for name in OF_A_PLATEAU}}
+
+    @replace(ReduceLROnPlateauLRSchedule, "load_state_dict", "patience")
+    def load(stock, self, state_dict):
+        stock(self, state_dict)
+        vars(self.lr_scheduler).update({name: state_dict[name] for name in OF_A_PLATEAU if name in state_dict})
+
+
 #: the key in ``data_order`` for the shard of the data that is being read
 TRAINING_DATA = "training data"
 
@@ -391,4 +409,9 @@ def log_another_memory(extra_state: dict[str, Any], cfg: Any) -> None:
         logger.warning(f"resuming with --memory-length {value or 0}, the checkpoint was trained with {found or 0}")
 
 
-INSTALLERS = (load_the_optimizer_of_amp, keep_the_full_weights_of_half_precision, keep_the_loss_scaler)
+INSTALLERS = (
+    load_the_optimizer_of_amp,
+    keep_the_full_weights_of_half_precision,
+    keep_the_loss_scaler,
+    keep_the_counters_of_a_plateau,
+)

@@ -13,6 +13,10 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.optim.fp16_optimizer import FP16Optimizer
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import (
+    ReduceLROnPlateauLRSchedule,
+    ReduceLROnPlateauLRScheduleConfig,
+)
 from fairseq.optim.sgd import SGD
 from fairseq_data import binarise, binarise_translation, masked_lm, translation
 from forked import Run, error_of, train, weights
@@ -61,6 +65,21 @@ def test_patience_goes_on(data, tmp_path):
     printed = train([*command, "--max-update", "9"], tmp_path / "log")
     assert "early stop since valid performance hasn't improved for last 3 runs" in printed
     assert load_checkpoint(tmp_path / "run" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+
+
+def test_the_patience_of_a_learning_rate_goes_on():
+    def schedule():
+        optimizer = SGD(Namespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.ones(1))])
+        settings = {"lr": [1.0], "lr_patience": 2, "lr_shrink": 0.5, "maximize_best_checkpoint_metric": False}
+        return ReduceLROnPlateauLRSchedule(ReduceLROnPlateauLRScheduleConfig(**settings), optimizer)
+
+    rates, state = [], schedule().state_dict()
+    for epoch in range(4):
+        resumed = schedule()
+        resumed.load_state_dict(state)
+        rates.append(resumed.step(epoch, 5.0))
+        state = resumed.state_dict()
+    assert rates == [1, 1, 1, 0.5]
 
 
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
