@@ -346,9 +346,12 @@ def training_data(trainer: Any) -> str | None:
 def data_order(cfg: Any) -> dict[str, Any]:
     """Returns the settings that decide which sentences the n-th batch of a rank holds."""
     found = {"number of ranks": cfg.distributed_training.distributed_world_size}
+    of_task = ["tokens_per_sample", "sample_break_mode"]
+    if hasattr(cfg.task, "memory_length"):  # lm_streams; the settings of older tasks are all arguments of the command
+        of_task += ["update_freq"]
     settings = (
         (cfg.dataset, ("max_tokens", "batch_size", "required_batch_size_multiple")),
-        (cfg.task, ("tokens_per_sample", "sample_break_mode", "update_freq")),  # the last one: lm_streams
+        (cfg.task, of_task),
         (cfg.common, ("seed",)),
     )
     for group, names in settings:

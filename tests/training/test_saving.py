@@ -384,6 +384,15 @@ def test_resuming_with_other_batches_in_an_epoch_is_refused(data, tmp_path, more
     assert "@ 4 updates" in train([*command, "--reset-dataloader"], tmp_path / "log")
 
 
+def test_update_freq_makes_other_batches_in_streams_alone():
+    found = {"max_tokens": 8, "update_freq": [4], "seed": 1, "distributed_world_size": 1}
+    groups = ("distributed_training", "dataset", "common")
+    cfg = Namespace(**dict.fromkeys(groups, Namespace(**found)), task=Namespace(**found))
+    assert "--update-freq" not in resuming.data_order(cfg)  # an older task, which gets all arguments
+    cfg.task.memory_length = 16
+    assert resuming.data_order(cfg)["--update-freq"] == "[4]"
+
+
 def test_at_the_end_of_an_epoch_other_batches_are_allowed():
     state = {"data_order": {"number of ranks": 2}, "train_iterator": {"iterations_in_epoch": 0}}
     resuming.refuse_another_order("x.pt", state, {"number of ranks": 1})
