@@ -1,6 +1,8 @@
 """NaN diagnosis: one line says where the first NaN or infinity came from."""
 
 import contextlib
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,10 +75,17 @@ def clip_or_stop(trainer: Any, clip_norm: float) -> torch.Tensor:
 @contextlib.contextmanager
 def explained(trainer: Any, samples: list[Any]) -> Iterator[None]:
     """Ends a run whose gradients are not finite, or whose loss scale has collapsed, with Diverged. Its line names the
-    update, the rank, the sentences and the module."""
+    update, the rank, the sentences and the module. Finite gradients that differ between ranks are a ValueError."""
     try:
         yield
     except FloatingPointError as error:
+        norms = {float(norm): rank for rank, norm in re.findall(r"rank +(\d+) = (\S+)", str(error))}
+        if norms and all(map(math.isfinite, norms)):
+            low, high = min(norms), max(norms)
+            raise ValueError(
+                f"{_place_of(trainer)}: gradients differ between ranks, with norms from {low:.8f} (rank {norms[low]}) "
+                f"to {high:.8f} (rank {norms[high]}); state in crash.pt. Try --ddp-backend legacy_ddp, or the same GPUs"
+            ) from error
         raise Diverged(_in_one_line(trainer, samples, error), FirstNonFinite.is_located) from error
 
 
@@ -99,6 +108,10 @@ def name_the_first_non_finite_module() -> None:
         self._relpos_in_a_row = 0
 
 
+def _place_of(trainer):
+    return f"update {trainer.get_num_updates() + 1}, rank {trainer.data_parallel_rank}"
+
+
 def _in_one_line(trainer, samples, error):
     collapsed = "loss scale" in str(error)
     what = "the loss scale has collapsed" if collapsed else str(error).split("\n")[0].rstrip(".")
@@ -108,8 +121,7 @@ def _in_one_line(trainer, samples, error):
         where = ", ".join(map(str, ids[:SHOWN])) + (", ..." if ids[SHOWN:] else "")
         where = f"sentences {where or 'unknown'} of the training data"
     return (
-        f"update {trainer.get_num_updates() + 1}, rank {trainer.data_parallel_rank}: {what}; first: "
-        f"{FirstNonFinite.first}; {where}; state in crash.pt. Try a "
+        f"{_place_of(trainer)}: {what}; first: {FirstNonFinite.first}; {where}; state in crash.pt. Try a "
         "smaller --lr, a longer --warmup-updates, --clip-norm 1, or --bf16 or float32 instead of --fp16"
     )
 

@@ -6,14 +6,18 @@ import re
 import signal
 import threading
 import time
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 from fairseq_data import fairseq, masked_lm, with_plugin
 from forked import Run, error_of, ranks, train, weights
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.diverged import Diverged
 from fairseq_relpos.mends import precision, stopping
+from fairseq_relpos.mends.nonfinite import explained
 
 
 def arguments(data, save_dir, *more):
@@ -237,6 +241,18 @@ def test_nan_on_one_rank_ends_all_and_is_named_there(data, tmp_path):
     lines = [error_of(run, DIVERGED) for run in runs]
     assert "rank 0" in lines[0] and "nothing non-finite on this rank" in lines[0] and "sentences" not in lines[0]
     assert "rank 1" in lines[1] and "layers.0.fc1" in lines[1] and "sentences" in lines[1]
+
+
+@pytest.mark.parametrize("other, kind", [(1.5, ValueError), (float("nan"), Diverged)])
+def test_finite_gradients_that_differ_between_ranks_are_no_divergence(other, kind):
+    trainer = Mock(data_parallel_world_size=2, data_parallel_rank=1, _grad_norm_buf=torch.zeros(2))
+    trainer.get_num_updates.return_value, trainer.cfg.common.amp = 2, False
+    both = Mock(side_effect=lambda norms, group: norms.copy_(torch.tensor([1.0, other])))
+    with pytest.raises(ValueError, match="update 3, rank 1: ") as error, explained(trainer, []):
+        with patch("fairseq.trainer.distributed_utils.all_reduce", both):
+            Trainer._check_grad_norms(trainer, torch.tensor(1.0))
+    assert error.type is kind
+    assert ("from 1.00000000 (rank 0) to 1.50000000 (rank 1)" in str(error.value)) == (kind is ValueError)
 
 
 @pytest.mark.parametrize("lowest", ["--min-loss-scale 0.5", "--threshold-loss-scale 1"])
