@@ -5,6 +5,7 @@ import ast
 import collections
 import contextlib
 import importlib
+import json
 import logging
 import os
 import re
@@ -32,6 +33,7 @@ def allow_fairseq_classes() -> None:
     By default it accepts only tensors and plain containers; fairseq stores more. Every class listed here holds values
     and runs nothing when it is read. The list is torch's own and process-wide.
     """
+    from fairseq.data.dictionary import Dictionary
     from fairseq.distributed.utils import _TensorPlaceholder
     from fairseq.logging import meters
     from omegaconf import DictConfig, ListConfig
@@ -48,7 +50,8 @@ def allow_fairseq_classes() -> None:
     sent += [dict, list, int, collections.defaultdict, _TensorPlaceholder]
     # in an old file that a newer fairseq has written again
     counters = [meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter]
-    torch.serialization.add_safe_globals(settings + scores + sent + counters)
+    # some tasks of speech keep their dictionaries
+    torch.serialization.add_safe_globals([*settings, *scores, *sent, *counters, Dictionary])
 
     if torch.__version__ >= "2.6":  # compares versions; an older torch cannot allow a class under another name
         torch.serialization.add_safe_globals(
@@ -135,9 +138,9 @@ def refuse_code_in_settings(path: str | Path, state: Any) -> None:
     """Raises ValueError if a setting in the checkpoint may run code.
 
     Some models of fairseq call ``eval`` on their settings, which are text such as "[(512, 3)] * 20". A text that
-    Python can parse is accepted if it is a literal, or only names, or repeated lists of numbers. Any other is refused,
-    and so is every value that is no text, no number and no container of them, because it could hide such a text. The
-    error names the setting.
+    Python can parse is accepted if it is a literal, or JSON, or only names, or repeated lists of numbers. Any other is
+    refused, and so is every value that is no text, no number and no container of them, because it could hide such a
+    text. The error names the setting.
     """
     if trusted():
         return
@@ -160,7 +163,7 @@ def refuse_code_in_settings(path: str | Path, state: Any) -> None:
 _FREE_TEXT = re.compile(
     r"(.*_)?(path|dir|logdir|file|filename|json|yaml|npz|model|checkpoint|codes|vocab|merges|dict|dictionary|dict_specs"
     r"|data|from|prefix|project|run_name|lexicon|stats)"
-    r"|gpt2_vocab_bpe|source_lang|target_lang|lang_pairs|(train|valid|gen)_subset|input|class"
+    r"|gpt2_vocab_bpe|source_lang|target_lang|lang_pairs|(train|valid|gen)_subset|input|class|continue_once"
 )
 #: OmegaConf's reference to another setting
 _REFERENCE = re.compile(r"\$\{\.*(\w[\w.]*)\}")
@@ -191,9 +194,9 @@ def _values(settings, name):
 #: a setting with more characters is refused without a check
 LONGEST = 20_000
 #: what runs nothing and is no literal: names and numbers such as "de-en,de-fr" and "1/3", and lists such as
-#: "[(512, 3)] * 20 + [(1024, 1)]"
+#: "[(512, 3)] * 20 + [(1024, 1)]" and "[True] + [False]*5"
 _NAMES = re.compile(r"[\w\s,/-]*")
-_LIST = r"\[[\d\s,.()-]*\](\s*\*\s*\d{1,3})?"
+_LIST = r"\[([\d\s,.()-]|True|False)*\](\s*\*\s*\d{1,3})?"
 _LISTS = re.compile(rf"{_LIST}(\s*\+\s*{_LIST})*")
 
 
@@ -218,7 +221,10 @@ def _may_run(value):
     except SyntaxError:
         return False  # eval cannot run it either
     except (ValueError, TypeError, MemoryError, RecursionError):
-        return True
+        try:
+            literal = json.loads(value)  # with true, false or null, as in --eval-bleu-args
+        except (ValueError, RecursionError):
+            return True
     return _holds_code(literal)
 
 

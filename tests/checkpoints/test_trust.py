@@ -106,6 +106,12 @@ HOSTILE = [
     f"{RUN!r}",
     f"[{RUN!r}]",
     f"{repr(repr(RUN))}",
+    f'{{"beam": 2, "sampling": true, "a": "{RUN}"}}',
+    f'{{"{RUN}": null}}',
+    f'[false, "[\\"{RUN}\\"]"]',
+    f"[true, {RUN}]",
+    "[True, print]",
+    "[True.__class__]",
     "torch.os.system",
     "C['echo x']",
     "C % 'x'",
@@ -157,6 +163,7 @@ def test_a_setting_that_runs_something_is_refused(text):
 
 def hidden(settings):
     """Settings in whatever a file may hold that is no Namespace."""
+    from fairseq.data import Dictionary
     from fairseq.logging import meters
     from omegaconf import OmegaConf
     from omegaconf.nodes import AnyNode
@@ -167,6 +174,9 @@ def hidden(settings):
     cycle.append(cycle)
     yield {"model": {}, "args": meter}
     yield {"model": {}, "args": Namespace(deep={"er": [meter]})}
+    words = Dictionary()
+    vars(words).update(settings)
+    yield {"model": {}, "args": None, "cfg": {"model": words}}
     yield {"model": {}, "cfg": {"model": {"conv_feature_layers": AnyNode(RUN)}}}
     yield OmegaConf.create({"model": {}, "args": None, "cfg": {"model": dict(settings)}})
     yield {"model": {}, "cfg": {"task": {"data": [RUN]}, "model": Namespace(conv_feature_layers=cycle)}}
@@ -174,7 +184,7 @@ def hidden(settings):
     yield {"model": {}, "cfg": {"task": {"data": shared}, "model": Namespace(conv_feature_layers=shared)}}
 
 
-@pytest.mark.parametrize("form", range(6))
+@pytest.mark.parametrize("form", range(7))
 def test_no_object_hides_a_setting(form):
     loading.allow_fairseq_classes()
     state = list(hidden({"arch": "wav2vec2", "_name": "wav2vec2", "conv_feature_layers": RUN}))[form]
@@ -307,6 +317,8 @@ def test_no_route_of_a_checkpoint_runs_what_is_in_it(kind, command, hostile, dat
         "encoder=t5,decoder=alibi",
         "encoder.max_distance=511",
         '{"target_lang": "de"}',
+        '{"beam": 2, "match_source_len": true, "lenpen": null}',
+        "[True] + [False]*5",
         "transformer.wmt19.en-de",
         "13a",
         "@@ ",
@@ -322,12 +334,21 @@ def test_settings_that_are_no_code_are_read(text):
         {"config_yaml": "config_st.yaml", "global_cmvn_stats_npz": "gcmvn.npz", "fixed_dictionary": "dict.txt"},
         {"finetune_dict_specs": "{'src': 'dict.src.txt'}", "lexicon": "lexicon.txt", "f0_stats": "f0_stats.pt"},
         {"lang_pairs": "de.tok-en.tok", "wandb_run_name": "exp(3)", "width": "1/3", "data": ["wmt14.en-fr.joined"]},
-        {"save_dir": "runs/tupe(2)", "data": "wiki (1)"},
+        {"save_dir": "runs/tupe(2)", "data": "wiki (1)", "continue_once": "runs/a.pt"},
         {"class": "logging.StreamHandler", "filename": "hydra_train.log", "input": "src.de", "size": 3, "none": None},
     ],
 )
 def test_settings_of_real_checkpoints_are_read(settings):
     loading.refuse_code_in_settings("x.pt", {"args": Namespace(**settings), "cfg": {"model": settings}})
+
+
+def test_the_dictionaries_that_tasks_of_speech_keep_are_read():
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    words.add_symbol("a")
+    torch.save({"model": {}, "args": None, "cfg": {}, "task_state": {"target_dictionary": words}}, "speech.pt")
+    assert loading.load_checkpoint("speech.pt")["task_state"]["target_dictionary"] == words
 
 
 def test_every_default_of_the_installed_fairseq_is_read():
