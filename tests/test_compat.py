@@ -1,6 +1,7 @@
 """fairseq's own commands do on today's stack what they say."""
 
 import argparse
+import contextlib
 import importlib.util
 import io
 import os
@@ -345,6 +346,17 @@ def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
         "LEFT OUT: 2 of 4 samples are longer than the (16, 16) positions of the model, 83.3 % of the "
         "tokens; the longest has 30 tokens; --max-source-positions and --max-target-positions"
     ) in caplog.text
+
+
+def test_a_long_line_of_interactive_is_left_out(caplog):
+    """It is all that is read at once."""
+    task = FairseqTask(None)
+    line = LanguagePairDataset([torch.ones(30)], [30], Dictionary())
+    for loaded in (False, True):
+        task.datasets = {"test": line} if loaded else {}
+        with pytest.raises(ValueError, match="nothing would be left") if loaded else contextlib.nullcontext():
+            assert len(task.filter_indices_by_size(np.arange(1), line, (16, 16), True)) == 0
+    assert "LEFT OUT: 1 of 1 samples are longer" in caplog.text
 
 
 def test_a_set_that_would_be_lost_whole_is_an_error():

@@ -117,7 +117,7 @@ def say_which_samples_are_too_long() -> None:
     """Reports samples that are longer than the model's positions.
 
     An evaluation ends in one line. So does a data set of which no sample fits or, for fairseq-eval-lm, not every
-    sample. Training continues without the samples that are too long.
+    sample. Training continues without the samples that are too long, and fairseq-interactive without such lines.
     """
     from fairseq.distributed import utils
     from fairseq.tasks import FairseqTask
@@ -152,7 +152,8 @@ def say_which_samples_are_too_long() -> None:
                 "relative encoding takes at any L"
             )
         advice = _what_keeps_long_samples(self, max_positions)
-        if len(kept) == 0:
+        # what fairseq-interactive reads at once is no data set of the task, and may be one long line
+        if len(kept) == 0 and any(dataset is loaded for loaded in self.datasets.values()):
             raise ValueError(f"{too_long}, and nothing would be left: {advice}")
         if utils.get_global_rank() == 0:
             log_once(logger, f"LEFT OUT: {too_long}; {advice}", logging.WARNING)
