@@ -23,6 +23,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import AverageMeter
 from fairseq.models.roberta import RobertaModel
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.trainer import Trainer
 from fairseq_data import USER_DIR, fairseq_ok, masked_lm, torchrun
 
@@ -346,6 +348,17 @@ def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
         "LEFT OUT: 2 of 4 samples are longer than the (16, 16) positions of the model, 83.3 % of the "
         "tokens; the longest has 30 tokens; --max-source-positions and --max-target-positions"
     ) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "kind, flag", [(LanguageModelingTask, "--max-target-positions"), (MaskedLMTask, "--max-positions")]
+)
+def test_the_flag_that_makes_room_is_one_of_the_model(kind, flag):
+    task = kind.__new__(kind)
+    task.cfg, task.datasets = argparse.Namespace(sample_break_mode="none"), {}
+    pairs = LanguagePairDataset([torch.ones(30)], [30], Dictionary())
+    with pytest.raises(ValueError, match=f"; {flag} of a training makes room"):
+        task.filter_indices_by_size(np.arange(1), pairs, 16)
 
 
 def test_a_long_line_of_interactive_is_left_out(caplog):

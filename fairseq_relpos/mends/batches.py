@@ -170,6 +170,8 @@ def _how_many_are_too_long(indices, kept, dataset, max_positions):
 
 
 def _what_keeps_long_samples(task, max_positions):
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+
     mode = str(getattr(getattr(task, "cfg", None), "sample_break_mode", "none"))
     if mode != "none":
         return (
@@ -178,7 +180,8 @@ def _what_keeps_long_samples(task, max_positions):
         )
     if isinstance(max_positions, (tuple, list)):
         return "--max-source-positions and --max-target-positions of a training make room for them"
-    return "--max-positions of a training makes room for them"
+    flag = "--max-target-positions" if isinstance(task, LanguageModelingTask) else "--max-positions"
+    return f"{flag} of a training makes room for them"
 
 
 INSTALLERS = (
