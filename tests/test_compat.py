@@ -480,6 +480,12 @@ def test_another_number_of_ranks_than_asked_for_is_refused(flag, as_launched):
     assert settings.distributed_world_size == 2
 
 
+def test_an_address_of_your_own_may_stand_beside_a_launcher_that_counts_nodes(as_launched):
+    own = "--distributed-world-size 16 --distributed-init-method tcp://node0:29500 --distributed-no-spawn".split()
+    settings = as_launched(*own, "--distributed-rank", 8, gpus=8, WORLD_SIZE=2, RANK=1, **TORCHRUN)
+    assert (settings.distributed_world_size, settings.distributed_rank) == (16, 8)
+
+
 def test_commands_that_do_not_combine_their_ranks_are_left_alone(as_launched):
     def main(cfg):
         raise AssertionError("only its file name counts")

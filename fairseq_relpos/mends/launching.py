@@ -92,7 +92,12 @@ def _communicate_between_cpus(distributed):
 
 
 def refuse_another_number_of_ranks(settings: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Raises ValueError, one line, if --distributed-world-size is not torchrun's number of ranks."""
+    """Raises ValueError, one line, if --distributed-world-size is not torchrun's number of ranks.
+
+    With --distributed-init-method fairseq ignores the launcher's variables, and WORLD_SIZE may be the number of nodes.
+    """
+    if getattr(settings, "distributed_init_method", None):
+        return
     launched = all(name in os.environ for name in TORCHRUN_VARIABLES)
     if launched and "--distributed-world-size" in " ".join(map(str, arguments)):
         ranks = int(os.environ["WORLD_SIZE"] or 1)
