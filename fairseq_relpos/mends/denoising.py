@@ -150,24 +150,27 @@ def beams_of_a_search_alone() -> None:
     @replace(SequenceGenerator, "__init__", "beams-of-a-search")
     def build(stock, self, *args, **kwargs):
         stock(self, *args, **kwargs)
-        forget_the_beam(self.model.models)
-
-    @replace(SequenceGenerator, "_generate", "beams-of-a-search")
-    def generate(stock, self, *args, **kwargs):
-        self.model.set_decoder_beam_size(self.beam_size)
-        try:
-            return stock(self, *args, **kwargs)
-        finally:
-            forget_the_beam(self.model.models)
+        if forget_the_beam(self.model.models):
+            self._generate = types.MethodType(_generate, self)  # TorchScript compiles that of other models
 
 
-def forget_the_beam(models: Any) -> None:
+def _generate(generator, *args, **kwargs):
+    generator.model.set_decoder_beam_size(generator.beam_size)
+    try:
+        return type(generator)._generate(generator, *args, **kwargs)
+    finally:
+        forget_the_beam(generator.model.models)
+
+
+def forget_the_beam(models: Any) -> bool:
+    """Returns whether one of the models is a BART."""
     from fairseq.models.bart import BARTModel
 
-    for model in models:
-        if isinstance(model, BARTModel):
-            model.set_beam_size(1)
-            vars(model.encoder).pop("reorder_encoder_out", None)
+    barts = [model for model in models if isinstance(model, BARTModel)]
+    for model in barts:
+        model.set_beam_size(1)
+        vars(model.encoder).pop("reorder_encoder_out", None)
+    return bool(barts)
 
 
 INSTALLERS = (

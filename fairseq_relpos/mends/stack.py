@@ -78,9 +78,12 @@ def blocked_ngrams() -> None:
     """The generator hands over all of its buffer, at whose end there are pads."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
-    @replace(NGramRepeatBlock, "_no_repeat_ngram", "blocked-ngrams")
-    def of_the_tokens_so_far(stock, self, tokens, lprobs, bsz, beam_size, step):
-        return stock(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+    def forward(self, tokens, lprobs, bsz: int, beam_size: int, step: int):  # such that TorchScript compiles it
+        if self.use_extension:
+            return self.call_cuda_extension(tokens, lprobs, bsz, beam_size, step)
+        return self._no_repeat_ngram(tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+
+    put(NGramRepeatBlock, "forward", forward, "blocked-ngrams")
 
 
 def bf16_without_tpu(settings: Namespace, arguments: Sequence[str] | None) -> None:

@@ -101,6 +101,11 @@ def test_other_searches_find_what_full_recomputation_finds(name, option):
         assert not any(repeats(hypothesis, size) for sentence in found for hypothesis in sentence)
 
 
+def test_torchscript_compiles_the_search_of_a_stock_transformer():
+    model = transformer("transformer", encoder_layers=1, decoder_layers=1).eval()
+    torch.jit.script(SequenceGenerator([model], WORDS, beam_size=2, no_repeat_ngram_size=2, max_len_b=6))
+
+
 @pytest.mark.parametrize("names", [("t5", "m4m"), ("tupe_a", "transformer_xl"), ("learned", "alibi")])
 def test_ensembles_of_different_encodings(names):
     models = [model_of(name, seed) for seed, name in enumerate(names)]
