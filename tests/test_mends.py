@@ -120,6 +120,8 @@ def test_the_vocabulary_of_whole_words_is_found_beside_the_data(tmp_path):
         _ = task.args
     (tmp_path / "spm.model").touch()
     assert task.args.bpe == "sentencepiece" and task.args.sentencepiece_model == str(tmp_path / "spm.model")
+    task.args = "those of a subclass"
+    assert task.args == "those of a subclass"
 
 
 def test_each_mend_has_a_test_that_fails_without_it(benchmark_module):
@@ -182,6 +184,7 @@ def what_is_replaced(mends, *arguments):
 NO_FUNCTION = {
     *("warnings.filters", "logging.root", "torch.serialization.add_safe_globals"),
     *("fairseq.data.denoising_dataset.torch", "fairseq.tasks.denoising.DenoisingConfig.permute_sentences"),
+    "fairseq.tasks.masked_lm.MaskedLMTask.args",
 }
 
 

@@ -53,7 +53,14 @@ def whole_word_masks() -> None:
     from fairseq.tasks.masked_lm import MaskedLMTask
 
     if not hasattr(MaskedLMTask, "args"):
-        put(MaskedLMTask, "args", property(vocabulary_beside_the_data), "whole-word-masks")
+        put(MaskedLMTask, "args", BesideTheData(), "whole-word-masks")
+
+
+class BesideTheData:
+    """What a task has as ``args`` unless it sets its own."""
+
+    def __get__(self, task: Any, owner: type | None = None) -> Any:
+        return self if task is None else vocabulary_beside_the_data(task)
 
 
 def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> Namespace:
