@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
 
 from .masked_lm_order_gap import permute_blocks
 
@@ -147,7 +148,9 @@ class Electra(FairseqCriterion):
         }
         if not self.training:  # these take time
             log["generator_right"] = found.generator_MV.argmax(-1).eq(target_M).sum()
-            log["scores"] = histograms(scores_N, replaced_N)
+            bins_N = bins_of(scores_N, replaced_N)
+            # the ranks of a training, whose model is wrapped, add up tensors
+            log["scores"] = Histograms(bins_N) if isinstance(model, BaseFairseqModel) else histograms(bins_N)
         return generator, discriminator, log
 
     @staticmethod
@@ -195,12 +198,34 @@ def entropy(share: float) -> float:
     return -sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
 
 
-def histograms(scores_N: torch.Tensor, replaced_N: torch.Tensor) -> torch.Tensor:
-    """Those of original and of replaced tokens, one after another. A bin of logits is 0.03 % of the logit wide, since
-    probabilities near 0 or 1 cannot be told apart."""
+def bins_of(scores_N: torch.Tensor, replaced_N: torch.Tensor) -> torch.Tensor:
+    """The bin of each token: those of original tokens come before those of replaced ones. A bin of logits is 0.03 % of
+    the logit wide, since probabilities near 0 or 1 cannot be told apart."""
     to_unit = torch.asinh(scores_N * 1e3) / math.asinh(LARGEST * 1e3)  # -1 to 1; linear near 0, then a logarithm
     bins_N = ((to_unit + 1) * (BINS / 2)).long().clamp(0, BINS - 1)
-    return torch.bincount(bins_N + BINS * replaced_N, minlength=2 * BINS)
+    return (bins_N + BINS * replaced_N).int()
+
+
+def histograms(bins_N: torch.Tensor) -> torch.Tensor:
+    """Those of original and of replaced tokens, one after another."""
+    return torch.bincount(bins_N, minlength=2 * BINS)
+
+
+class Histograms:
+    """``histograms`` that are small and short until they are added up: fairseq-validate keeps and prints what each
+    batch has logged."""
+
+    def __init__(self, bins_N: torch.Tensor) -> None:
+        self.bins_N = bins_N
+
+    def __radd__(self, total: Any) -> torch.Tensor:
+        return total + histograms(self.bins_N)
+
+    def __str__(self) -> str:
+        return f"{len(self.bins_N):,} tokens"
+
+    def __getstate__(self) -> dict[str, torch.Tensor]:
+        return {"bins_N": self.bins_N.cpu()}  # another rank has another GPU
 
 
 def area_under_the_curve(scores: torch.Tensor) -> float:

@@ -1,6 +1,7 @@
 """electra_NAME: two RoBERTas with one table of embeddings, what is sampled between them, and their losses."""
 
 import math
+import pickle
 import re
 
 import forked
@@ -19,7 +20,7 @@ from sklearn.metrics import precision_score, recall_score, roc_auc_score
 from small_models import Namespace, SimpleNamespace, dictionary, gradients, roberta, sentences, stack_of
 from torch.func import functional_call
 
-from fairseq_relpos.criterions.electra import Electra, ElectraConfig, area_under_the_curve, histograms
+from fairseq_relpos.criterions.electra import Electra, ElectraConfig, area_under_the_curve, bins_of, histograms
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models import electra
 from fairseq_relpos.models.electra import sample
@@ -130,7 +131,7 @@ def test_sampled_tokens_follow_the_generators_distribution():
 def test_the_auc_is_that_of_the_ranks_also_where_probabilities_saturate(middle, spread):
     replaced = torch.rand(20_000) < 0.15
     scores = middle + spread * (torch.randn(20_000) + replaced)
-    found = area_under_the_curve(histograms(scores, replaced).double())
+    found = area_under_the_curve(histograms(bins_of(scores, replaced)).double())
     assert found == pytest.approx(roc_auc_score(replaced, scores), abs=5e-4)
 
 
@@ -169,14 +170,21 @@ def test_figures_are_those_of_all_tokens_of_a_validation_whatever_the_batches():
     assert {"order_gap", "masked_lm_order_gap"} < set(figures) and abs(figures["order_gap"]) > 0.001
     assert criterion(model, given)[2]["discriminator"] == one[0]["discriminator"]  # a validation repeats
     criterion.order_gap = False
-    rows = [[0, 1, 2], [3, 4]]
-    logs = [criterion(model, {**pick(given, r), "id": torch.tensor(r)})[2] for r in rows]
+    logs = logs_of(criterion, model, given)
     with metrics.aggregate(new_root=True) as each:
         for log in logs:
             criterion.reduce_metrics([log])
     with metrics.aggregate(new_root=True) as together:
         criterion.reduce_metrics(logs)
     assert each.get_smoothed_values() == together.get_smoothed_values()
+    wrapped = torch.nn.Sequential(model)  # as on one of several ranks of a training
+    wrapped.forward = model.forward
+    for kept, tensors in zip(pickle.loads(pickle.dumps(logs)), logs_of(criterion, wrapped, given), strict=True):
+        assert len(str(kept["scores"])) < 20 and torch.equal(0 + kept["scores"], tensors["scores"])
+
+
+def logs_of(criterion, model, given, rows=([0, 1, 2], [3, 4])):
+    return [criterion(model, {**pick(given, r), "id": torch.tensor(r)})[2] for r in rows]
 
 
 def pick(given, rows):
