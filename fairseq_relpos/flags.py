@@ -168,11 +168,6 @@ def windows_of(args: argparse.Namespace, chosen: Sequence[str]) -> dict[str, str
             own[stack].append(item[len(stack) + 1 :])
         else:
             common.append(item)
-    if any(common) and set(chosen) != set(STACKS):
-        raise ValueError(
-            f"--attention-window {window(args)}: only the {chosen[0]} has one, the other stack remains as in stock "
-            f"fairseq: give {chosen[0]}={common[0]}"
-        )
     return {stack: " ".join(common + mine) for stack, mine in own.items()}
 
 

@@ -43,7 +43,7 @@ name_what_has_no_effect() {
 # read_settings [FILE]: reads settings.sh or FILE, then the files in SETTINGS. A name that the first file does not have is an
 # error, because it would silently change nothing. ENVIRONMENT gets the variables that were set, for the command in a report.
 read_settings() {
-  local _name _before _unknown _given=() _files=() _first=${1:-$HERE/settings.sh}
+  local _name _before _unknown _given=() _files=() _named=${HAS_NAMED:-} _first=${1:-$HERE/settings.sh}
   name_what_has_no_effect
   for _name in SETTINGS $FROM_ENVIRONMENT; do
     [ -z "${!_name:-}" ] || _given+=("$_name=${!_name}")
@@ -63,7 +63,7 @@ read_settings() {
   done
   ENVIRONMENT=
   for _name in "${_given[@]}"; do
-    [[ -v ${_name%%=*} ]] || continue # this recipe has no such setting
+    [[ -v ${_name%%=*} ]] || { [ -n "$_named" ] || echo "$SCRIPT: $_name changes nothing in this recipe" >&2; continue; }
     export "$_name"
     case $_name in SEED=* | JOBS=* | COMPARED=* | ALLOCATOR=*) continue ;; esac
     _name=${_name//"$ROOT/"/}

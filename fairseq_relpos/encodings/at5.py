@@ -58,14 +58,11 @@ class AdaptiveBias(StackPart):
         )
         self.mlp = nn.ModuleDict({s: PerHeadMLP(dims.num_heads, hidden, activation, mlp_dropout) for s in sides})
 
-    def randomize(self, span: int, cls_at_0: bool = False) -> None:
-        if self.length == "input":
-            raise ValueError("with length=input the bias depends on distance / length, which random positions change")
-        super().randomize(span, cls_at_0)
-
     def share(self, pos: Positions) -> Bias:
         if self.length != "input":
             return pos.remember(self, self.bias)
+        if self.randomized is not None and self.training:
+            raise ValueError("--randomized-positions: at5 with length=input reads distance / length, which they change")
         if pos.given:
             return self.by_document(pos)
         reach = pos.src_len - 1

@@ -112,8 +112,8 @@ def vocabulary_of(
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     fast, words, added = folder / "tokenizer.json", folder / "vocab.txt", folder / "added_tokens.json"
     both = vocabulary.is_file() and merges.is_file()
-    if both and fast.is_file():  # which may have more tokens
-        both = ids_of_json(fast).keys() <= read(vocabulary).keys()
+    if fast.is_file():  # which may have more tokens
+        both = both and ids_of_json(fast).keys() <= read(vocabulary).keys()
     elif added.is_file() and (both or words.is_file()):
         known = read(vocabulary).keys() if both else set(words.read_text(encoding="utf-8").split("\n"))
         if more := read(added).keys() - known:

@@ -1,5 +1,6 @@
 """The settings of models with a position encoding, for transformers."""
 
+import copy
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -137,6 +138,7 @@ class RelPosTransformerConfig(PreTrainedConfig):
             given = getattr(self, name) or {}
             given = kind(**given) if isinstance(given, dict) else given
             if name == "encoder" and given.has_cls is None:  # a source begins with its first word
+                given = copy.copy(given)
                 given.has_cls = False
             setattr(self, name, given)
         super().__post_init__(**kwargs)

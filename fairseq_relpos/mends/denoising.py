@@ -143,7 +143,8 @@ def beams_of_a_search_alone() -> None:
     """Makes BART's attention to the encoder share keys between the beams of a search during the search alone.
 
     fairseq tells the model the size of the beam as soon as a generator is built, as --eval-bleu does before the
-    training; from then on it takes each row of a training batch for a beam of the first ones.
+    training; from then on it takes each row of a training batch for a beam of the first ones. A search that returns
+    alignments shares no keys.
     """
     from fairseq.sequence_generator import SequenceGenerator
 

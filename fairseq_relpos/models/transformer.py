@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,7 @@ class EncoderDecoder(FittingModel):
         hparams = flags.hparams_of(args.position_hparams, chosen)
         windows = flags.windows_of(args, chosen)
         if getattr(args, "unpad", False) and "encoder" not in chosen:
-            raise ValueError("--unpad is for the layers of an encoder, which remains as in stock fairseq: leave it out")
+            logging.getLogger(__name__).warning("--unpad changes nothing: the encoder remains as in stock fairseq")
         copies = getattr(args, "copy_from_source", False)
         if copies:
             copy_head.refuse_what_cannot_copy(args, task)

@@ -192,7 +192,7 @@ def test_a_call_that_cannot_be_meant_is_one_line_and_makes_nothing(checkout, tmp
     root = ROOT if recipe == "roberta_small" else checkout  # once with the package itself
     script = root / "examples" / recipe / "run.sh"
     task = "reber" if recipe == "artificial_tasks" else ""
-    place = {"MACHINE": "gpu1", "GPUS": "8", "cwd": tmp_path}
+    place = {"MACHINE": "gpu1", "GPUS": "8", "cwd": tmp_path, "HAS_NAMED": "yes"}  # no line on what has no effect
     for words, message in [
         (f"command {task} nonsense", "unknown position encoding 'nonsense'; known: "),
         (f"command {task}", "which encoding? usage: run.sh "),
@@ -226,7 +226,8 @@ def test_the_environment_wins_over_files_for_the_names_of_the_list_alone(tmp_pat
     assert values("other.sh").stdout.startswith("3 runs/")
     no_effect = f"bash: {other}=8 in the environment changes nothing: set it in a file, and SETTINGS=FILE\n"
     assert values("", SEED="9", EDITOR="8").stderr == no_effect
-    assert values("", HAS_NAMED="yes").stderr == ""  # a script above this one has said it
+    assert values("", FOLD="2").stderr == no_effect + "bash: FOLD=2 changes nothing in this recipe\n"
+    assert values("", FOLD="2", HAS_NAMED="yes").stderr == ""  # a script above this one has said it
     for settings, message in [
         ("other.sh typo.sh", f"unknown setting SEEED in typo.sh: {here}/settings.sh has all that there are"),
         ("none.sh", f"SETTINGS=none.sh is no readable file: give one like {here}/settings.sh"),

@@ -89,7 +89,10 @@ def test_added_tokens_of_a_byte_level_vocabulary_are_not_lost(tmp_path):
     (tmp_path / "tokenizer.json").write_text(
         '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "b", "id": 1}]}'
     )
-    assert vocabulary_of(tmp_path, "roberta", {})[:2] == ("tokenizer.json", {"a": 0, "b": 1})
+    for _beside in ("vocab.json", "vocab.txt"):  # as transformers 4 writes them
+        assert vocabulary_of(tmp_path, "roberta", {})[:2] == ("tokenizer.json", {"a": 0, "b": 1})
+        (tmp_path / "vocab.json").unlink(missing_ok=True)
+        (tmp_path / "vocab.txt").write_text("a\n")
 
 
 def test_pieces_of_words_are_not_taken_for_words(tmp_path):

@@ -31,7 +31,7 @@ def model_of(name, seed=1, **settings):
 @torch.no_grad()
 @pytest.mark.parametrize(
     "settings",
-    [{}, {**PRE_NORM, "attention_window": "decoder=3 decoder.2=5"}, COPYING],
+    [{}, {**PRE_NORM, "attention_window": "3 decoder.2=5"}, COPYING],
     ids=["post-norm", "pre-norm and windows", "copying"],
 )
 @pytest.mark.parametrize("name", NAMES)

@@ -57,8 +57,8 @@ def test_what_cannot_be_is_one_line():
         roberta("roberta_t5", randomized_positions=0)
     with pytest.raises(ValueError, match="--randomized-positions: a sequence of 99 tokens.*--max-positions 99"):
         roberta("roberta_learned", randomized_positions=99)
-    with pytest.raises(ValueError, match="--randomized-positions: with length=input"):
-        roberta("roberta_at5", randomized_positions=30, position_hparams="length=input")
+    with pytest.raises(ValueError, match="--randomized-positions: at5 with length=input"):
+        roberta("roberta_at5", randomized_positions=30, position_hparams="length=input").train()(tokens)
     with pytest.raises(ValueError, match="positions or documents of its own"):
         model = roberta("roberta_t5", randomized_positions=30).train()
         model(tokens, document_ids=torch.zeros_like(tokens))

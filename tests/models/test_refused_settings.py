@@ -58,11 +58,6 @@ REFUSED = {
         ({"position_hparams": "encoder.bucket=8"}, "t5 has no bucket; it accepts"),
         ({"position_hparams": "encoder.num_buckets=8", "position_stacks": "decoder"}, "the encoder is not among"),
         ({"position_encoding": "decoder=alibi", "position_stacks": "encoder"}, "the decoder is not among .* encoder"),
-        (
-            {"attention_window": "4", "position_stacks": "decoder"},
-            "--attention-window 4: only the decoder .* decoder=4",
-        ),
-        ({"unpad": True, "position_stacks": "decoder"}, "--unpad is for the layers of an encoder, which remains"),
         ({"position_stacks": "encoders"}, "--position-stacks 'encoders' is not encoder,decoder"),
         ({"position_layers": "3"}, "--position-layers '3' names no layer of 1 to 2"),
         ({"encoder_learned_pos": True}, "--encoder-learned-pos and the position encoding t5"),

@@ -59,15 +59,17 @@ class Adapted(nn.Module):
         return self.before(x) + self.more(x)
 
 
-def test_an_adapter_of_projections_that_an_encoding_shares_is_the_merged_model():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_adapter_of_projections_that_an_encoding_shares_is_the_merged_model(dtype):
     settings = {"max_len": 20, "hparams": {"share_att_key": True}}
-    adapted, merged = (RelPosSelfAttention(24, 2, "deberta", **settings).double().eval() for _ in range(2))
+    adapted, merged = (RelPosSelfAttention(24, 2, "deberta", **settings).to(dtype).eval() for _ in range(2))
     merged.load_state_dict(adapted.state_dict())
     for name in ("q_proj", "k_proj"):
-        setattr(adapted, name, Adapted(getattr(adapted, name)))
+        setattr(adapted, name, Adapted(getattr(adapted, name)).to(dtype))
         getattr(merged, name).weight.data += getattr(adapted, name).more.weight
-    x = inputs(2, 7)
-    torch.testing.assert_close(adapted(x)[0], merged(x)[0])
+    x = inputs(2, 7).to(dtype)
+    exact = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(adapted(x)[0], merged(x)[0], **exact)
 
 
 def test_a_cache_keeps_the_numbers_of_documents():
