@@ -58,8 +58,10 @@ def test_from_json_to_a_table(workplace, start):
     assert results["metrics"]["total"] == 6 and "tuned_f1" in results["test"]
     assert list(json.loads((run / "test.predictions.json").read_text())) == [name for name, *_ in UNANSWERABLE]
     assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "at5", start)
-    succeeds(workplace, "run.sh", "evaluate", "at5", "none", SETTINGS="tiny.sh scratch.sh", SEED="2")
-    assert "sequence_encoder_at5" in (workplace / "runs" / "at5-seed2" / "trained").read_text()
+    succeeds(workplace, "run.sh", "evaluate", "at5", "none", SETTINGS="tiny.sh scratch.sh", RUNS="scratch")
+    assert "sequence_encoder_at5" in (workplace / "scratch" / "at5-seed1" / "trained").read_text()
+    shutil.copytree(run, workplace / "runs" / "at5-seed2")
+    (workplace / "runs" / "at5-seed2" / "results.json").write_text(json.dumps({**results, "seed": "2"}))
     for seed, kept in (("3", "diverged"), ("4", "output.txt")):
         (workplace / "runs" / f"at5-seed{seed}").mkdir()
         for name in ("command", kept):
