@@ -82,7 +82,7 @@ class Test:
             return [
                 what,
                 claim["theirs"],
-                f"{no_runs(claim.get('older', claim.get('runs', claim['recipe'])), ours, against)}: {command}",
+                f"{no_runs(claim.get('runs', claim['recipe']), ours, against)}: {command}",
                 "",
                 "",
                 "",
