@@ -87,9 +87,8 @@ class Positions:
         if self._ids_BS is not None:
             self._span = int(self._ids_BS.max()) + 1
         self._left_padded: bool | None = None
-        self._made: dict = {}
-        #: the masks that the layers share
-        self.masks: dict = {}
+        #: what the layers of the pass share, by what has made it: results of ``once``, and masks
+        self.made: dict = {}
 
     @classmethod
     def of(
@@ -292,9 +291,9 @@ class Positions:
 
     def once(self, make: Callable[[torch.Tensor | None], Any]) -> Any:
         """make(padding_BS), computed once for all layers of the pass."""
-        if make not in self._made:
-            self._made[make] = make(self._padding_BS)
-        return self._made[make]
+        if make not in self.made:
+            self.made[make] = make(self._padding_BS)
+        return self.made[make]
 
     def real_lengths_B(self) -> torch.Tensor:
         """The number of real tokens of each sentence, [1|B]."""

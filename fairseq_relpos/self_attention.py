@@ -73,7 +73,7 @@ class PositionedAttention(nn.Module):
             terms = self.position_encoding.terms(q_BHTD, k_BHSD, pos)
         if padding_BS is not None:
             padding_BS = padding_BS.bool()
-        mask = Mask(padding_BS, causal, attn_mask, pos.documents_BS, self.window_of(pos), pos.masks)
+        mask = Mask(padding_BS, causal, attn_mask, pos.documents_BS, self.window_of(pos), pos.made)
         out_BHTD, weights_BHTS = self.backend(terms, v_BHSD, mask, dropout_p, need_weights)
         out_TBE = out_BHTD.permute(2, 0, 1, 3).flatten(2)
         return self.out_proj(out_TBE if real_tokens is None else real_tokens.pack(out_TBE)), weights_BHTS

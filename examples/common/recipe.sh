@@ -256,6 +256,7 @@ need_dictionary() {
 data_conditions() { echo "dictionary $(digest "$DATA/dict.txt")"; echo "text $(digest "$DATA/sources.txt")"; }
 # digest FILE...: one digest of all files
 digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
+# start_condition: the checkpoint that a training begins with, as a line of its conditions
 start_condition() {
   [ -n "$START_FROM" ] || return 0
   [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"

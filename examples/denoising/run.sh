@@ -49,9 +49,8 @@ report() {
   [ -d "${runs[0]}" ] || die "no run in $RUNS: run.sh train ENCODING first"
   ! compgen -G "$RUNS/$BASELINE-seed*" >/dev/null || baseline=(--baseline "$BASELINE")
   mkdir -p "$1"
-  python -m fairseq_relpos compare "${runs[@]}" "${baseline[@]}" >"$1/RESULTS.md.part"
-  mv "$1/RESULTS.md.part" "$1/RESULTS.md"
-  cat "$1/RESULTS.md"
+  told=$(python -m fairseq_relpos compare "${runs[@]}" "${baseline[@]}") # a refusal leaves the report of before
+  tee "$1/RESULTS.md" <<<"$told"
   python -m fairseq_relpos plot loss "${runs[@]}" --output "$1/losses.png"
 }
 

@@ -13,8 +13,8 @@ class Mask:
     """The keys that queries may not see. padding_BS: True at padded keys. causal: no key after the
     query. extra: any other mask, boolean (True = hidden) or additive, [T, S] or
     [B * H, T, S]. documents_BS: the document of each key; those of other documents are hidden.
-    window: keys that are more than so many slots away on either side are hidden. made: the tensors that the layers of
-    a pass share.
+    window: keys that are more than so many slots away on either side are hidden. made: ``Positions.made``, where
+    the layers of a pass share the tensor that ``additive`` returns.
 
     Examples:
         >>> from fairseq_relpos.terms import Terms

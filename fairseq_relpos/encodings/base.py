@@ -186,7 +186,8 @@ class StackPart(nn.Module):
         self.check_length(pos.span)
 
     def randomize(self, span: int, cls_at_0: bool = False) -> None:
-        """In training, tokens get random positions below ``span``. Raises ValueError where that cannot be."""
+        """In training, tokens get random positions below ``span``; cls_at_0: the first one of a sentence remains at 0.
+        Raises ValueError where the absolute positions are fewer."""
         self.check_length(span)
         self.randomized, self.cls_at_0 = span, cls_at_0
 

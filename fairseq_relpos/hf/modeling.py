@@ -221,6 +221,18 @@ class WithEncoder(RelPosRobertaPreTrainedModel):
     def add_head(self, config: RelPosRobertaConfig) -> None:
         raise NotImplementedError
 
+    def encode(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        document_ids: Tensor | None,
+        more: dict[str, Any],
+    ) -> Any:
+        """The encoder's output. Each forward names the ids, because the Trainer passes named arguments alone."""
+        ids = {"position_ids": position_ids, "document_ids": document_ids}
+        return self.roberta(input_ids, attention_mask, return_dict=True, **ids, **more)
+
 
 class RelPosRobertaForMaskedLM(WithEncoder):
     """The masked language model: the encoder with fairseq's head.
@@ -255,8 +267,7 @@ class RelPosRobertaForMaskedLM(WithEncoder):
     ) -> MaskedLMOutput:
         """labels [B, T]: the tokens to predict; -100 where there is none. num_items_in_batch: so many of them in all
         parts of the batch; the loss is a part of their mean. The Trainer gives it."""
-        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
+        out = self.encode(input_ids, attention_mask, position_ids, document_ids, kwargs)
         states, loss = out.last_hidden_state, None
         if labels is not None and self.config.sparse_prediction:
             states, labels = states[labels != -100], labels[labels != -100]
@@ -295,8 +306,7 @@ class RelPosRobertaForSequenceClassification(WithEncoder):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """labels [B]: classes, or numbers where config.problem_type is "regression"."""
-        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
+        out = self.encode(input_ids, attention_mask, position_ids, document_ids, kwargs)
         logits = self.classifier(out.last_hidden_state)
         loss = None
         if labels is not None:
@@ -331,8 +341,7 @@ class RelPosRobertaForTokenClassification(WithEncoder):
     ) -> TokenClassifierOutput:
         """labels [B, T]: the class of each token; -100 where there is none. num_items_in_batch: as in
         ``RelPosRobertaForMaskedLM``."""
-        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
+        out = self.encode(input_ids, attention_mask, position_ids, document_ids, kwargs)
         logits = self.classifier(self.dropout(out.last_hidden_state))
         loss = None
         if labels is not None:
@@ -367,8 +376,7 @@ class RelPosRobertaForQuestionAnswering(WithEncoder):
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """start_positions, end_positions [B]: the first and the last token of the answer."""
-        ids = {"position_ids": position_ids, "document_ids": document_ids}  # the Trainer passes named arguments alone
-        out = self.roberta(input_ids, attention_mask, return_dict=True, **ids, **kwargs)
+        out = self.encode(input_ids, attention_mask, position_ids, document_ids, kwargs)
         start_BT, end_BT = (logits.contiguous() for logits in self.qa_outputs(out.last_hidden_state).unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:
