@@ -86,3 +86,6 @@ def is_of_the_plugin(value):
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2:])
+    # without end-threads, the thread that reads batches ahead may abort the process while Python shuts down
+    sys.stdout.flush()
+    os._exit(0)
