@@ -114,7 +114,7 @@ def difference_tables(accuracies, baseline):
 
 
 def check_alike(results):
-    """A mean over seeds is of one training."""
+    """A mean over seeds is of one training. Each seed has its own data, whose longest sequence the encoding knows."""
     for (encoding, task), runs in results.groupby(["encoding", "task"]):
         if others := other_flags(list(runs.command), FREE):
             told = f"The runs differ in more than seed: {', '.join(others)}. ({', '.join(runs.name)})"

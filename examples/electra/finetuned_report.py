@@ -94,7 +94,9 @@ def constant(runs):
 
 
 def main(runs, folder):
-    scored = name_pretrainings(score_table.read(Sweep(runs).records()))
+    scored = score_table.read(Sweep(runs).records())
+    score_table.check_alike(scored)
+    scored = name_pretrainings(scored)
     tasks = dict(iter(scored.groupby("task")))
     values = {task: values_of(found) for task, found in tasks.items()}
     pairs = {task: pairs_of(of_task, sorted(of_task["electra"])) for task, of_task in values.items()}

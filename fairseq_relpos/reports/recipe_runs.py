@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file, write_text
 from . import differences, learning_rates
 from .markdown import markdown_table
-from .run_settings import flags_of, free_in_a_recipe, how_alike, other_flags
+from .run_settings import OF_A_SEED, flags_of, free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
 
 ENOUGH_SEEDS = 3
@@ -150,7 +150,7 @@ class RecipeRuns:
             folder = Path(runs[0].name).name.rpartition("-seed")[0]
             trained = self.place.glob(f"lr{rate}/{folder}-seed*/trained")
             commands += [path.read_text(encoding="utf-8") for path in trained]
-        if others := other_flags(commands, free_in_a_recipe(commands)):
+        if others := other_flags(commands, free_in_a_recipe(commands), OF_A_SEED):
             names = ", ".join(run.name for run in runs)
             told = f"The runs differ in more than seed and learning rate: {', '.join(others)}."
             fail(f"{told} ({names}) Move those that do not belong here to another RUNS")

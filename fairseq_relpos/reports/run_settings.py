@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 NOT_GIVEN = "not given"
 
+#: flags that may differ between the seeds of one training
+OF_A_SEED = {"seed", "save-dir", "log-file", "distributed-world-size", "finetune-from-model"}
 #: flags that may differ between compared runs: they belong to one run or to its encoding
-OF_A_RUN = {
+OF_A_RUN = OF_A_SEED | {
     "arch",
     "position-encoding",
     "position-hparams",
@@ -15,11 +17,6 @@ OF_A_RUN = {
     "attention-window",
     "randomized-positions",
     "left-pad-source",
-    "seed",
-    "save-dir",
-    "log-file",
-    "distributed-world-size",
-    "finetune-from-model",
 }
 
 #: flags that may change while a run goes on: its end, what is written when, and how it is computed
@@ -75,9 +72,9 @@ def flags_of(command: str) -> dict[str, str]:
     return flags
 
 
-def other_flags(commands: Sequence[str], also: Sequence[str] = ()) -> list[str]:
-    """Returns the flags besides OF_A_RUN and ``also`` in which the commands differ, each with its values."""
-    values = differing([flags_of(command) for command in commands], OF_A_RUN.union(also))
+def other_flags(commands: Sequence[str], also: Sequence[str] = (), may_differ: Collection[str] = OF_A_RUN) -> list[str]:
+    """Returns the flags besides ``may_differ`` and ``also`` in which the commands differ, each with its values."""
+    values = differing([flags_of(command) for command in commands], {*may_differ, *also})
     return [f"`--{flag}` ({', '.join(v or 'given' for v in sorted(found))})" for flag, found in values.items()]
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from .learning_rates import choose, figure_of, why_diverged
 from .run_folder import splits_of
-from .run_settings import batch_of, flags_of, free_in_a_recipe, other_flags
+from .run_settings import OF_A_SEED, batch_of, flags_of, free_in_a_recipe, other_flags
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
@@ -108,7 +108,7 @@ def check_alike(table: pd.DataFrame) -> None:
         for key in dict.fromkeys([(*group, ""), (*group, run.fold)]):
             other, before, data = first.setdefault(key, this)
             free = [*free_in_a_recipe([before, command]), *(OF_A_FOLD if run.fold != other.fold else ())]
-            found = other_flags([before, command], free)
+            found = other_flags([before, command], free, OF_A_SEED)
             found += ["the batch"] if batch_of(flags_of(before)) != batch_of(flags_of(command)) else []
             found += ["the data"] if run.fold == other.fold and data and this[2] and data != this[2] else []
             if found:

@@ -226,6 +226,7 @@ def test_the_rate_is_chosen_on_the_validation_text_and_the_test_text_is_reported
     kept = {name: (run / name).read_text() for name in ("trained", "order_gap.json", "conditions", "train.log")}
     for name, old, new, message in (
         ("trained", "'--dropout' '0'", "'--dropout' '0.1'", r"differ in more than seed.*--dropout.*t5-seed3"),
+        ("trained", "'--lr'", "'--position-hparams' 'a=1' '--lr'", r"more than seed.*--position-hparams.*t5-seed3"),
         ("order_gap.json", '"digest": "', '"digest": "f', r"not validated on the same masked text: .*; .*t5-seed3"),
         ("conditions", "text ", "text f", r"trained with other data or another batch: .*; .*t5-seed3"),
     ):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,10 @@ def test_folds_differ_in_their_data_and_seeds_of_a_fold_do_not(tmp_path):
     run(tmp_path, 1, 1, flags="'--max-update' '10'", conditions="dictionary a\ntext c\nstart 1\n")
     run(tmp_path, 2, 0, conditions="dictionary a\ntext b\nstart 2\n")
     check()
+    run(tmp_path, 3, 0, flags="'--position-hparams' 'num_buckets=8'")
+    with pytest.raises(ValueError, match="fold0/t5-seed3 and .*: `--position-hparams` "):
+        check()
+    shutil.rmtree(tmp_path / "runs" / "fold0/t5-seed3")
     run(tmp_path, 3, 1, conditions="dictionary a\ntext b\n", flags="'--max-update' '10' '--batch-size' '4'")
     with pytest.raises(ValueError, match="fold1/t5-seed3 and fold0/t5-seed1 differ .*: the batch"):
         check()
