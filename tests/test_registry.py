@@ -2,6 +2,7 @@
 being registered."""
 
 import ast
+import re
 import warnings
 from pathlib import Path
 
@@ -61,6 +62,18 @@ PARAMETERS = {
     "path": 12 * (768 * 768 + (768 + 1) * 12),
     "pope": 12 * 768,
 }
+#: parameters that start at 0
+ZEROS = re.compile(r"(?:^|\.)(?:bias|biases\.\d)$|^(?:e|b|theta|delta)$")
+#: encodings with parameters of other starts, and which these are; tests of their own look at most of them
+OTHER_STARTS = {
+    "at5": r"gamma|mlp\..*\.weights",
+    "at5_nob": r"mlp\.weights",
+    "dape": "",
+    "fire": "",
+    "kerple_log": "r",
+    "kerple_power": "r",
+    "tisa": "",
+}
 
 
 def dims(causal=False, max_len=16, name="none"):
@@ -70,6 +83,20 @@ def dims(causal=False, max_len=16, name="none"):
 @pytest.mark.parametrize("name", NAMES)
 def test_parameter_count_at_bert_base_size(name):
     assert count_at_bert_base(name)["model"] == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_and_projections_start_as_normal_numbers_of_deviation_0_02_and_biases_at_0(name):
+    for key, x in build(name, dims_for(name, 256, 4, 200)).named_parameters():
+        if name in OTHER_STARTS and re.match(OTHER_STARTS[name], key.removeprefix("stack.")):
+            continue
+        if key.endswith("layer_norm.weight"):
+            assert (x == 1).all(), key
+        elif ZEROS.search(key):
+            assert not x.any(), key
+        else:
+            assert abs(x.std() / 0.02 - 1) < 4 / (2 * x.numel()) ** 0.5, key
+            assert abs(x.mean()) < 4 * 0.02 / x.numel() ** 0.5, key
 
 
 @pytest.mark.parametrize("causal", [False, True])

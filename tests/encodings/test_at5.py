@@ -1,5 +1,7 @@
 """AT5 and AT5-NoB against their equations in loops, and the authors' TensorFlow numbers."""
 
+import math
+
 import pytest
 import torch
 from loops import CAUSAL, DIMS, LENGTHS, check_against_loops, clip, golden
@@ -106,6 +108,15 @@ def test_at5_nob_equals_the_authors_bias():
         load_mlp(stack.mlp, g)
         bias = stack.share(Positions.of(length, length)).dense(length, length).bias[0]
     torch.testing.assert_close(bias, g["bias"], atol=1e-5, rtol=0)
+
+
+def test_a_fresh_mlp_has_glorots_weights_and_gamma_the_range_that_is_given():
+    stack = build("at5", Dims(4000, 1000, 8), gamma_min=2, gamma_max=6, hidden="6,4").stack
+    for gamma, mlp in ((stack.gamma[side], stack.mlp[side]) for side in ("negative", "positive")):
+        assert 2 <= gamma.min() < 2.1 and 5.9 < gamma.max() <= 6 and abs(gamma.mean() - 4) < 0.2
+        for weight, sizes in zip(mlp.weights, ((1, 6), (6, 4), (4, 1)), strict=True):
+            largest = math.sqrt(6 / sum(sizes))
+            assert 0.99 * largest < weight.abs().max() <= largest and abs(weight.mean()) < 0.05 * largest
 
 
 def test_a_fresh_bias_is_large_enough_to_matter():

@@ -201,6 +201,12 @@ def test_kerple_starts_where_the_authors_do(name, most1, most2):
         assert 0.95 * most < r.max() <= most and 0.45 * most < r.mean() < 0.55 * most
 
 
+def test_fire_starts_with_the_threshold_and_the_c_that_are_given():
+    stack = build("fire", DIMS, c=0.3, threshold=9).stack
+    assert stack.c.item() == pytest.approx(0.3) and (stack.factor.item(), stack.threshold) == (1, 9)
+    assert build("fire", DIMS).stack.c.item() == pytest.approx(0.1)
+
+
 def test_fire_is_one_value_an_offset_while_no_token_is_beyond_its_threshold():
     stack = build("fire", DIMS, threshold=8).stack
     assert stack.share(Positions.of(9, 9)).bias_row.shape == (3, 17)
