@@ -119,6 +119,24 @@ def test_a_fresh_mlp_has_glorots_weights_and_gamma_the_range_that_is_given():
             assert 0.99 * largest < weight.abs().max() <= largest and abs(weight.mean()) < 0.05 * largest
 
 
+@pytest.mark.parametrize("name", ["at5", "at5_nob"])
+def test_the_mlp_drops_hidden_units_in_training_alone(name):
+    """Without biases the result is a sum over paths of two units, which are kept with probability 0.75 each and then
+    count 1 / 0.75 each: in the mean it is that of the evaluation."""
+    stack = build(name, DIMS, mlp_dropout=0.25).stack
+    mlp = stack.mlp["negative"] if name == "at5" else stack.mlp
+    x_HR = torch.ones(DIMS.num_heads, 40_000)
+    for weight in mlp.weights:
+        weight.data.abs_()
+    whole, dropped = mlp.eval()(x_HR), mlp.train()(x_HR)
+    assert torch.equal(whole, mlp.eval()(x_HR)) and len(whole.unique()) == DIMS.num_heads
+    assert dropped.std() > 0.05 * whole.mean()
+    torch.testing.assert_close(dropped.mean(1), whole.mean(1), atol=0, rtol=0.02)
+    pos = Positions.of(7, 7)
+    biases = [stack.train(training).share(pos).dense(7, 7).bias for training in (True, True, False, False)]
+    assert not torch.equal(*biases[:2]) and torch.equal(*biases[2:])
+
+
 def test_a_fresh_bias_is_large_enough_to_matter():
     torch.manual_seed(0)
     bias = build("at5", Dims(64, 8, 128)).stack.share(Positions.of(128, 128)).dense(128, 128).bias
