@@ -62,6 +62,18 @@ def test_pope_has_the_position_in_angles_alone(base, lengths, dims):
     check_against_loops(encoding, oracle, *lengths)
 
 
+def test_the_gates_of_fox_keep_their_digits_far_into_a_long_text():
+    """As differences of two sums of 4,000 logs, of which float32 would keep three digits."""
+    encoding = build("fox", Dims(8, 2, 4000, causal=True))
+    torch.nn.init.normal_(encoding.w, 0, 0.5)
+    x_BSE = torch.randn(1, 4000, 8)
+    q, k = torch.zeros(1, 2, 4, 4), torch.zeros(1, 2, 4000, 4)
+    found = encoding.logits(q, k, Positions.of(4, 4000, x=x_BSE))
+    for back in range(1, 4):  # of the last query; the keys just before it
+        logs = logsigmoid(x_BSE[0, -back:] @ encoding.w.mT).sum(0)
+        torch.testing.assert_close(found[0, :, -1, -1 - back], logs, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("name", ["fox", "path"])
 def test_flash_linear_attentions_reference(name):
     g = golden("gates.npz", name)
