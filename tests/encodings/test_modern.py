@@ -9,6 +9,7 @@ from loops import CASES, LENGTHS, check_against_loops, random_qk
 
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.encodings.alibi import slopes
+from fairseq_relpos.encodings.rope import rotation
 from fairseq_relpos.positions import Positions
 
 DIMS = Dims(embed_dim=12, num_heads=3, max_len=9)
@@ -66,6 +67,18 @@ def test_all_dimensions_turn_at_fraction_1_and_more_than_the_pairs_are_refused(k
     for fraction in (0, -0.5, 1.25, 0.3, 0.125):
         with pytest.raises(ValueError, match=f"fraction={fraction:g} of a head of 8 .*0.25, 0.5, 0.75, 1$"):
             build("rope", EIGHT, fraction=fraction, kind=kind)
+
+
+@pytest.mark.parametrize("name", ["rope", "pope"])
+def test_a_training_may_use_the_angles_that_an_inference_has_computed(name):
+    """Also in float64, in which they are multiplied as they are."""
+    rotation.cache_clear()
+    q, k = (x.requires_grad_() for x in random_qk(DIMS, 7, 7))
+    encoding = build(name, DIMS).double()
+    with torch.inference_mode():
+        encoding.logits(q, k, Positions.of(7, 7))
+    encoding.logits(q, k, Positions.of(7, 7)).sum().backward()
+    assert q.grad.any() and k.grad.any()
 
 
 @pytest.mark.parametrize("kind", ["partial", "proportional"])
