@@ -187,6 +187,37 @@ def test_a_memory_of_another_size_is_kept_apart_from_the_stack():
         encoder(memory_dim=8, unpad=True)
 
 
+@pytest.mark.parametrize("which", ["dropout", "attention_dropout"])
+def test_where_all_is_dropped_in_training_no_memory_makes_a_difference(which):
+    stack = encoder("none", causal=True, memory_dim=WIDTH, **{"dropout": 0.0, "attention_dropout": 0.0, which: 1.0})
+    x, memories = inputs(), [inputs(length=5) for _ in range(2)]
+    assert not torch.allclose(*(stack(x, memory=memory) for memory in memories))
+    assert torch.equal(*(stack.train()(x, memory=memory) for memory in memories))
+
+
+@pytest.mark.parametrize("name", ["none", "t5", "m4"])
+def test_a_mask_of_the_caller_holds_in_every_layer_and_step(name):
+    x, padding = inputs(), pads()
+    far = (torch.arange(9) - torch.arange(9)[:, None]).abs() > 2
+    added = torch.zeros(2 * HEADS, 9, 9, dtype=torch.float64).masked_fill(far, -torch.inf)
+    for causal in (False, True):
+        stack, wanted = encoder(name, causal), encoder(name, causal, window=2)(x, padding)
+        for mask in (far, added):
+            torch.testing.assert_close(stack(x, padding, mask)[~padding], wanted[~padding])
+        assert not torch.allclose(stack(x, padding)[~padding], wanted[~padding])
+    cache = Cache()
+    steps = [stack(x[:, [t]], padding[:, [t]], far[[t], : t + 1], cache=cache) for t in range(9)]
+    torch.testing.assert_close(torch.cat(steps, 1)[~padding], wanted[~padding])
+
+
+def test_settings_reach_the_layers():
+    stack = encoder(has_cls=False, backend="lean", layer_norm_eps=1e-3, layernorm_embedding=True, norm_first=True)
+    assert not stack.reads_cls and {layer.self_attn.backend.name for layer in stack.layers} == {"lean"}
+    norms = {name: x.eps for name, x in stack.named_modules() if isinstance(x, nn.LayerNorm)}
+    assert norms.pop("embed_positions.layer_norm") == 1e-5  # the encoding's own
+    assert len(norms) == 2 * LAYERS + 2 and set(norms.values()) == {1e-3}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_copies_and_loaded_weights_compute_the_same(name, tmp_path):
     stack, x = encoder(name), inputs()

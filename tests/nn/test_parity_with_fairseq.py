@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from fairseq.modules import MultiheadAttention
 from loops import scale_up_positions
 from small_models import SIZES, decoder, roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
-from fairseq_relpos.nn import RelPosEncoder
+from fairseq_relpos.nn import RelPosEncoder, RelPosSelfAttention
 
 PAD = 1
 WIDTH, HEADS, LAYERS = SIZES["encoder_embed_dim"], SIZES["encoder_attention_heads"], SIZES["encoder_layers"]
@@ -38,6 +39,15 @@ def assert_same_gradients(found, wanted):
     assert found.keys() == wanted.keys()
     for key, grad in found.items():
         assert grad is wanted[key] is None or torch.equal(grad, wanted[key]), key
+
+
+def test_projections_start_as_large_as_fairseqs():
+    ours, theirs = RelPosSelfAttention(192, 3, "none"), MultiheadAttention(192, 3, self_attention=True)
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        mine, stock = (getattr(module, name).weight for module in (ours, theirs))
+        assert mine.std().item() == pytest.approx(stock.std().item(), rel=0.03), name
+        assert mine.abs().max().item() == pytest.approx(stock.abs().max().item(), rel=0.01), name
+        assert not getattr(ours, name).bias.any()
 
 
 @pytest.mark.parametrize("name", names_for(causal=False))

@@ -108,6 +108,23 @@ def test_causal_attention_heeds_another_mask_too(name, length):
     assert not torch.allclose(module(x)[0], found)
 
 
+@pytest.mark.parametrize("name", ["none", "t5", "shaw"])
+def test_a_window_hides_what_a_mask_hides(name):
+    modules = []
+    for window in (2, None):
+        torch.manual_seed(1)
+        modules.append(attention(name, window=window))
+    x, far = inputs(), (torch.arange(9) - torch.arange(9)[:, None]).abs() > 2
+    torch.testing.assert_close(modules[0](x)[0], modules[1](x, attn_mask=far)[0])
+    assert not torch.allclose(modules[0](x)[0], modules[1](x)[0])
+
+
+def test_other_settings_are_as_they_are_asked_for():
+    module = RelPosSelfAttention(WIDTH, HEADS, "tupe_r", has_cls=False, bias=False, backend="lean")
+    assert not module.position_encoding.reads_cls and module.backend.name == "lean"
+    assert not [key for key in module.state_dict() if key.endswith("_proj.bias")]
+
+
 def test_is_causal_leaves_a_mask_beside_it_in_force():
     module, x = attention("t5"), inputs()
     window = (torch.arange(9) - torch.arange(9)[:, None]).abs() > 2
