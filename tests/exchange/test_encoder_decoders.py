@@ -135,9 +135,13 @@ def test_the_loss_of_a_training_step_is_fairseqs():
     ],
 )
 def test_other_settings_come_along(settings, tmp_path):
-    path = saved(moved(transformer("transformer_deberta", **settings)), tmp_path / "a.pt")
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
+    path = saved(moved(transformer("transformer_deberta", **rates, **settings)), tmp_path / "a.pt")
     assert export(path, tmp_path / "a").difference == 0
     loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "a")
+    for config in (loaded.config.encoder, loaded.config.decoder):
+        theirs = config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.activation_dropout
+        assert theirs == tuple(rates.values())
     source, target = (loaded.encoder.embed_tokens.weight, loaded.decoder.decoder.embed_tokens.weight)
     assert (source is target) == (SHARED.items() <= settings.items())
     tied = SHARED.items() <= settings.items() or settings.get("share_decoder_input_output_embed", False)

@@ -59,18 +59,23 @@ def loaded_without_dropout(auto, folder):
     [("tupe_r", "labels.txt", "bad\ngood\nmixed\n"), ("learned", "label/dict.txt", "bad 3\ngood 2\nmixed 1\n")],
 )
 def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(name, file, classes, tmp_path):
-    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True)
+    rates = {"dropout": 0.3, "attention_dropout": 0.2, "pooler_dropout": 0.25}
+    model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True, **rates)
     (tmp_path / "data/label").mkdir(parents=True)
     (tmp_path / "data" / file).write_text(classes)
     (tmp_path / "data/dict.txt").write_text("".join(f"w{i} 1\n" for i in range(40)))
     result = export(tmp_path / "a.pt", tmp_path / "a", tmp_path / "data")
     assert result.model.endswith("ForSequenceClassification") and result.left_out == ["encoder.lm_head"]
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "a")
+    theirs = config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout
+    assert theirs == tuple(rates.values())
     loaded = loaded_without_dropout("AutoModelForSequenceClassification", tmp_path / "a")
     assert loaded.config.id2label == {0: "bad", 1: "good", 2: "mixed"}
     tokens, labels = sentences(), torch.tensor([2, 0, 1])
     with torch.no_grad():
         assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
-    import_hf(tmp_path / "a", tmp_path / "back")
+    args = import_hf(tmp_path / "a", tmp_path / "back").args
+    assert {key: getattr(args, key) for key in rates} == rates
     back = torch.load(tmp_path / "back/model.pt", weights_only=False)["model"]
     for key, weight in model.classification_heads["mood"].state_dict().items():
         assert torch.equal(back[f"classification_heads.sentence_classification_head.{key}"], weight), key

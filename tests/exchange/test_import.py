@@ -90,6 +90,7 @@ def test_settings_that_begin_with_a_byte_order_mark_are_read(tmp_path):
 SIZES = {
     **{"vocab_size": 120, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3},
     **{"intermediate_size": 48, "max_position_embeddings": 26},
+    **{"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2},
 }
 
 
@@ -136,6 +137,8 @@ def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path, capsys
     printed = capsys.readouterr().out
     assert "--arch roberta_learned" in printed and ("--layer-norm-eps 1e-12" in printed) == (kind == "bert")
     imported = read_by_fairseq(tmp_path / "out")
+    rates = [getattr(imported.args, name) for name in ("dropout", "attention_dropout", "pooler_dropout")]
+    assert rates == [0.3, 0.2, 0.3]  # a head without a dropout of its own has that of the model
     eps = {module.eps for module in imported.modules() if isinstance(module, torch.nn.LayerNorm)}
     assert eps == {config.layer_norm_eps} and imported.args.untie_weights_roberta == (kind == "roberta_untied")
     ids = new_ids(tmp_path / "a", kind.split("_")[0])
@@ -152,7 +155,7 @@ def save_a_bart(folder):
     config = transformers.BartConfig(
         **{"vocab_size": 60, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48},
         **{"decoder_ffn_dim": 40, "encoder_attention_heads": 3, "decoder_attention_heads": 2},
-        **{"max_position_embeddings": 20},
+        **{"max_position_embeddings": 20, "dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1},
     )
     model = moved(transformers.BartForConditionalGeneration(config))
     model.save_pretrained(folder)
@@ -167,6 +170,8 @@ def test_a_bart_becomes_a_translation_model(tmp_path):
     assert main(["import-hf", str(tmp_path / "a"), str(tmp_path / "out")]) == 0
     source, previous = torch.randint(4, 59, (2, 7)), torch.randint(4, 59, (2, 5))
     state = torch.load(tmp_path / "out/model.pt", weights_only=False)
+    settings = vars(state["cfg"]["model"])
+    assert [settings[f"{what}dropout"] for what in ("", "attention_", "activation_")] == [0.3, 0.2, 0.1]
     words = Dictionary.load(str(tmp_path / "out/dict.txt"))
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     ours = ARCH_MODEL_REGISTRY["transformer_learned"].build_model(state["cfg"]["model"], task).eval()

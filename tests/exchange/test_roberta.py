@@ -95,15 +95,39 @@ def test_other_roberta_settings_come_along(settings, tmp_path):
         "activation_fn": "relu",
         "no_scale_embedding": False,
         "activation_dropout": 0.1,
+        "dropout": 0.3,
+        "attention_dropout": 0.2,
         "attention_window": "3 every.2=none",
     }
     model = trained("roberta_learned", tmp_path / "a.pt", position_layers="2,3", **more, **settings)
     result = export(tmp_path / "a.pt", tmp_path / "a")
     assert (result.model, result.difference) == ("RelPosRobertaForMaskedLM", 0)
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "a")
-    assert loaded.config.activation_dropout == 0.1 and loaded.config.position_layers == "2,3"
+    rates = loaded.config.hidden_dropout_prob, loaded.config.attention_probs_dropout_prob
+    assert (*rates, loaded.config.activation_dropout) == (0.3, 0.2, 0.1) and loaded.config.position_layers == "2,3"
     tied = loaded.lm_head.decoder.weight is loaded.roberta.embed_tokens.weight
     assert tied == (not model.args.untie_weights_roberta)
+
+
+@pytest.mark.parametrize("kind", [hf.RelPosRobertaConfig, hf.RelPosDecoderConfig])
+def test_dropout_of_the_config_is_that_of_every_layer(kind):
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "activation_dropout": 0.3}
+    sizes = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = kind(**sizes, **rates, **({"memory_size": 24} if kind is hf.RelPosDecoderConfig else {}))
+    model = transformers.AutoModel.from_config(config)
+    stack = model.encoder if kind is hf.RelPosRobertaConfig else model.stack
+    assert stack.dropout == 0.1
+    for layer in stack.layers:
+        assert (layer.dropout, layer.activation_dropout) == (0.1, 0.3)
+        assert {x.dropout for x in (layer.self_attn, layer.encoder_attn) if x is not None} == {0.2}
+
+
+@pytest.mark.parametrize("own, of_the_head", [(None, 0.1), (0.4, 0.4), (0.0, 0.0)])
+def test_heads_have_the_dropout_of_the_model_or_one_of_their_own(own, of_the_head):
+    config = hf.RelPosRobertaConfig(vocab_size=50, hidden_size=24, num_attention_heads=3, classifier_dropout=own)
+    for auto in ("SequenceClassification", "TokenClassification"):
+        model = getattr(transformers, f"AutoModelFor{auto}").from_config(config)
+        assert [x.p for x in model.modules() if isinstance(x, torch.nn.Dropout)] == [of_the_head]
 
 
 def test_half_of_a_training_step_is_fairseqs(exported):
