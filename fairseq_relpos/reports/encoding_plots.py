@@ -82,6 +82,9 @@ def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
         number = next((n for n, encoding in enumerate(encodings, 1) if encoding.name != "none"), 1)
     if not 1 <= number <= len(encodings):
         raise ValueError(f"--layer {number}: the layers are 1 to {len(encodings)}")
+    able = [str(n) for n, encoding in enumerate(encodings, 1) if encoding.name != "none"]
+    if able and str(number) not in able:
+        raise ValueError(f"--layer {number}: this layer has no positions; layers that have: {', '.join(able)}")
     return encodings[number - 1], number
 
 

@@ -61,7 +61,7 @@ def test_a_curve_of_a_model_says_which_layer_it_is_of(monkeypatch, tmp_path):
     assert title("roberta_m1", settings={"position_layers": "2,3"}) == "m1, layer 2"
     assert title("roberta_m1", layer=3) == "m1, layer 3"
     assert title("roberta_t5", settings={"position_layers": "2"}, layer=2)
-    with pytest.raises(ValueError):
-        title("roberta_t5", settings={"position_layers": "2"}, layer=1)
+    with pytest.raises(ValueError, match="--layer 1: this layer has no positions; layers that have: 2, 3$"):
+        title("roberta_t5", settings={"position_layers": "2,3"}, layer=1)
     with pytest.raises(ValueError, match="--layer 4: the layers are 1 to 3"):
         title("roberta_m1", layer=4)
