@@ -76,6 +76,16 @@ def test_padding_changes_no_answer(task, pooling):
         torch.testing.assert_close(together[i : i + 1], alone, atol=1e-5, rtol=1e-5)
 
 
+def test_vectors_enter_the_layers_as_they_are_projected(tmp_path):
+    """Without the factor of fairseq's token embeddings."""
+    task = task_on(write(tmp_path, kind=VECTORS))
+    task.load_dataset("train")
+    model, given, entered = small_model(task, "none"), batch_of(task, [1])["net_input"], []
+    model.encoder.layers[0].register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
+    model(**given)
+    torch.testing.assert_close(entered[0].transpose(0, 1), model.project_values(given["values"]))
+
+
 @pytest.mark.parametrize("name", names_for(causal=False))
 def test_every_encoding_trains_on_sequences(task, name):
     model = small_model(task, name).train()
