@@ -120,6 +120,17 @@ def test_two_ranks_have_the_metrics_of_one_process_and_predictions_are_those_of_
     assert all(0 <= float(line[1]) <= 5 for line in server[1:])
 
 
+def test_the_server_gets_labels_by_name_and_numbers_of_its_own_range(tmp_path):
+    def written(name, outputs, **task):
+        predicting.write_for_server(tmp_path / name, task_of(name), argparse.Namespace(**task), torch.tensor(outputs))
+        return [line.split("\t") for line in (tmp_path / name).read_text().splitlines()]
+
+    numbers = written("STS-B", [[0.5], [-0.1], [1.2]], regression=True)
+    assert numbers == [["index", "prediction"], ["0", "2.500"], ["1", "0.000"], ["2", "5.000"]]
+    classes = written("RTE", [[1.0, 2.0], [0.5, 0.25]], regression=False, labels=["entailment", "not_entailment"])
+    assert classes[1:] == [["0", "not_entailment"], ["1", "entailment"]]
+
+
 @pytest.mark.parametrize("name", ["stock", "official", *names_for(causal=False)])
 def test_every_encoding_is_fine_tuned_and_predicts_what_its_training_has_validated(name, data, tmp_path):
     """From a checkpoint of this encoding, of stock fairseq, or of the official TUPE code."""
