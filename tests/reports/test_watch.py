@@ -1,7 +1,6 @@
 import subprocess
 import sys
-import threading
-import time
+from types import SimpleNamespace
 
 from training_logs import inner, log_of, valid
 
@@ -17,19 +16,20 @@ def test_it_ends_with_the_processes_and_shows_what_they_wrote_last(tmp_path, cap
     assert capsys.readouterr().out.split() == "a 10 of 40 updates, loss 1.39, valid 0.69 nats".split()
 
 
-def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path, capsys):
+def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path, capsys, monkeypatch):
     log_of(tmp_path / "a", inner(10, 2))
-    started = time.monotonic()
-    trainer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"])
+    trainer, waits = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE), []
 
-    def write_and_end():
-        time.sleep(1)
-        log_of(tmp_path / "a", inner(20, 1))
-        trainer.wait()  # an ended child exists until then
+    def sleep(seconds):
+        """While it waits for the third time, the training goes on and ends."""
+        waits.append(seconds)
+        if len(waits) == 3:
+            log_of(tmp_path / "a", inner(20, 1))
+            trainer.communicate(b"\n")  # an ended child exists until then
 
-    threading.Thread(target=write_and_end).start()
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: 99 + sum(waits), sleep=sleep))
     watch.run([tmp_path / "a"], [trainer.pid])
-    assert time.monotonic() - started > 1.4
+    assert waits == [watch.POLL_SECONDS] * 3
     shown = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
     assert shown == ["10", "20"]
 
