@@ -120,8 +120,8 @@ def test_a_step_without_anything_to_save_ends_at_once(place, step):
 
 
 def test_a_run_that_waits_for_another_ends_at_once(place):
-    process = start(place, "flock lock true; exec 8>lock; flock 8; lock .; echo never")
-    time.sleep(1)
+    process = start(place, "exec 8>lock; flock 8; lock .; echo never")
+    assert "waiting for it" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     code, out, _ = ended(process)
     assert code == 75 and "never" not in out
