@@ -1,6 +1,9 @@
 """fairseq's commands in forked processes: they need no import, so that a run takes a second."""
 
+import contextlib
+import itertools
 import os
+import random
 import socket
 import time
 
@@ -58,10 +61,16 @@ class Run:
             time.sleep(0.01)
 
 
+#: below those that the kernel gives to connections and to servers that ask for any, from 32768 on: what another test
+#: opens takes none of them before it is used
+PORTS = itertools.cycle(random.Random(os.getpid()).sample(range(10_000, 20_000), 10_000))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def ranks(count, arguments, folder, before=None, start=None, port=None, **environment):
