@@ -47,6 +47,25 @@ def need_layers(args: argparse.Namespace, *stacks: str) -> None:
             raise ValueError(f"--{stack}-layers {layers}: give 1 or more")
 
 
+def refuse_other_numbers(
+    args: argparse.Namespace, stack: str, name: str, hparams: Mapping[str, str], window: str
+) -> None:
+    """Raises ValueError where fairseq keeps some of the trained layers, which gives them other numbers, and what a
+    layer computes depends on its number. name, hparams, window: those of the stack."""
+    depends = {
+        f"the position encoding {name} depends": find(name).counts_layers,
+        "--position-layers depends": args.position_layers != "all",
+        "--position-hparams of single layers depend": any("." in key for key in hparams),
+        "--attention-window of single layers depends": "=" in window,
+    }
+    if getattr(args, f"{stack}_layers_to_keep", None) and any(depends.values()):
+        what = next(what for what, does in depends.items() if does)
+        raise ValueError(
+            f"--{stack}-layers-to-keep gives layers other numbers than in the training, and {what} on these numbers: "
+            "leave it out"
+        )
+
+
 def check_sizes(embed_dim: int, num_heads: int, stack: str = "encoder") -> None:
     """Raises ValueError where heads of these sizes are impossible, before fairseq builds them."""
     with prefix_errors(f"--{stack}-embed-dim, --{stack}-attention-heads"):

@@ -258,6 +258,9 @@ class PositionEncoding(nn.Module):
     #: why only a causal stack, such as a decoder, can have it; None: any stack can
     causal_only: str | None = None
 
+    #: whether the number of a layer is part of its function
+    counts_layers = False
+
     #: hyperparameters that a trained model may get anew for its evaluation: no weight depends on them, and the
     #: signature leaves them out
     free_in_evaluation: tuple[str, ...] = ()

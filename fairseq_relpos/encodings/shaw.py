@@ -69,6 +69,8 @@ class LFHC(RelativeKeys):
     Cost: T S E; on a CPU (2k+1) T E, if that is less.
     """
 
+    counts_layers = True
+
     def __init__(
         self,
         dims,

@@ -42,6 +42,8 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         flags.need_layers(args, "decoder")
         flags.check_sizes(args.decoder_embed_dim, args.decoder_attention_heads, "decoder")
         adopt_hparams(args)
+        hparams, window = flags.hparams(args.position_hparams), flags.window(args)
+        flags.refuse_other_numbers(args, "decoder", args.position_encoding, hparams, window)
         stock = stock_settings(args)
         memory = memory_of(args, getattr(task, "args", None))
         if stock.max_target_positions is None:
@@ -50,10 +52,11 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         model = super().build_model(stock, task)
         # saved with the checkpoint: another --tokens-per-sample must not change a table
         args.max_target_positions = stock.max_target_positions
+        args.decoder_layers = len(model.decoder.layers)  # of which --decoder-layers-to-keep leaves some out
         encoding = override_self_attention(
             model.decoder,
             args.position_encoding,
-            flags.hparams(args.position_hparams),
+            hparams,
             causal=True,
             max_len=args.max_target_positions,
             settings=settings_of(args),

@@ -71,6 +71,8 @@ class RelPosRoberta(FittingModel, RobertaModel):
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
         adopt_hparams(args)
+        hparams, window = flags.hparams(args.position_hparams), flags.window(args)
+        flags.refuse_other_numbers(args, "encoder", args.position_encoding, hparams, window)
         # the plugin recomputes layers itself; fairseq's wrapper must stay out
         recompute = getattr(args, "checkpoint_activations", False)
         args.checkpoint_activations = False
@@ -81,7 +83,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
         encoding = override_self_attention(
             encoder,
             args.position_encoding,
-            flags.hparams(args.position_hparams),
+            hparams,
             causal=False,
             max_len=encoder.max_source_positions,
             settings=settings_of(args),

@@ -63,6 +63,8 @@ class EncoderDecoder(FittingModel):
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)
         windows = flags.windows_of(args, chosen)
+        for name in chosen:
+            flags.refuse_other_numbers(args, name, names[name], hparams[name], windows[name])
         if getattr(args, "unpad", False) and "encoder" not in chosen:
             logging.getLogger(__name__).warning("--unpad changes nothing: the encoder remains as in stock fairseq")
         copies = getattr(args, "copy_from_source", False)
@@ -74,6 +76,7 @@ class EncoderDecoder(FittingModel):
         resolved = {}
         for name, causal in cls.stacks.items():
             stack = getattr(model, name)
+            setattr(args, f"{name}_layers", len(stack.layers))  # of which --..-layers-to-keep leaves some out
             if name in chosen:
                 encoding = override_self_attention(
                     stack,

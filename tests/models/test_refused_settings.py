@@ -4,6 +4,7 @@ import pytest
 from small_models import model_of
 
 LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+KEEP = {"encoder_layers_to_keep": "0", "decoder_layers_to_keep": "1"}
 REFUSED = {
     "roberta_t5": [
         ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: "),
@@ -32,6 +33,7 @@ REFUSED = {
         ({"position_hparams": "layer.2.bass=5"}, "layer 2: rope has no bass; it accepts base"),
         ({"position_hparams": "layer.2.base=x"}, "layer 2: base=x"),
         ({"position_hparams": "layer.2.base=0"}, "layer 2: rope: base=0"),
+        ({**KEEP, "position_hparams": "layer.2.base=5"}, "^--encoder-layers-to-keep .* --position-hparams of single"),
         ({"position_hparams": "2.base=5", "position_layers": "1"}, r"2\.base=5: .* no positions"),
         ({"attention_window": "0"}, "--attention-window 0: .* 1 or more"),
         ({"attention_window": "-3"}, "--attention-window -3"),
@@ -82,6 +84,11 @@ REFUSED = {
         ({"decoder_layers": 0}, "--decoder-layers 0"),
         ({"memory_length": 8, "decoder_layerdrop": 0.1}, "--decoder-layerdrop 0.1"),
         ({"same_length": True}, "--same-length says how much"),
+    ],
+    "transformer_lfhc": [(KEEP, "^--encoder-layers-to-keep gives .* the position encoding lfhc depends on these")],
+    "transformer_lm_alibi": [
+        ({**KEEP, "position_layers": "first"}, "^--decoder-layers-to-keep gives .* --position-layers depends"),
+        ({**KEEP, "attention_window": "2 layer.2=none"}, "^--decoder-layers-to-keep .* --attention-window of single"),
     ],
     "transformer_lm_learned": [({"memory_length": 8}, "learned adds positions to the input")],
     "transformer_lm_tupe_r": [

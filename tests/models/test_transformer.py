@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from loops import scale_up
-from small_models import KINDS, gradients, transformer, translation_batch
+from small_models import GIVEN, KINDS, gradients, model_of, sentences, transformer, translation_batch
 
 from fairseq_relpos.attention import RelPosMultiheadAttention
 from fairseq_relpos.encodings import ENCODINGS
@@ -65,6 +65,27 @@ def test_layerdrop_leaves_no_layer_without_its_encoding():
         for stack in (model.encoder, model.decoder):
             kinds = {type(stack.layers[number].self_attn) for number in range(2)}
             assert kinds == {RelPosMultiheadAttention}
+
+
+@pytest.mark.parametrize("family", ["transformer", "transformer_lm", "roberta"])
+@torch.no_grad()
+def test_a_model_keeps_some_of_its_trained_layers_and_is_rebuilt_from_its_settings(family):
+    trained = scale_up(model_of(f"{family}_shaw", encoder_layers=3, decoder_layers=3)).eval()
+    stacks = [name for name in ("encoder", "decoder") if hasattr(trained, name)]
+    keep = {f"{stack}_layers_to_keep": "0,2" for stack in stacks}
+    pruned = model_of(f"{family}_shaw", seed=2, encoder_layers=3, decoder_layers=3, **keep).eval()
+    pruned.load_state_dict(copy.deepcopy(trained.state_dict()), model_cfg=pruned.args)
+    saved = {name: value for name, value in vars(pruned.args).items() if name not in GIVEN}
+    rebuilt = model_of(seed=3, **saved).eval()
+    rebuilt.load_state_dict(pruned.state_dict())
+    for name in stacks:
+        stack = getattr(trained, name)
+        stack = getattr(stack, "sentence_encoder", stack)
+        del stack.layers[1]
+        stack.num_layers = 2
+    batch = translation_batch() if family == "transformer" else (sentences(),)
+    for model in (pruned, rebuilt):
+        assert torch.equal(model(*batch)[0], trained(*batch)[0])
 
 
 def test_cls_first_unties_the_first_real_token_of_a_source():
