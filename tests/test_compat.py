@@ -340,8 +340,10 @@ def test_samples_too_long_are_an_error_in_an_evaluation_and_where_none_is_left(d
 
 def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
     sides = [[4, 30, 5, 12], [4, 5, 6, 20]]
-    given = [([torch.ones(length) for length in lengths], lengths, Dictionary()) for lengths in sides]
+    given = [([torch.ones(n) for n in lengths], np.array(lengths, np.int32), Dictionary()) for lengths in sides]
     pairs = LanguagePairDataset(*given[0], *given[1])
+    with pytest.raises(ValueError, match=r"sample #1 is invalid \(=\(30, 5\)\) .*'max_source_positions': L"):
+        FairseqTask(None).filter_indices_by_size(np.arange(4), pairs, (16, 16))
     kept = FairseqTask(None).filter_indices_by_size(np.arange(4), pairs, (16, 16), True)
     assert list(kept) == [0, 2]
     assert (

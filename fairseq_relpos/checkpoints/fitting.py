@@ -83,12 +83,14 @@ def what_does_not_fit(message: str, model: Any = None) -> str:
 def positions_end(end: int, part: StackPart, key: str) -> str:
     """Returns the message for a model that was trained with a different number of absolute positions."""
     limit = part.hard_limit or 0
-    longer = (
-        f" and no longer input; `fairseq-relpos warm-start --max-positions {limit}` makes a longer RoBERTa of it, "
-        "or train one with more positions or a relative encoding"
-        if end < limit
-        else ""
-    )
+    longer = ""
+    if end < limit:
+        is_roberta = part.length_option == "--max-positions"
+        longer = (
+            " and no longer input; "
+            + (f"`fairseq-relpos warm-start --max-positions {limit}` makes a longer RoBERTa of it, or " * is_roberta)
+            + "train one with more positions or a relative encoding"
+        )
     return (
         f"the checkpoint's absolute positions end at {end}, {limit} are asked for ({key}): use "
         f"{part.length_option} {end}{longer}"

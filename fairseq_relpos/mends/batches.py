@@ -139,7 +139,7 @@ def say_which_samples_are_too_long() -> None:
             kept = stock(self, indices, dataset, max_positions, ignore_invalid_inputs)
         except Exception as error:
             if type(error) is Exception and str(error).startswith("Size of sample"):
-                message = re.sub(r"np\.int64\((\d+)\)", r"\1", str(error))
+                message = re.sub(r"np\.int\d+\((\d+)\)", r"\1", str(error))
                 raise ValueError(f"{message}; {_what_keeps_long_samples(self, max_positions)}") from None
             raise
         if len(kept) == len(indices):
@@ -179,7 +179,11 @@ def _what_keeps_long_samples(task, max_positions):
             "and keeps it"
         )
     if isinstance(max_positions, (tuple, list)):
-        return "--max-source-positions and --max-target-positions of a training make room for them"
+        return (
+            "--max-source-positions and --max-target-positions of a training make room for them; a trained model with "
+            "a relative encoding takes them with these flags and "
+            "--model-overrides \"{'max_source_positions': L, 'max_target_positions': L}\" in an evaluation"
+        )
     flag = "--max-target-positions" if isinstance(task, LanguageModelingTask) else "--max-positions"
     return f"{flag} of a training makes room for them"
 

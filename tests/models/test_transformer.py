@@ -195,7 +195,8 @@ def test_bf16_training_stays_finite_and_learns(name):
 def test_positions_that_end_are_named_with_the_flag_of_their_stack(stack, flag):
     trained = transformer("transformer_learned").state_dict()
     longer = transformer("transformer_learned", **{f"max_{stack}_positions": 48})
-    with pytest.raises(ValueError, match=f"positions end at 32, 48 are asked for .*use {flag} 32 and no longer"):
+    message = f"positions end at 32, 48 are asked for .*use {flag} 32 and no longer input; train one"
+    with pytest.raises(ValueError, match=message):
         longer.load_state_dict(trained, model_cfg=longer.args)
     model = transformer("transformer_learned")
     long = torch.full((1, 33), 5)
