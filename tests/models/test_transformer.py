@@ -47,6 +47,12 @@ def test_a_stack_that_is_left_out_is_stock_fairseq():
     rebuilt.load_state_dict(model.state_dict())
 
 
+def test_a_table_of_another_length_is_refused_with_the_flag_that_it_depends_on():
+    longer = transformer("transformer_shaw", max_source_positions=48)
+    with pytest.raises(SignatureMismatch, match="max_distance:31.*max_distance:47.*--max-...-positions"):
+        longer.load_state_dict(transformer("transformer_shaw").state_dict())
+
+
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_file_of_another_encoding_is_refused_and_the_stack_named(stack):
     source = transformer("transformer_none", position_encoding=f"{stack}=m4").state_dict()
