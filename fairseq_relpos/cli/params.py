@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..architectures import Size, Stack, architectures_of, dims_of, endings_of, find_architecture, of_bert_base
+from ..architectures import Size, Stack, dims_of, endings_of, find_architecture, of_bert_base
 from ..encodings import ENCODINGS, build, names_for
 
 #: what the papers print for BERT-base with 512 positions: paper, encoding, its hyperparameters in the paper, the
@@ -59,9 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def usual_architectures() -> list[str]:
     of_encoders = names_for(causal=False)
     archs = [f"roberta_{name}{ending}" for ending in endings_of("roberta") for name in of_encoders]
-    for name in sorted(set(ENCODINGS) - set(of_encoders)):
-        archs += architectures_of(name)
-    return archs
+    return archs + [f"transformer_{name}" for name in sorted(set(ENCODINGS) - set(of_encoders))]
 
 
 def print_papers() -> None:

@@ -65,7 +65,10 @@ def test_params_are_those_of_bert_base(capsys):
 
 def test_params_stand_beside_the_papers_figures(capsys):
     assert main(["params"]) == 0
-    lines = capsys.readouterr().out.split("The papers' figures")[1].splitlines()[1:]
+    listed, papers = capsys.readouterr().out.split("The papers' figures")
+    others = [line.split()[0] for line in listed.splitlines()[1:] if line and not line.startswith("roberta_")]
+    assert others == ["transformer_cope", "transformer_fox", "transformer_path"]
+    lines = papers.splitlines()[1:]
     assert len(lines) == 13
     # where ours differs a note says why; M4M's DeBERTa counts one matrix of two
     differing = {line.split()[3]: line for line in lines if line.split("ours")[1].split()[1:]}
