@@ -60,17 +60,19 @@ def load_positions(path: str | Path) -> tuple[Any, Any, int]:
     settings, weights = state["cfg"], state["model"]
     refuse_electra(path, weights)
     encoding_name(settings, path)  # refuses other models, which may need more of their task
-    task = SimpleNamespace(channels=None, num_labels=None)
-    for key, tensor in weights.items():
-        # a RoBERTa wraps its encoder; those of sequences end with a projection
-        if re.fullmatch(r"encoder\.(sentence_encoder\.)?embed_tokens\.weight", key):
-            task.source_dictionary = nameless_words(len(tensor))
-        elif key == "decoder.embed_tokens.weight":
-            task.target_dictionary = nameless_words(len(tensor))
-        elif key == "project_values.weight":
-            task.channels = tensor.size(1)
-        elif key == "project_out.weight":
-            task.num_labels = len(tensor)
+
+    def rows(name):  # those of a table, or of the parts of an adaptive one
+        return sum(len(tensor) for key, tensor in weights.items() if re.fullmatch(name, key))
+
+    # a RoBERTa wraps its encoder; a language model has no encoder
+    words = rows(r"decoder\.embed_tokens\.(embeddings\.\d+\.0\.)?weight")
+    task = SimpleNamespace(
+        source_dictionary=nameless_words(rows(r"encoder\.(sentence_encoder\.)?embed_tokens\.weight") or words),
+        target_dictionary=nameless_words(rows(r"decoder\.output_projection\.weight") or words),
+        # of an encoder of sequences, whose input may be vectors, and which ends with a projection
+        channels=weights["project_values.weight"].size(1) if "project_values.weight" in weights else None,
+        num_labels=rows(r"project_out\.weight"),
+    )
     model = build_model(settings.model, task)
     model.load_state_dict(weights, strict=True, model_cfg=settings.model)
     return model.eval(), settings, state["optimizer_history"][-1]["num_updates"]

@@ -6,7 +6,7 @@ import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from refusals import assert_refused
-from small_models import dictionary, roberta, stack_of, transformer
+from small_models import dictionary, language_model, roberta, stack_of, transformer
 
 from fairseq_relpos.biases import position_biases
 from fairseq_relpos.checkpoints.starting_point import save
@@ -77,11 +77,23 @@ def sequence_encoder(arch):
     return model
 
 
+def adaptive(arch):
+    cutoffs = {"adaptive_softmax_cutoff": "20,30", "adaptive_input_cutoff": "20,30"}
+    return language_model(arch, adaptive_input=True, criterion="adaptive_loss", **cutoffs)
+
+
+def fewer_words_to_predict(arch):
+    task = SimpleNamespace(source_dictionary=dictionary(40), target_dictionary=dictionary(20))
+    return language_model(arch, task=task)
+
+
 @pytest.mark.parametrize(
     "build, arch, task",
     [
         (roberta, "roberta_t5", "masked_lm"),
         (transformer, "transformer_t5", "translation"),
+        (adaptive, "transformer_lm_t5", "language_modeling"),
+        (fewer_words_to_predict, "transformer_lm_t5", "language_modeling"),
         (sequence_encoder, "sequence_encoder_t5", "sequence_labels"),
     ],
 )
@@ -89,13 +101,14 @@ def test_a_checkpoint_alone_is_enough(build, arch, task, tmp_path, monkeypatch, 
     model = build(arch)
     args = Namespace(**{**vars(model.args), "arch": arch, "_name": arch})
     settings = convert_namespace_to_omegaconf(
-        Namespace(**vars(args), task=task, data="no/such/folder", criterion="cross_entropy")
+        Namespace(**{"criterion": "cross_entropy", **vars(args)}, task=task, data="no/such/folder")
     )
     save(tmp_path / "start.pt", settings, args, model)
     titles = []
     monkeypatch.setattr(figures, "save", lambda figure, path: titles.append(figure.get_suptitle()) or path)
     assert main(["plot", "bias", str(tmp_path / "start.pt"), "--length", "9"]) == 0
-    expected = position_biases(getattr(model.encoder, "sentence_encoder", model.encoder), 9)[""]
+    stack = model.encoder if hasattr(model, "encoder") else model.decoder
+    expected = position_biases(getattr(stack, "sentence_encoder", stack), 9)[""]
     assert f"3 heads x 9 x 9 tokens, {expected.min():.2f} to {expected.max():.2f}" in capsys.readouterr().out
     # nothing has been learned: the encoding was put into trained weights
     assert titles == ["Position bias of t5 as it starts, before any update"]
