@@ -197,9 +197,9 @@ def bases(part: StackPart) -> set[type]:
 def refuse_unknown_arch(arch: str) -> None:
     ours = [MODEL_REGISTRY[name] for name in ("roberta_relpos", "electra_relpos")]
     if ARCH_MODEL_REGISTRY.get(arch) not in ours:
-        known = sorted(a for a, model in ARCH_MODEL_REGISTRY.items() if model in ours)
         raise ValueError(
-            f"--arch {arch} is none of this package's models, bart_NAME, transformer_NAME or one of {' '.join(known)}"
+            f"--arch {arch}: give roberta_NAME, electra_NAME, bart_NAME or transformer_NAME with a NAME of "
+            "`fairseq-relpos list`; there is no warm start of other models"
         )
 
 

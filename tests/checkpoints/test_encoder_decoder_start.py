@@ -143,7 +143,8 @@ def test_a_transformer_starts_a_bart_if_it_is_built_like_one(tmp_path):
     [
         (["--arch", "bart_t5_large"], "encoder_layers 2, but bart_t5_large has 12: use --arch bart_t5, which takes"),
         (["--arch", "bart_t5", "--max-positions", "99"], "--max-positions and --extend are for roberta_NAME"),
-        (["--arch", "bart_tfive"], "--arch bart_tfive is none of this package's models, bart_NAME, transformer_NAME"),
+        (["--arch", "bart_tfive"], "--arch bart_tfive: give roberta_NAME, electra_NAME, bart_NAME or transformer_NAME"),
+        (["--arch", "transformer_lm_t5"], "--arch transformer_lm_t5: give roberta_NAME, "),
         (["--arch", "bart_t5", "--keep-mask"], "--keep-mask changes nothing for --arch bart_t5 from"),
         (["--arch", "roberta_t5"], "checkpoint.pt is no RoBERTa checkpoint: it has an encoder and a decoder"),
         (["--arch", "roberta_t5", "--keep-mask"], "--keep-mask is for bart_NAME and transformer_NAME"),
