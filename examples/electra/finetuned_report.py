@@ -79,7 +79,7 @@ def each_table(runs):
     lines = []
     for (kind, encoding, seed), of_one in pretrainings(runs):
         best, tests = score_table.chosen(of_one), tests_of(of_one)
-        validation = 100 * score_table.by_seed(of_one)[best.rate.iloc[0]].mean()
+        validation = 100 * score_table.scores(best).value.mean()
         shown = ", ".join(f"{test:.2f}" for test in tests.values())
         name, average = f"{NAMES[kind]}, {encoding}, {seed}", f"{mean(tests.values()):.2f}"
         lines.append([name, best.rate.iloc[0], f"{validation:.2f}", shown, average])

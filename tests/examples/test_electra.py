@@ -168,6 +168,7 @@ def test_the_fine_tuned_are_compared_pretraining_by_pretraining(tmp_path):
     assert "| t5 | 2 | 62.00 ± 2.83 | 69.00 ± 1.41 | -7.00 |  |  |" in text
     assert "| all | 2 pairs | 62.00 | 69.00 | -7.00 |  | too few seeds |" in text
     assert "Missing: no seed 3: RTE masked_lm-t5-2" in text and "most frequent label: 50.00" in text
+    assert "| masked LM, t5, 2 | 1e-3 | 70.00 | 68.00, 68.00 | 68.00 |" in text
     p_value = stats.ttest_rel(tests["electra"], tests["masked_lm"]).pvalue
     assert re.search(rf"\| all \| 3 pairs \| .* \| {p_value:.3f} \| {differences.SAME} \|", text)
     assert "21 done, 3 diverged" in text
