@@ -1,6 +1,7 @@
 """Reading comprehension with any encoding: task, head, criterion and what is predicted afterwards."""
 
 import json
+import math
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 import small_models
 import tiny_squad
 import torch
+from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, logits_of
@@ -122,6 +124,26 @@ def test_padding_and_batches_change_no_answer(task):
     for a, b, window in zip(one, all_, task.datasets["valid"].windows):
         assert a.shape == (1 + window.length, 2)
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_loss_is_a_mean_of_both_ends_over_the_places_of_the_text(task):
+    sample = batch_of(task)
+    logits_BT2 = torch.randn(*sample["net_input"]["src_tokens"].shape, 2).masked_fill(~sample["allowed"][..., None], 20)
+    first, last = sample["target"][:2].tolist()
+    logits_BT2[0, first, [0, 1]] = 9  # right at both ends
+    logits_BT2[1, last[0], 0], logits_BT2[1, last[1], 1] = 9, -9  # at one
+    loss, right = 0.0, []
+    for row, allowed, target in zip(logits_BT2, sample["allowed"], sample["target"]):
+        places, kept = allowed.nonzero()[:, 0].tolist(), row[allowed]
+        ends = [places.index(place) for place in target.tolist()]
+        loss -= kept.log_softmax(0)[ends, [0, 1]].mean().item()
+        right.append(kept.argmax(0).tolist() == ends)
+    found, count, log = SpanPredictionCriterion(task)(lambda **_: logits_BT2, sample)
+    assert found.item() == pytest.approx(loss) and right[:2] == [True, False] and log["right"] == sum(right)
+    with metrics.aggregate(new_root=True) as meters:
+        SpanPredictionCriterion.reduce_metrics([log])
+    assert meters["loss"].avg == pytest.approx(loss / count / math.log(2))
+    assert meters["exact"].avg == pytest.approx(sum(right) / count)
 
 
 def test_a_window_longer_than_the_positions_is_refused(folder):
