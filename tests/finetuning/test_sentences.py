@@ -78,10 +78,16 @@ def validations(log, metric):
     return [float(entry[f"valid_{metric}"]) for entry in found]
 
 
-@pytest.mark.parametrize("first, second, kept", [(3, 4, (3, 4)), (9, 4, (6, 4)), (2, 20, (2, 8)), (9, 8, (5, 5))])
-def test_of_a_pair_the_longer_sentence_is_cut(first, second, kept):
-    assert longest_first(first, second, 10) == kept
-    while first + second > 10:  # one token at a time
+@pytest.mark.parametrize(
+    "first, second, room, kept",
+    [
+        *((3, 4, 10, (3, 4)), (9, 4, 10, (6, 4)), (2, 20, 10, (2, 8)), (9, 8, 10, (5, 5))),
+        *((9, 8, 9, (5, 4)), (8, 9, 9, (5, 4)), (9, 3, 9, (6, 3))),
+    ],
+)
+def test_of_a_pair_the_longer_sentence_is_cut(first, second, room, kept):
+    assert longest_first(first, second, room) == kept
+    while first + second > room:  # one token at a time
         first, second = (first - 1, second) if first > second else (first, second - 1)
     assert (first, second) == kept
 
