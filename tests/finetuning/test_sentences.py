@@ -10,6 +10,7 @@ import forked
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.logging import metrics
 from fairseq_data import USER_DIR
 from glue_files import sentence, write_gpt2, write_tsv, write_vocabulary
 from small_models import roberta, trained
@@ -200,6 +201,23 @@ def test_scores_of_classes_that_are_not_finite_are_predictions_of_no_class():
     sample = {"net_input": {}, "target": torch.tensor([1, 0]), "id": torch.arange(2), "ntokens": 2}
     predictions = criterion(lambda **_: (outputs, None), sample)[2]["predictions"]
     assert predictions[0] == 1 and predictions[1].isnan()
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_loss_is_the_mean_over_the_samples_whatever_the_batches(regression):
+    criterion = SentenceScores(SentenceScoresConfig(), argparse.Namespace(regression=regression))
+    outputs, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 1, 0])
+    each = -outputs.log_softmax(-1)[torch.arange(5), targets]
+    if regression:
+        outputs, targets = torch.randn(5, 1), torch.randn(5).double()
+        each = (outputs[:, 0] - targets) ** 2
+    with metrics.aggregate(new_root=True) as found:
+        for rows in ([0, 1, 2, 3], [4]):
+            sample = {"net_input": {}, "target": targets[rows], "ntokens": 9}
+            loss, count, log = criterion(lambda outputs=outputs[rows], **_: (outputs, None), sample)
+            assert loss.item() == pytest.approx(each[rows].sum().item()) and count == len(rows)
+            criterion.reduce_metrics([log])
+    assert found["loss"].avg == pytest.approx(each.mean().item())
 
 
 def test_the_schedule_is_computed_from_the_batches_of_all_epochs(data, tmp_path):
