@@ -106,6 +106,15 @@ def test_a_number_is_right_within_the_tolerance(tmp_path):
     assert loss.item() == pytest.approx(offsets.square().sum().item(), abs=1e-6)
 
 
+def test_the_loss_of_classes_is_the_sum_of_their_cross_entropies(tmp_path):
+    task = task_on(write(tmp_path))
+    task.load_dataset("train")
+    sample, answers = batch_of(task, range(8)), torch.randn(8, 3)
+    loss, _, log = SequenceLabelsCriterion(task, 0.04)(lambda **_: answers, sample)
+    assert loss.item() == pytest.approx(-answers.log_softmax(-1)[range(8), sample["target"]].sum().item())
+    assert log["right"] == answers.argmax(-1).eq(sample["target"]).sum()
+
+
 def test_numbers_stay_what_they_are_in_half_precision(tmp_path):
     """fairseq halves every float32 tensor of a batch."""
     task = task_on(write(tmp_path, kind=VECTORS, labels=np.full(8, 300.7)))
