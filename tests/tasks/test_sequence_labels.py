@@ -115,6 +115,14 @@ def test_the_loss_of_classes_is_the_sum_of_their_cross_entropies(tmp_path):
     assert log["right"] == answers.argmax(-1).eq(sample["target"]).sum()
 
 
+def test_symbols_keep_their_names(tmp_path):
+    task = task_on(write(tmp_path))
+    task.load_dataset("train")
+    with np.load(tmp_path / "train.npz") as arrays:
+        expected = arrays["symbols"][arrays["inputs"][3:10]].tolist()
+    assert [task.dictionary[number] for number in task.datasets["train"][1]["inputs"]] == expected
+
+
 def test_numbers_stay_what_they_are_in_half_precision(tmp_path):
     """fairseq halves every float32 tensor of a batch."""
     task = task_on(write(tmp_path, kind=VECTORS, labels=np.full(8, 300.7)))
