@@ -71,6 +71,10 @@ def test_a_head_that_attends_to_the_first_token_alone_is_lost(checkpoints, data,
     assert "head 1 is lost" in capsys.readouterr().out
 
 
+def test_a_head_is_lost_in_all_layers():
+    assert order_gap.lost_heads([[0.999, 0.5, 0.999], [0.5, 0.999, 0.995]]) == [3]
+
+
 def test_stock_fairseq_has_a_gap_and_no_shares(data, tmp_path):
     flags = ["--arch", "roberta_base", "--max-update", 2, "--disable-validation", "--no-epoch-checkpoints"]
     fairseq_ok("train", *masked_lm(data, tmp_path, *flags))
