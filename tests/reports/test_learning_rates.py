@@ -16,6 +16,8 @@ def run(encoding, seed, *ends, nll=None):
 def test_the_last_validation_counts_without_label_smoothing_if_it_is_known():
     assert learning_rates.figure_of(run("t5", 1, 3.0, 4.0)) == 3.5
     assert learning_rates.figure_of(run("t5", 1, 3.0, nll=2.0)) == 2.0
+    rising = Run("t51", "t5", 1, valid={"valid": {100: 3.0, 200: 3.25}})
+    assert learning_rates.figure_of(rising) == 3.25
     with pytest.raises(ValueError, match="t51 has not been validated"):
         learning_rates.figure_of(run("t5", 1))
 
