@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import forked
 import pytest
@@ -17,6 +18,7 @@ from small_models import dictionary, language_model
 from fairseq_relpos.cli import main
 from fairseq_relpos.reports import extrapolation, extrapolation_plot
 from fairseq_relpos.reports.checkpoint import load_model
+from fairseq_relpos.segments import SegmentMemory
 
 MODELS = {"rope": "transformer_lm_rope", "learned": "transformer_lm_learned", "stock": "transformer_lm"}
 
@@ -98,6 +100,15 @@ def test_absolute_positions_count_block_and_memory(monkeypatch):
     monkeypatch.setattr(extrapolation, "last_position", lambda model: 20)
     extrapolation.fill(plan, None, None, 1, None, max_tokens=64)
     assert plan.ends_at == 20 and plan.loss is None
+
+
+def test_a_memory_is_of_the_kind_of_the_training():
+    given = []
+    positions = SimpleNamespace(segment_memory=SegmentMemory(8, 8, same_length=True))
+    model = SimpleNamespace(decoder=SimpleNamespace(embed_positions=positions), remember=given.append)
+    extrapolation.remember(model, 30)
+    (memory,) = given
+    assert (memory.length, memory.eval_length, memory.same_length) == (0, 30, True)
 
 
 @pytest.mark.parametrize("tokens, step, stride", [(9, 9, 2), (10, 9, 2), (37, 8, 8), (37, 8, 3), (38, 1, 1)])
