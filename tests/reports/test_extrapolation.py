@@ -212,6 +212,14 @@ def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints
     assert "window" not in (tmp_path / "b.svg").read_text()
 
 
+def test_perplexities_are_per_token_and_word_and_bits_per_byte():
+    """60 tokens of two bits each: 120 bytes and 40 words."""
+    found = {"bytes": 120, "words": 40}
+    measured = {"length": 16, "memory": 0, "stride": None, "scored": 60, "ends_at": None}
+    cells = extrapolation_plot.row(found, measured | {"loss": 2 * math.log(2), "last_loss": math.log(2)})
+    assert cells[2:] == ["1.3863", "4.00", "0.6931", "2.00", "1.0000", "8.00"]
+
+
 def test_pieces_make_words_and_bytes_and_an_unknown_piece_makes_neither():
     words = dictionary(0)
     for piece in ("\u2581gr", "\u00fc", "n", "\u2581a"):
