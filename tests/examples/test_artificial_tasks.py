@@ -72,6 +72,11 @@ def test_both_chains_spend_two_thirds_of_the_time_in_state_0_but_move_differentl
         assert abs(left.sum() / (states[:, :-1] == 1).sum() - leave_1) < 0.03
 
 
+def test_the_best_possible_answer_is_the_chain_that_is_more_likely():
+    samples = [("01" * 25, 1), ("0" * 50, 0), ("0" * 50, 1)]
+    assert generate.chain_likelihood_accuracy(samples) == pytest.approx(2 / 3)
+
+
 def test_adding_marks_two_values_and_asks_for_half_plus_a_quarter_of_their_sum():
     for pairs, label in samples("adding100"):
         values, marks = np.array(pairs).T
