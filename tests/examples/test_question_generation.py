@@ -201,6 +201,19 @@ def test_pieces_of_every_kind_of_vocabulary_become_text_again(pretraining, tmp_p
     assert words.text_of([*words.pieces(text), "<unk>"]) == text
 
 
+def test_questions_that_are_collected_are_text_in_the_order_of_the_data(pretraining, tmp_path):
+    words = Vocabulary(pretraining)
+    for name in ("spm.model", "dict.txt"):
+        (tmp_path / name).write_bytes((pretraining / name).read_bytes())
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "test.questions").write_text("a ?\nb ?\n")
+    asked = ["who sat on the mat?", "when did it sit?"]
+    lines = [f"H-{n}\t-1\t{' '.join(words.pieces(asked[n]))}\n" for n in (1, 0)]
+    (tmp_path / "generated").write_text("".join(lines), encoding="utf-8")
+    questions.main([str(tmp_path / name) if name != "test" else name for name in ("generated", "", "test", "out")])
+    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == asked
+
+
 # --- the encoder of a pretraining ---
 
 FLAGS = (
