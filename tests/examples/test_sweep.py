@@ -220,6 +220,23 @@ def test_a_run_with_scores_has_diverged_if_its_training_loss_says_so(tmp_path, f
     assert ended().state == "diverged"
 
 
+def test_runs_without_scores_are_judged_by_the_lowest_loss(tmp_path):
+    records = []
+    for rate, losses in {"1e-3": (2.0, 2.5), "2e-3": (1.5, 1.25), "4e-3": (0.5, "nan"), "8e-3": ("nan", "nan")}.items():
+        for seed, loss in enumerate(losses, 1):
+            run = tmp_path / f"{rate}-{seed}"
+            run.mkdir()
+            log = f'{{"epoch": 1, "valid_loss": "{loss}", "valid_num_updates": "9"}}\n'
+            (run / "train.log").write_text(SETTINGS + log)
+            cells = {"recipe": "x", "encoding": "t5", "LEARNING_RATE": rate, "SEED": str(seed)}
+            records.append({"name": run.name, "cells": cells, "place": run, "state": "done"})
+    sweeps.write(tmp_path, records, "median")
+    expected = "| t5 | 2e-3 | 2 | 1.3750 | 1.3750 ± 0.1768 | 1.2500 | 3 | 0 | 0 |"
+    assert expected in (tmp_path / "RESULTS.md").read_text()
+    sweeps.write(tmp_path, records, "best")
+    assert "| t5 | 4e-3 | 2 | diverged | 0.5000 | 0.5000 | 3 | 0 | 0 |" in (tmp_path / "RESULTS.md").read_text()
+
+
 def test_folds_are_averaged_before_seeds_and_a_missing_fold_leaves_a_seed_out(tmp_path):
     records = []
     for seed, fold, value in ((1, 0, 0.5), (1, 1, 0.7), (2, 0, 0.8), (2, 1, None)):
