@@ -45,6 +45,24 @@ def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp
     assert "lr3e-05/t5-seed1 (not ended)" in text and "sweep" not in text
 
 
+def test_the_mean_over_all_tasks_is_that_of_their_seeds_and_counts_both_parts_of_mnli(tmp_path):
+    figures = {"CoLA": {"valid": (0.4, 0.6)}, "MNLI": {"valid": (0.8, 0.8), "valid1": (0.7, 0.7)}}
+    for task, of_splits in figures.items():
+        for encoding in ("learned", "t5") if task == "CoLA" else ("learned",):
+            for seed in (1, 2):
+                run = tmp_path / f"{encoding}-{task}-seed{seed}"
+                run.mkdir()
+                splits = {split: {"mcc": values[seed - 1]} for split, values in of_splits.items()}
+                facts = {"task": task, "encoding": encoding, "lr": 1e-5, "seed": seed, "metric": "mcc"}
+                facts |= {"metrics": splits["valid"], "splits": splits, "majority": dict.fromkeys(splits, 0.0)}
+                (run / "results.json").write_text(json.dumps(facts))
+    report.main([str(tmp_path), str(tmp_path), "tupe", "learned"])
+    text = (tmp_path / "RESULTS.md").read_text()
+    section = text[text.index("## All tasks") : text.index("## Every score")].strip().splitlines()
+    # one without all tasks has no row
+    assert section[4:] == ["| learned | 3 | 66.67 |"]
+
+
 def test_without_results_or_with_an_unknown_convention_there_is_one_line(tmp_path):
     with pytest.raises(ValueError, match="no results.json below .*: run.sh finetune first, or set RUNS"):
         report.main([str(tmp_path), str(tmp_path), "tupe", "learned"])
