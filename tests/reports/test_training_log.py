@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -16,6 +17,17 @@ def test_losses_are_in_nats_by_split_and_update(tmp_path):
     assert run.valid == {"valid": {20: 4 * math.log(2)}, "valid1": {20: 3 * math.log(2)}}
     assert (run.name, run.encoding, run.seed, run.parameters) == ("a", "tupe_r", 3, 12345)
     assert (run.updates, run.max_updates) == (20, 40)
+
+
+def test_an_order_gap_is_in_nats_and_the_loss_of_electra_that_of_its_discriminator(tmp_path):
+    folder = log_of(tmp_path / "a", inner(10, 50) | {"disc_loss": "2"})
+    with open(folder / "train.log", "a") as log:
+        log.write(json.dumps(valid(10, 60) | {"valid_disc_loss": "3", "valid_order_gap": "0.5"}) + "\n")
+    settings = (folder / "train.log").read_text().replace("'model':", "'criterion': {'_name': 'electra'}, 'model':")
+    (folder / "train.log").write_text(settings)
+    run = read_run(folder)
+    assert run.train == {10: 2 * math.log(2)} and run.valid == {"valid": {10: 3 * math.log(2)}}
+    assert run.order_gap == {"valid": {10: 0.5 * math.log(2)}}
 
 
 def test_a_resumed_run_goes_on_and_what_it_did_twice_counts_once(tmp_path):
