@@ -190,6 +190,17 @@ def test_scores_are_means_over_seeds_and_differences_are_paired_by_seed(runs):
     assert 0 < float(t5[4]) <= 1
 
 
+def test_a_bootstrap_compares_translations_of_one_seed(monkeypatch):
+    monkeypatch.setattr(report, "p_values", lambda baseline, others, *_: {"none": baseline, **others})
+    runs = [
+        report.Evaluated(Run("", name, seed), {"news": [f"{name} {seed}"]})
+        for name in ("none", "t5", "m4")
+        for seed in (1, 2)
+    ]
+    found = report.p_of_seed(runs, report.TestSet("news", [], [], "de"), runs[0])
+    assert found == {name: [f"{name} 1"] for name in ("none", "t5", "m4")}
+
+
 def test_signatures_stand_by_the_names_of_their_scores(runs):
     found = report.signatures(runs)
     assert found["BLEU"][1].startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
