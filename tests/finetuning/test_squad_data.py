@@ -159,6 +159,22 @@ def test_answers_of_several_windows_are_merged_and_the_null_score_is_the_lowest(
     assert sum(row["probability"] for row in rows) == pytest.approx(1)
 
 
+def test_the_threshold_of_no_answer_is_that_of_valid_on_every_split(tmp_path):
+    questions = [("a", "Who?", 0, "red cat of Zoë"), ("b", "Who else?", 0, None)]
+    gold = tiny_squad.write(tmp_path / "gold.json", tiny_squad.squad(questions, version="v2.0"))
+    for split, odds in {"valid": {"a": 3.0, "b": 5.0}, "test": {"a": 4.0, "b": 5.0}}.items():
+        texts = dict.fromkeys(odds, "red cat of Zoë")
+        found = {"predictions": texts, "nbest": {name: [{"text": text}] for name, text in texts.items()}}
+        for name, content in {**found, "null_odds": odds, "loss": {"loss": 1.0}}.items():
+            (tmp_path / f"{split}.{name}.json").write_text(json.dumps(content))
+        results = str(tmp_path / "results.json")
+        squad.main(["evaluate", str(gold), str(tmp_path / split), "--results", results, "--split", split])
+    told = json.loads((tmp_path / "results.json").read_text())
+    assert told["metrics"]["best_f1_thresh"] == told["test"]["tuned_thresh"] == 3.0
+    # its own would be 4
+    assert told["test"]["tuned_f1"] == told["test"]["tuned_exact"] == 50 and told["test"]["best_f1"] == 100
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
