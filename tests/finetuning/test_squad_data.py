@@ -175,6 +175,14 @@ def test_the_threshold_of_no_answer_is_that_of_valid_on_every_split(tmp_path):
     assert told["test"]["tuned_f1"] == told["test"]["tuned_exact"] == 50 and told["test"]["best_f1"] == 100
 
 
+def test_an_update_of_an_epoch_may_have_fewer_windows(folder, capsys):
+    sizes = {"window": 32, "doc-stride": 8, "max-query-length": 12}
+    count = len(list(span_windows.windows_of(span_windows.read_arrays(str(folder), "train"), *sizes.values())))
+    flags = [f"--{name}={value}" for name, value in {**sizes, "batch": count - 1, "epochs": 5, "warmup": 0.3}.items()]
+    squad.main(["updates", str(folder), *flags])
+    assert capsys.readouterr().out == "10 3\n"
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
