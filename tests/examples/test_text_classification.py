@@ -21,6 +21,7 @@ from small_models import trained
 
 import fairseq_relpos.models  # noqa: F401  registers the architectures
 from fairseq_relpos.checkpoints.loading import load_checkpoint
+from fairseq_relpos.criterions.sequence_labels import SequenceLabelsCriterion
 from fairseq_relpos.finetuning import classification_data as data
 from fairseq_relpos.finetuning import classify
 from fairseq_relpos.reports import score_table
@@ -260,6 +261,14 @@ def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
         train = {data.digest(one) for one in data.parts_of(tmp_path, task, fold)["train"]}
         assert not train & set(tested[-len(parts["test"]) :]) and texts["train"]
     assert len(tested) == 200 and len(set(tested)) == 100
+
+
+def test_without_a_validation_part_a_tenth_of_the_sentences_is_held_out(tmp_path):
+    write(tmp_path / "TREC/train.tsv", [(n % 6, f"words {n}") for n in range(300)] * 2)
+    parts = data.parts_of(tmp_path, data.task_of("TREC"), None)
+    train, valid = ({one.sentences[0] for one in parts[part]} for part in ("train", "valid"))
+    assert not train & valid and len(train | valid) == 300 and 15 < len(valid) < 45
+    assert len(parts["train"]) + len(parts["valid"]) == 600
 
 
 def test_pairs_have_marks_and_the_longer_sentence_is_cut_first(tmp_path):
