@@ -363,6 +363,22 @@ def test_given_vectors_are_the_input_and_the_checkpoint_needs_no_file(trec):
         model_on(trec / "out", embedding_file=str(trec / "none.npy"))
 
 
+def test_a_part_is_scored_by_the_mean_loss_and_beside_the_most_frequent_class_of_training(trec, monkeypatch):
+    data.prepare(data.task_of("TREC"), trec / "texts", trec / "out")
+    task, model, _ = model_on(trec / "out")
+    monkeypatch.setattr(classify, "load", lambda *_: (model, None, task))
+    found = classify.predict(str(trec), "a.pt", str(trec / "out"), "valid", {})
+    dataset = task.datasets["valid"]
+    sample = dataset.collater([dataset[i] for i in range(14)])
+    loss, count, log = SequenceLabelsCriterion(task, 0.04)(model, sample)
+    assert found == {"accuracy": log["right"] / 14, "loss": pytest.approx(loss.item() / count)}
+    labels = {part: read(trec / "out", part)[1]["labels"].tolist() for part in ("train", "valid")}
+    frequent, other = (max(range(6), key=labels[part].count) for part in ("train", "valid"))
+    assert frequent != other
+    results = json.loads((trec / "results.json").read_text())
+    assert results["majority"] == {"valid": labels["valid"].count(frequent) / 14}
+
+
 @pytest.mark.parametrize("pooling", ["last", "mean", "max", "cls"])
 def test_every_example_has_its_prediction_in_its_place_whatever_the_pooling(trec, pooling, monkeypatch):
     data.prepare(data.task_of("TREC"), trec / "texts", trec / "out")
