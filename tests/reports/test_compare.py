@@ -110,6 +110,25 @@ def test_scores_of_generated_questions_are_figures(tmp_path):
     assert figures["ROUGE-L (rouge-score) on test"] == {"t5": {"1": 24.6}}
 
 
+def test_losses_of_a_language_model_are_figures_in_nats_a_token(tmp_path):
+    scores = [{"tokens": 16, "memory": 0, "clamp": None, "nats": 900.0}]
+    scores += [{"tokens": 8, "memory": 24, "clamp": 20, "nats": 880.0}, {"tokens": 16, "memory": 9, "clamp": None}]
+    lengths = [(16, 0, 4.5), (32, 8, 4.25), (64, 0, None)]
+    measured = [{"length": n, "memory": m, "stride": None, "loss": loss} for n, m, loss in lengths]
+    files = {
+        "scores.json": {"counts": {"test": {"tokens": 200, "words": 100}}, "scores": scores},
+        "extrapolation.json": {"split": "test", "digest": "1f", "measurements": measured},
+    }
+    run = finished(tmp_path / "a", "t5", 1, files=files, task="lm_streams")
+    figures = report([run], tmp_path)["language_modeling"]["figures"]
+    assert {name: values["t5"]["1"] for name, values in figures.items() if "test" in name} == {
+        "loss on test (nats a token), segments of 16, no memory": 4.5,
+        "loss on test (nats a token), segments of 8, a memory of 24, clamp 20": 4.4,
+        "loss on test (nats a token), blocks of 16": 4.5,
+        "loss on test (nats a token), blocks of 32, memory 8": 4.25,
+    }
+
+
 def test_a_model_without_an_encoding_has_no_positions_to_use(tmp_path):
     gaps = [{"split": "test", "loss": 4.0, "permuted": 4.0, "digest": "8fd9"}]
     run = finished(tmp_path / "a", "none", 1, files={"order_gap.json": gaps})
