@@ -129,6 +129,12 @@ def test_losses_of_a_language_model_are_figures_in_nats_a_token(tmp_path):
     }
 
 
+def test_the_accuracy_of_an_artificial_task_is_that_on_test(tmp_path):
+    settings = {"task": "sequence_labels", "criterion": "sequence_labels", "data": "data-bin/reber-seed1"}
+    run = finished(tmp_path / "a", "t5", 1, files={"result.json": {"valid": 1.0, "test": 0.75}}, **settings)
+    assert report([run], tmp_path)["reber (sequence_labels)"]["figures"]["accuracy on test"] == {"t5": {"1": 0.75}}
+
+
 def test_a_model_without_an_encoding_has_no_positions_to_use(tmp_path):
     gaps = [{"split": "test", "loss": 4.0, "permuted": 4.0, "digest": "8fd9"}]
     run = finished(tmp_path / "a", "none", 1, files={"order_gap.json": gaps})
