@@ -23,6 +23,7 @@ from scipy.stats import ttest_rel
 from unpacking import UNPACKING
 
 from fairseq_relpos.cli import main
+from fairseq_relpos.reports.training_log import Run, first_update
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "roberta_small"
@@ -366,3 +367,45 @@ def test_runs_that_use_order_little_or_not_at_all_are_named(monkeypatch):
     said = report.bags_of_words({"t5-seed1": 4.7, "m4-seed1": 4.9, "learned-seed1": 1.1, "none-seed1": 0.0})
     assert re.search("Not used so far.*: none-seed1\\..*Used little.*: learned-seed1\\.", said)
     assert "losses above compare" in report.bags_of_words({"t5-seed1": 4.7, "learned-seed1": 3.9})
+
+
+class Compared:
+    """What the report of masked language models asks of the runs that it compares."""
+
+    runs = [
+        Run(
+            "learned1", "learned", 1, valid={"valid": {100: 5.0, 200: 4.0}}, order_gap={"valid": {100: 0.01, 200: 0.6}}
+        ),
+        Run("learned2", "learned", 2, valid={"valid": {100: 5.0, 200: 3.9}}, order_gap={"valid": {100: 0.2, 200: 0.7}}),
+        Run("t5", "t5", 1, valid={"valid": {100: 4.0, 200: 3.0}}, order_gap={"valid": {100: 0.06, 200: 0.4}}),
+    ]
+    encodings, baseline = ["learned", "t5"], "t5"
+
+    def of(self, encoding):
+        return [run for run in self.runs if run.encoding == encoding]
+
+    def values(self, figure):
+        return {encoding: {run.seed: figure(run) for run in self.of(encoding)} for encoding in self.encodings}
+
+
+def test_what_is_reached_how_soon_and_what_order_is_worth(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    report, compared = importlib.import_module("masked_lm_report"), Compared()
+    soon = report.soon_figures(compared)
+    assert soon == {
+        "updates until gap above 0.05": {"learned": {1: 200, 2: 100}, "t5": {1: 100}},
+        "updates until gap above 0.5": {"learned": {1: 200, 2: 200}, "t5": {1: None}},
+        # of the same seed
+        "updates until the final loss of learned": {"learned": {1: 200, 2: 200}, "t5": {1: 100}},
+    }
+    assert "| learned | 1 2 | 200 100 | 200 200 | 200 200 |" in report.soon_table(compared, soon)
+    gaps = {run.name: {"test": {"loss": 3.0, "permuted": 3.5 + run.seed}} for run in compared.runs}
+    order = {name: of_run["test"]["permuted"] - of_run["test"]["loss"] for name, of_run in gaps.items()}
+    table = report.order_table(compared, gaps, order, ["test"], {"test": "two"})
+    assert "| learned | +2.000 ± 0.707 | +1.500 |" in table
+
+
+def test_something_is_reached_where_the_mean_over_the_splits_is():
+    by_split = {"valid": {100: 3.0, 200: 1.0, 300: 0.0}, "valid1": {100: 1.0, 200: 2.0}}
+    assert first_update(by_split, lambda loss: loss <= 1.5) == 200
+    assert first_update(by_split, lambda loss: loss < 1.5) is None and first_update({}, bool) is None
