@@ -396,6 +396,34 @@ STEPS = [
 ]
 
 
+# --- which length penalty is taken ---
+
+#: in place of fairseq-generate: a penalty of 2 is the better one for the validation text, 0.6 for the test set
+GENERATE = """\
+import sys
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+is_good = (flags["--gen-subset"] == "valid") == (flags["--lenpen"] == "2")
+print("T-0\tdie Katze arbeitet heute hier")
+print("H-0\t-1\t" + ("die Katze arbeitet heute hier" if is_good else "die Katze schläft"))
+"""
+
+
+def test_a_length_penalty_is_the_best_of_the_validation_text(tmp_path, monkeypatch):
+    for name in ("data/text", "run"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, text in {"sources.txt": "", "text/test.en": "The cat works\n", "test.en-de.en.idx": ""}.items():
+        (tmp_path / "data" / name).write_text(text)
+    (tmp_path / "generate.py").write_text(GENERATE, encoding="utf-8")
+    facts = {"SOURCE": "en", "TARGET": "de", "TEXT": "raw", "DATA": tmp_path / "data", "CHECKPOINT": "a.pt"}
+    for name, value in facts.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.syspath_prepend(str(COMMON))
+    script = runpy.run_path(str(RECIPE / "translations.py"))
+    script["generate"](tmp_path / "run", ["0.6", "2"], sys.executable, str(tmp_path / "generate.py"))
+    assert (tmp_path / "run" / "length_penalty").read_text() == "2 of 0.6 2\n"
+    assert (tmp_path / "run" / "test.de").read_text(encoding="utf-8") == "die Katze schläft\n"
+
+
 # --- which checkpoints scripts/average_checkpoints.py takes ---
 
 
