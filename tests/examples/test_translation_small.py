@@ -217,7 +217,8 @@ def a_comparison_ends_in_a_report(folder):
     for picture in ("losses.png", "lengths.png"):
         assert 5000 < (runs / picture).stat().st_size < 200_000
     for run in ("sinusoidal-seed1", "tupe_r-seed1"):
-        assert len((runs / run / "test.de").read_text().splitlines()) == 9
+        translations = (runs / run / "test.de").read_text(encoding="utf-8")
+        assert len(translations.splitlines()) == 9 and "▁" not in translations
     # absolute positions in a bias: sources are padded on the right
     flags = {
         run: "--left-pad-source" in (runs / f"{run}-seed1" / "trained").read_text() for run in ("sinusoidal", "tupe_r")
