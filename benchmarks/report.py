@@ -130,8 +130,8 @@ def table(heads, rows):
     return [head, f"|{rule}", *body]
 
 
-def quartiles_of(row, digits=2):
-    return " to ".join(f"{quartile:.{digits}f}" for quartile in row.get("quartiles", []))
+def quartiles_of(row):
+    return " to ".join(f"{quartile:.2f}" for quartile in row.get("quartiles", []))
 
 
 def train_step(settings, rows):
