@@ -104,10 +104,9 @@ def main(arguments: Sequence[str]) -> None:
     runs, folder = Path(place), Path(out)
     if convention not in CONVENTIONS:
         raise ValueError(f"CONVENTION={convention}: give {', '.join(CONVENTIONS)}")
-    try:
-        found = score_table.read(score_table.records_of(runs))
-    except ValueError:
-        raise ValueError(f"no results.json below {runs}: run.sh finetune first, or set RUNS") from None
+    if not any(runs.rglob("results.json")):
+        raise ValueError(f"no results.json below {runs}: run.sh finetune first, or set RUNS")
+    found = score_table.read(score_table.records_of(runs))
     score_table.check_alike(found)
     begun = {path.parent for path in runs.glob("**/command")}
     missing = sorted(str(path.relative_to(runs)) for path in begun if not (path / "results.json").exists())

@@ -63,6 +63,13 @@ def test_the_mean_over_all_tasks_is_that_of_their_seeds_and_counts_both_parts_of
     assert section[4:] == ["| learned | 3 | 66.67 |"]
 
 
+def test_results_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "lr1").mkdir()
+    (tmp_path / "lr1" / "results.json").write_text("{")
+    with pytest.raises(ValueError, match="lr1/results.json cannot be read .*: remove it, and evaluate this run again"):
+        report.main([str(tmp_path), str(tmp_path), "tupe", "learned"])
+
+
 def test_without_results_or_with_an_unknown_convention_there_is_one_line(tmp_path):
     with pytest.raises(ValueError, match="no results.json below .*: run.sh finetune first, or set RUNS"):
         report.main([str(tmp_path), str(tmp_path), "tupe", "learned"])
