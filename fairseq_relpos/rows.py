@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .tensors import kept
+
 
 @dataclass(frozen=True)
 class Clipped:
@@ -78,10 +80,9 @@ class LogBuckets:
         return bucket if self.causal else bucket + self._per_side * (offset > 0)
 
 
-@functools.lru_cache(maxsize=64)
+@kept(maxsize=64)
 def _borders_on(device, buckets: int, max_distance: int):
-    with torch.inference_mode(False):  # kept for trainings as well
-        return torch.tensor(_log_borders(buckets, max_distance), device=device)
+    return torch.tensor(_log_borders(buckets, max_distance), device=device)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "fairseq_relpos"
 #: function
 ORDER = """
 version visible command_line once ranks atomic_files diverged vocabulary_files references layer_numbers
-positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors
+tensors positions rows gated terms encodings backends biases segments signature real_tokens self_attention vectors
 architectures nn hf attention flags checkpoints mends layers override criterions optim tasks models fairseq_relpos
 reports finetuning exchange cli __main__
 """.split()
@@ -23,12 +23,13 @@ reports finetuning exchange cli __main__
 MATHS = {"positions", "rows", "terms"}
 ALLOWED = {
     "layer_numbers": set(),
+    "tensors": set(),
     "positions": set(),
-    "rows": set(),
-    "gated": set(),
-    "terms": {"gated", "rows"},
-    "encodings": MATHS | {"layer_numbers", "once"},
-    "backends": {"terms", "positions", "gated"},
+    "rows": {"tensors"},
+    "gated": {"tensors"},
+    "terms": {"gated", "rows", "tensors"},
+    "encodings": MATHS | {"layer_numbers", "once", "tensors"},
+    "backends": {"terms", "positions", "gated", "tensors"},
     "segments": {"once"},
     "signature": {"layer_numbers", "once"},
     "real_tokens": set(),
@@ -37,7 +38,7 @@ ALLOWED = {
     "hf": {"encodings", "nn", "signature", "version", "vocabulary_files"},
     "attention": {"backends", "encodings", "positions", "real_tokens", "self_attention"},
 }
-TORCH_ONLY = ["once", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
+TORCH_ONLY = ["once", "tensors", "positions", "rows", "terms", "segments", "gated", "encodings", "backends"]
 TORCH_ONLY += ["layer_numbers", "signature", "real_tokens", "self_attention", "nn"]
 # what a backend imports when it is first used
 IMPORTED_LATE = {"triton_kernels.py": {"triton"}}

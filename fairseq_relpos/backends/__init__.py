@@ -11,6 +11,7 @@ import torch
 
 from ..gated import compiled
 from ..positions import Positions
+from ..tensors import plain
 from ..terms import Bias, Terms
 from .base import Backend, Mask
 from .eager import Eager
@@ -144,6 +145,8 @@ class Auto(Backend):
             kind = "a learned bias in training" if learned(*biases) else "a fixed bias"
         if tgt_len == 1:
             return SDPA() if terms.is_additive_bias else Eager(), f"one query, {kind}"
+        if not plain(*terms.tensors().values()):
+            return SDPA() if terms.is_additive_bias else Eager(), f"{kind}, traced by torch"
         device = terms.q_BHTD.device.type
         if device == "cpu" and serves_pairs(tgt_len, src_len) and Fused().refuses(terms, need_weights) is None:
             return Fused(), f"{kind}, dropout" if dropout_p else kind

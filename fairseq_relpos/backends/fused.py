@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from ..gated import compiled
 from ..positions import Positions
+from ..tensors import plain
 from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import NO_VALUES, Backend, Mask
 from .eager import Eager
@@ -137,6 +138,8 @@ class Fused(Backend):
             return f"it serves CPUs, and this call is on {where}"
         if terms.cls_BS is not None and terms.q_BHTD.size(2) > terms.k_BHSD.size(2):
             return "a reset at [CLS] with more queries than keys"
+        if not plain(*terms.tensors().values()):
+            return "tensors of a subclass, as where torch traces a model"
         if not all(compilable(x) for x in terms.tensors().values()):
             return "it computes in float32, which is less than float64"
         return unavailable()

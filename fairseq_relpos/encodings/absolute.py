@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..positions import Positions
+from ..tensors import kept
 from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
 
 
@@ -95,10 +96,9 @@ class SinusoidalPositions(StackPart):
         return _kept_sinusoids(rows, self.dims.embed_dim, pad, self.like_model.dtype, device)
 
 
-@functools.lru_cache(maxsize=8)
+@kept(maxsize=8)
 def _kept_sinusoids(rows, dim, padding_idx, dtype, device):
-    with torch.inference_mode(False):  # trainings read it, too
-        return sinusoids(rows, dim, padding_idx).to(device, dtype)
+    return sinusoids(rows, dim, padding_idx).to(device, dtype)
 
 
 def sinusoids(rows: int, dim: int, padding_idx: int) -> torch.Tensor:

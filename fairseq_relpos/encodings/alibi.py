@@ -1,11 +1,11 @@
 """Biases that fall with the distance: ALiBi, and KERPLE's logarithm and power."""
 
-import functools
 from typing import Literal
 
 import torch
 from torch import nn
 
+from ..tensors import kept
 from ..terms import full_precision
 from .base import PositionEncoding, StackPart, register
 from .tables import DistanceBias
@@ -20,10 +20,9 @@ def slopes(num_heads: int) -> torch.Tensor:
     return torch.tensor(first + between[: num_heads - power], dtype=torch.float64)
 
 
-@functools.lru_cache(maxsize=64)
+@kept(maxsize=64)
 def _slopes_on(device, num_heads):
-    with torch.inference_mode(False):  # trainings read it, too
-        return slopes(num_heads).to(device)
+    return slopes(num_heads).to(device)
 
 
 class FixedSlopes(DistanceBias):

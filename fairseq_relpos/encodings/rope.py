@@ -1,6 +1,5 @@
 """RoPE: queries and keys are rotated by their positions."""
 
-import functools
 import logging
 import math
 from typing import Any, Literal
@@ -9,6 +8,7 @@ import torch
 
 from ..once import log_once
 from ..positions import Positions
+from ..tensors import kept
 from ..terms import Terms
 from .base import PositionEncoding, register
 
@@ -126,18 +126,17 @@ def refuse_what_cannot_scale(
         raise ValueError(f"scaling=yarn with base={base:g}: a base above 1 is needed")
 
 
-@functools.lru_cache(maxsize=8)
+@kept(maxsize=8)
 def rotation(
     length: int, span: int, pairs: int, frequency: tuple[float, Scaling, float, int | None], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of every position and pair, [length, span/2], float64, times YaRN's factor of q and k."""
-    with torch.inference_mode(False):  # trainings read it, too
-        _, scaling, factor, _ = frequency
-        angles = frequencies(span, *frequency)
-        angles[pairs:] = 0
-        angle = torch.arange(length).double()[:, None] * angles
-        size = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
-        return (size * angle.cos()).to(device), (size * angle.sin()).to(device)
+    _, scaling, factor, _ = frequency
+    angles = frequencies(span, *frequency)
+    angles[pairs:] = 0
+    angle = torch.arange(length).double()[:, None] * angles
+    size = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
+    return (size * angle.cos()).to(device), (size * angle.sin()).to(device)
 
 
 def frequencies(span: int, base: float, scaling: Scaling, factor: float, trained_length: int | None) -> torch.Tensor:

@@ -1,20 +1,18 @@
 """Sandwich: the inner product of two sinusoidal position vectors, as a bias."""
 
-import functools
-
 import torch
 
+from ..tensors import kept
 from .base import PositionEncoding, StackPart, register
 from .tables import DistanceBias
 
 
-@functools.lru_cache(maxsize=64)
+@kept(maxsize=64)
 def products(reach: int, width: int, device: torch.device) -> torch.Tensor:
     """p_i.p_j - width / 2 of sinusoidal vectors of this width, at the distances 0 .. reach; float64."""
-    with torch.inference_mode(False):  # trainings read it, too
-        frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-        distance = torch.arange(reach + 1, dtype=torch.float64)
-        return ((distance[:, None] * frequency).cos() - 1).sum(1).to(device)
+    frequency = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    distance = torch.arange(reach + 1, dtype=torch.float64)
+    return ((distance[:, None] * frequency).cos() - 1).sum(1).to(device)
 
 
 class InnerProducts(DistanceBias):

@@ -1,6 +1,5 @@
 """Fixed encodings of the distance, projected: Transformer-XL, and GCDF."""
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -8,6 +7,7 @@ from torch import nn
 
 from ..positions import Positions
 from ..rows import Clipped
+from ..tensors import kept
 from ..terms import Rows, Terms, full_precision
 from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
 
@@ -34,14 +34,13 @@ def around_zero(
     """factor function(reach, E) with the device and dtype of ``weight`` [.., E]. It is cut out of a larger, cached
     table."""
     room = max(64, 1 << reach.bit_length())
-    kept = _kept(function, factor, room, weight.size(-1), weight.dtype, weight.device)
-    return kept[room - reach : room + reach + 1]
+    table = _kept(function, factor, room, weight.size(-1), weight.dtype, weight.device)
+    return table[room - reach : room + reach + 1]
 
 
-@functools.lru_cache(maxsize=8)
+@kept(maxsize=8)
 def _kept(function, factor, reach, dim, dtype, device):
-    with torch.inference_mode(False):  # trainings read it, too
-        return (factor * function(reach, dim)).to(device, dtype)
+    return (factor * function(reach, dim)).to(device, dtype)
 
 
 class SharedBiases(StackPart):

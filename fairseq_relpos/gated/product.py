@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ..tensors import plain
 from . import compiled
 
 
@@ -39,7 +40,7 @@ class GatedProduct(torch.autograd.Function):
 
 def form(*tensors: torch.Tensor) -> "type[Compiled] | type[Looped]":
     """The implementation that serves these tensors."""
-    if all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
+    if plain(*tensors) and all(x.device.type == "cpu" and x.dtype == tensors[0].dtype for x in tensors):
         if tensors[0].dtype in Compiled.NAMES and compiled.library() is not None:
             return Compiled
     return Looped

@@ -1,0 +1,50 @@
+"""Which tensors are what they seem, and tables that are kept for later calls."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Made = TypeVar("Made")
+
+
+def plain(*tensors: torch.Tensor) -> bool:
+    """Whether all are torch's own tensors, whose memory compiled code may read: not those of a subclass, such as the
+    tensors without numbers with which torch.export traces a model.
+
+    Examples:
+        >>> plain(torch.zeros(2), torch.nn.Parameter(torch.zeros(2)))
+        True
+    """
+    return all(type(x) in (torch.Tensor, torch.nn.Parameter) for x in tensors)
+
+
+def kept(maxsize: int) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+    """Decorates a function that makes constant tensors: the last ``maxsize`` results are kept, for trainings also what
+    an inference mode asked for first. While torch traces a model, they are made anew: those that it makes then have no
+    numbers.
+
+    Examples:
+        >>> @kept(maxsize=8)
+        ... def squares(n):
+        ...     return torch.arange(n) ** 2
+        >>> squares(4) is squares(4)
+        True
+    """
+
+    def decorate(make):
+        @functools.lru_cache(maxsize=maxsize)
+        def made(*args: Any) -> Any:
+            with torch.inference_mode(False):
+                return make(*args)
+
+        @functools.wraps(make)
+        def read(*args: Any) -> Any:
+            if torch.compiler.is_compiling() or not plain(torch.empty(0)):
+                return make(*args)
+            return made(*args)
+
+        return read
+
+    return decorate
