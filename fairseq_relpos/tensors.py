@@ -1,4 +1,4 @@
-"""Which tensors are what they seem, and tables that are kept for later calls."""
+"""Which tensors are what they seem, tables that are kept for later calls, and gradients that have no gradient."""
 
 import functools
 from collections.abc import Callable
@@ -48,3 +48,35 @@ def kept(maxsize: int) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
         return read
 
     return decorate
+
+
+class _Refused(torch.autograd.Function):
+    """Passes the first ``count`` tensors on; the others are what these depend on."""
+
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        return tensors[:count]
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RuntimeError(
+            "the gradient of this attention cannot be differentiated again: leave create_graph=True out, or take "
+            'backend="eager" and an encoding that learns no table over the offset, such as rope'
+        )
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates the backward of an autograd function that has no gradient itself. Unlike torch's decorator of this
+    name, it also makes torch.autograd.grad raise, which would leave out the missing part without a word."""
+
+    @functools.wraps(backward)
+    def once(ctx: Any, *grads: Any) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return found
+        sources = [x for x in (*grads, *ctx.saved_tensors) if x is not None and x.requires_grad]
+        outputs = found if isinstance(found, tuple) else (found,)
+        return _Refused.apply(len(outputs), *outputs, *sources) if sources else found
+
+    return once

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .gated.product import gated
 from .rows import Clipped, Spread
+from .tensors import once_differentiable
 
 logger = logging.getLogger(__name__)
 
@@ -426,7 +427,7 @@ class _HalfProduct(torch.autograd.Function):
         return half.product(x, y.mT)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad):
         (x, y), half = ctx.saved_tensors, ctx.half
         grad = half.rounded(grad)
@@ -516,7 +517,7 @@ class _Toeplitz(torch.autograd.Function):
         return _Toeplitz.spread(values_L, tgt_len)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_TS):
         return _Toeplitz.gather(grad_TS), None
 
@@ -590,7 +591,7 @@ class _ResetFirst(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_BHTS):
         grad = grad_BHTS.clone()
         from_cls_H = grad.new_zeros(grad.size(1))
@@ -673,7 +674,7 @@ class _RelativeProduct(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_BHTS):
         (x_BHTD, table_HLD), half, ends = ctx.saved_tensors, ctx.half, ctx.ends
         tgt_len, src_len = grad_BHTS.shape[2:]
@@ -723,7 +724,7 @@ class _RelativeSum(torch.autograd.Function):
         return out_BHTD
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_BHTD):
         w_BHTS, table_HLD = ctx.saved_tensors
         grad_table = torch.zeros_like(table_HLD)

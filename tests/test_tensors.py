@@ -43,3 +43,20 @@ def test_tensors_without_memory_are_not_given_to_compiled_code(name):
         x = torch.randn(2, 70, 44, requires_grad=True)
         module(x)[0].sum().backward()
     assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "name, backend", [("shaw", "eager"), ("m3", "eager"), ("t5", "eager"), ("tupe_r", "eager"), ("rope", "lean")]
+)
+def test_second_derivatives_are_refused_where_they_would_lack_a_part(name, backend):
+    module = RelPosEncoder(8, 2, 1, name, dropout=0.0, backend=backend).double().eval()
+    inputs = [torch.randn(1, 3, 8, dtype=torch.float64, requires_grad=True), *module.parameters()]
+    found = torch.autograd.grad(module(inputs[0]).sin().sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated again: leave create_graph=True out"):
+        torch.autograd.grad(sum(x.square().sum() for x in found), inputs)
+
+
+def test_eager_has_second_derivatives_where_no_table_over_the_offset_is_learned():
+    module = RelPosSelfAttention(8, 2, "rope", backend="eager").double()
+    x = torch.randn(1, 3, 8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: module(x)[0], x)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from ..gated import compiled
 from ..positions import Positions
-from ..tensors import plain
+from ..tensors import once_differentiable, plain
 from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import NO_VALUES, Backend, Mask
 from .eager import Eager
@@ -313,7 +313,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_BHTD):
         out, norm, *inputs = ctx.saved_tensors
         tensors = dict(zip(ctx.names, inputs))

@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 
 from ..positions import Positions
+from ..tensors import once_differentiable
 from ..terms import EVERY, Bias, Ends, Half, Terms, by_offset, by_pair, ends_of_runs, logits, of_queries, part
 from .base import NO_VALUES, Backend, without_denormals
 from .eager import Eager
@@ -168,7 +169,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_BHTD):
         with torch.autocast(grad_BHTD.device.type, enabled=False):
             return _Attention.gradients(ctx, grad_BHTD)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..positions import Positions
+from ..tensors import once_differentiable
 from ..terms import Bias, Terms, by_offset, ends_of_runs
 from .base import NO_VALUES, Backend, Mask
 from .lean import Lean, groups
@@ -207,7 +208,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
         delta = (grad_out * out.float()).sum(-1)  # in float32

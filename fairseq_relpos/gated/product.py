@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..tensors import plain
+from ..tensors import once_differentiable, plain
 from . import compiled
 
 
@@ -32,7 +32,7 @@ class GatedProduct(torch.autograd.Function):
         return form(q_BHTD, k_BHSD, gate_HLD).product(q_BHTD, k_BHSD, gate_HLD)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, grad_BHTS: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         q_BHTD, k_BHSD, gate_HLD = ctx.saved_tensors
         return form(q_BHTD, k_BHSD, gate_HLD).gradients(q_BHTD, k_BHSD, gate_HLD, grad_BHTS)
