@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..positions import CurrentPass, Positions, random_positions
-from ..terms import Bias, Terms, evaluate
+from ..terms import Bias, Terms, evaluate, full_precision
 from .hparams import convert, hyperparameters, python_name, to_text
 
 #: name -> class of every encoding
@@ -457,3 +457,17 @@ def normal_table(*shape: int) -> nn.Parameter:
     """A table with N(0, 0.02). A bare Parameter, because fairseq's BERT initialisation
     overwrites every Embedding and Linear that it finds."""
     return nn.Parameter(torch.empty(*shape).normal_(0, INIT_STD))
+
+
+def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
+    """W and b (or None) of a linear map of this many inputs, in float32 at least. Those of an adapter (LoRA) or of
+    quantised weights, which have others than they show, are found from outputs."""
+    if type(linear) is nn.Linear:
+        bias = linear.bias
+        return full_precision(linear.weight), None if bias is None else full_precision(bias)
+    own = next((x for x in linear.parameters() if x.is_floating_point()), torch.empty(0, device="cpu"))
+    # far larger than b, beside which a type of few bits would round W
+    size = 1024
+    unit = torch.eye(inputs, dtype=own.dtype, device=own.device)
+    bias, *_ = outputs = full_precision(linear(torch.cat([torch.zeros_like(unit[:1]), size * unit])))
+    return (outputs[1:] - bias).mT / size, bias

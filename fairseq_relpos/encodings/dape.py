@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..positions import Positions
 from ..terms import BLOCK, Terms, full_precision
-from .base import PositionEncoding, StackPart, build_layer_part, register
+from .base import PositionEncoding, StackPart, build_layer_part, register, weights_of
 
 
 @register("dape", "zheng2024dape")
@@ -38,7 +38,7 @@ class DAPE(PositionEncoding):
         super().__init__(dims)
         if hidden < 1:
             raise ValueError(f"hidden={hidden} must be 1 or more")
-        self.bias = bias
+        self.bias, self.hidden = bias, hidden
         self.per_layer = build_layer_part(bias, dims).per_layer
         self.inner = nn.Linear(2 * dims.num_heads, hidden)
         self.outer = nn.Linear(hidden, dims.num_heads, bias=False)
@@ -50,9 +50,8 @@ class DAPE(PositionEncoding):
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
         b_BHTS = self.shared(pos).dense(pos.tgt_len, pos.src_len).bias
-        q, k, b_BHTS, *weights = full_precision(
-            q_BHTD, k_BHSD, b_BHTS, self.inner.weight, self.inner.bias, self.outer.weight
-        )
+        inner, outer = weights_of(self.inner, 2 * self.dims.num_heads), weights_of(self.outer, self.hidden)
+        q, k, b_BHTS, *weights = full_precision(q_BHTD, k_BHSD, b_BHTS, *inner, outer[0])
         a_BHTS = self.scale * q @ k.mT
         block = max(BLOCK, int(pos.tgt_len * self.block_share))
         parts = [

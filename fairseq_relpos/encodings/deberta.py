@@ -9,7 +9,7 @@ from torch import nn
 from ..positions import Positions
 from ..rows import Clipped, QueryMinusKey
 from ..terms import Rows, Terms, full_precision
-from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
+from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register, weights_of
 from .tables import unclipped
 
 
@@ -107,13 +107,11 @@ class DeBERTa(PositionEncoding):
             object.__setattr__(self, "w_t", q_proj)
 
     def terms(self, q_BHTD: torch.Tensor, k_BHSD: torch.Tensor, pos: Positions) -> Terms:
-        rows, C_rows, A, C = pos.remember(self, lambda length: self.projected(length, pos, q_BHTD.dtype))
+        rows, C_rows, A, C = pos.remember(self, lambda length: self.projected(length, pos))
         return Terms(q_BHTD, k_BHSD, self.scale, rows=rows, C_rows=C_rows, A=A, C=C)
 
-    def projected(
-        self, length: int, pos: Positions, dtype: torch.dtype
-    ) -> tuple[Rows, Rows, torch.Tensor | None, torch.Tensor | None]:
-        """The two tables of the rows that ``length`` tokens read, times W^R and W^T. dtype: of the queries."""
+    def projected(self, length: int, pos: Positions) -> tuple[Rows, Rows, torch.Tensor | None, torch.Tensor | None]:
+        """The two tables of the rows that ``length`` tokens read, times W^R and W^T."""
         table = full_precision(self.a) if self.m4m else self.shared(pos)
         rows, C_rows = self.rows, self.p2c_rows
         read, C_read = table, table
@@ -123,17 +121,13 @@ class DeBERTa(PositionEncoding):
             read = table[rows(offset_R)]
             C_read = read if C_rows == rows else table[C_rows(offset_R)]
             rows = C_rows = in_reach
-        A = self.project(read, self.w_r, dtype) if self.c2p else None
-        C = self.project(C_read, self.w_t, dtype) if self.p2c else None
+        A = self.project(read, self.w_r) if self.c2p else None
+        C = self.project(C_read, self.w_t) if self.p2c else None
         return rows, C_rows, A, C
 
-    def project(self, table: torch.Tensor, linear: nn.Linear | None, dtype: torch.dtype) -> torch.Tensor:
+    def project(self, table: torch.Tensor, linear: nn.Linear | None) -> torch.Tensor:
         if linear is None:
             raise ValueError("share_att_key=True of deberta reads the layer's own projections, which only a model has")
-        if type(linear) is nn.Linear:
-            bias = None if linear.bias is None else full_precision(linear.bias)
-            rows = F.linear(table, full_precision(linear.weight), bias)
-        else:  # an adapter, or quantised weights
-            rows = full_precision(linear(table.to(dtype)))
+        rows = F.linear(table, *weights_of(linear, table.size(-1)))
         heads = 1 if self.m4m else self.dims.num_heads
         return rows.unflatten(-1, (heads, self.dims.head_dim)).transpose(0, 1)

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from ..positions import Positions
 from ..rows import Clipped
 from ..terms import Bias, full_precision
-from .base import PositionEncoding, StackPart, register
+from .base import PositionEncoding, StackPart, register, weights_of
 
 #: smallest psi(reach), so that no pair is divided by zero
 TINY = 1e-6
@@ -56,8 +56,8 @@ class NormalisedDistanceBias(StackPart):
         x = torch.log1p(c * offset.abs())[..., None] / torch.log1p(c * reach).clamp(min=TINY)[..., None]
         if not self.dims.causal:
             x = torch.cat([x, offset.sign()[..., None]], -1)
-        hidden = F.linear(x, full_precision(self.inner.weight), full_precision(self.inner.bias))
-        return F.linear(hidden.relu(), full_precision(self.outer.weight), full_precision(self.outer.bias))
+        hidden = F.linear(x, *weights_of(self.inner, x.size(-1)))
+        return F.linear(hidden.relu(), *weights_of(self.outer, hidden.size(-1)))
 
 
 @register("fire", "li2024fire")

@@ -9,7 +9,7 @@ from ..positions import Positions
 from ..rows import Clipped
 from ..tensors import kept
 from ..terms import Rows, Terms, full_precision
-from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register
+from .base import INIT_STD, PositionEncoding, StackPart, normal_table, register, weights_of
 
 
 def sinusoids_of_distance(reach: int, dim: int) -> torch.Tensor:
@@ -96,7 +96,7 @@ class ProjectedPrior(PositionEncoding):
         reach = max(length - 1, 1)
         if self.clamp is not None:
             reach = min(reach, self.clamp)
-        w = full_precision(self.w.weight)
+        w, _ = weights_of(self.w, self.dims.embed_dim)
         rows_RE = around_zero(self.function, self.factor, reach, w) @ w.mT
         A = rows_RE.unflatten(-1, difference_HD.shape).transpose(0, 1)
         return Clipped(reach), A, self.scale * (difference_HD[:, None] * A).sum(-1)

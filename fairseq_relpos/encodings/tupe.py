@@ -12,7 +12,7 @@ from ..once import log_once
 from ..positions import Positions
 from ..rows import LogBuckets
 from ..terms import Bias, Terms, full_precision
-from .base import INIT_STD, Dims, PositionEncoding, StackPart, normal_table, register
+from .base import INIT_STD, Dims, PositionEncoding, StackPart, normal_table, register, weights_of
 from .tables import Cls
 
 ClsReset = Literal["code", "paper"]
@@ -50,7 +50,7 @@ class ProjectedPositions(StackPart):
         return self.heads(self.u_q, rows), self.heads(self.u_k, rows)
 
     def heads(self, linear: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
-        x = F.linear(rows, full_precision(linear.weight), full_precision(linear.bias))
+        x = F.linear(rows, *weights_of(linear, self.dims.embed_dim))
         return x.unflatten(-1, (self.dims.num_heads, self.dims.head_dim)).transpose(0, 1)
 
     def of_tokens(self, pos: Positions) -> tuple[torch.Tensor, torch.Tensor]:

@@ -72,6 +72,52 @@ def test_an_adapter_of_projections_that_an_encoding_shares_is_the_merged_model(d
     torch.testing.assert_close(adapted(x)[0], merged(x)[0], **exact)
 
 
+@pytest.mark.parametrize("name", ["bert_ad", "dape", "deberta", "fire", "gcdf", "transformer_xl", "tupe_r"])
+def test_an_adapter_of_an_encodings_own_projections_is_the_merged_model(name):
+    adapted, merged, x = attention(name), attention(name), inputs()
+    merged.load_state_dict(adapted.state_dict())
+    linears = [(key, x) for key, x in adapted.position_encoding.named_modules() if type(x) is nn.Linear]
+    for key, linear in linears:
+        owner, _, last = key.rpartition(".")
+        setattr(adapted.position_encoding.get_submodule(owner), last, adapter := Adapted(linear))
+        merged.position_encoding.get_submodule(key).weight.data += adapter.more.weight
+    assert linears
+    torch.testing.assert_close(adapted(x)[0], merged(x)[0])
+
+
+def test_an_adapter_of_shared_projections_computes_under_autocast():
+    module = RelPosSelfAttention(24, 2, "deberta", hparams={"share_att_key": True}).eval()
+    module.q_proj, x = Adapted(module.q_proj).float(), inputs().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = module(x)
+    torch.testing.assert_close(found.float(), module(x)[0], atol=0.05, rtol=0.05)
+
+
+class Quantised(nn.Module):
+    """A projection without parameters, whose weight is a method, as in torch's own quantised layers."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.kept = before.weight.detach(), None if before.bias is None else before.bias.detach()
+
+    def weight(self):
+        return self.kept[0]
+
+    def forward(self, x):
+        return nn.functional.linear(x, *self.kept)
+
+
+@pytest.mark.parametrize("name", ["dape", "fire", "transformer_xl", "tupe_r"])
+def test_quantised_projections_of_an_encoding_compute(name):
+    module, x = attention(name).float(), inputs().float()
+    wanted, _ = module(x)
+    for owner in list(module.position_encoding.modules()):
+        for key, linear in list(owner.named_children()):
+            if type(linear) is nn.Linear:
+                setattr(owner, key, Quantised(linear))
+    torch.testing.assert_close(module(x)[0], wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_a_cache_keeps_the_numbers_of_documents():
     module, x = attention("t5", causal=True), inputs()
     documents = torch.tensor([[5] * 4 + [6] * 5, [1] * 7 + [2] * 2])
