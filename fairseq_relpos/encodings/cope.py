@@ -52,6 +52,7 @@ class CoPE(PositionEncoding):
         p = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(e) - 1)
         e_HRD = e.unflatten(1, (-1, self.dims.head_dim)).transpose(0, 1)
         at_integers = by_table(self.position_scale * q_BHTD, e_HRD.mT)
-        above = at_integers.gather(-1, p.ceil().long())
-        below = at_integers.gather(-1, p.floor().long())
+        row = p.nan_to_num()  # NaN is the number of no row; it stays NaN in the result
+        above = at_integers.gather(-1, row.ceil().long())
+        below = at_integers.gather(-1, row.floor().long())
         return torch.lerp(below, above, p - p.floor())

@@ -195,6 +195,14 @@ def test_a_batch_without_sentences_comes_back_as_it_is(name):
     assert module(inputs(0))[0].shape == (0, 9, WIDTH)
 
 
+@pytest.mark.parametrize("name", sorted(ENCODINGS))
+def test_nan_stays_in_its_sentence_and_is_no_error(name):
+    module, x = attention(name, causal=name not in BIDIRECTIONAL), inputs()
+    x[0, 3, 0] = torch.nan
+    out, _ = module(x)
+    assert out[0, 3:].isnan().all() and out[1].isfinite().all()
+
+
 def transformer_encoder(**settings):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 48, batch_first=True, dropout=0.0, dtype=torch.float64, **settings)
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
