@@ -1,6 +1,5 @@
 """What decoding keeps from step to step, and the positions of one pass with or without it."""
 
-import copy
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from ..self_attention import joined_padding
 class Cache:
     """What one generation keeps from step to step. One cache serves a whole model: each module finds its own part.
 
-    Give a new one to the first step of a generation, and the same one to each later step, with the new tokens alone.
+    Give a new one to the first step of a generation, and the same one to each later step, with the new tokens alone. A
+    module that a model applies several times in a pass needs a cache for each.
 
     Examples:
         >>> decoder = RelPosEncoder(16, 2, 3, "alibi", causal=True).eval()
@@ -34,7 +34,7 @@ class Cache:
         """A copy for the same modules, as for several continuations of one prefix."""
         other = type(self)()
         other._sentences, other.memory = self._sentences, dict(self.memory)
-        other._parts = {module: copy.deepcopy(part, memo) for module, part in self._parts.items()}
+        other._parts = {module: dict(part) for module, part in self._parts.items()}  # a step never changes a tensor
         return other
 
     def of(self, module: nn.Module) -> dict[str, Any]:
