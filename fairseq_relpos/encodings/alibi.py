@@ -28,14 +28,18 @@ def _slopes_on(device, num_heads):
 class FixedSlopes(DistanceBias):
     """The fixed slopes. ``right`` is added to the distance of each key to the right of its query."""
 
+    like_model: torch.Tensor
+
     def __init__(self, dims, right):
         super().__init__(dims)
         self.right = right
+        # follows the model's type, so that a model in float64 is exact
+        self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
-        distance_R = offset_R.abs() + self.right * (offset_R > 0)
+        distance_R = offset_R.abs() + self.right * (offset_R > 0).double()
         slope_H = _slopes_on(offset_R.device, self.dims.num_heads)
-        return (-slope_H[:, None] * distance_R).to(torch.get_default_dtype())
+        return (-slope_H[:, None] * distance_R).to(torch.promote_types(self.like_model.dtype, torch.float32))
 
 
 class TrainedSlopes(DistanceBias):

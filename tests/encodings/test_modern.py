@@ -134,6 +134,20 @@ def test_alibi_falls_with_the_distance(form, lengths, dims):
     check_against_loops(encoding, oracle, *lengths)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_slopes_of_alibi_have_the_models_precision_and_float32_at_least(dtype):
+    encoding, wide = build("alibi", Dims(32, 16, 900)).to(dtype), torch.promote_types(dtype, torch.float32)
+    q, k = torch.zeros(1, 16, 1, 2, dtype=dtype), torch.zeros(1, 16, 900, 2, dtype=dtype)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = encoding.logits(q, k, Positions.of(1, 900))[0, :, 0]
+    finally:
+        torch.set_default_dtype(before)
+    wanted = -slopes(16)[:, None] * torch.arange(899, -1, -1)
+    torch.testing.assert_close(found, wanted.to(wide), rtol=torch.finfo(wide).eps, atol=0)
+
+
 def test_trained_slopes_start_at_the_rule():
     assert build("alibi", DIMS, form="trained").stack.slope.tolist() == [[m, m] for m in (2.0**-4, 2.0**-8, 2.0**-2)]
 
