@@ -87,7 +87,7 @@ def refuse_what_layers_share(
 
 def _shared(encoding):
     """The weights of the stack part from one seed, and its settings: they tell it from other stack parts."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # on a meta device they would have no numbers
         torch.manual_seed(0)
         stack_part = encoding.make_stack()
     usual = vars(StackPart(encoding.dims))

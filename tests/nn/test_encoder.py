@@ -237,6 +237,14 @@ def test_a_module_made_without_memory_gets_all_that_it_needs_from_its_weights(na
     assert torch.equal(stack(x), source(x))
 
 
+def test_a_module_made_without_memory_has_settings_of_single_layers():
+    with torch.device("meta"):
+        stack = RelPosEncoder(WIDTH, HEADS, LAYERS, "transformer_xl", hparams={"layer.2.clamp": 5})
+    assert [layer.self_attn.position_encoding.clamp for layer in stack.layers][:2] == [None, 5]
+    with torch.device("meta"), pytest.raises(ValueError, match="num_buckets of t5 cannot differ from layer to layer"):
+        RelPosEncoder(WIDTH, HEADS, LAYERS, "t5", hparams={"layer.2.num_buckets": 8})
+
+
 def test_weights_of_another_encoding_are_refused_also_where_they_fit():
     with pytest.raises(SignatureMismatch, match="pe:sinusoidal.*asked for .pe:alibi"):
         encoder("alibi").load_state_dict(encoder("sinusoidal").state_dict())
