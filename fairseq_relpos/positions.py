@@ -84,7 +84,7 @@ class Positions:
             self._ids_BS = self._checked("position ids", position_ids).masked_fill(~self._real_BS(position_ids), 0)
             if (self._ids_BS < 0).any():
                 raise ValueError(f"position ids count from 0, but one of these is {int(self._ids_BS.min())}")
-        if self._ids_BS is not None:
+        if self._ids_BS is not None and self._ids_BS.numel():
             self._span = int(self._ids_BS.max()) + 1
         self._left_padded: bool | None = None
         #: what the layers of the pass share, by what has made it: results of ``once``, and masks

@@ -11,7 +11,7 @@ from ..layer_numbers import parse_windows, windows_text
 from ..self_attention import PositionedAttention, split_heads
 from ..signature import before_loading, drop_sinusoids, sign
 from ..terms import Terms
-from .cache import Cache, as_padding, positions_of_pass
+from .cache import Cache, as_padding, check_input, positions_of_pass
 
 #: what to do about weights of another encoding
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
@@ -173,6 +173,7 @@ class RelPosSelfAttention(LayerAttention):
         encoding: Any = self.position_encoding
         if encoding.stack.joins_input:
             encoding.warn_of_the_input_part("one attention lacks", "use fairseq_relpos.nn.RelPosEncoder")
+        check_input(query, self.embed_dim)
         padding_BT = as_padding(key_padding_mask, query)
         pos, _ = positions_of_pass(
             encoding.stack, query, padding_BT, attn_mask, position_ids, document_ids, cache, self

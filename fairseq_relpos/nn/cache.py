@@ -59,6 +59,12 @@ class Cache:
                     part[key] = value.index_select(0, order_B.to(value.device))
 
 
+def check_input(x_BTE: Tensor, embed_dim: int) -> None:
+    """ValueError where x is no batch of embeddings."""
+    if x_BTE.dim() != 3 or x_BTE.size(2) != embed_dim or not x_BTE.size(1):
+        raise ValueError(f"x of shape {tuple(x_BTE.shape)}: give [batch, length, {embed_dim}]")
+
+
 def as_padding(mask: Tensor | None, x_BTE: Tensor) -> Tensor | None:
     """The mask as booleans [B, T], True at pads. Additive masks of 0 and -inf, into which torch's TransformerEncoder
     turns boolean ones, are accepted, too."""
@@ -108,14 +114,12 @@ def positions_of_pass(
     owner: nn.Module,
 ) -> tuple[Positions, Tensor | None]:
     """The positions of this pass, and the pads among all its keys [B, S]. In a decoding step, x, the pads and the
-    ids are those of the new tokens; the cache has the earlier ones. What was given is checked first."""
-    if x_BTE.dim() != 3 or x_BTE.size(2) != stack_part.dims.embed_dim:
-        raise ValueError(f"x of shape {tuple(x_BTE.shape)}: give [batch, length, {stack_part.dims.embed_dim}]")
+    ids are those of the new tokens; the cache has the earlier ones. Masks and ids are checked first."""
     batch, length, _ = x_BTE.shape
     ids = {"position_ids": position_ids, "document_ids": document_ids}
     for name, given in ids.items():
-        if given is not None and given.size(0) not in (1, batch):
-            raise ValueError(f"{name} of {given.size(0)} sentences, but x has {batch}: give [batch, length]")
+        if given is not None and (given.dim() != 2 or given.size(0) not in (1, batch)):
+            raise ValueError(f"{name} of shape {tuple(given.shape)}: give [batch, length], {(batch, length)} here")
         if given is not None and (padding_BT is not None or cache is not None):
             ids[name] = given.expand(batch, *given.shape[1:])  # pads and the rows of a cache are those of each sentence
     heads = stack_part.dims.num_heads

@@ -14,7 +14,7 @@ from ..layer_numbers import parse_layers, parse_windows, windows_text
 from ..positions import Positions
 from ..real_tokens import RealTokens
 from .attention import CrossAttention, LayerAttention, sign_module
-from .cache import Cache, as_padding, positions_of_pass
+from .cache import Cache, as_padding, check_input, positions_of_pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -233,6 +233,7 @@ class RelPosEncoder(nn.Module):
         memory_key_padding_mask: Tensor | None = None,
     ) -> EncoderStates:
         """``forward`` with all that lies between. need_weights: the attention weights of each layer, too."""
+        check_input(x, self.embed_positions.dims.embed_dim)
         padding_BT = as_padding(key_padding_mask, x)
         memory_SBE, memory_padding_BS = self.memory_of(x, memory, memory_key_padding_mask)
         pos, padding_BS = positions_of_pass(

@@ -191,8 +191,9 @@ def test_a_cache_says_that_it_belongs_to_other_sentences():
 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_a_batch_without_sentences_comes_back_as_it_is(name):
-    module = attention(name, causal=name not in BIDIRECTIONAL)
-    assert module(inputs(0))[0].shape == (0, 9, WIDTH)
+    module, ids = attention(name, causal=name not in BIDIRECTIONAL), torch.zeros(0, 9, dtype=torch.long)
+    for given in ({}, {"document_ids": ids}, {"position_ids": ids}):
+        assert module(inputs(0), **given)[0].shape == (0, 9, WIDTH)
 
 
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
@@ -294,6 +295,11 @@ def test_dropout_acts_in_training_alone(name):
 
 WRONG = {
     "x": (lambda m: m(torch.zeros(2, 9, 8)), r"x of shape \(2, 9, 8\): give \[batch, length, 24\]"),
+    "one sentence": (
+        lambda m: m(inputs()[0], key_padding_mask=pads()[0]),
+        r"x of shape \(9, 24\): give \[batch, length, 24\]",
+    ),
+    "no tokens": (lambda m: m(inputs()[:, :0]), r"x of shape \(2, 0, 24\): give \[batch, length, 24\]"),
     "key": (lambda m: m(inputs(), inputs()), "key is another tensor than query"),
     "mask of numbers": (lambda m: m(inputs(), key_padding_mask=pads().long()), "torch.int64: give booleans"),
     "mask of bytes": (lambda m: m(inputs(), key_padding_mask=pads().byte()), "torch.uint8: give booleans"),
@@ -308,7 +314,10 @@ WRONG = {
         lambda m: m(inputs(), attn_mask=torch.ones(9, 9).long()),
         "torch.int64: give booleans, .* floats",
     ),
-    "ids": (lambda m: m(inputs(), position_ids=torch.ones(3, 9).long()), r"position_ids of 3 sentences, but x has 2"),
+    "ids": (
+        lambda m: m(inputs(), position_ids=torch.ones(3, 9).long()),
+        r"position_ids of shape \(3, 9\): give .* \(2, 9\) here",
+    ),
     "dropout": (lambda m: RelPosSelfAttention(24, 3, dropout=1.5), "dropout=1.5: give a number from 0 to 1"),
     "cache": (lambda m: m(inputs(), cache=Cache()), "build it with causal=True"),
     "too long": (lambda m: m(inputs(length=33)), "33 tokens, but this position encoding has 32 .* max_len 33"),
