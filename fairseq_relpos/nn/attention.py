@@ -54,6 +54,8 @@ class Projections(nn.Module):
 class LayerAttention(Projections, PositionedAttention):
     """One layer's self-attention. Its stack hands it an encoding and the positions of each pass."""
 
+    forward = PositionedAttention.attend
+
 
 class CrossAttention(Projections):
     """Attention of a decoder's tokens to an encoder's output. It has no positions, as in fairseq's models, whose bits
@@ -86,7 +88,7 @@ class CrossAttention(Projections):
         return self.out_proj(out_BHTD.permute(2, 0, 1, 3).flatten(2)), weights_BHTS
 
 
-class RelPosSelfAttention(LayerAttention):
+class RelPosSelfAttention(Projections, PositionedAttention):
     """Self-attention with a position encoding, which it owns. It takes the place of an nn.MultiheadAttention with
     batch_first=True that a model uses for self-attention.
 

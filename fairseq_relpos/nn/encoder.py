@@ -95,7 +95,7 @@ class RelPosEncoderLayer(nn.Module):
         and the weights of both attentions."""
         attention, memory_weights_BHTS = self.self_attn, None
         y = self.self_attn_layer_norm(x_TBE) if self.norm_first else x_TBE
-        y, weights_BHTS = attention.attend(
+        y, weights_BHTS = attention(
             y, pos, padding_BT, attn_mask, causal, attention.dropout_p, need_weights, cache, real_tokens
         )
         x = x_TBE + F.dropout(y, self.dropout, self.training)

@@ -134,6 +134,14 @@ def test_other_ways_to_run_the_layers_give_the_same_outputs_and_gradients(name, 
         torch.testing.assert_close(found, wanted)
 
 
+def test_hooks_of_a_layers_attention_are_called():
+    stack, x, seen = encoder("t5"), inputs(), []
+    for layer in stack.layers:
+        layer.self_attn.register_forward_hook(lambda module, args, out: seen.append(out[0].transpose(0, 1)))
+    stack(x)
+    assert [out.shape for out in seen] == [x.shape] * LAYERS
+
+
 def test_states_are_those_between_the_layers():
     stack, x, padding = encoder(norm_first=True, layernorm_embedding=True), inputs(), pads()
     states = stack.states(x, padding, need_weights=True)
