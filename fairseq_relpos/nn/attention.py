@@ -141,7 +141,7 @@ class RelPosSelfAttention(Projections, PositionedAttention):
     def in_proj_weight(self) -> Tensor:
         raise RuntimeError(
             "nn.TransformerEncoder is about to drop the pads, and with them the positions: build it with "
-            "enable_nested_tensor=False"
+            "enable_nested_tensor=False, or set its use_nested_tensor = False"
         )
 
     def forward(

@@ -255,8 +255,12 @@ def test_a_layer_with_it_can_be_given_to_torchs_transformer_encoder():
 def test_nested_tensors_are_refused():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, batch_first=True), 1).eval()
     model.layers[0].self_attn = RelPosSelfAttention(WIDTH, 2)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="enable_nested_tensor=False"):
-        model(torch.randn(2, 9, WIDTH), src_key_padding_mask=pads())
+    x = torch.randn(2, 9, WIDTH)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="enable_nested_tensor=False, or .* use_nested_tensor = F"):
+        model(x, src_key_padding_mask=pads())
+    model.use_nested_tensor = False
+    with torch.no_grad():
+        assert model(x, src_key_padding_mask=pads()).shape == x.shape
 
 
 def test_weights_of_another_encoding_are_refused_although_they_fit():
