@@ -355,3 +355,26 @@ def test_a_class_that_overrides_logits_is_an_error_that_says_what_to_do():
         class Mine(PositionEncoding):
             def logits(self, q_BHTD, k_BHSD, pos):
                 return q_BHTD @ k_BHSD.mT
+
+
+DECLARED = """
+from __future__ import annotations
+from fairseq_relpos.encodings import PositionEncoding, register
+
+@register("declared")
+class Declared(PositionEncoding):
+    def __init__(self, dims, {}):
+        super().__init__(dims)
+"""
+
+
+def test_hyperparameters_have_a_default_and_a_type_also_as_text():
+    for wrong in ("slope", "slope: float", "slope=0.5", "slope: float | None = None", "slope: list = ()"):
+        with pytest.raises(ValueError, match="hyperparameter slope of Declared: give it a default and one of "):
+            exec(DECLARED.format(wrong), {"__name__": "declared"})
+    assert "declared" not in ENCODINGS
+    try:
+        exec(DECLARED.format("slope: float = 0.5"), {"__name__": "declared"})
+        assert build("declared", dims(), slope="0.25").hparams == {"slope": 0.25}
+    finally:
+        ENCODINGS.pop("declared", None)

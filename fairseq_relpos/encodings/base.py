@@ -12,7 +12,7 @@ from torch import nn
 
 from ..positions import CurrentPass, Positions, random_positions
 from ..terms import Bias, Terms, evaluate, full_precision
-from .hparams import convert, hyperparameters, python_name, to_text
+from .hparams import check_declared, convert, hyperparameters, python_name, to_text
 
 #: name -> class of every encoding
 ENCODINGS: dict[str, type["PositionEncoding"]] = {}
@@ -372,6 +372,7 @@ def register(name: str, *papers: str) -> Callable[[type["PositionEncoding"]], ty
     def add(cls):
         if name in ENCODINGS:
             raise ValueError(f"position encoding {name!r} is registered twice")
+        check_declared(cls)
         cls.name, cls.papers = name, papers
         ENCODINGS[name] = cls
         return cls

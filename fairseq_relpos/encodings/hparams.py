@@ -14,8 +14,21 @@ def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
         >>> hyperparameters(find("t5"))["max_distance"].default
         128
     """
-    parameters = list(inspect.signature(cls).parameters.values())[1:]
+    # a module with `from __future__ import annotations` has types as text
+    parameters = list(inspect.signature(cls, eval_str=True).parameters.values())[1:]
     return {p.name.rstrip("_"): p for p in parameters}
+
+
+def check_declared(cls: type) -> None:
+    """Raises ValueError for a hyperparameter without a default, or of a type that no text is read as."""
+    for key, parameter in hyperparameters(cls).items():
+        kind = parameter.annotation
+        texts = get_origin(kind) is Literal and all(isinstance(value, str) for value in get_args(kind))
+        if parameter.default is parameter.empty or not (texts or kind in _READERS):
+            raise ValueError(
+                f"hyperparameter {key} of {cls.__name__}: give it a default and one of the types bool, int, "
+                'int | None, float, str, tuple or Literal["a", "b"]'
+            )
 
 
 def python_name(cls: type, key: str) -> str:
