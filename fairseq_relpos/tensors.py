@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -71,9 +72,13 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
+        refuses = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        if refuses:  # activation checkpointing gives saved tensors once
+            saved = ctx.saved_tensors
+            ctx = SimpleNamespace(**vars(ctx), needs_input_grad=ctx.needs_input_grad, saved_tensors=saved)
         with torch.no_grad():
             found = backward(ctx, *grads)
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not refuses:
             return found
         sources = [x for x in (*grads, *ctx.saved_tensors) if x is not None and x.requires_grad]
         outputs = found if isinstance(found, tuple) else (found,)

@@ -56,6 +56,18 @@ def test_second_derivatives_are_refused_where_they_would_lack_a_part(name, backe
         torch.autograd.grad(sum(x.square().sum() for x in found), inputs)
 
 
+@pytest.mark.parametrize("name, backend", [("shaw", "eager"), ("rope", "lean")])
+def test_first_derivatives_with_create_graph_are_those_without_where_layers_compute_again(name, backend):
+    stack = RelPosEncoder(8, 2, 1, name, dropout=0.0, attention_dropout=0.0, backend=backend).train()
+    x = torch.randn(1, 3, 8, requires_grad=True)
+    (wanted,) = torch.autograd.grad(stack(x).sin().sum(), x)
+    stack.checkpoint_activations = True
+    (found,) = torch.autograd.grad(stack(x).sin().sum(), x, create_graph=True)
+    torch.testing.assert_close(found, wanted)
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(found.square().sum(), x)
+
+
 def test_eager_has_second_derivatives_where_no_table_over_the_offset_is_learned():
     module = RelPosSelfAttention(8, 2, "rope", backend="eager").double()
     x = torch.randn(1, 3, 8, dtype=torch.float64, requires_grad=True)
