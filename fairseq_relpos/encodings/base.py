@@ -463,12 +463,14 @@ def normal_table(*shape: int) -> nn.Parameter:
 def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
     """W and b (or None) of a linear map of this many inputs, in float32 at least. Those of an adapter (LoRA) or of
     quantised weights, which have others than they show, are found from outputs."""
-    if type(linear) is nn.Linear:
+    # torchao leaves an nn.Linear and makes its weight a tensor that stands for others
+    if type(linear) is nn.Linear and not hasattr(linear.weight, "__tensor_flatten__"):
         bias = linear.bias
         return full_precision(linear.weight), None if bias is None else full_precision(bias)
-    own = next((x for x in linear.parameters() if x.is_floating_point()), torch.empty(0, device="cpu"))
+    known = [*linear.parameters(), *linear.buffers(), torch.empty(0, device="cpu")]
+    dtype = next(x.dtype for x in known if x.is_floating_point() and x.dtype.itemsize > 1)
     # far larger than b, beside which a type of few bits would round W
     size = 1024
-    unit = torch.eye(inputs, dtype=own.dtype, device=own.device)
-    bias, *_ = outputs = full_precision(linear(torch.cat([torch.zeros_like(unit[:1]), size * unit])))
-    return (outputs[1:] - bias).mT / size, bias
+    unit = torch.eye(inputs, dtype=dtype, device=known[0].device)
+    outputs = full_precision(linear(torch.cat([torch.zeros_like(unit[:1]), size * unit])))
+    return (outputs[1:] - outputs[0]).mT / size, outputs[0]

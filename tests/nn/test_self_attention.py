@@ -10,6 +10,7 @@ from loops import inputs, pads, scale_up
 from torch import nn
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
+from fairseq_relpos.encodings.base import weights_of
 from fairseq_relpos.nn import Cache, RelPosSelfAttention
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.signature import SignatureMismatch
@@ -107,15 +108,46 @@ class Quantised(nn.Module):
         return nn.functional.linear(x, *self.kept)
 
 
+class Packed(torch.Tensor):
+    """A weight of an nn.Linear with which nothing can be done but its product, as torchao's."""
+
+    def __tensor_flatten__(self):
+        return [], None
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in (torch.Tensor.mT.__get__, torch.Tensor.chunk):
+            raise NotImplementedError(func)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
+def packed(linear):
+    weight = linear.weight.detach().as_subclass(Packed)
+    del linear.weight
+    linear.weight = weight
+    return linear
+
+
 @pytest.mark.parametrize("name", ["dape", "fire", "transformer_xl", "tupe_r"])
-def test_quantised_projections_of_an_encoding_compute(name):
+@pytest.mark.parametrize("quantised", [Quantised, packed])
+def test_quantised_projections_of_an_encoding_compute(name, quantised):
     module, x = attention(name).float(), inputs().float()
     wanted, _ = module(x)
     for owner in list(module.position_encoding.modules()):
         for key, linear in list(owner.named_children()):
             if type(linear) is nn.Linear:
-                setattr(owner, key, Quantised(linear))
+                setattr(owner, key, quantised(linear))
     torch.testing.assert_close(module(x)[0], wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_weights_are_on_the_device_of_a_quantised_projection(dtype):
+    linear = nn.Linear(3, 4, bias=False, device="meta")
+    linear.weight = nn.Parameter(linear.weight.detach().to(dtype), requires_grad=False)
+    linear.__class__ = type("Bytes", (nn.Linear,), {"forward": lambda self, x: x @ self.weight.to(x.dtype).mT})
+    weight, _ = weights_of(linear, 3)
+    assert (weight.shape, weight.dtype, weight.device.type) == ((4, 3), torch.float32, "meta")
 
 
 def test_a_cache_keeps_the_numbers_of_documents():
