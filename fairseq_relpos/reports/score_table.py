@@ -99,8 +99,9 @@ def check_alike(table: pd.DataFrame) -> None:
     differ in other flags than those of seeds, rates and folds, or runs of one fold in their data."""
     first: dict[tuple[str, ...], tuple[Any, str, list[str]]] = {}
     for run in scores(table).itertuples():
-        kept = [Path(run.place, name) for name in ("trained", "conditions")]
-        command, conditions = (path.read_text(encoding="utf-8") if path.exists() else "" for path in kept)
+        # in a sweep, the run is a folder below
+        kept = [min(Path(run.place).rglob(name), default=None) for name in ("trained", "conditions")]
+        command, conditions = ("" if path is None else path.read_text(encoding="utf-8") for path in kept)
         if "--user-dir" not in command:
             continue
         this = run, command, re.findall("(?m)^(?:dictionary|text|data) .*", conditions)

@@ -45,6 +45,15 @@ def test_a_report_refuses_seeds_of_another_training(recipe, tmp_path):
             of_recipe(recipe).main(runs, str(tmp_path), "learned")
 
 
+def test_runs_of_a_sweep_are_in_folders_of_their_own(tmp_path):
+    records = []
+    for seed, flags in (1, ""), (2, "'--dropout' '0.1'"):
+        run(tmp_path / f"run{seed}", seed, flags=flags)
+        records.append({"name": f"run{seed}", "cells": {}, "place": tmp_path / f"run{seed}", "state": "done"})
+    with pytest.raises(ValueError, match=r"^run2 and run1 differ .*: `--dropout` \(0.1, not given\)\."):
+        score_table.check_alike(score_table.read(records))
+
+
 def test_folds_differ_in_their_data_and_seeds_of_a_fold_do_not(tmp_path):
     def check():
         score_table.check_alike(score_table.read(score_table.records_of(tmp_path / "runs")))
