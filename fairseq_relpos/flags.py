@@ -58,7 +58,9 @@ def refuse_other_numbers(
         "--position-hparams of single layers depend": any("." in key for key in hparams),
         "--attention-window of single layers depends": "=" in window,
     }
-    if getattr(args, f"{stack}_layers_to_keep", None) and any(depends.values()):
+    kept = getattr(args, f"{stack}_layers_to_keep", None)
+    numbers = sorted(map(int, kept.split(","))) if kept else []
+    if numbers != list(range(len(numbers))) and any(depends.values()):  # the first ones have their own numbers
         what = next(what for what, does in depends.items() if does)
         raise ValueError(
             f"--{stack}-layers-to-keep gives layers other numbers than in the training, and {what} on these numbers: "

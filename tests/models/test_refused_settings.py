@@ -4,7 +4,7 @@ import pytest
 from small_models import model_of
 
 LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True}
-KEEP = {"encoder_layers_to_keep": "0", "decoder_layers_to_keep": "1"}
+KEEP = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "1"}
 REFUSED = {
     "roberta_t5": [
         ({"position_encoding": "tupe"}, "unknown position encoding 'tupe'; known: "),

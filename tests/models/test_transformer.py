@@ -94,6 +94,11 @@ def test_a_model_keeps_some_of_its_trained_layers_and_is_rebuilt_from_its_settin
         assert torch.equal(model(*batch)[0], trained(*batch)[0])
 
 
+def test_layers_that_are_kept_from_the_first_on_have_the_numbers_of_the_training():
+    model = model_of("transformer_lfhc", encoder_layers_to_keep="1,0", decoder_layers_to_keep="0", position_layers="1")
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
+
+
 def test_cls_first_unties_the_first_real_token_of_a_source():
     """Sources have no [CLS] of their own; the user may say that the first token is one."""
     plain = transformer("transformer_tupe_a")
