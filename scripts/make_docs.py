@@ -17,6 +17,7 @@ import inspect
 import json
 import re
 import shlex
+import shutil
 import statistics
 import sys
 import tempfile
@@ -30,7 +31,6 @@ import claims  # noqa: E402
 import papers  # noqa: E402
 
 from fairseq_relpos.architectures import bert_base  # noqa: E402
-from fairseq_relpos.checkpoints.archives import unpack  # noqa: E402
 from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noqa: E402
 from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
@@ -223,7 +223,7 @@ def reached(runs, loss):
 
 
 def unpacked_runs(archive, folder):
-    unpack(str(archive), str(folder), archive.name)
+    shutil.unpack_archive(archive, folder)
     return [read_run(log.parent) for log in sorted(folder.rglob(LOG_NAME))]
 
 
