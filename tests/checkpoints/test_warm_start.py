@@ -313,8 +313,8 @@ def test_a_bad_source_is_one_line_and_writes_nothing(case, stock, tmp_path, caps
 
 
 BAD_FLAGS = {
-    "unknown arch": ("--arch roberta_t6", ["roberta_t6 is none", "roberta_t5 ", "roberta_tupe_r_large"]),
-    "stock arch": ("--arch roberta_base", ["roberta_base is none"]),
+    "unknown arch": ("--arch roberta_t6", ["--arch roberta_t6: give roberta_NAME", "fairseq-relpos list"]),
+    "stock arch": ("--arch roberta_base", ["--arch roberta_base: give roberta_NAME"]),
     "another size": (
         "--arch roberta_t5_large",
         ["has encoder_layers 3", "but roberta_t5_large is encoder_layers 24", "use --arch roberta_t5,"],

@@ -139,7 +139,7 @@ def test_windows_of_the_layers_are_a_plain_mask_in_each(name, window):
         def masked(attend, far_TS, y, pos, pads, attn_mask, *more):
             return attend(y, pos, pads, far_TS, *more)
 
-        layer.self_attn.attend = partial(masked, layer.self_attn.attend, torch.tensor(far))
+        layer.self_attn.forward = partial(masked, layer.self_attn.forward, torch.tensor(far))
     outputs = [stack(x, padding)[~padding] for stack in (found, plain)]
     torch.testing.assert_close(*outputs, atol=1e-10, rtol=0)
     parameters = [list(stack.parameters()) for stack in (found, plain)]
