@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from fairseq.modules import MultiheadAttention
 from loops import scale_up_positions
 from small_models import SIZES, decoder, roberta, sentences, stack_of
 
@@ -42,6 +41,8 @@ def assert_same_gradients(found, wanted):
 
 
 def test_projections_start_as_large_as_fairseqs():
+    from fairseq.modules import MultiheadAttention
+
     ours, theirs = RelPosSelfAttention(192, 3, "none"), MultiheadAttention(192, 3, self_attention=True)
     for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
         mine, stock = (getattr(module, name).weight for module in (ours, theirs))
