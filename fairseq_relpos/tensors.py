@@ -1,4 +1,4 @@
-"""Which tensors are what they seem, tables that are kept for later calls, and gradients that have no gradient."""
+"""Subclasses of torch's tensors, a cache of constant tables, and backward passes without a second derivative."""
 
 import functools
 from collections.abc import Callable
@@ -22,9 +22,9 @@ def plain(*tensors: torch.Tensor) -> bool:
 
 
 def kept(maxsize: int) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Decorates a function that makes constant tensors: the last ``maxsize`` results are kept, for trainings also what
-    an inference mode asked for first. While torch traces a model, they are made anew: those that it makes then have no
-    numbers.
+    """Decorates a function that makes constant tensors: the last ``maxsize`` results are cached. A training can use
+    those that were made in inference mode. While torch traces a model, nothing is cached, because its tensors then have
+    no numbers.
 
     Examples:
         >>> @kept(maxsize=8)
@@ -67,8 +67,9 @@ class _Refused(torch.autograd.Function):
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates the backward of an autograd function that has no gradient itself. Unlike torch's decorator of this
-    name, it also makes torch.autograd.grad raise, which would leave out the missing part without a word."""
+    """Decorates a backward pass that cannot be differentiated. Unlike torch's decorator of this
+    name, it also makes
+    torch.autograd.grad raise RuntimeError, which would omit the missing part silently."""
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:

@@ -461,8 +461,8 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
-    """W and b (or None) of a linear map of this many inputs, in float32 at least. Those of an adapter (LoRA) or of
-    quantised weights, which have others than they show, are found from outputs."""
+    """Returns W [outputs, inputs] and b [outputs] or None of a linear map, in float32 at least. Where an adapter (LoRA)
+    or quantised weights apply other ones than ``linear.weight``, they are computed from the outputs."""
     # torchao leaves an nn.Linear and makes its weight a tensor that stands for others
     if type(linear) is nn.Linear and not hasattr(linear.weight, "__tensor_flatten__"):
         bias = linear.bias

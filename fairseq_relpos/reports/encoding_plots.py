@@ -78,13 +78,15 @@ def plot_curve(args: argparse.Namespace) -> Path:
 def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
     """Returns the encoding of layer ``number``, from 1, or of the first that has positions, and its number."""
     encodings = [layer.self_attn.position_encoding for layer in stack.layers]
+    able = [n for n, encoding in enumerate(encodings, 1) if encoding.name != "none"]
     if number is None:
-        number = next((n for n, encoding in enumerate(encodings, 1) if encoding.name != "none"), 1)
+        number = able[0] if able else 1
     if not 1 <= number <= len(encodings):
         raise ValueError(f"--layer {number}: the layers are 1 to {len(encodings)}")
-    able = [str(n) for n, encoding in enumerate(encodings, 1) if encoding.name != "none"]
-    if able and str(number) not in able:
-        raise ValueError(f"--layer {number}: this layer has no positions; layers that have: {', '.join(able)}")
+    if able and number not in able:
+        raise ValueError(
+            f"--layer {number}: this layer has no positions; layers that have: {', '.join(map(str, able))}"
+        )
     return encodings[number - 1], number
 
 
