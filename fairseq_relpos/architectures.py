@@ -1,5 +1,6 @@
 """The architectures of each model family: which there are, and their sizes without fairseq."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -133,8 +134,10 @@ def find_architecture(arch: str) -> tuple[str, list[Stack], Size]:
                 if not mine:
                     check_serves(name, causal=False)
                 return name, mine, size
+    near = difflib.get_close_matches(arch, [known for name in ENCODINGS for known in architectures_of(name)], 5)
     raise ValueError(
-        f"--arch {arch} is not {' or '.join(architectures_of('NAME'))} with one of: " + " ".join(sorted(ENCODINGS))
+        f"--arch {arch} is not known: {'the nearest: ' + ', '.join(near) if near else 'none is like it'}; "
+        "`fairseq-relpos list` has the encodings, `fairseq-relpos show t5` the architectures of one"
     )
 
 

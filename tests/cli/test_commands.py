@@ -89,7 +89,7 @@ def test_path_is_the_package(capsys):
     "command, what",
     [
         (["show", "t6"], "unknown position encoding 't6'; known:"),
-        (["params", "--arch", "bert_t5"], "--arch bert_t5 is not roberta_NAME"),
+        (["params", "--arch", "bert_t5"], "--arch bert_t5 is not known: the nearest: bart_t5, roberta_t5"),
         (["params", "--max-positions", "1"], "--max-positions 1: a length in tokens, 2 or more"),
         (["plot", "curve", "m2", "--position-hparams", "max_distance=0"], "max_distance=0: the clip"),
         (["plot", "curve", "none.pt"], "no checkpoint none.pt"),
