@@ -67,10 +67,11 @@ make_batch() { # [flags]
 }
 
 training_command() { # [flags of fairseq-train]
-  local keep schedule start=() layers padding launch
+  local keep schedule start=() layers padding launch precision
   make_batch "${TRAIN_FLAGS[@]}" "$@"
   shared_flags
   encoding_flags
+  precision_flags
   began=
   if [ "${START_FROM:-none}" != none ]; then
     began=$START_FROM
@@ -103,7 +104,7 @@ training_command() { # [flags of fairseq-train]
     "${adam[@]}" "${checkpoints[@]}" "${keep[@]}" "${logs[@]}" --lr-scheduler "$SCHEDULE"
     --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}" --max-update "$UPDATES"
     --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
-    --distributed-world-size "$GPUS" "${start[@]}" "${TRAIN_FLAGS[@]}" "$@")
+    --distributed-world-size "$GPUS" "${start[@]}" "${precision[@]}" "${TRAIN_FLAGS[@]}" "$@")
 }
 
 conditions() {

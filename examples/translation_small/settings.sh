@@ -61,7 +61,8 @@ ADAM_BETAS='(0.9, 0.98)'
 WEIGHT_DECAY=0.0001
 CLIP_NORM=1.0
 LABEL_SMOOTHING=0.1
-TRAIN_FLAGS=()             # more flags for fairseq-train: --fp16
+PRECISION=fp32             # or fp16, bf16, amp (on a CPU with units for bfloat16, faster)
+TRAIN_FLAGS=()             # more flags for fairseq-train
 
 # --- logs and checkpoints ---
 LOG_EVERY=50               # updates

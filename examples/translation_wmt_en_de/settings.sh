@@ -40,7 +40,7 @@ SCHEDULE=inverse_sqrt
 WARMUP_UPDATES=4000
 WEIGHT_DECAY=0
 CLIP_NORM=0
-TRAIN_FLAGS=(--fp16)
+PRECISION=fp16
 
 # --- logs and checkpoints ---
 LOG_EVERY=100

@@ -56,7 +56,7 @@ def stand_ins(tmp_path):
 
 
 def test_wmt14_from_a_folder_to_scores_of_the_averaged_checkpoint(tmp_path, stand_ins):
-    (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 TRAIN_FLAGS=() BEAM=2 GENERATE_FLAGS=(--max-len-b 20)\n")
+    (tmp_path / "tiny.sh").write_text(TINY + "AVERAGED=2 PRECISION=fp32 BEAM=2 GENERATE_FLAGS=(--max-len-b 20)\n")
     printed = succeeds(tmp_path, "prepare.sh", "--offline", stand_ins)
     assert "train: 105 pairs" in printed and "left out: 75 with lengths beyond 1.5 : 1" in printed
     assert "ready: data-bin/translation_wmt14_en_de" in printed
