@@ -140,7 +140,9 @@ decoding() {
   echo "beam $BEAM, length penalty ${LENGTH_PENALTIES:+one of }${LENGTH_PENALTIES:-$LENGTH_PENALTY}, flags ${flags[*]:-none}"
   text_digest
 }
-text_digest() { echo "text $(digest "$DATA/sources.txt")"; }
+text_digest() { echo "text $(digest "$(sources)")"; }
+# What the data were made of; the runs keep it, too.
+sources() { if [ -e "$DATA/sources.txt" ]; then echo "$DATA/sources.txt"; else echo "$RUNS/sources.txt"; fi; }
 
 # decode ACTION PROGRAM [flags]: fairseq-generate or fairseq-interactive; translations.py adds text and length penalty
 decode() {
@@ -173,18 +175,23 @@ score() { # BLEU by several conventions, chrF
   done
   [ "$(grep '^text ' "$run/decoded" 2>/dev/null)" = "$(text_digest)" ] && ! [ "$checkpoint" -nt "$run/decoded" ] ||
     die "the translations in $run are of another text or of an older checkpoint: run.sh generate $encoding first"
-  translations score "$run"
+  translations score "$run" "$LENGTH_EDGES"
 }
 
 evaluate() {
   train "$@"
   ! is_old_average || average
   is_current decoded "$(decoding)" "$checkpoint" || generate
-  [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/scores.json" ] || score
+  is_scored || score
+}
+
+is_scored() {
+  [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/scores.json" ] &&
+    grep -qF "\"edges\": \"$LENGTH_EDGES\"" "$run/lengths.json" 2>/dev/null
 }
 
 report() {
-  need_data
+  [ -e "$(sources)" ] || need_data
   write_report "$TOOLS/report.py" "$1" SOURCE TARGET TEXT LENGTH_EDGES EVALUATED BEAM LENGTH_PENALTY LENGTH_PENALTIES START_FROM \
     "DECODING=$(decoding)" "CONDITIONS=$(text_digest)"
 }

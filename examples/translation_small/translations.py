@@ -2,7 +2,7 @@
 
     translations.py generate RUN PENALTIES COMMAND...     -> RUN/SPLIT.de of every test set; COMMAND: fairseq-generate
     translations.py translate RUN PENALTIES COMMAND...    stdin -> stdout; COMMAND: fairseq-interactive
-    translations.py score RUN                             -> RUN/scores.json
+    translations.py score RUN EDGES                       -> RUN/scores.json; RUN/lengths.json, by words of the source
 
 SOURCE, TARGET, TEXT, DATA and CHECKPOINT are in the environment. PENALTIES: a length penalty, or several of which the
 one with the best BLEU on the validation text is used (RUN/length_penalty). TEXT: raw, or tokenised, where
@@ -119,8 +119,8 @@ def translate(run, penalties, *command):
         sys.stdout.write(out.read_text(encoding="utf-8"))
 
 
-def score(run, _=None):
-    found = {}
+def score(run, edges):
+    found, lengths = {}, {"edges": edges, "names": names_of(test_splits())}
     for split in test_splits():
         reference, ours = DATA / "text" / f"{split}.{TARGET}", run / f"{split}.{TARGET}"
         hypotheses = translation_scores.read_text(f"{ours}.tokens" if IS_TOKENISED else ours, TARGET, IS_TOKENISED)
@@ -130,13 +130,41 @@ def score(run, _=None):
         found[split] = [dataclasses.asdict(result) for result in results]
         for result in results:
             print(f"  {result.name:<14} {result.value:5.1f}  {result.signature or result.meaning}")
+        sources = translation_scores.read_text(DATA / "text" / f"{split}.{SOURCE}", SOURCE, IS_TOKENISED).raw
+        buckets = translation_scores.by_length(
+            sources, hypotheses.raw, references.raw, TARGET, beyond([int(edge) for edge in edges.split()], sources)
+        )
+        lengths[split] = [dataclasses.asdict(bucket) for bucket in buckets]
+    write_json(run / "lengths.json", lengths)
     write_json(run / "scores.json", found)
+
+
+def names_of(splits):
+    """The name of each test set: that of the file which it was made from."""
+    names, ending = {}, f".{SOURCE}"
+    for line in corpus.lines_of(DATA / "sources.txt"):
+        if line.startswith("vocabulary "):  # of a given one, only its digest
+            continue
+        _, split, name = line.split(" ", 2)
+        if split in splits and ending in name:
+            name = name[: name.rindex(ending)]
+            names[split] = f"{name} ({split})" if name in names.values() else name
+    return names
+
+
+def beyond(edges, sources):
+    """The edges, and the double of the last as long as most of the sources are longer, as joined ones are."""
+    edges = list(edges)
+    lengths = sorted(len(source.split()) for source in sources)
+    while lengths[len(lengths) // 2] > edges[-1]:
+        edges.append(2 * edges[-1])
+    return edges
 
 
 if __name__ == "__main__":
     action, run, *rest = sys.argv[1:]
     with in_one_line(run):
         if action == "score":
-            score(Path(run))
+            score(Path(run), *rest)
         else:
             {"generate": generate, "translate": translate}[action](Path(run), rest[0].split(), *rest[1:])

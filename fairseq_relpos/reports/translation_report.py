@@ -7,30 +7,19 @@ from statistics import mean
 
 from .markdown import markdown_table, table_by_encoding, with_deviation
 from .training_log import Run
-from .translation_scores import Bucket, Score, by_length, p_values
+from .translation_scores import Bucket, Score
 
 
 @dataclass
 class Evaluated:
-    """A run, its translations of each test set, and their scores."""
+    """A run, and by the name of each test set its scores and those by the length of the source."""
 
     run: Run
-    translations: dict[str, list[str]] = field(default_factory=dict)
     scores: dict[str, list[Score]] = field(default_factory=dict)
+    buckets: dict[str, list[Bucket]] = field(default_factory=dict)
 
     def score(self, test: str, name: str) -> float:
         return next(score.value for score in self.scores[test] if score.name == name)
-
-
-@dataclass
-class TestSet:
-    """A test set: raw text, line by line."""
-
-    name: str
-    sources: list[str]
-    references: list[str]
-    #: the language of the references
-    language: str
 
 
 def by_encoding_of(runs: Sequence[Evaluated]) -> dict[str, list[Evaluated]]:
@@ -40,37 +29,23 @@ def by_encoding_of(runs: Sequence[Evaluated]) -> dict[str, list[Evaluated]]:
     return groups
 
 
-def scores_table(runs: Sequence[Evaluated], test: TestSet, baseline: str | None) -> str:
+def scores_table(runs: Sequence[Evaluated], test: str, baseline: str | None) -> str:
     """Returns a Markdown table with one row per encoding; BLEU also as difference from the baseline, seed by seed."""
     groups = by_encoding_of(runs)
     by_seed = {run.run.seed: run for run in groups.get(baseline or "", [])}
-    chances = {seed: p_of_seed(runs, test, run) for seed, run in by_seed.items()}
-    names = [score.name for score in runs[0].scores[test.name]]
-    head = ["encoding", "seeds", "BLEU", f"- {baseline}", "bootstrap", *names[1:]]
+    names = [score.name for score in runs[0].scores[test]]
+    head = ["encoding", "seeds", "BLEU", f"- {baseline}", *names[1:]]
     rows = []
     for encoding, group in groups.items():
-        bleu = {run.run.seed: run.score(test.name, "BLEU") for run in group}
+        bleu = {run.run.seed: run.score(test, "BLEU") for run in group}
         paired = [seed for seed in bleu if seed in by_seed and encoding != baseline]
-        differences = [bleu[seed] - by_seed[seed].score(test.name, "BLEU") for seed in paired]
+        differences = [bleu[seed] - by_seed[seed].score(test, "BLEU") for seed in paired]
         row = [encoding, " ".join(map(str, bleu)), with_deviation(list(bleu.values()), digits=1)]
         row.append(with_deviation(differences, digits=1, sign="+") if differences else "-")
-        row.append(", ".join(f"{chances[seed][encoding]:.3f}" for seed in paired) or "-")
         for name in names[1:]:
-            row.append(with_deviation([run.score(test.name, name) for run in group], digits=1))
+            row.append(with_deviation([run.score(test, name) for run in group], digits=1))
         rows.append(row)
     return markdown_table(head, rows)
-
-
-def p_of_seed(runs: Sequence[Evaluated], test: TestSet, baseline: Evaluated) -> dict[str, float]:
-    """Returns the p value of each encoding against this run, from the runs with the same seed."""
-    others = {
-        run.run.encoding: run.translations[test.name]
-        for run in runs
-        if run.run.seed == baseline.run.seed and run is not baseline
-    }
-    if not others:
-        return {}
-    return p_values(baseline.translations[test.name], others, test.references, test.language)
 
 
 def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:
@@ -115,14 +90,9 @@ def valid_loss(run: Run) -> dict[int, float]:
     return run.valid_nll.get("valid", {})
 
 
-def buckets_of(runs: Sequence[Evaluated], test: TestSet, edges: Sequence[int]) -> dict[str, list[list[Bucket]]]:
-    """Returns, by encoding, the buckets of each of its runs, without those that have no sentences."""
-    return {
-        encoding: [
-            by_length(test.sources, run.translations[test.name], test.references, test.language, edges) for run in group
-        ]
-        for encoding, group in by_encoding_of(runs).items()
-    }
+def buckets_of(runs: Sequence[Evaluated], test: str) -> dict[str, list[list[Bucket]]]:
+    """Returns, by encoding, the buckets of each of its runs."""
+    return {encoding: [run.buckets[test] for run in group] for encoding, group in by_encoding_of(runs).items()}
 
 
 def length_table(found: dict[str, list[list[Bucket]]]) -> str:

@@ -1,16 +1,15 @@
-"""Scores of translations by the conventions of the papers, and comparisons of them.
+"""Scores of translations by the conventions of the papers.
 
 sacreBLEU computes every score, sacremoses every token of a tokenised one.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 #: the settings with which sacreBLEU computes what multi-bleu.perl computes, from tokenised text
@@ -149,13 +148,3 @@ def by_length(
             score = bleu(language).corpus_score([hypotheses[i] for i in inside], [[references[i] for i in inside]])
             buckets.append(Bucket(low, high, len(inside), score.score, score.ratio))
     return buckets
-
-
-def p_values(
-    baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str], language: str
-) -> dict[str, float]:
-    """Computes the p value of each system against the baseline, by sacreBLEU's paired bootstrap on BLEU."""
-    named: list[Any] = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
-    _, found = PairedTest(named, {"BLEU": bleu(language, references=[list(references)])}, None, test_type="bs")()
-    results: list[Any] = found["BLEU"][1:]
-    return dict(zip(systems, (result.p_value for result in results)))
