@@ -201,15 +201,17 @@ def moving():
     """A trained model that goes on with another encoding, beside the same encodings trained anew: losses on books.valid
     during the trainings."""
     with tempfile.TemporaryDirectory() as folder:
-        moved, anew = (
-            unpacked_runs(SMALL / name / "runs.tar.xz", Path(folder, name)) for name in ("moving", "tokens64_amp")
-        )
-    original = learning_rates.figure_of(next(run for run in anew if run.encoding == "learned" and run.seed == 1))
+        for name in ("moving", "tokens64_amp"):
+            shutil.unpack_archive(SMALL / name / "runs.tar.xz", Path(folder, name))
+        moved = [read_run(log.parent) for log in sorted(Path(folder, "moving").rglob(LOG_NAME))]
+        encodings = sorted({run.encoding for run in moved})
+        anew = {encoding: with_the_best_rate(Path(folder, "tokens64_amp"), encoding) for encoding in encodings}
+    original = learning_rates.figure_of(next(run for run in anew["learned"] if run.seed == 1))
     updates = sorted(moved[0].valid["valid"])
     head = ["encoding", f"after {updates[0]} updates", f"after {updates[-1]:,}", f"updates until {original:.2f}"]
     rows = []
-    for encoding in sorted({run.encoding for run in moved}):
-        ours, theirs = ([run for run in runs if run.encoding == encoding] for runs in (moved, anew))
+    for encoding in encodings:
+        ours, theirs = [run for run in moved if run.encoding == encoding], anew[encoding]
         losses = [with_deviation([run.valid["valid"][update] for run in ours]) for update in (updates[0], updates[-1])]
         end = with_deviation([learning_rates.figure_of(run) for run in theirs]) if theirs else ""
         rows.append([f"`{encoding}`", *losses, reached(ours, original), reached(theirs, original), end])
@@ -222,9 +224,12 @@ def reached(runs, loss):
     return " ".join(f"{update:,}" if update else "-" for update in updates)
 
 
-def unpacked_runs(archive, folder):
-    shutil.unpack_archive(archive, folder)
-    return [read_run(log.parent) for log in sorted(folder.rglob(LOG_NAME))]
+def with_the_best_rate(place, encoding):
+    """Returns the runs of an encoding with the learning rate that a report chooses, by the first seed."""
+    rates = sorted(path.name.removeprefix("lr") for path in place.glob("lr*"))
+    tried = learning_rates.tried(place, rates, encoding, "1")
+    rate = learning_rates.choose({rate: [figure] for rate, figure in tried.items()}, lower=True)
+    return [read_run(log.parent) for log in sorted(place.glob(f"lr{rate}/{encoding}-seed*/{LOG_NAME}"))]
 
 
 def reach(folder):
