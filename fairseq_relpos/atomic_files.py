@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import gzip
+import hashlib
 import json
 import lzma
 import os
@@ -27,6 +28,16 @@ UNPACKING_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)
 def opened(path: str | Path) -> IO[bytes]:
     """Opens a file to read its bytes: plain, .xz or .gz."""
     return OPENERS.get(os.path.splitext(path)[1], open)(path, "rb")
+
+
+def digest_of(kind: str, *paths: str | Path) -> str:
+    """Returns one digest of all files. kind: the name of the algorithm, such as "sha256"."""
+    found = hashlib.new(kind)
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
 
 
 class NoRoom(OSError):

@@ -9,7 +9,6 @@ of LIST with the same files are mirrors: the first that answers is used.
 
 import contextlib
 import gzip
-import hashlib
 import os
 import shutil
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from messages import fail
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
-from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, opened, whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, digest_of, opened, whole_file  # noqa: E402
 
 SECONDS = 30  # that a server may take to answer
 SACREBLEU = "sacrebleu:"  # in place of an address: a test set that sacreBLEU downloads
@@ -177,16 +176,6 @@ def check_digest(path, source):
     found = digest_of(kind, path)
     if found != expected:
         fail(f"{path} has {kind} {found}, not {expected}: remove it and run again, or {source.hint}")
-
-
-def digest_of(kind, *paths):
-    """Returns one digest of all files."""
-    found = hashlib.new(kind)
-    for path in paths:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                found.update(block)
-    return found.hexdigest()
 
 
 def extract(archive, name, target):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from ..atomic_files import digest_of
+
 #: the environment variable that raises the limit, and the limit without it
 VARIABLE, GIGABYTES = "FAIRSEQ_RELPOS_UNPACKED_GB", 20.0
 #: what an empty file counts, because many of them fill a disk, too
@@ -29,7 +31,7 @@ def unpacked(place: str) -> str:
     unpacked once; the archive stays as it is. Raises ValueError, one line, for an archive with anything else than
     files and folders inside its own folder, and for one that is too large."""
     is_address = "://" in place
-    name = hashlib.sha256(place.encode()).hexdigest() if is_address else digest_of(place)
+    name = hashlib.sha256(place.encode()).hexdigest() if is_address else digest_of("sha256", place)
     folder = Path(torch.hub.get_dir(), "fairseq_relpos", name[:16])
     if not folder.is_dir():
         if not hasattr(tarfile, "data_filter"):
@@ -51,14 +53,6 @@ def unpacked(place: str) -> str:
                     raise
     inside = list(folder.iterdir())
     return str(inside[0] if len(inside) == 1 and inside[0].is_dir() else folder)
-
-
-def digest_of(path: str) -> str:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
 
 
 class _Member(tarfile.TarInfo):

@@ -1,14 +1,14 @@
 """Sentences or pairs of them, with labels -> a folder that the task ``sentence_pairs`` reads."""
 
-import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..atomic_files import digest_of
 from .glue import OPTIONAL, Task
 from .prepared_folder import prepared_folder
 from .tables import Table
@@ -45,7 +45,8 @@ def write_data(
         if labels is not None:
             write(part / "labels.txt", labels)
         counts = {name: len(split.sentences[0]) for name, split in splits.items()}
-        write(part / "sources.txt", [digest(path for path in part.rglob("*") if path.is_file())])
+        written = sorted(path for path in part.rglob("*") if path.is_file())
+        write(part / "sources.txt", [digest_of("sha256", *written)])  # a training on other data is another run
         (part / "task.json").write_text(json.dumps({"task": task, "examples": counts}) + "\n", encoding="utf-8")
     return f"{task}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}"
 
@@ -82,14 +83,6 @@ def write_sentences(prefix: Path, sentences: Iterator[Any], dictionary: Any) -> 
         unknown += int((sentence == dictionary.unk()).sum())
     builder.finalize(f"{prefix}.idx")
     return unknown / max(tokens, 1)
-
-
-def digest(paths: Iterable[Path]) -> str:
-    """Returns a digest of all that was written: a training on other data is another run."""
-    whole = hashlib.sha256()
-    for path in sorted(paths):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
 
 
 def write(path: Path, lines: Any) -> None:
