@@ -30,6 +30,11 @@ def opened(path: str | Path) -> IO[bytes]:
     return OPENERS.get(os.path.splitext(path)[1], open)(path, "rb")
 
 
+def forms_of(path: str | Path) -> list[str]:
+    """Returns those of the file's forms that are there: plain, .xz, .gz."""
+    return [name for ending in OPENERS if os.path.isfile(name := f"{path}{ending}")]
+
+
 def digest_of(kind: str, *paths: str | Path) -> str:
     """Returns one digest of all files. kind: the name of the algorithm, such as "sha256"."""
     found = hashlib.new(kind)

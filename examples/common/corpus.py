@@ -11,7 +11,7 @@ from pathlib import Path
 
 from messages import fail
 
-from fairseq_relpos.atomic_files import NO_ROOM, OPENERS, UNPACKING_ERRORS, opened, whole_file
+from fairseq_relpos.atomic_files import NO_ROOM, UNPACKING_ERRORS, forms_of, opened, whole_file
 from fairseq_relpos.vocabulary_files import split_by_merges
 
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
@@ -19,11 +19,10 @@ LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip
 
 def find(prefix, language):
     """Returns PREFIX.LANGUAGE, or the same with .xz or .gz."""
-    names = [f"{prefix}.{language}{ending}" for ending in OPENERS]
-    found = [name for name in names if os.path.isfile(name)]
+    found = forms_of(f"{prefix}.{language}")
     if len(found) == 1:
         return found[0]
-    fail(f"{' and '.join(found)}: keep one of them" if found else f"no file {names[0]} (or .xz, .gz)")
+    fail(f"{' and '.join(found)}: keep one of them" if found else f"no file {prefix}.{language} (or .xz, .gz)")
 
 
 def lines_of(path):

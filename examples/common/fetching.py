@@ -21,7 +21,7 @@ from pathlib import Path
 from messages import fail
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # a machine that only fetches may have no plugin installed
-from fairseq_relpos.atomic_files import OPENERS, UNPACKING_ERRORS, digest_of, opened, whole_file  # noqa: E402
+from fairseq_relpos.atomic_files import UNPACKING_ERRORS, digest_of, forms_of, opened, whole_file  # noqa: E402
 
 SECONDS = 30  # that a server may take to answer
 SACREBLEU = "sacrebleu:"  # in place of an address: a test set that sacreBLEU downloads
@@ -104,12 +104,10 @@ def sacrebleu_set(name, files, folder, source):
 
 def copied(offline, name, target):
     """The text itself lies in the folder."""
-    for ending in OPENERS:
-        path = offline / f"{name}{ending}"
-        if path.is_file():
-            with unpacking(path, "get it again"), opened(path) as file:
-                write(file, target)
-            return True
+    for path in forms_of(offline / name):
+        with unpacking(path, "get it again"), opened(path) as file:
+            write(file, target)
+        return True
     return False
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from fetching import copied, fetch, read_list
 from messages import fail
 
-from fairseq_relpos.atomic_files import OPENERS, write_text
+from fairseq_relpos.atomic_files import forms_of, write_text
 
 #: no archive provides it; the GLUE server wants predictions for it, too
 DIAGNOSTIC = "MNLI/diagnostic.tsv"
 MSR = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "mrpc_dev_ids.tsv")
 
 
-def lies_in(folder, *names):
-    return any(Path(folder, f"{name}{ending}").is_file() for name in names for ending in OPENERS)
+def lies_in(folder, name):
+    return bool(forms_of(Path(folder, name)))
 
 
 def wanted(sources, task, offline):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened
+from ..atomic_files import UNPACKING_ERRORS, forms_of, opened
 from . import glue
 from .prepared_folder import prepared_folder
 from .sentence_data import Split, write_data
@@ -115,9 +115,8 @@ def find(folder: Path, task: Task, part: str) -> tuple[Path, bool] | None:
         tables.append(f"{task.name}.tsv")
     plain = [file for name, file in task.originals if name in names]
     for name in tables + plain:
-        for ending in OPENERS:
-            if (folder / f"{name}{ending}").is_file():
-                return folder / f"{name}{ending}", name in tables
+        for path in forms_of(folder / name):
+            return Path(path), name in tables
     return None
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from fairseq.data import Dictionary
 
-from ..atomic_files import OPENERS, UNPACKING_ERRORS, opened, write_text
+from ..atomic_files import UNPACKING_ERRORS, forms_of, opened, write_text
 from ..command_line import Parser
 from ..reports.translation_scores import best_hypotheses, read_lines
 from .errors import run_program
@@ -116,11 +116,7 @@ def from_lines(prefix: str) -> list[Example]:
 
 
 def lines_of(prefix: str, ending: str) -> tuple[str, list[str]]:
-    paths = [f"{prefix}.{ending}{packed}" for packed in OPENERS if os.path.isfile(f"{prefix}.{ending}{packed}")]
-    if len(paths) != 1:
-        message = f"{' and '.join(paths)}: keep one of them" if paths else f"no file {prefix}.{ending} (or .xz, .gz)"
-        raise ValueError(f"{message}; give SQuAD's JSON, whose name ends in .json, or PREFIX of PREFIX.src and .tgt")
-    (path,) = paths
+    (path,) = forms_of(f"{prefix}.{ending}")  # prepare.sh refuses none, and several
     try:
         with opened(path) as file:
             return path, file.read().decode("utf-8").removesuffix("\n").split("\n")
