@@ -102,7 +102,8 @@ def run(argv: Sequence[str] | None) -> int:
             register()
         module = importlib.import_module(module_name)
         command = Parser(prog=f"fairseq-relpos {chosen}", description=summary)
-        module.add_arguments(command)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(command)
         return module.run(command.parse_args(argv[1:])) or 0
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError) and reader_has_left():

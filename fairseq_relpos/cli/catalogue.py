@@ -10,16 +10,11 @@ from .docstrings import equation_in
 ENCODINGS = Path(__file__).resolve().parents[1] / "encodings"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     found = docstrings(ENCODINGS)
     width = max(map(len, found))
     for name in sorted(found):
         print(f"{name:{width}}  {equation_in(found[name])}")
-    return 0
 
 
 def docstrings(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from ..exchange.to_ctranslate2 import export
 
     done = export(args.checkpoint, args.folder, args.data)
@@ -29,4 +29,3 @@ def run(args: argparse.Namespace) -> int:
         f"{done.difference:.2g}"
     )
     print(f"copied: {' '.join(done.copied)}" if done.copied else "no vocabulary of pieces in DATA: give it words")
-    return 0

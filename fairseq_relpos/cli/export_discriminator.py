@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from ..checkpoints.exporting import export_discriminator
     from .warm_start import flags_of_positions
 
@@ -19,4 +19,3 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.output}: the discriminator of {args.checkpoint} as {settings.arch}, to be fine-tuned")
     print("its head for masks is new: it fills no masks before it is trained")
     print(f"train with: {' '.join(flags_of_positions(args.output, settings))}")
-    return 0

@@ -27,7 +27,7 @@ def need_transformers() -> None:
         raise ValueError(str(error)) from None
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     need_transformers()
     from ..exchange.export import export
 
@@ -41,4 +41,3 @@ def run(args: argparse.Namespace) -> int:
     if done.left_out:
         print(f"left out, because this kind of model has no place for it: {' '.join(done.left_out)}")
     print(f"now fill in the licence in {args.folder}/README.md")
-    return 0

@@ -8,7 +8,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="folder to write: model.pt, dict.txt and the vocabulary's files")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from ..checkpoints import encoder_decoder
     from ..exchange.from_transformers import CHECKPOINT, import_hf
     from .warm_start import flags_of_positions
@@ -29,4 +29,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"for another encoding, or denoising: fairseq-relpos warm-start {path} START.pt --arch bart_NAME")
     else:
         print(f"train with: {' '.join(flags_of_positions(path, done.args))}")
-    return 0

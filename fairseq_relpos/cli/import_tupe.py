@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from ..checkpoints.tupe import import_tupe
 
     done = import_tupe(args.input, args.output, args.dict)
@@ -25,4 +25,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"{done.dict_path}: use it in place of the official dict.txt, with the same data")
     else:
         print("no dict.txt: with --dict you get one from which stock fairseq makes the official ids")
-    return 0

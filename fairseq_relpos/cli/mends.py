@@ -5,11 +5,7 @@ import argparse
 from ..mends.catalogue import FLAG, KINDS, MENDS, VARIABLE, on
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     width = max(len(mend.name) for mend in MENDS)
     for kind, meaning in KINDS.items():
         print(f"{kind}: {meaning}")
@@ -18,4 +14,3 @@ def run(args: argparse.Namespace) -> int:
                 state = "on " if on(mend.name) else "off"
                 print(f"  {state} {mend.name:{width}}  {mend.stock} -> {mend.here}")
     print(f"\nSwitches: {VARIABLE} or {FLAG}, all (the default), needed, or -NAME,-NAME for all but these.")
-    return 0

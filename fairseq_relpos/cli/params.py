@@ -39,21 +39,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if args.max_positions < 2:
         raise ValueError(f"--max-positions {args.max_positions}: a length in tokens, 2 or more")
     archs = [args.arch] if args.arch else usual_architectures()
     counts = {arch: count(arch, args.max_positions) for arch in archs}
     if args.json:
         print(json.dumps(counts, indent=2))
-        return 0
+        return
     width = max(map(len, counts))
     print(f"{'architecture':{width}}  {'stack':>12}  {'each layer':>12}  {'model':>12}")
     for arch, c in counts.items():
         print(f"{arch:{width}}  {c['stack']:>12,}  {c['layer']:>12,}  {c['model']:>12,}")
     if not args.arch:
         print_papers()
-    return 0
 
 
 def usual_architectures() -> list[str]:

@@ -4,10 +4,5 @@ import argparse
 from pathlib import Path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     print(Path(__file__).resolve().parents[1])
-    return 0

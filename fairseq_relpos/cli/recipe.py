@@ -83,15 +83,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="new folder")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if args.name is None:
         recipes = summaries(source())
         width = max(map(len, recipes))
         for name, summary in recipes.items():
             print(f"{name:{width}}  {summary}")
-        return 0
+        return
     if args.folder is None:
         raise ValueError(f"where to? fairseq-relpos recipe {args.name} DIR, a new folder")
     write(args.name, args.folder)
     print(f"{args.folder}: cd into it, then less examples/{args.name}/README.md")
-    return 0

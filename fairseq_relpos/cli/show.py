@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="an encoding; `fairseq-relpos list` has them all")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     cls = find(args.name)
     print(f"{args.name}\n\n  {equation(cls)}\n")
     for line in explanation(cls).splitlines():
@@ -30,7 +30,6 @@ def run(args: argparse.Namespace) -> int:
     print("\nArchitectures (--arch):")
     for arch in architectures_of(args.name):
         print(f"  {arch}")
-    return 0
 
 
 def print_papers(papers: Sequence[Paper]) -> None:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_flags(parser, flags.STACKS)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from ..checkpoints.encoder_decoder import is_encoder_decoder
     from ..checkpoints.warm_start import position_settings, warm_start
 
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
                     f"--{name.replace('_', '-')} is for --arch electra_NAME, not {args.arch}: leave it out"
                 )
     if is_encoder_decoder(args.arch):
-        return run_encoder_decoder(args)
+        run_encoder_decoder(args)
+        return
     for name in ("keep_mask", "position_stacks"):
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} is for bart_NAME and transformer_NAME: leave it out")
@@ -69,10 +70,9 @@ def run(args: argparse.Namespace) -> int:
     if done.extended:
         show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
     show_the_rest(args, done, train_flags(args.output, done.args, given))
-    return 0
 
 
-def run_encoder_decoder(args: argparse.Namespace) -> int:
+def run_encoder_decoder(args: argparse.Namespace) -> None:
     from ..checkpoints.encoder_decoder import start_encoder_decoder, train_flags
     from ..checkpoints.warm_start import position_settings
 
@@ -82,7 +82,6 @@ def run_encoder_decoder(args: argparse.Namespace) -> int:
     done = start_encoder_decoder(args.input, args.output, args.arch, given, args.seed, args.keep_mask)
     show(f"kept from {args.input}", done.kept)
     show_the_rest(args, done, train_flags(args.output, done.args, given))
-    return 0
 
 
 def given_positions(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
