@@ -133,7 +133,7 @@ def labels_of(state: dict[str, Any], data: str | Path | None, count: int) -> lis
     return None
 
 
-def is_stock(model: Any, args: argparse.Namespace, kind: Kind) -> bool:
+def is_stock(args: argparse.Namespace, kind: Kind) -> bool:
     """Whether transformers' own RoBERTa computes the same."""
     return (
         args.position_encoding == "learned"
@@ -174,7 +174,7 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
         named = labels or [f"LABEL_{number}" for number in range(kind.labels)]
         settings |= {"id2label": dict(enumerate(named)), "label2id": {name: i for i, name in enumerate(named)}}
         settings |= {"problem_type": "regression"} if kind.labels == 1 else {}
-    if is_stock(model, args, kind):
+    if is_stock(args, kind):
         config: Any = transformers.RobertaConfig(
             max_position_embeddings=args.max_positions + 2, type_vocab_size=1, **settings
         )
