@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .training_log import LOG_NAME, Run, read_run
+from .training_log import Run, read_run
 
 POLL_SECONDS = 1
 #: seconds between two lines of a run
@@ -39,12 +39,10 @@ def is_running(process: int) -> bool:
 
 
 def read_if_begun(folder: Path) -> Run | None:
-    if not (folder / LOG_NAME).exists():
-        return None
     try:
         return read_run(folder)
-    except ValueError:
-        return None  # the first line is being written
+    except ValueError:  # there is no log yet, or its first line is being written
+        return None
 
 
 def progress(run: Run) -> str:
