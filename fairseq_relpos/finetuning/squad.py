@@ -27,7 +27,7 @@ from ..criterions.metrics import need_finite
 from ..criterions.span_prediction import logits_of, loss_of
 from ..tasks import span_windows
 from . import squad_data, squad_metrics
-from .errors import in_one_line
+from .errors import run_program
 from .predict import load, samples_of
 from .squad_answers import Answers, answers_of
 from .start import refuse_another_dictionary
@@ -136,8 +136,6 @@ def read(path: str) -> Any:
             return json.load(file)
     except FileNotFoundError:
         raise FileNotFoundError(f"no {path}: predict first") from None
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}): predict again") from error
 
 
 def scores(gold: str, prefix: str, metric: str = "squad", threshold: float | None = None) -> dict[str, float]:
@@ -214,11 +212,10 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     args = parser().parse_args(arguments)
-    with in_one_line():
-        args.run(args)
+    args.run(args)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

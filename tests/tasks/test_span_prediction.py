@@ -17,6 +17,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_relpos.criterions.span_prediction import SpanPredictionCriterion, logits_of
 from fairseq_relpos.finetuning import squad, squad_data
+from fairseq_relpos.finetuning.errors import in_one_line
 from fairseq_relpos.reports.training_log import read_run
 from fairseq_relpos.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
 
@@ -243,7 +244,7 @@ def test_two_ranks_validate_as_one(folder, tmp_path):
 
 def test_what_cannot_be_predicted_is_one_line(folder, run, tmp_path, capsys):
     def refused(*arguments):
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, in_one_line():
             squad.main(list(map(str, arguments)))
         line = capsys.readouterr().err.strip() if end.value.code == 76 else end.value.code
         assert "\n" not in line
