@@ -88,7 +88,7 @@ class SentencePairsTask(SentencePredictionTask):
         }
         labels = folder / "label" / f"{split}.label"
         if labels.exists():
-            parts["target"] = RawLabelDataset(self._targets(labels, len(tokens)))
+            parts["target"] = RawLabelDataset(self._targets(labels))
         dataset = NestedDictionaryDataset(parts, sizes=[tokens.sizes])
         if split == "train":  # another order for each seed
             with data_utils.numpy_seed(self.cfg.seed):
@@ -102,14 +102,9 @@ class SentencePairsTask(SentencePredictionTask):
             return None
         return data_utils.load_indexed_dataset(str(path), self.dictionary)
 
-    def _targets(self, path, count):
+    def _targets(self, path):
         kind = np.float64 if self.regression else int  # of which torch makes tensors of full precision
-        try:
-            values = [kind(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}: prepare the data again") from None
-        if len(values) != count:
-            raise ValueError(f"{path} has {len(values)} labels for {count} samples: prepare the data again")
+        values = [kind(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if not self.regression and not all(0 <= value < len(self.labels) for value in values):
             raise ValueError(f"{path} has a label that is not in labels.txt: prepare the data again")
         return values
