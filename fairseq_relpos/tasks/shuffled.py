@@ -12,9 +12,6 @@ class OneDictionaryTask(FairseqTask):
 
     dictionary: Dictionary
 
-    def has_sharded_data(self, split: str) -> bool:
-        return False
-
     @property
     def source_dictionary(self) -> Dictionary:
         return self.dictionary
