@@ -8,6 +8,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable
+from difflib import SequenceMatcher
 
 Score = Callable[[str, str], float]
 
@@ -150,17 +151,8 @@ def cmrc_exact(prediction: str, gold: str) -> float:
 def cmrc_f1(prediction: str, gold: str) -> float:
     """F1 of the longest run of tokens that both answers have."""
     predicted, right = cmrc_tokens(prediction), cmrc_tokens(gold)
-    return _f1(longest_common_run(predicted, right), len(predicted), len(right))
-
-
-def longest_common_run(first: list[str], second: list[str]) -> int:
-    longest, before = 0, [0] * (len(second) + 1)
-    for token in first:
-        now = [0]
-        for place, other in enumerate(second):
-            now.append(before[place] + 1 if token == other else 0)
-        longest, before = max(longest, *now), now
-    return longest
+    run = SequenceMatcher(None, predicted, right, autojunk=False).find_longest_match()
+    return _f1(run.size, len(predicted), len(right))
 
 
 def cmrc(predictions: dict[str, str], golds: dict[str, list[str]]) -> dict[str, float]:
