@@ -9,6 +9,7 @@ import bz2
 import codecs
 import gzip
 import io
+import itertools
 import json
 import lzma
 import zlib
@@ -179,15 +180,9 @@ def documents(block):
 
 
 def text_documents(block):
-    lines = []
-    for line in block.text.split(b"\n"):
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield lines
-            lines = []
-    if lines:
-        yield lines
+    for is_text, lines in itertools.groupby(block.text.split(b"\n"), lambda line: bool(line.strip())):
+        if is_text:
+            yield list(lines)
 
 
 def json_documents(block):

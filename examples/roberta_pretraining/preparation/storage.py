@@ -1,5 +1,6 @@
 """Files of the steps, which get their names when they are whole."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -28,13 +29,9 @@ def lines_of(path):
 
 def documents(path):
     """Yields the lines of each document; an empty line ends one."""
-    lines = []
-    for line in [*lines_of(path), ""]:
-        if line:
-            lines.append(line)
-        elif lines:
-            yield lines
-            lines = []
+    for is_text, lines in itertools.groupby(lines_of(path), bool):
+        if is_text:
+            yield list(lines)
 
 
 def remove(*folders):
