@@ -37,7 +37,7 @@ from messages import fail, in_one_line, say
 from stopping import locked, need_fairseq
 
 from fairseq_relpos.atomic_files import write_json
-from fairseq_relpos.command_line import Parser
+from fairseq_relpos.command_line import Parser, positive
 
 
 def add_text(parser):
@@ -215,20 +215,18 @@ def pretraining(arguments):
     """Text of a RoBERTa at the size of the papers: the steps are those of roberta_pretraining/preparation."""
     parser = Parser(prog="prepare.sh")
     parser.add_argument("--out", metavar="OUT", type=Path, default=Path(setting("DATA")))
-    parser.add_argument("--workers", metavar="N", default=setting("WORKERS"))
+    parser.add_argument("--workers", metavar="N", type=positive, default=setting("WORKERS"))
     parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
     parser.add_argument("--tupe-compat", action="store_true")
     parser.add_argument("files", metavar="FILE|FOLDER", nargs="*")
     given = parser.parse_args(arguments)
-    if not given.workers.isdecimal() or int(given.workers) < 1:
-        fail(f"--workers {given.workers}: give a number above 0")
     is_gpt2 = setting("VOCABULARY", "sentencepiece", "gpt2") == "gpt2"
     if given.offline and given.files and not is_gpt2:
         fail(f"--offline is for what downloads.txt lists, and files were given: {' '.join(given.files)}")
     sys.path.append(str(HERE))
     from preparation.pipeline import Pipeline, Settings
 
-    compat = given.tupe_compat or setting("TUPE_COMPAT", "yes", "no") == "yes"
+    compat = given.tupe_compat
     settings = Settings(
         vocabulary=setting("VOCABULARY"),
         vocab_size=number("VOCAB_SIZE"),
@@ -245,7 +243,7 @@ def pretraining(arguments):
         files = given.files or pretraining_texts(given.out / "own", given.offline, given.workers)
         if is_gpt2:  # before hours of text
             fetch(HERE / "downloads.txt", given.out / "gpt2", given.offline, ["encoder.json", "vocab.bpe", "dict.txt"])
-        Pipeline(given.out, files, settings, int(given.workers)).run()
+        Pipeline(given.out, files, settings, given.workers).run()
 
 
 def pretraining_texts(folder, offline, workers):

@@ -34,7 +34,7 @@ UPDATES=2 WARMUP_UPDATES=1 LOG_EVERY=1 VALIDATE_EVERY=1 SAVE_EVERY=1 KEEP_EVERY=
 #: the settings of `Preparation`
 VALUES = {
     **{"VOCABULARY": "sentencepiece", "VOCAB_SIZE": "150", "MERGES": "0", "VOCAB_MEGABYTES": "1", "VALID_EVERY": "4"},
-    **{"CHARACTER_COVERAGE": "1.0", "LOWERCASE": "no", "MOSES_TOKENS": "no", "TUPE_COMPAT": "no"},
+    **{"CHARACTER_COVERAGE": "1.0", "LOWERCASE": "no", "MOSES_TOKENS": "no"},
     "TOKENS_PER_SAMPLE": "64",
 }
 
@@ -261,8 +261,8 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     common = " and ".join(["The url http://www.a.org/b-c stood in well-known Places, as did me@x.net"] * 3)
     text = "\n\n".join(f"{common} number {'abcdefghij'[n % 10]}{n}x. Then it ended so." for n in range(400))
     (tmp_path / "text").write_text(text)
-    values = {"TUPE_COMPAT": "yes", "TUPE_MERGES": "60", "VOCAB_SIZE": "100", "VALID_EVERY": "200"}
-    Preparation(tmp_path, ["text"], **values).run("out")
+    values = {"TUPE_MERGES": "60", "VOCAB_SIZE": "100", "VALID_EVERY": "200"}
+    Preparation(tmp_path, ["--tupe-compat", "text"], **values).run("out")
     pieces = (tmp_path / "out" / "train.bin").read_text()
     assert "<url>" in pieces and "http" not in pieces
     assert "<unk>" in pieces and "399" not in pieces.replace("▁", "").replace(" ", "")
@@ -279,10 +279,10 @@ def test_tupe_compat_makes_the_choices_of_the_paper(tmp_path):
     assert manifest["steps"]["words"]["words that stay"] == int(0.21 * manifest["steps"]["words"]["different words"])
 
 
-@pytest.mark.parametrize("flag, setting", [("--tupe-compat", ""), ("--workers=3", "TUPE_COMPAT=yes\n")])
-def test_the_choices_of_tupe_compat_come_from_a_flag_or_a_setting(folder, flag, setting):
-    (folder / "mine.sh").write_text(f"{setting}VALID_EVERY=2\n")
-    assert "no vocabulary of " in refused(recipe(folder, "prepare.sh", flag, "text.txt", SETTINGS="mine.sh"))
+def test_tupe_compat_replaces_settings(folder):
+    (folder / "mine.sh").write_text("VALID_EVERY=2\n")
+    words = ["prepare.sh", "--tupe-compat", "--workers=3", "text.txt"]
+    assert "no vocabulary of " in refused(recipe(folder, *words, SETTINGS="mine.sh"))
     made_of = json.loads((folder / "data" / "work" / "begun.json").read_text())["settings"]
     chosen = {"tupe_compat": True, "lowercase": True, "moses_tokens": True, "merges": 32640}
     assert made_of == {**made_of, **chosen, "vocab_size": 32768, "longest_line": 510, "valid_every": 2}
@@ -477,7 +477,7 @@ def test_text_is_fetched_and_extracted_by_one_process_at_a_time(tmp_path, monkey
     "arguments, settings, message",
     [
         (["prepare.sh", "--sing"], "", "--sing"),
-        (["prepare.sh", "--workers", "0", "text.txt"], "", "--workers 0"),
+        (["prepare.sh", "--workers", "0", "text.txt"], "", "argument --workers: 0: give a whole number"),
         (["prepare.sh", "--offline", "absent"], "", "no such folder"),
         (["prepare.sh", "text.txt"], "VOCABULARY=wordpiece\n", "give sentencepiece or gpt2"),
         (["prepare.sh", "text.txt"], "VALID_EVERY=many\n", "VALID_EVERY=many: give a number"),
