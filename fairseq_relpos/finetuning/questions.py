@@ -8,13 +8,10 @@ the last </s>. A text that is too long is cut around its answer.
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-
-from fairseq.data import Dictionary
 
 from ..atomic_files import UNPACKING_ERRORS, forms_of, opened, write_text
 from ..command_line import Parser
@@ -132,7 +129,8 @@ def encode(
     words = Vocabulary(vocabulary)
     sources, targets, questions, cut, long, unknown, total = [], [], [], 0, 0, 0, 0
     name = os.path.basename(split)
-    for example in examples_of(f"{split}.jsonl"):
+    for line in read_lines(f"{split}.jsonl"):
+        example = Example(**json.loads(line))
         question = words.pieces(example.question)
         if len(question) + 1 > longest_question:
             if not training:
@@ -144,7 +142,7 @@ def encode(
             continue
         source, is_cut = source_of(example, words, longest_source)
         cut += is_cut
-        unknown += count_unknown([*source, *question], words.dictionary)
+        unknown += sum(words.dictionary.index(piece) == words.dictionary.unk() for piece in [*source, *question])
         total += len(source) + len(question)
         sources.append(" ".join(source))
         targets.append(" ".join(question))
@@ -159,10 +157,6 @@ def encode(
     print(
         f"{name}: {len(sources):,} questions{left_out}; {cut:,} texts cut; {unknown / total:.2%} of the pieces unknown"
     )
-
-
-def count_unknown(pieces: list[str], dictionary: Dictionary) -> int:
-    return sum(dictionary.index(piece) == dictionary.unk() for piece in pieces)
 
 
 def source_of(example: Example, words: Vocabulary, longest: int) -> tuple[list[str], bool]:
@@ -183,12 +177,6 @@ def source_of(example: Example, words: Vocabulary, longest: int) -> tuple[list[s
     first = (span[0] + span[1] + 1 - room) // 2
     first = max(0, min(first, len(pieces) - room))
     return ["<s>", *pieces[first : first + room], *answer], len(pieces) > room
-
-
-def examples_of(path: str) -> Iterator[Example]:
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            yield Example(**json.loads(line))
 
 
 def collect(generated: str, data: str, split: str, target: str) -> None:
