@@ -195,7 +195,7 @@ def classification(arguments):
     parser.add_argument("tasks", metavar="TASK", nargs="+")
     given = parser.parse_args(arguments)
     out, texts = Path(setting("DATA")), given.offline or Path(setting("DATA"), "texts")
-    settings = {"longest": number("MAX_LENGTH"), "least": number("MIN_COUNT")}
+    settings = {"longest": number("MAX_LENGTH", least=3), "least": number("MIN_COUNT")}
     if given.glove:
         settings |= {"glove": given.glove, "dimension": number("EMBED_DIM")}
     if given.vocabulary:

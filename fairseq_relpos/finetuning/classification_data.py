@@ -316,9 +316,7 @@ def write_arrays(
     glove: str | Path | None = None,
     dimension: int = 0,
 ) -> str:
-    """Writes OUT, complete or not at all. Returns what is in it, a line."""
-    if longest < 3:
-        raise ValueError(f"MAX_LENGTH={longest}: give 3 or more")
+    """Writes OUT, complete or not at all. Returns what is in it, a line. longest: 3 or more."""
     words = {part: [sequence(one.texts, longest) for one in examples] for part, examples in parts.items()}
     every = {word for sequences in words.values() for one in sequences for word in one}
     vectors = read_glove(Path(glove), every, dimension) if glove else {}
