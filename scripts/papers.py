@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_relpos.cli import params
 from fairseq_relpos.references import bibliography
-from fairseq_relpos.reports.markdown import with_deviation
+from fairseq_relpos.reports.markdown import markdown_table, with_deviation
 
 HERE = "**here**: "
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,10 +77,7 @@ class Paper:
 def read(path=INDEX):
     """The sections [data ...] by name, and the papers with their entries."""
     index = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-    try:
-        index.read_string(Path(path).read_text(encoding="utf-8"))
-    except configparser.Error as error:
-        raise Wrong(" ".join(str(error).split())) from None
+    index.read_string(Path(path).read_text(encoding="utf-8"))
     data, papers = {}, {}
     for section in index.sections():
         values = {key: value.strip() for key, value in index[section].items()}
@@ -92,8 +89,6 @@ def read(path=INDEX):
         if paper == "data":
             data[what] = values
         elif what:
-            if paper not in papers:
-                raise Wrong(f"[{section}]: the section [{paper}] has to stand before it")
             check(section, values)
             papers[paper].entries[what] = values
         else:
@@ -159,7 +154,8 @@ def ours_of(section, line):
     """encoding -> our number with its seeds, and what it is, with a link to the file."""
     parts = [part.strip() for part in line.split(" | ")]
     if parts[0] == "params":
-        found = {name: f"{counted(name, hparams):,}" for table, name, hparams, *_ in params.PAPERS if table == parts[1]}
+        of_table = [(name, hparams) for table, name, hparams, *_ in params.PAPERS if table == parts[1]]
+        found = {name: f"{params.count(f'roberta_{name}', 512, **hparams)['model']:,}" for name, hparams in of_table}
         return "parameters, `fairseq-relpos params`", found
     file, heading, column, what = parts
     head, rows, place = column_of(section, file, heading, column)
@@ -168,10 +164,6 @@ def ours_of(section, line):
         values.setdefault(row[head.index("encoding")].strip("`"), []).append(row)
     title = what.replace("{}", head[place])
     return f"[{title}](../{file})", {name: cell_of(head, of_one, place) for name, of_one in values.items()}
-
-
-def counted(name, hparams):
-    return params.count(f"roberta_{name}", 512, **hparams)["model"]
 
 
 def cell_of(head, rows, place):
@@ -306,9 +298,7 @@ def relative(path):
 def numbers(name, values):
     """The paper's table. After the names of its rows stands a column for each of our results, which a wide table would
     hide at its other end."""
-    head, rows = table_of(name, values)
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(*table_of(name, values))
 
 
 def table_of(name, values):
