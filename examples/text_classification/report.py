@@ -68,9 +68,7 @@ def section(group, rows, baseline):
     if in_folds:
         head[1] = "folds"
     guesses = [facts.get("majority", {}).get(split) for facts in score_table.scores(runs).facts]
-    # one number, or every score
-    majority = [guess["accuracy"] if isinstance(guess, dict) else guess for guess in guesses if guess is not None]
-    if majority:
+    if majority := [guess for guess in guesses if guess is not None]:
         guess = f"{100 * mean(majority):.2f}"
         lines.insert(0, ["always the most frequent class", "", guess, *[""] * (len(head) - 3)])
     papers = [papers_of(task, line[0]) for line in lines]

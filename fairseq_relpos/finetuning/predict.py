@@ -19,7 +19,7 @@ from fairseq import checkpoint_utils, utils
 
 from ..atomic_files import write_json, write_text
 from ..command_line import Parser
-from ..criterions.metrics import need_finite, scores
+from ..criterions.metrics import need_finite, score, scores
 from .errors import run_program
 from .glue import TASKS, Task
 
@@ -126,12 +126,12 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
     return found, cfg
 
 
-def majority(data: str, split: str) -> dict[str, float]:
-    """The scores of always giving the label that is most frequent in training; of numbers their mean."""
+def majority(data: str, split: str, metric: str) -> float:
+    """The score of always giving the label that is most frequent in training; of numbers their mean."""
     labels = [[float(line) for line in Path(data, "label", f"{s}.label").read_text().split()] for s in ("train", split)]
     regression = not Path(data, "labels.txt").exists()
     answer = mean(labels[0]) if regression else mode(labels[0])
-    return scores([answer] * len(labels[1]), labels[1], regression, len(set(labels[0])))
+    return score(metric, [answer] * len(labels[1]), labels[1])
 
 
 def is_one_answer(predictions: Path) -> bool:
@@ -142,7 +142,7 @@ def write_results(path: Path, found: dict[str, Any], cfg: Any, data: str, given:
     """``metrics`` are those of ``split``, the first; ``splits`` has all. Those of ``test`` stand beside them.
     ``majority``: what always giving one label scores; ``one_answer``: whether the model does so in ``split``."""
     metric = cfg.checkpoint.best_checkpoint_metric
-    least = {split: majority(data, split)[metric] for split in found}
+    least = {split: majority(data, split, metric) for split in found}
     if list(found) == [TEST]:
         results = json.loads(path.read_text(encoding="utf-8")) | {TEST: found[TEST]}
         results["majority"] = {**results.get("majority", {}), **least}

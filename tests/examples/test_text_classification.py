@@ -213,7 +213,7 @@ def test_a_report_has_differences_by_fold_the_majority_and_what_the_papers_say(t
         result(tmp_path / "runs", "learned", 1, 0.9, 0.6, fold=fold)
         result(tmp_path / "runs", "at5", 1, 0.8, 0.7 + fold / 100, fold=fold)
         result(tmp_path / "runs", "at5", 1, 0.1, 0.9, fold=fold, lr="1e-2")  # not the rate that validation chooses
-        more = {"checkpoint": f"runs/t5-seed{fold}/x.pt", "majority": {"test": {"accuracy": 0.3}}}
+        more = {"checkpoint": f"runs/t5-seed{fold}/x.pt", "majority": {"test": 0.3}}
         result(tmp_path / "runs", "t5", 1, 0.9, 0.6, fold=fold, **more)
     report.main(str(tmp_path / "runs"), str(tmp_path), "learned")
     text = (tmp_path / "RESULTS.md").read_text()
