@@ -112,13 +112,10 @@ def built_translator(args: argparse.Namespace, weights: dict[str, torch.Tensor])
     return model.eval()
 
 
-def fairseq_texts(
-    model: Any, start: int, beam: int, max_len: int, prompt_BT: torch.Tensor | None = None, **settings: Any
-) -> list[list[int]]:
-    """Returns the best text of fairseq's search, without its first token. prompt_BT: the tokens after it."""
-    source_BT = torch.zeros(1, 0, dtype=torch.long) if prompt_BT is None else prompt_BT
-    of_prompt = {"prefix_tokens": prompt_BT, "bos_token": start}
-    return searched(model, {"src_tokens": source_BT}, beam, max_len, of_prompt, **settings)
+def fairseq_texts(model: Any, start: int, beam: int, max_len: int, **settings: Any) -> list[list[int]]:
+    """Returns the best text of fairseq's search, without its first token."""
+    source = {"src_tokens": torch.zeros(1, 0, dtype=torch.long)}
+    return searched(model, source, beam, max_len, {"bos_token": start}, **settings)
 
 
 def searched(

@@ -21,7 +21,7 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.encodings import names_for  # noqa: E402
 from fairseq_relpos.exchange import language_model_to_transformers as to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
-from fairseq_relpos.exchange.trained_models import translated_by_fairseq  # noqa: E402
+from fairseq_relpos.exchange.trained_models import searched, translated_by_fairseq  # noqa: E402
 
 TIED = {"share_decoder_input_output_embed": True}
 
@@ -51,7 +51,8 @@ def continued_by_fairseq(model, beam, **settings):
     found = []
     for row in PROMPTS:
         prompt = row[None, 1:]
-        found += to_transformers.fairseq_texts(model, 2, beam, prompt.size(1) + 8, prompt, **settings)
+        how = {"prefix_tokens": prompt, "bos_token": 2}
+        found += searched(model, {"src_tokens": prompt}, beam, prompt.size(1) + 8, how, **settings)
     return found
 
 
