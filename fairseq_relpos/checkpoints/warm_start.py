@@ -14,7 +14,7 @@ from ..encodings import StackPart, build_layer_part, parse_hparams
 from ..signature import KEY
 from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
-from .extending import WAYS, extended_tables
+from .extending import extended_tables
 from .loading import load_checkpoint, refuse_nonfinite, upgraded
 from .starting_point import build_roberta, check_paths, complete_settings, need_settings, save, upgrade_names
 
@@ -83,8 +83,6 @@ def warm_start(
         weights = renamed_as_part(PREFIX, weights)
     old, given = source["cfg"].model, positions or {}
     if max_positions is not None:
-        if max_positions < 1 or way not in WAYS:
-            raise ValueError(f"--max-positions {max_positions} --extend {way}: give 1 or more, and {', '.join(WAYS)}")
         given = longer(old, arch, given)
     args = settings(old, arch, given)
     args.max_positions = max_positions or args.max_positions

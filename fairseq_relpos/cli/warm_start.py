@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
+from ..command_line import positive
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from .. import flags
+    from ..checkpoints.extending import WAYS
 
     parser.add_argument("input", metavar="IN", help="checkpoint of fairseq or this package")
     parser.add_argument("output", metavar="OUT", help="checkpoint to write, a .pt file")
@@ -22,11 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=1, help="for the weights that IN has not got (default: 1)")
     parser.add_argument(
-        "--max-positions", type=int, metavar="N", help="for inputs of N tokens; the encoding's tables are extended"
+        "--max-positions", type=positive, metavar="N", help="for inputs of N tokens; the encoding's tables are extended"
     )
     parser.add_argument(
         "--extend",
-        choices=("copy", "interpolate", "random"),
+        choices=WAYS,
         help="with --max-positions: how a table of absolute positions gets its new rows (default: copy)",
     )
     parser.add_argument(
