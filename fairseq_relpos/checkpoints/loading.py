@@ -71,21 +71,17 @@ TRUST_FLAG = "--trust-checkpoint"
 _TRUST = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
-def trust_checkpoints() -> None:
-    """Makes this process, and those that it starts, load whatever a checkpoint holds: --trust-checkpoint."""
-    os.environ[_TRUST] = "1"
-    logger.warning(f"{TRUST_FLAG}: code in a checkpoint is RUN while it is read")
-
-
 def trusted() -> bool:
     """Whether --trust-checkpoint was given, or torch's own variable says the same."""
     return os.environ.get(_TRUST, "").lower() in ("1", "y", "yes", "true")
 
 
 def take_trust_flag(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments without --trust-checkpoint. If it was there, checkpoints are trusted from now on."""
+    """Returns the arguments without --trust-checkpoint. If it was there, this process, and those that it starts, load
+    whatever a checkpoint holds."""
     if TRUST_FLAG in arguments:
-        trust_checkpoints()
+        os.environ[_TRUST] = "1"
+        logger.warning(f"{TRUST_FLAG}: code in a checkpoint is RUN while it is read")
     return [argument for argument in arguments if argument != TRUST_FLAG]
 
 

@@ -57,7 +57,7 @@ class Difference:
         """p and the verdict, as a table has them."""
         if math.isinf(self.half_width):
             return "", self.reason
-        return shown_p(self.p_value), self.verdict
+        return "< 0.001" if self.p_value < 0.001 else f"{self.p_value:.3f}", self.verdict
 
     def text(self, digits: int = 3) -> str:
         """-0.250 ± 0.031: the mean and half the width of the interval."""
@@ -75,10 +75,6 @@ class Difference:
             "p": self.p_value if known else None,
             "verdict": self.verdict if known else self.reason,
         }
-
-
-def shown_p(p_value: float) -> str:
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 class Model:

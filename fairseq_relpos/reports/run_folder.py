@@ -293,7 +293,8 @@ READERS = {
 def digest_of(data: str) -> str | None:
     """Returns a digest of the words and of the lengths of all sentences in a folder of fairseq-preprocess; None where
     there is none."""
-    files = [file for part in data.split(":") for file in sorted(Path(part).glob("**/*")) if is_data(file)]
+    paths = [path for part in data.split(":") for path in sorted(Path(part).glob("**/*"))]
+    files = [path for path in paths if re.fullmatch(r".*\.idx|dict.*\.txt", path.name) and path.is_file()]
     if not files:
         return None
     found = hashlib.sha256()
@@ -301,7 +302,3 @@ def digest_of(data: str) -> str | None:
         found.update(f"{file.name} {file.stat().st_size}\n".encode())
         found.update(file.read_bytes())
     return found.hexdigest()
-
-
-def is_data(file: Path) -> bool:
-    return file.is_file() and (file.suffix == ".idx" or re.fullmatch(r"dict.*\.txt", file.name) is not None)
