@@ -62,19 +62,6 @@ def spell(sentence, alphabet=None):
     return text if alphabet is None else "".join(c for c in text if c in alphabet or c == " ")
 
 
-class SentencePieces:
-    def __init__(self, work, special):
-        self.processor, self.special = corpus.processor_of(work), special
-
-    def __call__(self, text):
-        if not self.special:
-            return self.processor.encode(text, out_type=str)
-        found = []
-        for part in SPECIAL.split(text):
-            found += [part] if SPECIAL.fullmatch(part) else self.processor.encode(part, out_type=str)
-        return found
-
-
 @lru_cache(1)
 def pieces_of(work, settings):
     """Returns a function from text to pieces."""
@@ -82,4 +69,14 @@ def pieces_of(work, settings):
         from fairseq_relpos.finetuning.vocabulary import Gpt2Pieces
 
         return Gpt2Pieces(*(str(Path(work, name)) for name in GPT2_FILES)).pieces
-    return SentencePieces(work, settings.tupe_compat)
+    processor = corpus.processor_of(work)
+
+    def pieces(text):
+        if not settings.tupe_compat:
+            return processor.encode(text, out_type=str)
+        found = []
+        for part in SPECIAL.split(text):
+            found += [part] if SPECIAL.fullmatch(part) else processor.encode(part, out_type=str)
+        return found
+
+    return pieces
