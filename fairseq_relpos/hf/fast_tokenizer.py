@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from .. import vocabulary_files
 
@@ -216,8 +216,6 @@ def refuse_lost(pieces: Sequence[str], path: str | Path) -> None:
 
 def finished(tokenizer: Tokenizer, symbols: Sequence[str], lstrip: bool = False) -> Tokenizer:
     """Adds the special tokens, and puts them around texts as RoBERTa does."""
-    from tokenizers import AddedToken
-
     special = ["<s>", "<pad>", "</s>", "<unk>", *(["<mask>"] if "<mask>" in symbols else [])]
     if lacking := [token for token in special if token not in symbols]:
         raise ValueError(f"the dictionary has no {' '.join(lacking)}: give the one that the model was trained with")
