@@ -81,6 +81,6 @@ evaluate() {
   [ -z "$LENGTHS" ] || is_current extrapolation.json.how "$LENGTHS${other:+, $other}" "$checkpoint" || extrapolate
 }
 
-report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS SAME_LENGTH LENGTHS EVALUATED HOW_SCORED; }
+report() { write_report "$HERE/report.py" "$1" VOCABULARY EVALUATIONS LENGTHS EVALUATED HOW_SCORED; }
 
 act "train command score extrapolate evaluate" "$@"; exit # on one line, so that a run of hours does not see the file change
