@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container
 from pathlib import Path
+from typing import Any
 
 #: kind -> its files
 KINDS = {"sentencepiece": ("spm.model",), "gpt2": ("encoder.json", "vocab.bpe"), "tokenizers": ("tokenizer.json",)}
@@ -15,6 +16,16 @@ def find(folder: str | Path) -> tuple[str, list[Path]]:
         if all(path.exists() for path in paths):
             return kind, paths
     return "", []
+
+
+def sentencepiece_of(path: str | Path) -> Any:
+    """Returns the SentencePiece model in a file. Raises ValueError, one line, if there is none."""
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError):
+        raise ValueError(f"{path} is no SentencePiece model: copy it again") from None
 
 
 def split_by_merges(piece: str, known: Container[str], score: Callable[[str], float]) -> list[str]:

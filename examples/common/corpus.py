@@ -12,7 +12,7 @@ from pathlib import Path
 from messages import fail
 
 from fairseq_relpos.atomic_files import NO_ROOM, UNPACKING_ERRORS, forms_of, opened, whole_file
-from fairseq_relpos.vocabulary_files import split_by_merges
+from fairseq_relpos.vocabulary_files import sentencepiece_of, split_by_merges
 
 LONGEST_LINE = 1_000_000  # bytes; SentencePiece's own limit of 4,192 would skip some
 
@@ -104,9 +104,7 @@ def drawn(paths, count):
 
 
 def processor_of(folder):
-    import sentencepiece
-
-    return sentencepiece.SentencePieceProcessor(model_file=str(Path(folder, "spm.model")))
+    return sentencepiece_of(Path(folder, "spm.model"))
 
 
 def write_vocabulary(folder, path, special=()):

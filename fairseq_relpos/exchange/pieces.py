@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..vocabulary_files import sentencepiece_of
+
 #: special tokens by what they are for, where the folder does not say
 BRACKETS = {"cls": "[CLS]", "pad": "[PAD]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
 TAGS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
@@ -160,12 +162,7 @@ def ids_of_json(path: Path) -> dict[str, int]:
 
 
 def ids_of_sentencepiece(path: Path, model_type: str) -> dict[str, int]:
-    import sentencepiece
-
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError):
-        raise ValueError(f"{path} is no SentencePiece model: copy it again") from None
+    processor = sentencepiece_of(path)
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     if model_type == "deberta-v2":
         return {piece: number for number, piece in enumerate(pieces)}

@@ -82,12 +82,7 @@ def refuse_unknown(share: float, what: str, folder: str | Path) -> None:
 
 class SentencePieces:
     def __init__(self, path: str):
-        import sentencepiece
-
-        try:
-            self.processor = sentencepiece.SentencePieceProcessor(model_file=path)
-        except (RuntimeError, OSError) as error:
-            raise ValueError(f"{path} is no SentencePiece model: copy it again from the pretraining's data") from error
+        self.processor = vocabulary_files.sentencepiece_of(path)
 
     def pieces(self, text: str) -> list[str]:
         return self.processor.encode(text, out_type=str)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..encodings import StackPart
+from ..vocabulary_files import sentencepiece_of
 from .checkpoint import STACKS, choose_stack, encoded_stack, load_model
 
 #: names of a sentencepiece model beside dict.txt: in fairseq's hub, in the project's recipes
@@ -148,12 +149,7 @@ def splitter(model_path: str | None, data: str | Path) -> Callable[[str], list[s
         model_path = next(filter(os.path.isfile, beside), None)
         if model_path is None:
             return str.split
-    import sentencepiece
-
-    try:
-        model = sentencepiece.SentencePieceProcessor(model_file=model_path)
-    except (RuntimeError, OSError):
-        raise ValueError(f"--sentencepiece-model {model_path} is no sentencepiece model") from None
+    model = sentencepiece_of(model_path)
     return lambda text: model.encode(text, out_type=str)
 
 

@@ -84,7 +84,7 @@ def test_words_that_the_model_does_not_know_are_named(checkpoint, tmp_path, caps
         (["--text", TEXT, "--layers", "4"], "--layers 4: numbers from 1 to 3"),
         (["--text", TEXT, "--heads", "one"], "--heads one: numbers from 1 to 3"),
         (["--text", TEXT, "--data", "absent"], "absent"),
-        (["--text", TEXT, "--sentencepiece-model", "absent"], "--sentencepiece-model absent is no sentencepiece model"),
+        (["--text", TEXT, "--sentencepiece-model", "absent"], "absent is no SentencePiece model"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(more, what, checkpoint, tmp_path, capsys, monkeypatch):
