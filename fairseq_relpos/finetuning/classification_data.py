@@ -128,7 +128,10 @@ def need(folder: Path, task: Task, part: str) -> list[Example]:
             f"no part {part} of {task.name} in {folder}: give {task.name}/{part}.tsv there, with the columns label and "
             f"{' and '.join(names[0] for names in task.texts)} {' '.join(originals)}".rstrip()
         )
-    return read(*found, task)
+    examples = read(*found, task)
+    if not examples:
+        raise ValueError(f"{found[0]} is empty: get it again")
+    return examples
 
 
 def read(path: Path, has_header: bool, task: Task) -> list[Example]:
@@ -143,16 +146,12 @@ def read(path: Path, has_header: bool, task: Task) -> list[Example]:
     rows = [line.rstrip("\r") for line in decoded(path, data, task.encoding).split("\n")]
     if rows[-1] == "":
         rows.pop()
-    if not rows:
-        raise ValueError(f"{path} is empty: get it again")
     cells = [line.partition(" ")[::2] for line in rows]
     return [example(path, n, label, [words], task) for n, (label, words) in enumerate(cells, 1)]
 
 
 def from_table(table: Table, task: Task) -> list[Example]:
     labels, texts = table.column(LABEL), [table.column(names) for names in task.texts]
-    if not labels:
-        raise ValueError(f"{table.path} is empty: get it again")
     folds = table.column(["fold"]) if "fold" in table.header else [None] * len(labels)
     found = []
     for number, (label, fold, *sentences) in enumerate(zip(labels, folds, *texts), table.first_line):
