@@ -288,20 +288,15 @@ class Source:
 
     def output_matrix(self, key: str) -> torch.Tensor:
         """Takes the matrix of the head out of ``theirs``. Where config.json ties it, it is that of the words."""
+        if not self.config.get("tie_word_embeddings", True):
+            return self.take(key)
         words, matrix = self.ours[f"{STACK}embed_tokens.weight"], self.theirs.pop(key, None)
-        if self.config.get("tie_word_embeddings", True):
-            if matrix is not None and not torch.equal(matrix.float(), words):
-                raise ValueError(
-                    f"{self.config.folder}: config.json says that the embeddings are tied, but {key} and the word "
-                    "embeddings differ: correct tie_word_embeddings, or the file"
-                )
-            return words
-        if matrix is None:
+        if matrix is not None and not torch.equal(matrix.float(), words):
             raise ValueError(
-                f"{self.config.folder}: config.json says that the embeddings are not tied, but the weights have no "
-                f"{key}: correct tie_word_embeddings, or the file"
+                f"{self.config.folder}: config.json says that the embeddings are tied, but {key} and the word "
+                "embeddings differ: correct tie_word_embeddings, or the file"
             )
-        return matrix.float()
+        return words
 
     def fold_token_type(self) -> None:
         """Token type 0 is added to every token: to its position if there are learned ones, else to the word."""
@@ -372,14 +367,11 @@ class Bert(Source):
 
     def take_embeddings(self) -> None:
         super().take_embeddings()
-        positions = self.theirs.pop(f"{self.at}embeddings.position_embeddings.weight", None)
+        key = f"{self.at}embeddings.position_embeddings.weight"
         if self.relative:
+            self.theirs.pop(key, None)
             return
-        if positions is None:
-            raise ValueError(
-                f"{self.config.folder}: the weights have no position_embeddings, which config.json promises"
-            )
-        positions = positions.float()[self.unused_rows :]
+        positions = self.take(key)[self.unused_rows :]
         # fairseq's rows up to the pad, which no token reads
         self.ours[f"{STACK}embed_positions.weight"] = torch.cat([positions.new_zeros(2, positions.size(1)), positions])
 

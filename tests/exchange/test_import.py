@@ -230,7 +230,7 @@ WRONG = {
     "promises a model of": lambda a: change(a, hidden_size=999),
     "have no bert.encoder.layer.2.attention": lambda a: change(a, num_hidden_layers=5),
     "the weights have bert.encoder.layer.1.attention": lambda a: change(a, num_hidden_layers=1),
-    "are not tied, but the weights have no": lambda a: change(a, tie_word_embeddings=False),
+    "the weights have no cls.predictions.decoder.weight": lambda a: change(a, tie_word_embeddings=False),
     "are tied, but": with_weights(lambda w: w.update({"cls.predictions.decoder.weight": w[WORDS] + 1})),
     f"have no {BIAS}": with_weights(lambda w: w.pop(BIAS)),
     "contradicts itself": with_weights(lambda w: w.update({BIAS: torch.zeros(7)})),
