@@ -5,7 +5,6 @@ fine-tune CHECKPOINT on DATA: those of the model, and of a schedule that is comp
 import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ..command_line import Parser, positive
@@ -48,8 +47,6 @@ def settings_of(checkpoint: str, data: str) -> Any:
     roberta_NAME can read, or that has another dictionary than DATA."""
     from ..checkpoints import warm_start
 
-    if not Path(checkpoint).is_file():
-        raise ValueError(f"no checkpoint {checkpoint}: give a .pt file")
     state = warm_start.read(checkpoint)
     model = state["cfg"].model
     name = getattr(model, "position_encoding", None) or "learned"
