@@ -66,10 +66,9 @@ def main(folder, *arguments):
 
 
 def is_scored(run, settings):
-    """Whether the run is finished and was scored as the settings say; older ones do not say how."""
-    how = run / "scores.json.how"
-    alike = not how.exists() or how.read_text().strip().endswith(settings["HOW_SCORED"])
-    return alike and is_evaluated(run, settings["EVALUATED"], "scores.json")
+    """Whether the run is finished and was scored as the settings say."""
+    finished = is_evaluated(run, settings["EVALUATED"], "scores.json", "scores.json.how")
+    return finished and (run / "scores.json.how").read_text().strip().endswith(settings["HOW_SCORED"])
 
 
 def found_in(scores, column):
