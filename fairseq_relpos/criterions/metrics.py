@@ -65,7 +65,13 @@ def need_finite(values: npt.ArrayLike) -> None:
         raise Diverged("predictions are not finite: the run has diverged. Try a smaller --lr")
 
 
-def scores(predictions: npt.ArrayLike, targets: npt.ArrayLike, regression: bool, classes: int = 2) -> dict[str, float]:
-    """Every score that is defined for these labels, by name. ``f1`` is left out for more than two classes."""
-    names = [n for n in (OF_NUMBERS if regression else OF_CLASSES) if classes == 2 or "f1" not in n]
+def scores(
+    predictions: npt.ArrayLike, targets: npt.ArrayLike, regression: bool, classes: int = 2, metric: str = "loss"
+) -> dict[str, float]:
+    """Every score that is defined for these labels, by name, and ``metric``, which chose the model. ``f1_N``, and
+    ``f1`` of more than two classes, are left out otherwise."""
+    known = OF_NUMBERS if regression else OF_CLASSES
+    names = [name for name in known if classes == 2 or "f1" not in name or name == metric]
+    if metric not in known and _F1.fullmatch(metric):
+        names.append(metric)
     return {name: score(name, predictions, targets) for name in names}

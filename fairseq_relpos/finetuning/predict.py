@@ -122,7 +122,8 @@ def run(checkpoint: str, data: str, out: str | Path, splits: Sequence[str]) -> t
         if glue is not None and split in glue.server:
             write_for_server(Path(out, glue.server[split]), glue, task, outputs)
         if targets is not None:
-            found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1))
+            metric = cfg.checkpoint.best_checkpoint_metric
+            found[split] = scores(decided(task, outputs), targets, task.regression, outputs.size(1), metric)
     return found, cfg
 
 

@@ -22,6 +22,13 @@ def test_scores_of_classes_equal_scikit_learn():
     assert score("accuracy_f1", FOUND, WANTED) == (sklearn_metrics.accuracy_score(WANTED, FOUND) + each[1]) / 2
 
 
+@pytest.mark.parametrize("metric", ["f1_2", "f1", "accuracy_f1", "mcc"])
+def test_the_metric_that_chose_the_model_is_among_the_scores(metric):
+    assert scores(FOUND, WANTED, False, 3, metric)[metric] == score(metric, FOUND, WANTED)
+    assert set(scores(FOUND, WANTED, False, 3, metric)) == {"accuracy", "mcc", metric}
+    assert set(scores(FOUND, WANTED, False, 3)) == {"accuracy", "mcc"}
+
+
 def test_scores_of_numbers_equal_scipy():
     found, wanted = NUMBERS
     assert score("pearson", found, wanted) == stats.pearsonr(found, wanted)[0]
