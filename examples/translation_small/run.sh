@@ -185,9 +185,9 @@ evaluate() {
   is_scored || score
 }
 
-is_scored() {
-  [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/scores.json" ] &&
-    grep -qF "\"edges\": \"$LENGTH_EDGES\"" "$run/lengths.json" 2>/dev/null
+is_scored() { # as report.py wants it: each file was made after the one before
+  [ -e "$run/scores.json" ] && ! [ "$run/decoded" -nt "$run/lengths.json" ] &&
+    ! [ "$run/lengths.json" -nt "$run/scores.json" ] && grep -qF "\"edges\": \"$LENGTH_EDGES\"" "$run/lengths.json"
 }
 
 report() {

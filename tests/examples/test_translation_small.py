@@ -1,7 +1,9 @@
 """The recipe through its own scripts, sized for seconds: on the toy grammar, and on files."""
 
+import itertools
 import json
 import lzma
+import os
 import re
 import runpy
 import shutil
@@ -133,6 +135,26 @@ def test_joined_sources_have_edges_of_their_own(monkeypatch):
 def test_test_sets_of_data_with_a_given_vocabulary_have_names(tmp_path, monkeypatch):
     (tmp_path / "sources.txt").write_text("vocabulary 1f2e\nfilter 175 pieces 1.5 : 1\n1f2e test news.en\n")
     assert translations(monkeypatch, tmp_path)["names_of"](["test"]) == {"test": "news"}
+
+
+@pytest.mark.parametrize("ages", list(itertools.permutations(range(3))), ids=str)
+def test_what_the_report_does_not_take_is_scored_again(tmp_path, ages):
+    """Files that were copied without their times lie in any order."""
+    is_finished = runpy.run_path(str(RECIPE / "report.py"))["is_finished"]
+    (function,) = re.findall(r"^is_scored.*?^\}", (RECIPE / "run.sh").read_text(), re.DOTALL | re.MULTILINE)
+    for name, age in zip(("trained", "decoded", "lengths.json", "scores.json"), (0, *ages)):
+        (tmp_path / name).write_text('{"edges": "8 12"}' if name == "lengths.json" else "as ever")
+        os.utime(tmp_path / name, (10**9 + age, 10**9 + age))
+
+    def is_scored(edges):
+        settings = {"EVALUATED": "checkpoint_last.pt", "DECODING": "as ever", "LENGTH_EDGES": edges}
+        script = f"{function}; run={tmp_path} LENGTH_EDGES='{edges}'; is_scored"
+        return subprocess.run(["bash", "-c", script]).returncode == 0, is_finished(tmp_path, settings)
+
+    assert is_scored("8 12") == ((True, True) if ages == (0, 1, 2) else (False, False))
+    assert is_scored("8") == (False, False)
+    (tmp_path / "lengths.json").unlink()
+    assert is_scored("8 12") == (False, False)
 
 
 @pytest.mark.parametrize(
