@@ -23,8 +23,8 @@ BATCH=25000
 TOKENS_PER_UPDATE=12500    # on each GPU: two GPUs, as the authors had, or one with UPDATE_FREQ=2
 UPDATES=250000             # code
 LEARNING_RATE=7e-4         # peak of THUMT's schedule: 512^-0.5 x 4000^-0.5
-# the model of the updates with the best BLEU on newstest2014
 PRECISION=fp32
+# the model of the updates with the best BLEU on newstest2014
 TRAIN_FLAGS=(--adam-eps 1e-9 --eval-bleu --eval-bleu-args '{"beam": 4, "lenpen": 0.6}'
   --eval-bleu-remove-bpe sentencepiece --eval-tokenized-bleu
   --best-checkpoint-metric bleu --maximize-best-checkpoint-metric)

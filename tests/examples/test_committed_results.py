@@ -8,7 +8,7 @@ import pytest
 from recipes import EXAMPLES, Recipe
 from unpacking import UNPACKING
 
-#: folder of the results -> recipe, and its settings. translation_small needs its test set, which is not packed
+#: folder of the results -> recipe, and its settings. Those of translation_small are from before lengths.json
 MADE_BY = {
     "roberta_small": ("roberta_small", ""),
     "roberta_small/amp": ("roberta_small", ""),
