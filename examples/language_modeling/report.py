@@ -66,8 +66,8 @@ def main(folder, *arguments):
 
 
 def is_scored(run, settings):
-    """Whether the run is finished and was scored as the settings say."""
-    finished = is_evaluated(run, settings["EVALUATED"], "scores.json", "scores.json.how")
+    """Whether the run is finished and was scored as the settings say, as run.sh judges it."""
+    finished = (run / "scores.json").exists() and is_evaluated(run, settings["EVALUATED"], "scores.json.how")
     return finished and (run / "scores.json.how").read_text().strip().endswith(settings["HOW_SCORED"])
 
 

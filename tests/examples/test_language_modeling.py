@@ -76,6 +76,25 @@ def test_an_evaluation_that_is_none_is_named(programs, text):
         programs("score")["evaluation_of"](text)
 
 
+def test_the_report_takes_the_runs_that_are_not_scored_again(programs, tmp_path):
+    def is_scored():
+        settings = {"EVALUATED": "checkpoint_last.pt", "HOW_SCORED": "same length no, 4 streams"}
+        return programs("report")["is_scored"](tmp_path, settings)
+
+    for number, name in enumerate(("trained", "checkpoint_last.pt", "scores.json.how", "scores.json")):
+        (tmp_path / name).write_text("128/0 same length no, 4 streams\n")
+        os.utime(tmp_path / name, (10**9 + number, 10**9 + number))
+    assert is_scored()  # the scores are the last: copied without its time, or scored once more and stopped
+    os.utime(tmp_path / "checkpoint_last.pt")
+    assert not is_scored()
+    os.utime(tmp_path / "scores.json.how")
+    assert is_scored()
+    (tmp_path / "scores.json.how").write_text("128/0 same length yes, 4 streams\n")
+    assert not is_scored()
+    (tmp_path / "scores.json.how").unlink()
+    assert not is_scored()
+
+
 def test_longer_blocks_of_other_settings_or_of_an_older_checkpoint_are_left_out_and_named(programs, tmp_path):
     lengths_of = programs("report")["lengths_of"]
     how = {"split": "test", "tokens": 9, "checkpoint": "runs/x/checkpoint_last.pt", "measurements": [], "digest": ""}
