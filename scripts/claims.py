@@ -32,8 +32,8 @@ from the difference.
 The masked language models have blocks of 64 tokens. The first runs had [32](../examples/roberta_small/RESULTS.md);
 `tupe_a` and `tupe_r` [lose a head](../examples/roberta_small/README.md#tupe-loses-a-head) there, so the length was
 changed after them. Each encoding has the best of the rates that
-[its report](../examples/roberta_small/tokens64_amp/RESULTS.md#the-learning-rates) lists. All language models have one rate,
-chosen on `transformer_xl`.
+[its report](../examples/roberta_small/tokens64_amp/RESULTS.md#the-learning-rates) lists. All language models have one
+rate, chosen on `transformer_xl`.
 
 {tables}
 """
