@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..rows import Clipped, Spread
 from ..terms import Terms
 from .base import Backend, Mask
 
@@ -15,6 +16,8 @@ from .base import Backend, Mask
 KEEPS_ALL = 1e-12
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
+#: rows of a table of ``calls``
+CLIPPED = Clipped(4)
 
 
 def difference(
@@ -91,8 +94,17 @@ def outcome(
             # a gradient that differs from entry to entry; in half precision linspace is NaN from 2^17 on
             weights = torch.linspace(-1, 1, out.numel(), device=out.device).to(out.dtype)
             grads = torch.autograd.grad(out, list(learned.values()), weights.view(out.shape))
-            found.update({f"gradient of {name}": x for name, x in zip(learned, grads)})
+            found.update({f"gradient of {name}": of_rows(terms, name, x) for name, x in zip(learned, grads)})
     return found
+
+
+def of_rows(terms: Terms, name: str, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of a tensor of the terms. Copies of one row have their sum at the first of them, because a backend
+    may give it to any of them."""
+    if name != "bias_row" or not isinstance(terms.rows, Spread):
+        return gradient
+    offset_L = torch.arange(1 - terms.rows.src_len, terms.rows.tgt_len, device=gradient.device)
+    return torch.zeros_like(gradient).index_add(1, terms.rows(offset_L), gradient)
 
 
 def unchanged(x: torch.Tensor) -> torch.Tensor:
@@ -116,6 +128,8 @@ def calls(
         offsets = 2 * length - 1
         vectors: dict[str, tuple[int, ...]] = {"A": (heads, offsets, width), "C": (1, offsets, width)}
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
+            # tiles far from the diagonal have kernels' loops of their own
+            "clipped tables": {"bias_row": (heads, CLIPPED.count), "A": (heads, CLIPPED.count, width)},
             "a bias by offset": {"bias_row": (heads, offsets)},
             "a dense bias and a reset": {"bias": (1, heads, length, length), "reset": (2, heads)},
             "query rows": {"A": vectors["A"]},
@@ -128,8 +142,9 @@ def calls(
                 q, k, v = (learned(2, heads, length, width).detach().to(dtype).requires_grad_() for _ in range(3))
                 found: dict[str, Any] = {key: learned(*shape) for key, shape in terms.items()}
                 product = name == "their product"
+                rows = CLIPPED if name == "clipped tables" else None
                 words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
-                yield words, Terms(q, k, 0.1, product=product, **found), v
+                yield words, Terms(q, k, 0.1, rows=rows, product=product, **found), v
 
 
 def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:

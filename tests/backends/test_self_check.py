@@ -1,6 +1,7 @@
 """auto relies on kernels that a machine compiles for itself once they agree with lean."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from fairseq_relpos.backends.self_check import KEEPS_ALL, difference, kind_of
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
+from fairseq_relpos.rows import Spread
 from fairseq_relpos.terms import Terms
 
 
@@ -87,6 +89,42 @@ def test_half_precision_of_many_entries_is_compared(dtype=torch.float16):
     q, k, v = torch.randn(3, 4, 8, 64, 64, dtype=dtype).unbind()
     terms = build("t5", Dims(512, 8, 64)).terms(q.requires_grad_(), k, Positions.of(64, 64))
     assert difference(Kernels(), Lean(), terms, v, Mask(), 0.0) is None
+
+
+class OneOfTheCopies(torch.autograd.Function):
+    """Gives the whole gradient of offsets that share a row to the last of them."""
+
+    @staticmethod
+    def forward(ctx, bias_HL, row_L):
+        ctx.row_L = row_L
+        return bias_HL.clone()
+
+    @staticmethod
+    def backward(ctx, grad_HL):
+        moved = torch.zeros_like(grad_HL)
+        for row in ctx.row_L.unique():
+            copies = ctx.row_L == row
+            moved[:, copies.nonzero().max()] = grad_HL[:, copies].sum(1)
+        return moved, None
+
+
+def test_copies_of_a_row_may_share_their_gradient_in_any_way():
+    """As they do in triton, whose far tiles have one number for all of them."""
+    length = 40
+    encoding = build("t5", Dims(8, 2, length), num_buckets=8, max_distance=6)
+    encoding.stack.prepare_bias = Triton().prepare_bias
+    q, k = random_qk(encoding.dims, length, length, dtype=torch.float32)
+    terms = encoding.terms(q, k, encoding.stack.positions(length, length, device="cpu"))
+    assert isinstance(terms.rows, Spread)
+    row_L = terms.rows(torch.arange(1 - length, length))
+
+    class Moves(Kernels):
+        def __call__(self, terms, *more):
+            return super().__call__(replace(terms, bias_row=OneOfTheCopies.apply(terms.bias_row, row_L)), *more)
+
+    assert difference(Moves(), Lean(), terms, torch.randn_like(k), Mask(), 0.0) is None
+    wrong = difference(Kernels(WrongGradient.apply), Lean(), terms, torch.randn_like(k), Mask(), 0.0)
+    assert "bias_row is off by 0.5" in wrong
 
 
 @pytest.mark.parametrize("name", ["shaw", "m4_reset", "m1"])

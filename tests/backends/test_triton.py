@@ -16,7 +16,7 @@ from tiled import poison
 from fairseq_relpos.backends import Mask, self_check
 from fairseq_relpos.backends import triton as backend
 from fairseq_relpos.backends.eager import Eager
-from fairseq_relpos.backends.lean import Lean, groups
+from fairseq_relpos.backends.lean import groups
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import ENCODINGS, build
 from fairseq_relpos.rows import Clipped, LogBuckets
@@ -364,14 +364,15 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "DV", 64)
     for length in (192, 200):
         terms, v = make(form, length, length, batch=2, dtype=dtype)
-        terms = replace(terms, scale=0.05)
+        # the kernels multiply tables in half precision: these are the same in it. A product of three would have other
+        # logits otherwise, and outputs that differ by up to 0.3
+        names = [name for name in backend.TABLES if getattr(terms, name) is not None]
+        tables = {name: getattr(terms, name).detach().to(dtype).float().requires_grad_() for name in names}
+        terms = replace(terms, scale=0.05, **tables)
         exact = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
-        expected, rounded = outcome(Eager(), exact, v.float()), outcome(Lean(), terms, v)
-        found = outcome(Triton(), terms, v)
-        for name, value in expected.items():
-            # the gradients of a product have errors up to 0.2 in bfloat16, also those of lean
-            tolerance = max(5e-2, 4 * error(rounded[name], value))
-            assert_equal({name: found[name]}, {name: value}, tolerance)
+        expected = outcome(Eager(), exact, v.float())
+        # the gradient of a gain of a product of three has an error of 0.008 in float16, with an eighth of the bits 0.06
+        assert_equal(outcome(Triton(), terms, v), expected, 0.02 if dtype == torch.float16 else 0.15)
 
 
 @pytest.mark.parametrize(
@@ -468,13 +469,13 @@ def test_no_sentences_have_no_gradient():
 @pytest.mark.slow
 def test_the_kernels_check_themselves_in_all_kinds_of_calls(monkeypatch, capsys):
     assert self_check.main(lengths=(16,), width=16) == 0
-    count = 12 if DEVICE == "cpu" else 18  # bfloat16
+    count = 14 if DEVICE == "cpu" else 21  # bfloat16
     assert capsys.readouterr().out.splitlines()[-1] == f"those of triton agree with lean in {count} kinds of calls"
     call = Triton.__call__
     monkeypatch.setattr(Triton, "__call__", lambda self, *call_: (1.5 * call(self, *call_)[0], None))
     assert self_check.main(lengths=(16,), width=16) == 1
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("a bias by offset, float32, 16 tokens: its output is off")
+    assert last.startswith("clipped tables, float32, 16 tokens: its output is off")
 
 
 # --- dropout ---
