@@ -60,8 +60,8 @@ def compile_kernels(
     class Compile(triton.Launch):
         def start(self, kernel, grid, arguments, constants):
             name = kernel.fn.__name__ + (f" {constants['OF']}" if "OF" in constants else "")
-            if counted and kernel.fn.__name__ == "backward_ends":
-                return  # it has no products
+            if counted and kernel.fn.__name__ in ("backward_delta", "backward_ends"):
+                return  # they have no products
             binary = kernel.warmup(*arguments, grid=(1, 1, 1), **constants)
             found = {"kernel": name, "form": form, "M": constants["M"], "shared": binary.metadata.shared}
             if counted:
@@ -166,7 +166,7 @@ def launch_all(launch, terms, v, mask, dropout_p):
     settings = triton.Settings.of(terms, v, mask, dropout_p, near)
     inputs = [terms.q_BHTD, terms.k_BHSD, v, *(getattr(terms, name) for name in triton.POSITIONS)]
     out, peak, total = launch(settings, *inputs).forward()
-    launch(settings, *inputs).backward(out, peak, total, peak, [x is not None for x in inputs])
+    launch(settings, *inputs).backward(out, out, peak, total, [x is not None for x in inputs])
 
 
 def counts(cubin):

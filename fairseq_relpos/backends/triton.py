@@ -26,6 +26,8 @@ POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 TABLES = ("A", "C", "gate")
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
+#: queries of a program without products
+PLAIN = 64
 #: rows of clipped tables that are multiplied at once
 FEW = 64
 #: how many offsets, above twice the near ones, there are at least where far tiles have loops of their own: those of
@@ -211,9 +213,8 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_out):
         *inputs, out, peak, total = ctx.saved_tensors
-        delta = (grad_out * out.float()).sum(-1)  # in float32
         launch = Launch(ctx.settings, *inputs)
-        return None, *launch.backward(grad_out, peak, total, delta, ctx.needs_input_grad[1:])
+        return None, *launch.backward(grad_out, out, peak, total, ctx.needs_input_grad[1:])
 
 
 class Launch:
@@ -358,9 +359,9 @@ class Launch:
     def backward(
         self,
         grad_out: torch.Tensor,
+        out: torch.Tensor,
         peak: torch.Tensor,
         total: torch.Tensor,
-        delta: torch.Tensor,
         needed: tuple[bool, ...],
     ) -> list[torch.Tensor | None]:
         """The gradients of the inputs; None where not needed."""
@@ -368,7 +369,7 @@ class Launch:
         if self.batch == 0:
             return [torch.zeros_like(x) if name in needs else None for name, x in self.inputs.items()]
         q, k, v = (self.inputs[name] for name in "qkv")
-        common = *map(self.rows, (q, k, v, grad_out)), peak, total, delta
+        common = *map(self.rows, (q, k, v, grad_out)), peak, total, self.delta(out, grad_out)
         grads: dict[str, Any] = {name: self.empty_like(name) for name in "qkv"}
         sums = self.sums_of_queries(needs)
         tables = [name for name in TABLES if name in needs]
@@ -435,6 +436,15 @@ class Launch:
             grads[name].sum_to_size(x.shape).to(x.dtype) if name in needs else None
             for name, x in self.inputs.items()
         ]
+
+    def delta(self, out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+        """grad_out.out of each query, [B, H, T], in one pass over memory."""
+        delta = self.empty(self.batch, self.heads, self.tgt_len)
+        grid = Tile(PLAIN).count(self.tgt_len), self.heads, self.batch
+        constants = {"M": PLAIN, "DV": padded(self.values)}
+        arguments = *map(self.rows, (out, grad_out)), delta, self.tgt_len, self.heads
+        self.start(self.kernels.backward_delta, grid, arguments, constants)
+        return delta
 
     def sums_of_queries(self, needs: set[str]) -> dict[str, torch.Tensor | None]:
         """Room for what ``backward_queries`` sums beside the gradient of q: bias_row, gain and reset, of each of

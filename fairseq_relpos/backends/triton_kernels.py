@@ -12,6 +12,7 @@ stays with its keys. A gated q.k is no such product, and is summed dimension by 
 runs over the keys of a tile of queries with the online softmax. Backward computes the tiles again
 from the rows' maxima and sums:
 
+- ``backward_delta``: dout.out of each query, which the others read;
 - ``backward_queries``: dq, and d bias_l, d gain_l, d reset as one partial sum a program;
 - ``backward_keys``: dk and dv;
 - ``backward_bias``: d bias_ij, a tile of it a program, over all sentences;
@@ -828,6 +829,18 @@ def forward(
     if call.dropout is not None:
         total_M *= 1 - call.dropout
     store_rows(out, b, h, t, tgt_len(call), out_MD / total_M[:, None], DV)
+
+
+@triton.jit(do_not_specialize=["length", "heads"])
+def backward_delta(
+    out: "Rows", dout: "Rows", delta: tl.tensor, length: tl.tensor, heads: tl.tensor, M: tl.constexpr, DV: tl.constexpr
+) -> None:
+    """Program (block of queries, head, sentence): delta = dout.out, [B, H, T]."""
+    h, b = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    t = tl.program_id(0) * M + tl.arange(0, M)
+    out_MD = load_rows(out, b, h, t, length, DV).to(tl.float32)
+    dout_MD = load_rows(dout, b, h, t, length, DV).to(tl.float32)
+    tl.store(delta + (b * heads + h) * length + t, tl.sum(out_MD * dout_MD, 1), mask=t < length)
 
 
 @triton.jit
