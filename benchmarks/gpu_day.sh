@@ -51,14 +51,11 @@ CLIPPED="shaw:max_distance=16 lfhc m4:max_distance=32 m4m:max_distance=32 debert
 
 # the kernels' tests; what each kernel takes
 part kernels gpu.py --encodings learned t5 shaw m4 --dropout 0.1 --backends triton --profile
-part clipped gpu.py --encodings t5 $CLIPPED --backends triton --no-tests --profile
 # whole steps are what users have
 part steps gpu_steps.py --models roberta_512 --dtypes bfloat16 --encodings $FEW shaw:max_distance=16 m4:max_distance=32
-# what layers share is shared by 12 layers, or charged to one
-part shared gpu.py --encodings t5 tupe_a tupe_r tupe_a_tie_cls tupe_r_tie_cls --backends auto triton sdpa --no-tests
-part shared_1 gpu.py --encodings t5 tupe_a tupe_r tupe_a_tie_cls tupe_r_tie_cls --backends auto --layers 1 --no-tests
-part tiles gpu.py --encodings t5 shaw m4 --dropout 0.1 --tiles 64,64,4,2 64,64,4,3 128,64,8,2 64,32,4,3
-part attention gpu.py --backends auto triton sdpa lean eager --no-tests
+part clipped gpu.py --encodings t5 $CLIPPED --backends triton --no-tests --profile
+part shared gpu.py --encodings t5 tupe_a tupe_r tupe_a_tie_cls tupe_r_tie_cls --backends auto triton sdpa --no-tests --profile
+part attention gpu.py --backends auto triton sdpa lean eager --no-tests --profile
 part all_steps gpu_steps.py
 
 for name in ${left+"${left[@]}"}; do echo "gpu_day.sh: $name is not complete: the same command resumes it"; done

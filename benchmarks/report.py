@@ -25,7 +25,8 @@ DRAWN = ("naive [T,S,D]", "plain", "m4m", "m4", "tupe_r", "shaw", "t5")
 def section(path):
     result = json.loads(path.read_text())
     machine = result["machine"]
-    note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
+    note = result["settings"].get("note") or machine.get("note")
+    note = f" {note}." if note else ""
     others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
     title, lines = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     if path.stem == PICTURE:
@@ -269,12 +270,16 @@ def gpu(settings, rows):
     )
     if settings.get("layers"):
         title += f" Of a pass of {settings['layers']} layers that share what they can: times of one, memory of all."
+    stock = {(row["dropout"], row["length"]): row for row in of(rows, backend="-") if "kernels" in row}
+    if stock:
+        title += " Kernels: the sum of their times by torch's profiler, without what the GPU waits for its host."
     columns = [(p, t) for p in settings["dropout"] for t in settings["lengths"]]
-    heads = ["encoding", "backend", *(head for p, t in columns for head in (f">p={p}, T={t}: time", ">memory"))]
+    measured = [">kernels", ">memory"] if stock else [">memory"]
+    heads = ["encoding", "backend", *(head for p, t in columns for head in (f">p={p}, T={t}: time", *measured))]
     lines = []
     for name, backend in dict.fromkeys((row["encoding"], row["backend"]) for row in rows):
         cells = {(row["dropout"], row["length"]): row for row in of(rows, encoding=name, backend=backend)}
-        lines.append([name, backend, *(cell for key in columns for cell in gpu_cells(cells.get(key)))])
+        lines.append([name, backend, *(x for key in columns for x in gpu_cells(cells.get(key), stock.get(key)))])
     return title, table(heads, lines)
 
 
@@ -300,13 +305,25 @@ def gpu_step_cells(row):
     return ("failed", "-") if "error" in row else (f"{row['ratio']:.3f}", f"{row['memory']:.2f}")
 
 
-def gpu_cells(row):
+def gpu_cells(row, stock):
+    """The time and memory of a row, and between them the time of its kernels, if those of stock were profiled."""
     if row is None:
-        return "-", "-"
-    if row["seconds"] == float("inf"):
-        return "does not fit", ""
-    time = f"{1000 * row['seconds']:.2f} ms" if row["backend"] == "-" else f"{row['ratio']:.2f}"
-    return time, f"{row['memory']:.2f}"
+        cells = "-", "-", "-"
+    elif row["seconds"] == float("inf"):
+        cells = "does not fit", "", ""
+    else:
+        times, ratios = [row["seconds"]], [row["ratio"]]
+        if stock is not None:
+            times.append(in_kernels(row))
+            ratios.append(times[1] / in_kernels(stock))
+        shown = [f"{1000 * x:.2f} ms" for x in times] if row["backend"] == "-" else map(number, ratios)
+        return *shown, f"{row['memory']:.2f}"
+    return cells if stock is not None else cells[1:]
+
+
+def in_kernels(row):
+    """Seconds."""
+    return sum(microseconds for microseconds, _ in row["kernels"].values()) / 1e6
 
 
 def dropout_statistics(settings, rows):
