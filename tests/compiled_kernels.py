@@ -48,6 +48,7 @@ def compile_kernels(
     padded=False,
     causal=False,
     queries=512,
+    keys=512,
     p=0.1,
     counted=True,
 ):
@@ -73,7 +74,7 @@ def compile_kernels(
             print(json.dumps(found))
 
     pretend(capability, kib)
-    S = 512
+    S = keys
     terms, v = terms_of(form, 12, queries, S, width, getattr(torch, dtype))
     padding_BS = torch.zeros(2, S, dtype=torch.bool) if padded else None
     extra = torch.zeros(queries, S) if form == "rows and a mask" else None
@@ -136,7 +137,8 @@ def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
         """As attention has them, of [T, B, E] in memory."""
         return torch.zeros(length, batch, H, width, dtype=dtype, device=device).permute(1, 2, 0, 3)
 
-    rows = {"t5": LogBuckets(32, 128), "shaw, k=16": Clipped(16), "m4, k=32": Clipped(32)}.get(form, Clipped(511))
+    rows_of = {"t5": LogBuckets(32, 128), "shaw, k=16": Clipped(16), "m4, k=32": Clipped(32)}
+    rows = rows_of.get(form.removesuffix(", 1,024 tokens"), Clipped(511))
     table, row = (torch.zeros(shape, device=device) for shape in ((1, rows.count, width), (H, rows.count)))
     bias, reset = (torch.zeros(shape, device=device) for shape in ((1, H, T, S), (2, H)))
     forms = {
@@ -152,6 +154,7 @@ def terms_of(form, H, T, S, width, dtype, batch=2, device="cpu"):
         "t5": {"bias_row": row},
         "shaw, k=16": {"A": table},
         "m4, k=32": {"A": table, "C": table},
+        "m4, k=32, 1,024 tokens": {"A": table, "C": table},
     }
     return Terms(heads(T), heads(S), 0.1, rows=rows, **forms[form]), heads(S)
 

@@ -11,6 +11,8 @@ import torch
 from ..rows import Clipped, Spread
 from ..terms import Terms
 from .base import Backend, Mask
+from .lean import Lean
+from .triton import FEW, Triton, near_offsets, padded, shared_memory, tiles, why_not_here
 
 #: a dropout that drops nothing, and so has an expected result: 2^32 times this is 0 for the kernels
 KEEPS_ALL = 1e-12
@@ -48,8 +50,8 @@ def difference(
 
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
-    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, whole
-    tiles have kernels of their own, and Triton compiles once more for strides that are 1 or multiples of 16."""
+    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, or where
+    most are near; whole tiles and far ones have kernels of their own, and Triton compiles once more for strides that are 1 or multiples of 16."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
     pairs = mask.extra is not None or mask.documents_BS is not None
@@ -57,12 +59,15 @@ def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) ->
     _, heads, tgt_len, width = terms.q_BHTD.shape
     src_len, values = v_BHSD.shape[2:]
     tile = min(64, max(16, 1 << (src_len - 1).bit_length()))
+    near = near_offsets(terms)
+    rows = None if near is None else min(padded(len(near)), 2 * FEW)  # few ones are compiled by their number
+    sizes = tuple(tiles(terms, v_BHSD, shared_memory(v_BHSD.device), near).values())
     # a gate lies in memory by offsets
     gate = None if terms.gate is None else as_compiled(tgt_len + src_len - 1)
     # whole tiles of 16, 32 and 64; queries without any key
     lengths = math.gcd(tgt_len, 64) // 16, math.gcd(src_len, 64) // 16, tgt_len <= src_len
     precision = torch.get_float32_matmul_precision()
-    call = terms.product, hidden, tile, gate, heads, lengths, precision, width, values, dropout_p > 0
+    call = terms.product, hidden, tile, rows, sizes, gate, heads, lengths, precision, width, values, dropout_p > 0
     return present, v_BHSD.dtype, v_BHSD.device, layout(v_BHSD), call
 
 
@@ -150,8 +155,6 @@ def calls(
 def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
     """Compares Triton's kernels with lean on this machine. The last line says how it went, and the exit code: 0, they
     agree; 1, they do not; 2, they were not run."""
-    from .lean import Lean
-    from .triton import Triton, why_not_here
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     reason = why_not_here(device)

@@ -193,7 +193,7 @@ class Settings:
             dropout_p,
             # from torch's CPU generator: manual_seed and checkpointing govern it. Odd: see triton_kernels.odd
             2 * int(torch.randint(2**61, ())) + 1 if dropout_p > 0 else None,
-            tiles(terms, v_BHSD, shared_memory(v_BHSD.device)),
+            tiles(terms, v_BHSD, shared_memory(v_BHSD.device), near),
             near,
         )
 
@@ -568,43 +568,51 @@ KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
 
 #: The tiles of each kernel for half precision with heads of at most 64 entries, by the KiB of shared memory that they
 #: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured; on an
-#: A100 (163 KiB) the largest that the compiler keeps in registers for sm80, not measured.
+#: A100 (163 KiB) the largest that the compiler keeps in registers for sm80, not measured. Where most tiles are far, on an
+#: H200 with tiles of 32 queries each was two to six times as slow as the same in tiles of 64, of which there are a quarter;
+#: near tiles of 64 with key rows lack registers. Those for far tiles were chosen by instructions, and not timed.
 LARGE = {
     220: {
         "no table": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
         "dense bias": (Tile(64, 4, 3),) * 4,
         "query rows": (Tile(64, 4, 3), Tile(32, 4, 3), Tile(64, 4, 2), Tile(32, 4, 3)),
+        "query rows, with far tiles": (Tile(64, 4, 3), *(Tile(64, 4, 2),) * 3),
         "key rows": (Tile(32, 4, 3),) * 4,
+        "key rows, most tiles far": (Tile(64, 4, 2),) * 4,
     },
     160: {
         "no table": (Tile(64, 4, 2), Tile(32, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
         "dense bias": (*(Tile(64, 4, 3),) * 3, Tile(64, 4, 4)),
         "query rows": (Tile(32, 4, 3),) * 4,
+        "query rows, with far tiles": (Tile(32, 4, 3),) * 4,
         "key rows": (Tile(32, 4, 3),) * 4,
+        "key rows, most tiles far": (Tile(32, 4, 3),) * 4,
     },
 }
 
 
-def tiles(terms: Terms, v_BHSD: torch.Tensor, shared_kib: float) -> dict[str, Tile]:
+def tiles(terms: Terms, v_BHSD: torch.Tensor, shared_kib: float, near: range | None) -> dict[str, Tile]:
     """The tiles of each kernel; other than in ``LARGE``, what the compiler keeps in registers and 99 KiB for sm80."""
     half = terms.q_BHTD.dtype.itemsize == 2
     narrow = max(terms.q_BHTD.size(3), v_BHSD.size(3)) <= 64
     if half and narrow and terms.gate is None:
         for needed, large in LARGE.items():
             if shared_kib >= needed:
-                return dict(zip(KERNELS, large[kind_of_terms(terms)]))
+                return dict(zip(KERNELS, large[kind_of_terms(terms, near)]))
     if terms.A is not None or terms.C is not None:
         return dict.fromkeys(KERNELS, Tile(32 if half and narrow else 16))
     forward, backward = Tile(64 if half and terms.gate is None else 32), Tile(32 if half or narrow else 16)
     return {**dict.fromkeys(KERNELS, backward), "forward": forward}
 
 
-def kind_of_terms(terms: Terms) -> str:
+def kind_of_terms(terms: Terms, near: range | None) -> str:
     """Which of ``LARGE``."""
     if terms.C is not None:
-        return "key rows"
+        # a quarter of the tiles of 64 queries is near
+        mostly_far = near is not None and 4 * (len(near) + 2 * 64) <= terms.k_BHSD.size(2)
+        return "key rows, most tiles far" if mostly_far else "key rows"
     if terms.A is not None:
-        return "query rows"
+        return "query rows" if near is None else "query rows, with far tiles"
     return "no table" if terms.bias is None else "dense bias"
 
 

@@ -14,7 +14,7 @@ from fairseq_relpos.backends.self_check import KEEPS_ALL, difference, kind_of
 from fairseq_relpos.backends.triton import Triton
 from fairseq_relpos.encodings import Dims, build
 from fairseq_relpos.positions import Positions
-from fairseq_relpos.rows import Spread
+from fairseq_relpos.rows import Clipped, Spread
 from fairseq_relpos.terms import Terms
 
 
@@ -191,6 +191,19 @@ def test_what_triton_compiles_once_more_for_is_another_kind(one, other):
 
     assert kind(**one) != kind(**other)
     assert kind(length=35, queries=21, batch=5) == kind(length=37, queries=3, batch=16)
+
+
+def test_calls_with_far_tiles_are_tried_for_themselves():
+    """Those of longer sequences, or of tables that are clipped at a smaller distance."""
+
+    def kind(length, k):
+        q, k_BHSD = torch.zeros(2, 1, 2, length, 4)
+        rows = Clipped(k)
+        return kind_of(Terms(q, k_BHSD, 1.0, rows=rows, A=torch.zeros(1, rows.count, 4)), q, Mask(), 0.0)
+
+    assert kind(256, 10) != kind(64, 10)
+    assert kind(256, 4) != kind(256, 10)
+    assert kind(256, 10) == kind(320, 12)
 
 
 def test_kernels_are_tried_with_dropout_where_there_is_some():

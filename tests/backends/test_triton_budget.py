@@ -73,8 +73,8 @@ BOUNDS = {
     (90, "shaw, k=16"): {
         "forward": (None, 949, 212, 3, 622),
         "backward_keys": (None, 1144, 255, 9, 829),
-        "backward_queries": (None, 629, 244, 14, 255),
-        "backward_rows A": (None, 84, 80, 2, 0),
+        "backward_queries": (None, 1584, 255, 4, 632),
+        "backward_rows A": (None, 121, 80, 2, 0),
     },
     (90, "m4, k=32"): {
         "forward": (None, 589, 227, 17, 368),
@@ -82,6 +82,13 @@ BOUNDS = {
         "backward_keys": (None, 829, 255, 16, 473),
         "backward_tables A": (None, 79, 70, 3, 0),
         "backward_tables C": (None, 79, 70, 3, 0),
+    },
+    (90, "m4, k=32, 1,024 tokens"): {
+        "forward": (None, 1500, 255, 17, 770),
+        "backward_queries": (None, 2550, 255, 26, 880),
+        "backward_keys": (None, 2850, 255, 32, 1190),
+        "backward_tables A": (None, 110, 80, 3, 0),
+        "backward_tables C": (None, 110, 80, 3, 0),
     },
     (90, "m4"): {
         "forward": (None, 593, 226, 17, 0),
@@ -99,7 +106,9 @@ FAR = 1.15
 def test_no_kernel_exceeds_its_budget(tmp_path, capability):
     forms = [form for number, form in BOUNDS if number == capability]
     gpu = {"capability": capability, "kib": KIB[capability]}
-    found = compiled(tmp_path, *({"form": form, **gpu} for form in forms))
+    long = {"queries": 1024, "keys": 1024}
+    cases = ({"form": form, **gpu, **(long if form.endswith("1,024 tokens") else {})} for form in forms)
+    found = compiled(tmp_path, *cases)
     assert len(found) == sum(len(BOUNDS[capability, form]) for form in forms)
     content = {(x["kernel"], x["M"]): x["instructions"] for x in found if x["form"] == "none"}
     for kernel in found:
@@ -109,7 +118,12 @@ def test_no_kernel_exceeds_its_budget(tmp_path, capability):
         assert kernel["shared"] <= KIB[capability] * 1024, kernel
         for name, bound in zip(("instructions", "registers", "barriers"), bounds, strict=True):
             assert kernel[name] <= bound, (name, bound, kernel)
-        assert far["instructions"] <= min(far_bound, FAR * content.get((kernel["kernel"], kernel["M"]), 1e9)), kernel
-        assert kernel["local"] == far["local"] == 0, kernel  # registers suffice
+        if kernel["form"].endswith("1,024 tokens"):
+            # tiles of 64 with key rows lack registers, so they serve where few are near
+            assert far["instructions"] <= far_bound and kernel["local"] <= 200 and far["local"] <= 10, kernel
+        else:
+            content_bound = FAR * content.get((kernel["kernel"], kernel["M"]), 1e9)
+            assert far["instructions"] <= min(far_bound, content_bound), kernel
+            assert kernel["local"] == far["local"] == 0, kernel  # registers suffice
         if kernel["far"] and capability == 80:
             assert far["products"] == PRODUCTS[kernel["kernel"]], kernel
