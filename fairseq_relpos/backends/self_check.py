@@ -50,8 +50,9 @@ def difference(
 
 
 def kind_of(terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> tuple:
-    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, or where
-    most are near; whole tiles and far ones have kernels of their own, and Triton compiles once more for strides that are 1 or multiples of 16."""
+    """A key that is equal for calls which the same kernels serve. Tiles are smaller where there are few keys, or many
+    near tiles; whole tiles and far ones have kernels of their own, and Triton compiles once more for strides that are 1
+    or multiples of 16."""
     wanted = torch.is_grad_enabled()
     present = frozenset((name, wanted and x.requires_grad, x.dtype, layout(x)) for name, x in terms.tensors().items())
     pairs = mask.extra is not None or mask.documents_BS is not None
