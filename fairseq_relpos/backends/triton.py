@@ -567,9 +567,9 @@ class Tile(NamedTuple):
 KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
 
 #: The tiles of each kernel for half precision with heads of at most 64 entries, by the KiB of shared memory that they
-#: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured, but for those
-#: with far tiles, which were chosen by instructions and not timed (near tiles of 64 with key rows lack registers). On an
-#: A100 (163 KiB) the largest that the compiler keeps in registers for sm80, not measured.
+#: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured, but with far
+#: tiles chosen by instructions and not timed (near tiles of 64 with key rows lack registers). On an A100 (163 KiB) the
+#: largest that the compiler keeps in registers for sm80, not measured.
 LARGE = {
     220: {
         "no table": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),
