@@ -1,6 +1,6 @@
 """What can only be measured on a GPU: are the fused kernels right there, and are they fast?
 
-    python benchmarks/gpu.py --json benchmarks/results/attention_gpu.json
+    python benchmarks/gpu.py --json benchmarks/results/gpu_attention.json
     python benchmarks/gpu.py --encodings t5 m4 --tiles 64,32,4,2 64,32,4,3 128,64,8,2   # which tiles are fastest?
     python benchmarks/gpu.py --encodings learned t5 shaw shaw:max_distance=16 --profile --json kernels.json
     python benchmarks/gpu.py --tiny     # tiny sizes on a CPU, to see that it runs
@@ -9,8 +9,8 @@
 First the kernels' tests, on the GPU; nothing is timed if one fails. Then the attention of a pass of --layers layers,
 forward and backward, for every encoding and each backend that serves it: the median time of a layer and the peak
 memory, as ratios to torch's scaled_dot_product_attention without positions and with the same dropout (what stock
-fairseq calls; on GPUs from sm80 on that is FlashAttention 2). Each layer has its own q, k and v; what layers share is
-computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile adds to
+fairseq calls; on an H200 torch 2.11 starts cuDNN's kernels for it). Each layer has its own q, k and v; what layers
+share is computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile adds to
 the JSON file the microseconds and the number of each kernel in a layer, by torch's profiler.
 
 A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
@@ -77,6 +77,7 @@ def main():
         help="time the kernels with each of these tiles (no tests, no other backend) instead of their own",
     )
     parser.add_argument("--json", type=Path, help="write the results here, after each encoding")
+    parser.add_argument("--note", help="what else ran on the machine")
     args = parser.parse_args()
     if args.tiny:
         vars(args).update(TINY)
@@ -229,19 +230,19 @@ def timed(step, args):
 
 
 def kernels_of(step, device):
-    """{kernel: [microseconds, how often]} of a layer."""
+    """{kernel: [microseconds, how often]} of a layer. The names of torch's kernels, which are types of C++, are cut."""
     with profile(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as found:
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-    events = found.key_averages()
-    return {
-        x.key: [
-            getattr(x, f"self_{'device' if device == 'cuda' else 'cpu'}_time_total") / step.layers,
-            x.count / step.layers,
-        ]
-        for x in events
-    }
+    kernels = {}
+    for event in found.key_averages():
+        microseconds = getattr(event, f"self_{'device' if device == 'cuda' else 'cpu'}_time_total")
+        if microseconds:
+            kernel = kernels.setdefault(event.key[:60], [0.0, 0.0])
+            kernel[0] += microseconds / step.layers
+            kernel[1] += event.count / step.layers
+    return kernels
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Whole training steps on a GPU, of every encoding against stock fairseq, in one process.
 
-    python benchmarks/gpu_steps.py --json benchmarks/results/gpu_steps.json
+    python benchmarks/gpu_steps.py --json benchmarks/results/gpu_all_steps.json
     python benchmarks/gpu_steps.py --models roberta_512 --encodings t5 shaw shaw:max_distance=16 --compile no yes
     python benchmarks/gpu_steps.py --tiny           # tiny models on a CPU, to see that it runs
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
@@ -57,6 +57,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=60, help="after which no encoding begins")
     parser.add_argument("--tiny", action="store_true", help="tiny models on a CPU")
     parser.add_argument("--json", type=Path, help="write the results here, after each encoding")
+    parser.add_argument("--note", help="what else ran on the machine")
     args = parser.parse_args()
     if not args.tiny and not torch.cuda.is_available():
         parser.error("torch sees no GPU: with --tiny it runs on a CPU; real steps there are train_step.py's")
@@ -140,6 +141,7 @@ def measured(step, stock, args):
     peaks = {name: peak_memory_of_cuda(each) if step.device == "cuda" else 0 for name, each in steps.items()}
     return {
         "milliseconds": 1000 * mine,
+        "stock_milliseconds": 1000 * sorted(seconds[STOCK])[len(seconds[STOCK]) // 2],
         "ratio": median_ratio(seconds["mine"], seconds[STOCK]),
         "tokens_per_second": step.tokens / mine,
         "peak_mib": peaks["mine"] / 2**20,

@@ -9,13 +9,13 @@ import logging
 import shlex
 from pathlib import Path
 
-from speed_tables import cost_tables, number, overview
+from speed_tables import cost_tables, gpu_tables, in_kernels, number, overview
 
 from fairseq_relpos.reports import figures
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 #: the results that also have a picture
 PICTURE = "attention_lengths_cpu"
 #: the encodings in the picture; the table has every row
@@ -25,8 +25,7 @@ DRAWN = ("naive [T,S,D]", "plain", "m4m", "m4", "tupe_r", "shaw", "t5")
 def section(path):
     result = json.loads(path.read_text())
     machine = result["machine"]
-    note = result["settings"].get("note") or machine.get("note")
-    note = f" {note}." if note else ""
+    note = f" {result['settings']['note']}." if result["settings"].get("note") else ""
     others = "".join(f"{name} {machine[name]}, " for name in ("transformers", "x-transformers") if name in machine)
     title, lines = SECTIONS[result["benchmark"]](result["settings"], result["rows"])
     if path.stem == PICTURE:
@@ -279,7 +278,8 @@ def gpu(settings, rows):
     lines = []
     for name, backend in dict.fromkeys((row["encoding"], row["backend"]) for row in rows):
         cells = {(row["dropout"], row["length"]): row for row in of(rows, encoding=name, backend=backend)}
-        lines.append([name, backend, *(x for key in columns for x in gpu_cells(cells.get(key), stock.get(key)))])
+        found = [gpu_cells(cells.get(key), stock.get(key)) for key in columns]
+        lines.append([name, backend, *(x for three in found for x in (three if stock else three[::2]))])
     return title, table(heads, lines)
 
 
@@ -296,6 +296,9 @@ def gpu_steps(settings, rows):
     for name in settings["encodings"]:
         cells = {(row["model"], row["dtype"], row["compile"]): row for row in of(rows, encoding=name)}
         lines.append([name, *(cell for key in columns for cell in gpu_step_cells(cells.get(key)))])
+    stock = [row["stock_milliseconds"] for row in rows if "stock_milliseconds" in row]
+    if stock:
+        title += f" Stock's step took {min(stock):.1f} to {max(stock):.1f} ms beside the rows."
     return title, table(heads, lines)
 
 
@@ -306,24 +309,17 @@ def gpu_step_cells(row):
 
 
 def gpu_cells(row, stock):
-    """The time and memory of a row, and between them the time of its kernels, if those of stock were profiled."""
+    """The time of a row, that of its kernels, if those of stock were profiled, and its memory."""
     if row is None:
-        cells = "-", "-", "-"
-    elif row["seconds"] == float("inf"):
-        cells = "does not fit", "", ""
-    else:
-        times, ratios = [row["seconds"]], [row["ratio"]]
-        if stock is not None:
-            times.append(in_kernels(row))
-            ratios.append(times[1] / in_kernels(stock))
-        shown = [f"{1000 * x:.2f} ms" for x in times] if row["backend"] == "-" else map(number, ratios)
-        return *shown, f"{row['memory']:.2f}"
-    return cells if stock is not None else cells[1:]
-
-
-def in_kernels(row):
-    """Seconds."""
-    return sum(microseconds for microseconds, _ in row["kernels"].values()) / 1e6
+        return "-", "-", "-"
+    if row["seconds"] == float("inf"):
+        return "does not fit", "", ""
+    times, ratios = [row["seconds"]], [row["ratio"]]
+    if stock is not None:
+        times.append(in_kernels(row))
+        ratios.append(times[1] / in_kernels(stock))
+    time, *kernels = [f"{1000 * x:.2f} ms" for x in times] if row["backend"] == "-" else map(number, ratios)
+    return time, *(kernels or "-"), f"{row['memory']:.2f}"
 
 
 def dropout_statistics(settings, rows):
@@ -386,14 +382,18 @@ def pages():
     readme, performance = HERE.parent / "README.md", HERE.parent / "docs/performance.md"
     return {
         HERE / "RESULTS.md": "\n".join(parts),
-        readme: between_marks(readme, overview(RESULTS)),
-        performance: between_marks(performance, cost_tables(RESULTS)),
+        readme: between_marks(readme, speed=overview(RESULTS)),
+        performance: between_marks(performance, speed=cost_tables(RESULTS), gpu=gpu_tables(RESULTS)),
     }
 
 
-def between_marks(path, text):
-    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
-    return f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}"
+def between_marks(path, **texts):
+    page = path.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        before, rest = page.split(begin)
+        page = f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+    return page
 
 
 def main():

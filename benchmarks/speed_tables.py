@@ -23,8 +23,12 @@ CLIPPED = ("t5", "shaw:max_distance=16", "lfhc", "m4:max_distance=32", "m4m:max_
 CLIPPED += ("deberta", "deberta:buckets=256")
 #: the architectures of README's table, and with --amp
 STEPS = ("roberta_t5", "roberta_tupe_r", "roberta_shaw", "roberta_m4")
+ON_A_GPU = ("alibi", "tupe_r", "t5", "shaw:max_distance=16", "shaw", "m4")
 STEP_LENGTHS = (128, 512, 2048)
 LANGUAGE_MODEL_LENGTHS = (128, 512)
+#: encodings of the table of kernels on a GPU
+KERNELS = ("learned", "t5", "shaw:max_distance=16", "lfhc", "shaw")
+KERNELS += ("m4m:max_distance=32", "m4:max_distance=32", "m4", "deberta")
 #: MB a thread above inputs and outputs, from which an encoding is named
 SCRATCH = 30.0
 #: encoding -> the modules of other libraries beside ours
@@ -64,8 +68,15 @@ def overview(results):
         ]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     torch = read(results, "attention_cpu")["machine"]["torch"]
+    steps = rows_of(results, "gpu_steps")
+    on_a_gpu = {name: only(steps, "ratio", encoding=name, compile="no") for name in ON_A_GPU}
     return "\n".join(
         [
+            "A training step of RoBERTa-base on an H200 (32 x 512 tokens, bfloat16, dropout 0.1) takes these multiples "
+            f"of stock fairseq's: {', '.join(f'{in_words(name)} {number(x, 1)}' for name, x in on_a_gpu.items())} "
+            "(`t5` by `sdpa`, because of a bug that is fixed; "
+            "[all figures](docs/performance.md#on-an-h200-and-an-h100)). On CPUs:",
+            "",
             *lines,
             "",
             "Without dropout, and in brackets with 0.1: torch's attention is not fused on a CPU then, so the ratios "
@@ -75,6 +86,50 @@ def overview(results):
             "attention MKL's, which are slow there.",
         ]
     )
+
+
+def gpu_tables(results):
+    """For docs/performance.md: whole steps, and the kernels of one attention."""
+    steps, machine = rows_of(results, "gpu_steps"), read(results, "gpu_steps")["machine"]["gpu"].removeprefix("NVIDIA ")
+    stock = [row["stock_milliseconds"] for row in steps]
+    lines = [
+        f"| a training step on an {machine}, times stock fairseq's | time | memory "
+        "| `--torch-compile`: time | memory |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name in settings(results, "gpu_steps")["encodings"]:
+        wanted = [{"encoding": name, "compile": flag} for flag in ("no", "yes")]
+        cells = [number(only(steps, key, **x), digits) for x in wanted for key, digits in (("ratio", 1), ("memory", 2))]
+        lines.append(f"| {in_words(name)} | {' | '.join(cells)} |")
+    lines += ["", f"Stock's step took {min(stock):.0f} to {max(stock):.0f} ms, as it was measured beside each row.", ""]
+    files = [rows_of(results, name) for name in ("gpu_clipped", "gpu_kernels")]
+    lines += [
+        f"| the kernels of one attention on an {machine}, times those of torch's | T = 512 | T = 2,048 |",
+        "|---|---:|---:|",
+    ]
+    for name in KERNELS:
+        ratios = [kernels_ratio(files, name, length) for length in (512, 2048)]
+        lines.append(f"| {in_words(name)} | {' | '.join(map(number, ratios))} |")
+    return "\n".join(lines)
+
+
+def in_words(encoding):
+    name, *hparams = encoding.split(":")
+    return ", ".join(f"`{x}`" for x in (name, *hparams))
+
+
+def kernels_ratio(files, encoding, length):
+    """Of the first file that has this encoding, with dropout 0.1."""
+    for rows in files:
+        found = {row["encoding"]: in_kernels(row) for row in rows if (row["length"], row["dropout"]) == (length, 0.1)}
+        if encoding in found:
+            return found[encoding] / found["none (sdpa)"]
+    return None
+
+
+def in_kernels(row):
+    """The sum of the times of a layer's kernels, in seconds."""
+    return sum(microseconds for microseconds, _ in row["kernels"].values()) / 1e6
 
 
 def ratio_in(results, file, name, arch, dropout):

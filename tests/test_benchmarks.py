@@ -1,6 +1,5 @@
 """What the benchmarks compute beside times: limits."""
 
-import json
 import os
 import re
 import subprocess
@@ -61,37 +60,6 @@ def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_
     )
     (segment,) = with_memory.values()
     assert {x.shape for x in segment.past.values()} == {(8, 2, 16)} and without == {}
-
-
-def test_the_pages_have_the_figures_of_the_gpu(benchmark_module):
-    root = Path(__file__).parents[1]
-    in_kernels = benchmark_module("report").in_kernels
-
-    def rows_of(name):
-        return json.loads((root / f"benchmarks/results/gpu_{name}.json").read_text())["rows"]
-
-    readme, page = ((root / name).read_text() for name in ("README.md", "docs/performance.md"))
-    page = page[page.index("## On an H200") :].replace("`, `", ":")  # an encoding and its option
-    parts = [[line for line in text.splitlines() if line[:1] == "|"] for text in page.split("**")]
-    tables = [[line.strip("| ").split("|") for line in lines] for lines in parts]
-    (heads, _, plain, compiled), (kernel_heads, _, *lines) = (table for table in tables if table)
-
-    def cells(heads, line):
-        values = [float(cell) for cell in line if cell.strip(" 0123456789.") == ""]
-        return dict(zip([name.strip(" `") for name in heads], values, strict=True))
-
-    for flag, line in (("no", plain), ("yes", compiled)):
-        steps = {row["encoding"]: round(row["ratio"], 2) for row in rows_of("steps") if row["compile"] == flag}
-        assert cells(heads, line) == steps
-        if flag == "no":
-            assert all(f"`{name}` {steps[name]:.2f}" in readme for name in ("alibi", "tupe_r", "t5", "shaw", "m4"))
-    for length, line in zip((512, 2048), lines, strict=True):
-        ratios = {}
-        for rows in (rows_of("kernels"), rows_of("clipped")):
-            rows = {x["encoding"]: in_kernels(x) for x in rows if (x["length"], x["dropout"]) == (length, 0.1)}
-            ratios.update({name: round(seconds / rows["none (sdpa)"], 2) for name, seconds in rows.items()})
-        found = cells(kernel_heads, line[1:])
-        assert len(found) == 8 and found.items() <= ratios.items()
 
 
 TINY_PASS = Namespace(tiny=True, tokens=16, heads=2, head_dim=8, layers=3, dtype="float32", tiles=None)

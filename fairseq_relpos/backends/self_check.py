@@ -18,8 +18,8 @@ from .triton import FEW, Triton, near_offsets, padded, shared_memory, tiles, why
 KEEPS_ALL = 1e-12
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
-#: rows of a table of ``calls``
-CLIPPED = Clipped(4)
+#: rows of tables of ``calls``, by the number of which kernels differ
+CLIPPED = {"tables of few rows": Clipped(4), "tables of more rows": Clipped(40)}
 
 
 def difference(
@@ -121,7 +121,7 @@ def unchanged(x: torch.Tensor) -> torch.Tensor:
 
 
 def calls(
-    device: torch.device, lengths: tuple[int, ...] = (128, 100), width: int = 64
+    device: torch.device, lengths: tuple[int, ...] = (256, 200), width: int = 64
 ) -> Iterator[tuple[str, Terms, torch.Tensor]]:
     """(in words, terms, values) of calls that use every kernel, in whole tiles and in others."""
     heads = 2
@@ -134,8 +134,6 @@ def calls(
         offsets = 2 * length - 1
         vectors: dict[str, tuple[int, ...]] = {"A": (heads, offsets, width), "C": (1, offsets, width)}
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
-            # tiles far from the diagonal have kernels' loops of their own
-            "clipped tables": {"bias_row": (heads, CLIPPED.count), "A": (heads, CLIPPED.count, width)},
             "a bias by offset": {"bias_row": (heads, offsets)},
             "a dense bias and a reset": {"bias": (1, heads, length, length), "reset": (2, heads)},
             "query rows": {"A": vectors["A"]},
@@ -143,19 +141,21 @@ def calls(
             "their product": vectors,
             "a gate": {"gate": (1, offsets, width)},
         }
+        for name, rows in CLIPPED.items():  # with tiles far from the diagonal
+            table = (heads, rows.count, width)
+            shapes[name] = {"bias_row": table[:2], "A": table, "C": table}
         for name, terms in shapes.items():
             for dtype in dtypes:
                 q, k, v = (learned(2, heads, length, width).detach().to(dtype).requires_grad_() for _ in range(3))
                 found: dict[str, Any] = {key: learned(*shape) for key, shape in terms.items()}
                 product = name == "their product"
-                rows = CLIPPED if name == "clipped tables" else None
                 words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
-                yield words, Terms(q, k, 0.1, rows=rows, product=product, **found), v
+                yield words, Terms(q, k, 0.1, rows=CLIPPED.get(name), product=product, **found), v
 
 
-def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
-    """Compares Triton's kernels with lean on this machine. The last line says how it went, and the exit code: 0, they
-    agree; 1, they do not; 2, they were not run."""
+def main(**sizes: Any) -> int:
+    """Compares Triton's kernels with lean on this machine, in ``calls`` of these sizes. The last line says how it went,
+    and the exit code: 0, they agree; 1, they do not; 2, they were not run."""
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     reason = why_not_here(device)
@@ -164,7 +164,7 @@ def main(lengths: tuple[int, ...] = (128, 100), width: int = 64) -> int:
         return 2
     torch.manual_seed(0)
     count = 0
-    for words, terms, v in calls(device, lengths, width):
+    for words, terms, v in calls(device, **sizes):
         print(words, flush=True)  # what a crash ends
         for dropout_p in (0.0, 0.1):  # each has kernels of its own
             found = difference(Triton(), Lean(), terms, v, Mask(causal=count % 2 == 1), dropout_p)

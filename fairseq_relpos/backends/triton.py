@@ -26,8 +26,6 @@ POSITIONS = ("bias_row", "gain", "bias", "A", "C", "gate", "reset")
 TABLES = ("A", "C", "gate")
 #: programs that keep a large GPU busy, where their number is ours to choose
 PROGRAMS = 512
-#: queries of a program without products
-PLAIN = 64
 #: rows of clipped tables that are multiplied at once
 FEW = 64
 #: how many offsets, above twice the near ones, there are at least where far tiles have loops of their own: those of
@@ -369,7 +367,8 @@ class Launch:
         if self.batch == 0:
             return [torch.zeros_like(x) if name in needs else None for name, x in self.inputs.items()]
         q, k, v = (self.inputs[name] for name in "qkv")
-        common = *map(self.rows, (q, k, v, grad_out)), peak, total, self.delta(out, grad_out)
+        q_rows, k_rows, v_rows, dout = map(self.rows, (q, k, v, grad_out))
+        common = q_rows, k_rows, v_rows, dout, peak, total, self.delta(self.rows(out), dout)
         grads: dict[str, Any] = {name: self.empty_like(name) for name in "qkv"}
         sums = self.sums_of_queries(needs)
         tables = [name for name in TABLES if name in needs]
@@ -437,12 +436,11 @@ class Launch:
             for name, x in self.inputs.items()
         ]
 
-    def delta(self, out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
-        """grad_out.out of each query, [B, H, T], in one pass over memory."""
-        delta = self.empty(self.batch, self.heads, self.tgt_len)
-        grid = Tile(PLAIN).count(self.tgt_len), self.heads, self.batch
-        constants = {"M": PLAIN, "DV": padded(self.values)}
-        arguments = *map(self.rows, (out, grad_out)), delta, self.tgt_len, self.heads
+    def delta(self, out: Any, dout: Any) -> torch.Tensor:
+        """dout.out of each query, [B, H, T], in one pass over memory."""
+        delta, tile = self.empty(self.batch, self.heads, self.tgt_len), Tile(64)
+        grid = tile.count(self.tgt_len), self.heads, self.batch
+        arguments, constants = (out, dout, delta, self.tgt_len, self.heads), {"M": tile.size, "DV": padded(self.values)}
         self.start(self.kernels.backward_delta, grid, arguments, constants)
         return delta
 
@@ -567,9 +565,9 @@ class Tile(NamedTuple):
 KERNELS = "forward", "backward_queries", "backward_keys", "backward_bias"
 
 #: The tiles of each kernel for half precision with heads of at most 64 entries, by the KiB of shared memory that they
-#: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured, but with far
-#: tiles chosen by instructions and not timed (near tiles of 64 with key rows lack registers). On an A100 (163 KiB) the
-#: largest that the compiler keeps in registers for sm80, not measured.
+#: need. On an H100 (227 KiB) the fastest of 32, 64 and 128 queries, 4 and 8 warps, 2 and 3 stages, measured; but with
+#: far tiles chosen by instructions and not timed (near tiles of 64 with key rows lack registers). On an A100 (163 KiB)
+#: the largest that the compiler keeps in registers for sm80, not measured.
 LARGE = {
     220: {
         "no table": (Tile(64, 4, 2), Tile(64, 4, 3), Tile(64, 4, 3), Tile(64, 4, 3)),

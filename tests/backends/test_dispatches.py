@@ -24,9 +24,9 @@ FREE = set(
     "empty empty_like new_empty empty_strided new_empty_strided promote_types lift_fresh _local_scalar_dense".split()
 )
 #: times stock
-BIAS, TABLE = 1.5, 2.0
+BIAS, TABLE = 1.1, 2.0
 #: biases for which each layer computes a formula, over the offsets or all pairs, most of these kernels
-FORMULAS = {"kerple_log": 1.8, "kerple_power": 2.1, "tisa": 2.25, "dape": 3.9}
+FORMULAS = {"kerple_log": 1.7, "kerple_power": 2.0, "tisa": 2.2, "dape": 3.8}
 #: without positions in the logits: ``auto`` leaves them to torch's own attention
 NO_POSITIONS = {"learned", "none", "pope", "rope", "shape", "sinusoidal"}
 
