@@ -10,8 +10,8 @@ First the kernels' tests, on the GPU; nothing is timed if one fails. Then the at
 forward and backward, for every encoding and each backend that serves it: the median time of a layer and the peak
 memory, as ratios to torch's scaled_dot_product_attention without positions and with the same dropout (what stock
 fairseq calls; on an H200 torch 2.11 starts cuDNN's kernels for it). Each layer has its own q, k and v; what layers
-share is computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile adds to
-the JSON file the microseconds and the number of each kernel in a layer, by torch's profiler.
+share is computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile
+adds to the JSON file the microseconds and the number of each kernel in a layer, by torch's profiler.
 
 A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
 After --minutes no encoding begins, and the exit status is 75 if some are left.
