@@ -23,7 +23,7 @@ CLIPPED = ("t5", "shaw:max_distance=16", "lfhc", "m4:max_distance=32", "m4m:max_
 CLIPPED += ("deberta", "deberta:buckets=256")
 #: the architectures of README's table, and with --amp
 STEPS = ("roberta_t5", "roberta_tupe_r", "roberta_shaw", "roberta_m4")
-ON_A_GPU = ("alibi", "tupe_r", "t5", "shaw:max_distance=16", "shaw", "m4")
+ON_A_GPU = ("alibi", "shaw:max_distance=16", "tupe_r", "t5", "shaw", "m4")
 STEP_LENGTHS = (128, 512, 2048)
 LANGUAGE_MODEL_LENGTHS = (128, 512)
 #: encodings of the table of kernels on a GPU
@@ -115,7 +115,7 @@ def gpu_tables(results):
 
 def in_words(encoding):
     name, *hparams = encoding.split(":")
-    return ", ".join(f"`{x}`" for x in (name, *hparams))
+    return " with ".join(f"`{x}`" for x in (name, *hparams))
 
 
 def kernels_ratio(files, encoding, length):
