@@ -446,6 +446,15 @@ def over_offsets(table_HR: torch.Tensor, rows: Rows | None, tgt_len: int, src_le
     return table_HR[:, rows(offset_L)]
 
 
+def gradient_by_row(terms: Terms, name: str, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of a tensor of the terms. Copies of one row have their sum at the first of them, because a backend
+    may give it to any of them."""
+    if name != "bias_row" or not isinstance(terms.rows, Spread):
+        return gradient
+    offset_L = torch.arange(1 - terms.rows.src_len, terms.rows.tgt_len, device=gradient.device)
+    return torch.zeros_like(gradient).index_add(1, terms.rows(offset_L), gradient)
+
+
 def runs(rows: Rows | None, tgt_len: int, src_len: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The runs of neighbouring offsets that share a row: the row of each run, and for each offset -(S-1) .. T-1 the
     number of its run. Any row function has runs; at worst, each offset is one."""

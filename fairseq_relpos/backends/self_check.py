@@ -2,14 +2,13 @@
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..rows import Clipped, Spread
-from ..terms import Terms
+from ..terms import Terms, gradient_by_row
 from .base import Backend, Mask
 from .lean import Lean
 from .triton import FEW, Triton, near_offsets, padded, shared_memory, tiles, why_not_here
@@ -18,8 +17,8 @@ from .triton import FEW, Triton, near_offsets, padded, shared_memory, tiles, why
 KEEPS_ALL = 1e-12
 #: |x - y| / |y| that rounding stays far below and a wrong kernel does not
 TOLERANCE, IN_HALF_PRECISION = 0.02, 0.1
-#: rows of tables of ``calls``, by the number of which kernels differ
-CLIPPED = {"tables of few rows": Clipped(4), "tables of more rows": Clipped(40)}
+#: clip distances of tables of ``calls``, by which kernels differ
+CLIPPED = {"tables of few rows": 4, "tables of more rows": 40}
 
 
 def difference(
@@ -100,17 +99,8 @@ def outcome(
             # a gradient that differs from entry to entry; in half precision linspace is NaN from 2^17 on
             weights = torch.linspace(-1, 1, out.numel(), device=out.device).to(out.dtype)
             grads = torch.autograd.grad(out, list(learned.values()), weights.view(out.shape))
-            found.update({f"gradient of {name}": of_rows(terms, name, x) for name, x in zip(learned, grads)})
+            found.update({f"gradient of {name}": gradient_by_row(terms, name, x) for name, x in zip(learned, grads)})
     return found
-
-
-def of_rows(terms: Terms, name: str, gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient of a tensor of the terms. Copies of one row have their sum at the first of them, because a backend
-    may give it to any of them."""
-    if name != "bias_row" or not isinstance(terms.rows, Spread):
-        return gradient
-    offset_L = torch.arange(1 - terms.rows.src_len, terms.rows.tgt_len, device=gradient.device)
-    return torch.zeros_like(gradient).index_add(1, terms.rows(offset_L), gradient)
 
 
 def unchanged(x: torch.Tensor) -> torch.Tensor:
@@ -141,16 +131,21 @@ def calls(
             "their product": vectors,
             "a gate": {"gate": (1, offsets, width)},
         }
-        for name, rows in CLIPPED.items():  # with tiles far from the diagonal
-            table = (heads, rows.count, width)
+        for name, distance in CLIPPED.items():  # with tiles far from the diagonal
+            table = (heads, 2 * distance + 1, width)
             shapes[name] = {"bias_row": table[:2], "A": table, "C": table}
         for name, terms in shapes.items():
             for dtype in dtypes:
                 q, k, v = (learned(2, heads, length, width).detach().to(dtype).requires_grad_() for _ in range(3))
                 found: dict[str, Any] = {key: learned(*shape) for key, shape in terms.items()}
                 product = name == "their product"
+                rows = clipped(CLIPPED[name]) if name in CLIPPED else None
                 words = f"{name}, {str(dtype).removeprefix('torch.')}, {length} tokens"
-                yield words, Terms(q, k, 0.1, rows=CLIPPED.get(name), product=product, **found), v
+                yield words, Terms(q, k, 0.1, rows=rows, product=product, **found), v
+
+
+def clipped(k: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda offset: offset.clamp(-k, k) + k
 
 
 def main(**sizes: Any) -> int:
