@@ -1,6 +1,6 @@
 """What can only be measured on a GPU: are the fused kernels right there, and are they fast?
 
-    python benchmarks/gpu.py --json benchmarks/results/gpu_attention.json
+    python benchmarks/gpu.py --json attention.json
     python benchmarks/gpu.py --encodings t5 m4 --tiles 64,32,4,2 64,32,4,3 128,64,8,2   # which tiles are fastest?
     python benchmarks/gpu.py --encodings learned t5 shaw shaw:max_distance=16 --profile --json kernels.json
     python benchmarks/gpu.py --tiny     # tiny sizes on a CPU, to see that it runs
@@ -11,7 +11,7 @@ forward and backward, for every encoding and each backend that serves it: the me
 memory, as ratios to torch's scaled_dot_product_attention without positions and with the same dropout (what stock
 fairseq calls; on an H200 torch 2.11 starts cuDNN's kernels for it). Each layer has its own q, k and v; what layers
 share is computed once a pass, as in a model. Passes follow one another without a pause, between CUDA events. --profile
-adds to the JSON file the microseconds and the number of each kernel in a layer, by torch's profiler.
+adds to the JSON file the microseconds of each kernel in a layer, by torch's profiler.
 
 A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
 After --minutes no encoding begins, and the exit status is 75 if some are left.
@@ -67,7 +67,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="passes of each of three turns")
     parser.add_argument("--minutes", type=float, default=8, help="after which no encoding begins, tests included")
     parser.add_argument("--no-tests", action="store_true", help="where they have passed before")
-    parser.add_argument("--profile", action="store_true", help="also the time and number of each kernel")
+    parser.add_argument("--profile", action="store_true", help="also the time of each kernel")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes on a CPU")
     parser.add_argument(
         "--tiles",
@@ -230,7 +230,7 @@ def timed(step, args):
 
 
 def kernels_of(step, device):
-    """{kernel: [microseconds, how often]} of a layer. The names of torch's kernels, which are types of C++, are cut."""
+    """{kernel: microseconds} of a layer. The names of torch's kernels, which are types of C++, are cut."""
     with profile(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as found:
         step()
         if device == "cuda":
@@ -239,9 +239,8 @@ def kernels_of(step, device):
     for event in found.key_averages():
         microseconds = getattr(event, f"self_{'device' if device == 'cuda' else 'cpu'}_time_total")
         if microseconds:
-            kernel = kernels.setdefault(event.key[:60], [0.0, 0.0])
-            kernel[0] += microseconds / step.layers
-            kernel[1] += event.count / step.layers
+            name = event.key[:60]
+            kernels[name] = kernels.get(name, 0.0) + microseconds / step.layers
     return kernels
 
 

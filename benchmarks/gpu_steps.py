@@ -1,6 +1,6 @@
 """Whole training steps on a GPU, of every encoding against stock fairseq, in one process.
 
-    python benchmarks/gpu_steps.py --json benchmarks/results/gpu_all_steps.json
+    python benchmarks/gpu_steps.py --json steps.json
     python benchmarks/gpu_steps.py --models roberta_512 --encodings t5 shaw shaw:max_distance=16 --compile no yes
     python benchmarks/gpu_steps.py --tiny           # tiny models on a CPU, to see that it runs
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md

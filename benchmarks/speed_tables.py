@@ -23,6 +23,7 @@ CLIPPED = ("t5", "shaw:max_distance=16", "lfhc", "m4:max_distance=32", "m4m:max_
 CLIPPED += ("deberta", "deberta:buckets=256")
 #: the architectures of README's table, and with --amp
 STEPS = ("roberta_t5", "roberta_tupe_r", "roberta_shaw", "roberta_m4")
+#: encodings of README's sentence on a GPU
 ON_A_GPU = ("alibi", "shaw:max_distance=16", "tupe_r", "t5", "shaw", "m4")
 STEP_LENGTHS = (128, 512, 2048)
 LANGUAGE_MODEL_LENGTHS = (128, 512)
@@ -129,7 +130,7 @@ def kernels_ratio(files, encoding, length):
 
 def in_kernels(row):
     """The sum of the times of a layer's kernels, in seconds."""
-    return sum(microseconds for microseconds, _ in row["kernels"].values()) / 1e6
+    return sum(row["kernels"].values()) / 1e6
 
 
 def ratio_in(results, file, name, arch, dropout):

@@ -372,7 +372,7 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
         exact = replace(terms, q_BHTD=terms.q_BHTD.float(), k_BHSD=terms.k_BHSD.float())
         expected = outcome(Eager(), exact, v.float())
         # a gradient of a product of three has an error of 0.008 in float16, and bfloat16 has an eighth of its precision
-        tolerance = 0.15 if form == "product" and dtype == torch.bfloat16 else 0.02
+        tolerance = 0.1 if form == "product" and dtype == torch.bfloat16 else 0.02
         for name, value in outcome(Triton(), terms, v).items():
             assert (value.float() - expected[name]).abs().max() <= tolerance * expected[name].abs().max(), name
 
