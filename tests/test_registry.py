@@ -1,4 +1,4 @@
-"""What every registered encoding must do, whatever its paper. A new one is tested by
+"""Duties of every registered encoding, whatever its paper. A new one is tested by
 being registered."""
 
 import ast
@@ -363,7 +363,7 @@ from fairseq_relpos.encodings import PositionEncoding, register
 
 @register("declared")
 class Declared(PositionEncoding):
-    def __init__(self, dims, {}):
+    def __init__(self, dims: Dims, {}):  # as under `if TYPE_CHECKING: from ... import Dims`
         super().__init__(dims)
 """
 

@@ -14,9 +14,13 @@ def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
         >>> hyperparameters(find("t5"))["max_distance"].default
         128
     """
-    # a module with `from __future__ import annotations` has types as text
-    parameters = list(inspect.signature(cls, eval_str=True).parameters.values())[1:]
-    return {p.name.rstrip("_"): p for p in parameters}
+    found = {}
+    for parameter in list(inspect.signature(cls).parameters.values())[1:]:  # without dims
+        kind = parameter.annotation
+        if isinstance(kind, str):  # as all are in a module with `from __future__ import annotations`
+            kind = eval(kind, cls.__init__.__globals__)  # type: ignore[misc]
+        found[parameter.name.rstrip("_")] = parameter.replace(annotation=kind)
+    return found
 
 
 def check_declared(cls: type) -> None:
