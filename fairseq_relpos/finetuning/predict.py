@@ -19,7 +19,7 @@ from fairseq import checkpoint_utils, utils
 
 from ..atomic_files import write_json, write_text
 from ..command_line import Parser
-from ..criterions.metrics import need_finite, score, scores
+from ..criterions.metrics import check_names, need_finite, score, scores
 from .errors import run_program
 from .glue import TASKS, Task
 
@@ -131,6 +131,7 @@ def majority(data: str, split: str, metric: str) -> float:
     """The score of always giving the label that is most frequent in training; of numbers their mean."""
     labels = [[float(line) for line in Path(data, "label", f"{s}.label").read_text().split()] for s in ("train", split)]
     regression = not Path(data, "labels.txt").exists()
+    check_names([metric], regression)  # it may be the loss
     answer = mean(labels[0]) if regression else mode(labels[0])
     return score(metric, [answer] * len(labels[1]), labels[1])
 

@@ -112,6 +112,11 @@ def need_predictions_of_the_training(folder, data, log, metric, out):
     assert found[metric] == pytest.approx(max(validations(log, metric)), abs=1e-5)
 
 
+def test_results_of_a_training_that_the_loss_chose_name_the_scores_that_there_are(data):
+    with pytest.raises(ValueError, match="metric 'loss' is none for labels that are classes: give accuracy"):
+        predicting.majority(str(data / "RTE"), "valid", "loss")
+
+
 def test_two_ranks_have_the_metrics_of_one_process_and_predictions_are_those_of_the_training(data, tmp_path):
     """The second rank has one batch less in each validation."""
     data, metric = data / "STS-B", "pearson"
