@@ -11,9 +11,9 @@ From q, k, v and the gradient of the output to the gradients of q, k, v and of t
 float32. Each allocator (allocators.py) has one process, in which everything takes its step in turn, round after
 round, in another order each time; a ratio is taken within a round. `sdpa` is torch's scaled_dot_product_attention
 without positions, `plain` are two matrix products and a softmax; both have the same dropout as the encodings.
-What layers share is computed anew in every step. With --layers 12, a step is the attention of 12 layers, which compute
-it once, as in a model; times are those of one layer, memory that of all. Seconds are CPU time with one thread, so that
-a busy machine counts for less.
+Parts that layers share are computed anew in every step. With --layers 12, a step is the attention of 12 layers,
+which compute them once, as in a model; times are those of one layer, memory that of all. Seconds are CPU time
+with one thread, so that a busy machine counts for less.
 
 The limit of a row is what its exact matrix products take at the speed of one large product in the same rounds, over
 the time of `sdpa`. Memory is the peak above inputs, output and gradients, in a process that returns all freed memory

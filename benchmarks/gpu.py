@@ -211,8 +211,8 @@ class Pass:
 
 
 def timed(step, args):
-    """Median seconds of a layer, and the bytes that a pass needs at most. What does not fit into the GPU, or tiles that
-    do not fit into its shared memory, take forever."""
+    """Median seconds of a layer, and the bytes that a pass needs at most. Both are infinite if the pass does
+    not fit into the GPU, or its tiles into shared memory."""
     device = "cpu" if args.tiny else "cuda"
     try:
         queued_seconds(step, 2, device)  # kernels are compiled and memory is there

@@ -120,7 +120,7 @@ def in_words(encoding):
 
 
 def kernels_ratio(files, encoding, length):
-    """Of the first file that has this encoding, with dropout 0.1."""
+    """The ratio in the first file that has this encoding, with dropout 0.1."""
     for rows in files:
         found = {row["encoding"]: in_kernels(row) for row in rows if (row["length"], row["dropout"]) == (length, 0.1)}
         if encoding in found:

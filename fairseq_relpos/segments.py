@@ -75,7 +75,7 @@ class SegmentMemory:
 
 
 class Segment:
-    """One segment and what its layers remember. What it reads never changes, so a layer may be computed again."""
+    """One segment and what its layers remember. Its inputs never change, so a layer may be computed again."""
 
     def __init__(self, step: int, padding_BT: torch.Tensor, length: int, same_length: bool):
         self.step = step

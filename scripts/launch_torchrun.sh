@@ -60,7 +60,7 @@ if [ -z "$gave_rendezvous" ]; then
     [ "$node_rank" -lt "$nodes" ] || die "--node_rank $node_rank of --nnodes $nodes: nodes count from 0"
     torchrun+=(--rdzv_conf "timeout=$RELPOS_JOIN_TIMEOUT")
     # torchrun would wait for a taken port, for nodes, or for an address where nobody is, and say less.
-    # What torch's store logs, with C++ frames, comes as an exception, too
+    # torch's store would log C++ frames of what it raises as an exception anyway
     TORCH_CPP_LOG_LEVEL=${TORCH_CPP_LOG_LEVEL:-FATAL} \
       "$python" "$ROOT/scripts/launch_check.py" "$master_addr" "$master_port" "$node_rank" "$nodes"
   fi

@@ -87,7 +87,7 @@ class Line:
 
     @property
     def name(self):
-        """Of its folder. Of a path, which can be long, its end and a digest."""
+        """The name of its folder. A path, which can be long, is its end and a digest."""
         parts = []
         for column, value in self.cells.items():
             if not re.fullmatch(r"[\w.+-]+", value):
@@ -173,7 +173,7 @@ class Devices:
 
     @contextlib.contextmanager
     def share(self):
-        """What the environment of a run says of its GPUs."""
+        """The environment variables that give a run its GPUs."""
         mine = self.shares.get()
         try:
             yield mine
@@ -306,7 +306,7 @@ class Sweep:
         return self.end_of(line).get("state") in ("done", "diverged")
 
     def lock(self, kind):
-        """Of the whole folder, until this process ends: alone, or beside the others of a job array."""
+        """Locks the whole folder until this process ends: alone, or beside the others of a job array."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock_file = open(self.folder / "lock", "a")
         try:
@@ -423,7 +423,7 @@ class Sweep:
         return self.run_one(self.lines()[int(number)])
 
     def records(self):
-        """What fairseq_relpos.reports.sweeps scores: every line, and how its run ended."""
+        """Every line, and how its run ended: the input of fairseq_relpos.reports.sweeps."""
         return [
             {"name": line.name, "cells": line.cells, "place": self.place(line), **self.end_of(line)}
             for line in self.lines()

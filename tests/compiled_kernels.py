@@ -173,7 +173,7 @@ def launch_all(launch, terms, v, mask, dropout_p):
 
 
 def counts(cubin):
-    """What is counted of a kernel's machine code."""
+    """Counts of a kernel's machine code."""
     import triton
 
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"

@@ -132,7 +132,7 @@ def with_plugin(command, folder, before_update):
 
 
 def torchrun(ranks):
-    """What starts a fairseq command once per rank on this machine: the launcher of `fairseq`."""
+    """The launcher of `fairseq` that starts a command once per rank on this machine."""
     return ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
 
 

@@ -19,7 +19,7 @@ FIXTURES = Path(__file__).parent / "fixtures/golden"
 
 
 def dims_for(name, embed_dim, num_heads, max_len, causal=False):
-    """Of a bidirectional stack, unless the encoding serves causal ones alone."""
+    """The dimensions of a bidirectional stack, unless the encoding serves causal ones alone."""
     return Dims(embed_dim, num_heads, max_len, causal=causal or name not in names_for(causal=False))
 
 

@@ -22,7 +22,7 @@ def run(*words, cwd=None, **environment):
 
 
 def output(*words, **how):
-    """What it prints; it has to succeed."""
+    """Its output; it has to succeed."""
     done = run(*words, **how)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -39,7 +39,7 @@ class Recipe:
         )
 
     def succeeds(self, *arguments: Any, **environment: str) -> str:
-        """What the script prints."""
+        """The output of the script."""
         done = self(*arguments, **environment)
         assert done.returncode == 0, done.stdout
         return done.stdout

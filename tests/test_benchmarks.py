@@ -1,4 +1,4 @@
-"""What the benchmarks compute beside times: limits."""
+"""Limits, which the benchmarks compute beside times."""
 
 import os
 import re

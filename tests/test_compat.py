@@ -165,7 +165,7 @@ def test_weights_only_is_on_even_where_fairseq_switches_it_off(tmp_path):
         torch.load(tmp_path / "hostile.pt", weights_only=False)
 
 
-# What the user of a command sees
+# Seen by the user of a command
 
 
 def configuration(*arguments):

@@ -51,7 +51,7 @@ def shrunk(block):
 
 
 def pasted(command, folder, variables=os.environ):
-    """What the command prints where each of its lines succeeds."""
+    """The output of the command, each line of which must succeed."""
     done = subprocess.run(
         command,
         cwd=folder,

@@ -41,7 +41,7 @@ def everything(form, q, k, gate, grad, threads=1):
 
 
 def poison_free_memory():
-    """What a kernel does not write is then NaN, not what happened to be there."""
+    """Memory that a kernel does not write is then NaN, not whatever was there."""
     for size in (2**8, 2**12, 2**16, 2**20):
         torch.full((size,), float("nan"))
 

@@ -136,7 +136,7 @@ def test_who_has_nothing_installs_from_the_address_of_the_repository(monkeypatch
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What setup.sh reads, in a folder of its own."""
+    """The files that setup.sh reads, in a folder of their own."""
     (tmp_path / "scripts").mkdir()
     for name in ("setup.py", "pyproject.toml", "constraints.txt", "scripts/setup.sh"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -302,7 +302,7 @@ def cpu_index(checkout, tmp_path_factory):
 
 
 def torch_line(checkout):
-    """What pip was asked about torch."""
+    """The line of pip's log about torch."""
     (line,) = [
         x for x in (checkout / "pip.log").read_text().splitlines() if re.search(r"install .*\btorch(==\S+)?$", x)
     ]

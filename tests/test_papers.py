@@ -186,7 +186,7 @@ def calls(papers, index, tmp_path_factory):
 
 
 def printed_by(script, words):
-    """What follows `run.sh command` for the trainings that these words start; nothing where they start none."""
+    """The words after `run.sh command` for the trainings that these words start; none where they start none."""
     recipe, action = Path(script).parent.name, words[0] if words else ""
     if script.endswith("compare.sh"):
         return [["reber", name] if recipe == "artificial_tasks" else [name] for name in words]

@@ -19,7 +19,7 @@ print("an error", file=sys.stderr)
 
 
 def both(command, folder, shell="", **more):
-    """What a Python of its own and the preloaded one end with: (code, stdout, stderr)."""
+    """The ends of a Python of its own and of the preloaded one: (code, stdout, stderr)."""
     ends = []
     for variables in (dict(os.environ), preloaded.environment()):
         done = subprocess.run(

@@ -118,7 +118,7 @@ def without(arguments, flag):
 
 @pytest.fixture(scope="module")
 def said(folder, data):
-    """What a parser says of these flags, added to those of a training."""
+    """A parser's message for these flags, added to those of a training."""
 
     def say(*more, parser=options.get_training_parser, leave_out=None):
         arguments = masked_lm(data, folder / "parsed", *more, arch="roberta_t5")
@@ -169,7 +169,7 @@ def test_a_stack_without_layers_is_refused(data, pairs, tmp_path):
 
 
 def restored(**settings):
-    """What fairseq would do with these settings: the path that it reads."""
+    """The path that fairseq would read with these settings."""
 
     class Trainer:
         checkpoint_suffix = ""

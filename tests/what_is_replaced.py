@@ -1,4 +1,4 @@
-"""What the plugin really replaces in the libraries around it, compared with what its catalogue says.
+"""Compares what the plugin replaces in the libraries around it with its catalogue.
 
     python tests/what_is_replaced.py MENDS ARGUMENT...
 

@@ -168,7 +168,7 @@ def reference_of(compared):
 
 
 def soon_figures(compared):
-    """What is reached -> encoding -> seed -> the first validation at which it is, None if at none."""
+    """Goal -> encoding -> seed -> the first validation that reaches it, None if none does."""
     if not any(run.order_gap for run in compared.runs):
         return {}
     found = {

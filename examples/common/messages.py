@@ -1,4 +1,4 @@
-"""What the programs of the recipes print. It needs the standard library alone, as stopping.py does."""
+"""Messages of the recipes' programs. It needs the standard library alone, as stopping.py does."""
 
 import contextlib
 import errno

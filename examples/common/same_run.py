@@ -54,7 +54,7 @@ def in_words(command):
 
 
 def flags_of(text, left_out):
-    """Of a command in words: what stands before the flags, then each flag with its values; not those ``left_out``."""
+    """Splits a command: the words before the flags, then each flag with its values, without those ``left_out``."""
     groups = [[]]
     for word in shlex.split(text):
         if word.startswith("--"):
@@ -77,7 +77,7 @@ def settings_of(text):
 
 
 def to_compare(command, conditions):
-    """What a run may not change, a line each. The batch is that of the command, unless the conditions have it."""
+    """Settings that a resume may not change, a line each. The batch is the command's unless the conditions have it."""
     lines = settings_of(command) + conditions.splitlines()
     if not any(line.startswith("batch ") for line in lines):
         lines.append(f"batch {run_settings.batch_of(run_settings.flags_of(command))}")

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../common/recipe.sh"
 begin "$@"
 
-# What the model restores -> `noise`
+# flags of the noise that the model removes -> `noise`
 noise_flags() {
   noise=(--task denoising --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode "$SAMPLE_BREAK_MODE"
     --mask "$MASK" --mask-length span-poisson --poisson-lambda "$SPAN_LENGTH" --replace-length 1

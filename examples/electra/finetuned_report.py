@@ -87,7 +87,7 @@ def each_table(runs):
 
 
 def constant(runs):
-    """What the most frequent label would score on the test part, in percent, and the name of the metric."""
+    """The score of the most frequent label on the test part, in percent, and the name of the metric."""
     facts = next(filter(None, runs.facts))
     return 100 * facts["majority"]["test"], facts["metric"]
 

@@ -1,7 +1,7 @@
 """The figures of a text, from the sum of -log p of all its tokens in nats. Line ends are tokens, words and bytes.
 
-Of words: perplexity per word, exp(nats / words), as the papers have it for a closed vocabulary with <unk>.
-Of pieces: bits per byte, nats / bytes / ln 2, whatever the vocabulary; and exp(nats / words), to imagine its size.
+Words: perplexity per word, exp(nats / words), as the papers have it for a closed vocabulary with <unk>.
+Pieces: bits per byte, nats / bytes / ln 2, whatever the vocabulary; and exp(nats / words), to imagine its size.
 The two vocabularies are never in one table: a word that is <unk> costs less than its letters.
 """
 

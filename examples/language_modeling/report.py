@@ -138,7 +138,7 @@ def lengths_of(compared, settings, tokens):
 
 
 def measured(lengths, run, length):
-    """Of blocks without a memory; None where the run has none of this length."""
+    """The measurement of blocks without a memory; None where the run has none of this length."""
     found = lengths.get(run.name, {"measurements": []})["measurements"]
     return next((m for m in found if (m["length"], m["memory"], m["stride"]) == (int(length), 0, None)), None)
 

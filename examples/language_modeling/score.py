@@ -1,4 +1,4 @@
-"""What a language model makes of a whole text, with and without a memory:
+"""Scores a whole text with a language model, with and without a memory:
 
     python score.py CHECKPOINT DATA SCORES.json SAME_LENGTH STREAMS TOKENS/MEMORY[/CLAMP]...
 

@@ -38,10 +38,10 @@ conditions() {
   start_condition
 }
 
-# What the data were made of; the runs keep it, too.
+# The sources of the data; the runs have a copy.
 sources() { if [ -e "$DATA/sources.txt" ]; then echo "$DATA/sources.txt"; else echo "$RUNS/sources.txt"; fi; }
 
-# What the questions depend on, beside the weights; kept with them in $run/decoded.
+# The questions depend on this besides the weights; written to $run/decoded.
 decoding() {
   echo "checkpoint $EVALUATED, split $SCORED"
   echo "beam $BEAM, length penalty $LENGTH_PENALTY, no $NO_REPEAT tokens twice, flags ${*:-none}"
@@ -64,7 +64,7 @@ generate() { # [flags of fairseq-generate]: SCORED.questions, a question a line
   decoding "$@" >"$run/decoded"
 }
 
-# What scores depend on, beside the questions; kept with them in $run/scored.
+# Scores depend on this besides the questions; written to $run/scored.
 scoring() { echo "tokens $TOKENS, lower case $LOWERCASE"; }
 
 score() { # BLEU-4, ROUGE-L, METEOR

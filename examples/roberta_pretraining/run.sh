@@ -35,7 +35,7 @@ read_machine() {
     die "$MACHINE has $NODES nodes: set LAUNCH, as the head of run.sh says, on each of them, or another MACHINE"
 }
 
-# What makes $run/start.pt of START_FROM with this encoding, where training begins -> `warm_start`, `start`. Once it has begun,
+# The command that makes $run/start.pt from START_FROM, and the flags that start from it -> `warm_start`, `start`. Later,
 # training resumes from its own checkpoints, and fairseq refuses the flag beside --reset-dataloader.
 start_from_model() { # [flags]
   local released=${SIZE#_}

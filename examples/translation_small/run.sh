@@ -133,7 +133,7 @@ average() { # AVERAGED checkpoints -> average.pt
   echo "$AVERAGE_OF $AVERAGED" >"$run/averaged"
 }
 
-# What translations depend on, beside the weights; kept with them in $run/decoded.
+# Translations depend on this besides the weights; written to $run/decoded.
 decoding() {
   local flags=("${GENERATE_FLAGS[@]}" "$@")
   echo "checkpoint $EVALUATED"
@@ -141,7 +141,7 @@ decoding() {
   text_digest
 }
 text_digest() { echo "text $(digest "$(sources)")"; }
-# What the data were made of; the runs keep it, too.
+# The sources of the data; the runs have a copy.
 sources() { if [ -e "$DATA/sources.txt" ]; then echo "$DATA/sources.txt"; else echo "$RUNS/sources.txt"; fi; }
 
 # decode ACTION PROGRAM [flags]: fairseq-generate or fairseq-interactive; translations.py adds text and length penalty

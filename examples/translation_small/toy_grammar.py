@@ -188,7 +188,7 @@ class Clause:
         return words
 
     def german_verb(self):
-        """What is finite, and what stands at the end."""
+        """The finite verb, and the words at the end."""
         prefix, infinitive, third, participle = self.verb[3:]
         auxiliary = TENSES[self.tense]
         if auxiliary is None:
@@ -257,7 +257,7 @@ def written(words):
 
 
 class Speaker:
-    """Draws sentences. What would make the English ambiguous is never said: an adverb at the end
+    """Draws sentences. It avoids ambiguous English: an adverb at the end
     belongs to the clause whose words stand before it, relative clauses have none."""
 
     def __init__(self, seed):

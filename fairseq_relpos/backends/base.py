@@ -1,4 +1,4 @@
-"""What every backend shares: the mask of one attention call, and the interface."""
+"""Shared by every backend: the mask of one attention call, and the interface."""
 
 from dataclasses import dataclass
 

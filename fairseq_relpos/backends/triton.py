@@ -498,7 +498,7 @@ class Launch:
         return found
 
     def block_dtype(self, name: str) -> torch.dtype:
-        """What the gradient has in a product (``dot_gradient``)."""
+        """The type of the gradient in a product (``dot_gradient``)."""
         return torch.float32 if name == "gate" or self.call.product else self.inputs["q"].dtype
 
     def groups(self, tables: Sequence[str]) -> list[tuple[slice, list[slice]]]:

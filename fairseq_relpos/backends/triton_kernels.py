@@ -23,8 +23,8 @@ from the rows' maxima and sums:
 Where clipped tables have one row for all offsets up to some place, and one from another on (``Near``), a tile that
 meets no other offset is *far*: its bias and gain are one number, its q.A and k.C a vector, so it costs what a tile
 without positions does. A program runs over its far tiles to the left (SIDE -1), those to the right (1) and the near
-ones (0). Of a table, the rows at both ends and between them are in memory, and the gradients by offset of near tiles
-alone. Where these rows are few, q A^T of all of them is multiplied once a program (k C^T where a program stays with its
+ones (0). Memory holds a table's rows at both ends and between them, and gradients by offset of near tiles.
+Where these rows are few, q A^T of all of them is multiplied once a program (k C^T where a program stays with its
 keys), each offset reads its column, and the gradients by row stay in registers.
 
 Each result is written by one program, so equal inputs give equal bits.
@@ -146,7 +146,7 @@ def store_rows(
 
 @triton.jit
 def is_first(M: tl.constexpr) -> tl.tensor:
-    """Of two neighbouring blocks of M offsets, whether row m of a tile meets column c of the first."""
+    """Whether row m of a tile meets column c of the first of two neighbouring blocks of M offsets."""
     return tl.arange(0, M)[None, :] + tl.arange(0, M)[:, None] >= M - 1
 
 
@@ -167,7 +167,7 @@ def turned_back(tile: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]
 
 @triton.jit
 def offset_sums(tile: tl.tensor, M: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
-    """What a tile adds to each offset of the two blocks, [M] each."""
+    """The sums of a tile for each offset of the two blocks, [M] each."""
     mine, next_ = turned_back(tile, M)
     return tl.sum(mine, 0), tl.sum(next_, 0)
 
@@ -635,7 +635,7 @@ def keeps(call: "Call", b: tl.tensor, h: tl.tensor, t: tl.tensor, s: tl.tensor) 
 def row_statistics(
     call: "Call", peak: tl.tensor, total: tl.tensor, delta: tl.tensor, b: tl.tensor, h: tl.tensor, t: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Of queries t [M]: the maximum of ``logits``, one over the sum of their exponentials, and
+    """For queries t [M]: the maximum of ``logits``, one over the sum of their exponentials, and
     delta = dout.out, [M, 1] each."""
     at = (b * call.heads + h) * tgt_len(call) + t
     inside = t < tgt_len(call)

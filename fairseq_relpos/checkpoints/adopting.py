@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 def adopt_hparams(args: argparse.Namespace) -> None:
     """Completes ``args.position_hparams`` with those of the checkpoint that --finetune-from-model or --restore-file
-    names, if its encoding is the same. What is given stays. Without this, a hyperparameter whose default depends on
+    names, if its encoding is the same. Given ones remain. Without this, a hyperparameter whose default depends on
     --max-positions would not fit the checkpoint where inputs are longer than in the pretraining.
 
     It does so once: ``args`` are saved with the model, which is built again by them alone."""

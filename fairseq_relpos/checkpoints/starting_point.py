@@ -41,7 +41,7 @@ def need_settings(path: str | Path, state: dict[str, Any]) -> None:
 
 
 def complete_settings(model: Any) -> argparse.Namespace:
-    """Returns a copy of the settings of a model in a checkpoint. What the file lacks, its architecture fills in."""
+    """Returns a copy of the settings of a model in a checkpoint. Its architecture fills in missing ones."""
     given: Any = vars(model) if isinstance(model, argparse.Namespace) else OmegaConf.to_container(model, resolve=True)
     args = argparse.Namespace(**copy.deepcopy(given))
     args.arch = getattr(args, "_name", None) or getattr(args, "arch", None)

@@ -101,8 +101,8 @@ def as_transformers(model: Any, args: argparse.Namespace) -> RelPosTransformerFo
 
 
 def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
-    """The encoding of each stack, its hyperparameters, and the layers that have it. What stock fairseq adds to the
-    input is an encoding, too."""
+    """The encoding of each stack, its hyperparameters, and the layers that have it. Positions that stock fairseq
+    adds to the input are an encoding, too."""
     chosen = flags.chosen_stacks(args.position_stacks) if hasattr(args, "position_stacks") else ()
     names = flags.encodings_of(args.position_encoding, chosen) if chosen else {}
     hparams = flags.hparams_of(args.position_hparams, chosen) if chosen else {}

@@ -20,8 +20,8 @@ from .modeling import RelPosPreTrainedModel, encoder_of, refuse_unknown
 
 
 class GenerationCache(Cache):
-    """``nn.Cache`` with the methods that ``generate`` calls. What an encoding remembers from step to step lies in it
-    beside keys and values, and is reordered with them, so none of transformers' own caches can take its place.
+    """``nn.Cache`` with the methods that ``generate`` calls. It holds an encoding's own memory
+    beside keys and values, and reorders both, so none of transformers' own caches can take its place.
 
     Examples:
         >>> config = RelPosDecoderConfig(hidden_size=24, position_encoding="alibi")

@@ -1,6 +1,6 @@
 """RoBERTa with any position encoding, as models of transformers.
 
-What they compute is fairseq's RoBERTa to the last bit: the encoder is ``nn.RelPosEncoder``, whose attention is that of
+They compute fairseq's RoBERTa to the last bit: the encoder is ``nn.RelPosEncoder``, whose attention is that of
 the fairseq models. The names of the weights are fairseq's with other prefixes.
 """
 

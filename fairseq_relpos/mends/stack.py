@@ -57,7 +57,7 @@ def whole_word_masks() -> None:
 
 
 class BesideTheData:
-    """What a task has as ``args`` unless it sets its own."""
+    """The ``args`` of a task that sets none of its own."""
 
     def __get__(self, task: Any, owner: type | None = None) -> Any:
         return self if task is None else vocabulary_beside_the_data(task)

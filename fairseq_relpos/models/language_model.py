@@ -99,7 +99,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
 
 
 def memory_of(args: argparse.Namespace, of_the_task: Any) -> SegmentMemory:
-    """The segment memory that the settings ask for. What the task is given on the command line wins over ``args``,
+    """The segment memory that the settings ask for. Settings of the task, from the command line, win over ``args``,
     which may be a checkpoint's."""
     sources = (of_the_task, args)
     lengths = [getattr(source, name, None) for source in sources for name in ("eval_memory_length", "memory_length")]

@@ -1,4 +1,4 @@
-"""What decoding keeps from step to step, and the positions of one pass with or without it."""
+"""The memory of decoding from step to step, and the positions of one pass with or without it."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..self_attention import joined_padding
 
 
 class Cache:
-    """What one generation keeps from step to step. One cache serves a whole model: each module finds its own part.
+    """The memory of one generation from step to step. One cache serves a whole model: each module finds its own part.
 
     Give a new one to the first step of a generation, and the same one to each later step, with the new tokens alone. A
     module that a model applies several times in a pass needs a cache for each.

@@ -268,7 +268,7 @@ class RelPosEncoder(nn.Module):
     def memory_of(
         self, x_BTE: Tensor, memory_BSE: Tensor | None, mask_BS: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """An encoder's output [S, B, E] and its pads, None where there are none. What was given is checked first."""
+        """An encoder's output [S, B, E] and its pads, None where there are none. Checks them first."""
         if memory_BSE is None:
             return None, None
         if self.memory_dim is None:

@@ -157,7 +157,7 @@ class Task:
 
     @property
     def differing(self) -> dict[str, dict[str, list[str]]]:
-        """What differs besides the encoding, the seed and how it is computed."""
+        """The settings that differ besides the encoding, the seed and how it is computed."""
         return self.settings(is_free)
 
     @property

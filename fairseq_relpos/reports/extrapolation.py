@@ -62,7 +62,7 @@ class Measurement:
 
 @dataclass
 class Reach:
-    """What the command found, as it stands in the JSON file."""
+    """The result of the command, as in the JSON file."""
 
     checkpoint: str
     encoding: str
@@ -263,7 +263,7 @@ def in_words(found: Measurement) -> str:
 
 
 def name_of(model_settings: Any) -> str:
-    """What fairseq calls the model: its --arch, or its name where only that is saved."""
+    """The model's name in fairseq: its --arch, or its name where only that is saved."""
     return getattr(model_settings, "arch", None) or model_settings._name
 
 

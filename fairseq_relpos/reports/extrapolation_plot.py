@@ -72,7 +72,7 @@ def row(found: dict[str, Any], measured: dict[str, Any]) -> list[str]:
 
 
 def context(measured: dict[str, Any]) -> str:
-    """What a token sees besides its own block, in words."""
+    """The context of a token besides its own block, in words."""
     if measured["stride"]:
         return f"window by {measured['stride']}"
     return f"block, memory {measured['memory']:,}" if measured["memory"] else "block"

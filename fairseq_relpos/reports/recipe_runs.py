@@ -195,8 +195,8 @@ class RecipeRuns:
         return {encoding: {run.seed: figure(run) for run in self.of(encoding)} for encoding in self.encodings}
 
     def sources(self) -> str:
-        """What the data are made of, as prepare.sh says in sources.txt. It is kept with the runs: with them alone, as
-        they are packed beside a report, the report can be made again."""
+        """The sources of the data, from the sources.txt of prepare.sh. A copy lies with the runs, so that the packed
+        runs beside a report suffice to make the report again."""
         there, kept = Path(self.settings["DATA"], "sources.txt"), self.place / "sources.txt"
         if there.exists():
             with whole_file(kept) as part:

@@ -1,6 +1,6 @@
-"""What is left of a training: its log, its data, its machine, and what it was evaluated with. Of a recipe, or of none.
+"""The folder of a finished training: its log, data, machine and evaluations.
 
-A recipe leaves these files beside the log, of which each run has some:
+A recipe writes some of these files beside the log:
 
     command, trained                    the training that was begun last, and the one that has ended
     conditions, dictionary              digests of the data
@@ -25,15 +25,15 @@ from .training_log import END, LOG_NAME, SETTINGS, Run, read_run
 
 #: nats that a loss must rise by when the tokens are permuted, if the model uses their order
 USED = 0.05
-#: of all scores of translations, those that are compared
+#: scores of translations that are compared
 COMPARED_SCORES = ("BLEU", "chrF")
 #: scores of fine-tuning that are compared, where a result does not name the one that counts
 ANSWERS = ("accuracy", "exact_match", "exact", "f1")
-#: what a results.json has beside the splits
+#: keys of a results.json that are not splits
 NO_SPLIT = ("metrics", "splits", "majority")
 #: tasks that differ in what a model remembers alone
 SAME_TASK = {"lm_streams": "language_modeling"}
-#: what has to be the same in runs that are compared
+#: must be the same in runs that are compared
 VOCABULARY, TEXT, EVALUATED = "vocabularies", "data", "evaluations"
 
 
@@ -67,13 +67,13 @@ class RunFolder:
 
     @property
     def kind(self) -> str:
-        """What fairseq calls the task."""
+        """The task's name in fairseq."""
         task = self.run.settings.get("task", "task not known")
         return SAME_TASK.get(task, task)
 
     @property
     def task(self) -> str:
-        """What its recipe calls the task; empty where no evaluation says so."""
+        """The task's name in its recipe; empty where no evaluation has it."""
         if (self.path / "result.json").exists():  # of an artificial task, which is called like its data
             return self.data_name
         return " ".join(str(self.facts[name]) for name in ("recipe", "task") if self.facts.get(name))
@@ -179,7 +179,7 @@ def refuse_unfinished(folders: Iterable[RunFolder]) -> None:
             lacks = "" if run.ended else f", no line '{END}' in {run.log.name}"
             found.append(f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks})")
     if found:
-        raise ValueError(f"{'; '.join(found)}: still going, or stopped: wait, or go on with it, or leave it out")
+        raise ValueError(f"{'; '.join(found)}: not finished: wait, resume it, or omit it")
 
 
 def read_conditions(folder: RunFolder) -> None:

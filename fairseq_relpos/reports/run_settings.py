@@ -115,7 +115,7 @@ def differing_settings(
 
 
 def batch_of(settings: Mapping[str, str]) -> str:
-    """What an update is made of, however it is divided."""
+    """The batch of an update, however it is divided."""
     times = int(settings.get("distributed-world-size", "1"))
     frequencies = settings.get("update-freq", "1").replace(",", " ").split() or ["1"]
     parts = []

@@ -146,8 +146,8 @@ def read_run(path: str | Path) -> Run:
 class Reader:
     """Fills a run with what the lines of its log say.
 
-    Each start of fairseq-train appends to the log, and writes its settings first. What was read before stays, up to the
-    update from which the new start went on.
+    Each start of fairseq-train appends to the log, and writes its settings first. Figures of earlier starts remain, up
+    to the update from which the new start resumed.
     """
 
     def __init__(self, run: Run):

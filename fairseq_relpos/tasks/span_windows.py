@@ -89,7 +89,7 @@ def target_of(arrays: dict[str, np.ndarray], window: Window) -> tuple[int, int] 
 
 def with_most_context(windows: list[Window]) -> list[np.ndarray]:
     """Says for each token of each window whether no other window of the question has more context around it, that is,
-    more tokens on its shorter side. Of equal ones the first window counts. windows: those of one question."""
+    more tokens on its shorter side. Where two have as much, the first window counts. windows: those of one question."""
     best: dict[int, tuple[float, int]] = {}
     for number, window in enumerate(windows):
         for place in range(window.length):

@@ -1,4 +1,4 @@
-"""What auto picks, and that it says so."""
+"""The choice of auto, and that it says so."""
 
 import logging
 

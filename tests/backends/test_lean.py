@@ -1,4 +1,4 @@
-"""What the lean backend promises beside eager's results: nothing kept, exact dropout."""
+"""Promises of the lean backend beside eager's results: nothing kept, exact dropout."""
 
 import pytest
 import torch

@@ -57,7 +57,7 @@ with interpreter():
 
 
 def set_tiles(monkeypatch, forward, backward=None):
-    """Of so many queries in forward and in backward."""
+    """Sets tiles of so many queries in forward and in backward."""
     sizes = [forward, *[backward or forward] * 3]
     tiles = dict(zip(backend.KERNELS, map(backend.Tile, sizes)))
     monkeypatch.setattr(backend, "tiles", lambda *arguments: tiles)
@@ -123,7 +123,7 @@ def make(form, tgt_len, src_len, batch=1, dtype=torch.float32):
 
 
 def padding(src_len):
-    """Of two sentences one is padded to the left, the other to the right."""
+    """The mask of two sentences, one padded to the left, the other to the right."""
     hidden = torch.zeros(2, src_len, dtype=torch.bool, device=DEVICE)
     hidden[0, : src_len // 3] = True
     hidden[1, src_len - src_len // 3 :] = True
@@ -312,7 +312,7 @@ def test_products_of_three_do_not_overflow_half_precision():
     "form, pairs", [("product", 1), ("product", 2), ("product", 3), ("gate of each head, all but a reset", 2)]
 )
 def test_tables_have_their_gradient_whatever_there_is_room_for_at_a_time(form, pairs, monkeypatch):
-    """Of three sentences and two heads: each alone, two and one, and all of one head."""
+    """Groups of three sentences and two heads: each alone, two and one, and all of one head."""
     terms, v = make(form, 20, 17, batch=3)
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend.Launch, "groups", lambda self, tables: [(h, groups(3, pairs)) for h in groups(H, 1)])

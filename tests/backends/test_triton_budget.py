@@ -1,4 +1,4 @@
-"""What the fused kernels may cost, counted in machine code for sm80 and sm90, without a GPU.
+"""Bounds of the cost of the fused kernels, counted in machine code for sm80 and sm90, without a GPU.
 
 ``compiled_kernels`` says what is counted, in bfloat16 with heads of 64 entries, T = S = 512 and dropout 0.1. The
 bounds are what this version of Triton makes of the kernels, with 3 % more instructions and 8 more registers: if a

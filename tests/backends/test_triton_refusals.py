@@ -1,4 +1,4 @@
-"""What the fused kernels cannot do is one line that says why and what can."""
+"""The fused kernels refuse in one line that says why and which backend can."""
 
 import pytest
 import pythons

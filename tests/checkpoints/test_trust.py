@@ -227,7 +227,7 @@ def test_every_setting_that_fairseq_evaluates_is_looked_at(setting):
 
 
 def test_no_evaluation_in_the_installed_fairseq_is_forgotten():
-    """What stands in eval(...) and in its like, under fairseq's models, tasks and the rest."""
+    """Finds eval(...) and its like under fairseq's models, tasks and the rest."""
     import re
 
     import fairseq
@@ -352,7 +352,7 @@ def test_the_dictionaries_that_tasks_of_speech_keep_are_read():
 
 
 def test_every_default_of_the_installed_fairseq_is_read():
-    """Of its dataclasses and of its architectures."""
+    """The defaults of its dataclasses and of its architectures."""
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY

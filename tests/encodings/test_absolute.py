@@ -25,8 +25,8 @@ TOKENS = torch.tensor([[5, 6, 7, 8, 9], [5, 6, 7, PAD, PAD], [PAD, PAD, 5, 6, 7]
 
 
 def check_added(encoding, position, atol):
-    """What joins the embeddings, against loops. position(b, n): of the n-th real token of sentence b,
-    counted as fairseq does, from the pad's index on."""
+    """Compares the vectors added to the embeddings with loops. position(b, n): that of the n-th real token of
+    sentence b, counted as fairseq does, from the pad's index on."""
     added = encoding.embed(TOKENS).double()
     for b, sentence in enumerate(TOKENS.tolist()):
         n = 0

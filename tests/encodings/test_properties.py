@@ -1,4 +1,4 @@
-"""What the papers claim of their encodings."""
+"""Claims of the papers about their encodings."""
 
 import math
 

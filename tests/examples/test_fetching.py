@@ -114,7 +114,7 @@ def test_a_text_has_to_be_the_known_one_where_its_digest_is_listed(tmp_path, arc
 
 
 def entries(path):
-    """What each line provides, and its digest and addresses."""
+    """The files that each line provides, its digest and addresses."""
     lines = [line.split() for line in path.read_text().splitlines() if line and line[0] != "#"]
     return [(names.split(","), digest, addresses) for names, _, digest, *addresses in lines]
 

@@ -370,7 +370,7 @@ def test_runs_that_use_order_little_or_not_at_all_are_named(monkeypatch):
 
 
 class Compared:
-    """What the report of masked language models asks of the runs that it compares."""
+    """The attributes that the report of masked language models reads of its runs."""
 
     runs = [
         Run(

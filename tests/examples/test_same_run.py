@@ -36,7 +36,7 @@ def begun(same_run, run, *flags, ended=False):
 
 
 def refused(same_run, run, *flags):
-    """What the one line names."""
+    """The settings that the one line names."""
     with pytest.raises(SystemExit) as ended:
         same_run.SameRun(run, to(run, *flags)).need_same_settings()
     line = str(ended.value)

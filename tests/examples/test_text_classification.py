@@ -199,7 +199,7 @@ def test_shaw_and_lfhc_have_the_k_that_is_best_for_the_task_in_the_papers_table_
 
 
 def result(folder, encoding, seed, valid, test=None, **more):
-    """What a run leaves behind."""
+    """Writes the results.json of a run."""
     facts = {"task": "MR", "encoding": encoding, "seed": str(seed), "lr": "1e-3", "metrics": {"accuracy": valid}}
     if test is not None:
         facts["test"] = {"accuracy": test}

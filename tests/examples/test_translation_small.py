@@ -49,7 +49,7 @@ def write_pairs(prefix, pairs):
 
 
 def translations(monkeypatch, data):
-    """What translations.py defines, for these data."""
+    """The module translations.py for these data."""
     facts = {"SOURCE": "en", "TARGET": "de", "TEXT": "raw", "DATA": data, "CHECKPOINT": "a.pt"}
     for name, value in facts.items():
         monkeypatch.setenv(name, str(value))

@@ -166,7 +166,7 @@ def trained_translator(folder, data):
 
 
 def generated(data, checkpoint):
-    """What fairseq-generate prints: {number: (source, translation, score)}, the score a natural logarithm."""
+    """The output of fairseq-generate: {number: (source, translation, score)}, the score a natural logarithm."""
     flags = ("--cpu", "--beam", 5, "--num-workers", 0, "--batch-size", 16, "--required-batch-size-multiple", 1)
     printed = fairseq_ok("generate", data, "--user-dir", "fairseq_relpos", "--path", checkpoint, *flags)
     pattern = r"^S-(\d+)\t(.*)\nT-.*\nH-\1\t(.*)\t(.*)$"

@@ -103,7 +103,7 @@ def test_pieces_of_words_are_not_taken_for_words(tmp_path):
 
 
 def ids_of_fairseq(folder):
-    """What fairseq reads: SentencePiece's pieces by their names in dict.txt."""
+    """fairseq's input: SentencePiece's pieces by their names in dict.txt."""
     import sentencepiece
 
     words = Dictionary.load(str(folder / "dict.txt"))

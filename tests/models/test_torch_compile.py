@@ -22,7 +22,7 @@ def own_compiler(monkeypatch):
 
 @pytest.fixture
 def traced(monkeypatch):
-    """What torch would compile, run as it is: the same graphs in a fiftieth of the time."""
+    """Graphs are traced and run uncompiled: the same graphs in a fiftieth of the time."""
     compile = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **kwargs: compile(f, backend="eager", **kwargs))
 
@@ -43,7 +43,7 @@ def translation(name, **settings):
 
 
 def segments(name, **settings):
-    """Of one text, which a language model reads with a memory; the last one is shorter."""
+    """Segments of one text for a language model with a memory; the last one is shorter."""
     model = language_model(f"transformer_lm_{name}", **NO_DROPOUT, memory_length=8, **settings)
     tokens = sentences(batch=2, length=17)[:, :14]
     return model, [(part, Place(0, step, (step > 0,) * 2)) for step, part in enumerate(tokens.split(6, 1))]

@@ -324,7 +324,7 @@ BAD = {
     "going on": (goes_on, "other has not come to its end"),
     "another command than the one that has ended": (
         lambda place: other(place, files={"command": "'a'", "trained": "'b'"}),
-        "still going, or stopped: wait, or go on with it, or leave it out",
+        "not finished: wait, resume it, or omit it",
     ),
     "another vocabulary": (
         lambda place: other(place, words=80),

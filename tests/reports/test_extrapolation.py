@@ -56,7 +56,7 @@ def test_a_token_sees_its_block_or_its_window_and_no_more(checkpoints, data):
     text = extrapolation.text_of(task, "valid", 61)
 
     def losses(begin, end):
-        """Of these tokens, which see one another alone."""
+        """The losses of these tokens, which see one another alone."""
         with torch.no_grad():
             logits = model(text.inputs[None, begin:end])[0][0]
         return F.cross_entropy(logits, text.targets[begin:end], reduction="none").double()

@@ -1,4 +1,4 @@
-"""What the reports of recipes refuse to compare."""
+"""Comparisons that the reports of recipes refuse."""
 
 from types import SimpleNamespace
 

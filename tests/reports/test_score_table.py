@@ -1,4 +1,4 @@
-"""What the reports of scored runs refuse to take a mean of."""
+"""Scored runs whose mean the reports refuse to take."""
 
 import importlib.util
 import json

@@ -32,7 +32,7 @@ def scored(hypotheses=HYPOTHESES, references=REFERENCES, **how):
 
 
 def command(tmp_path, hypotheses, references, *flags):
-    """What the sacrebleu command prints: the score and its signature."""
+    """The output of the sacrebleu command: the score and its signature."""
     for name, lines in (("ours", hypotheses), ("theirs", references)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     files = [tmp_path / "theirs", "-i", tmp_path / "ours"]

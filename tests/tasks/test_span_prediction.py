@@ -184,7 +184,7 @@ def run(folder, tmp_path_factory):
 
 
 def predicted(checkpoint, folder, prefix, questions):
-    """What every prediction has to be: one for each question, in order, from its text."""
+    """The predictions, checked: one for each question, in order, from its text."""
     squad.main(["predict", str(checkpoint), str(folder), "--output", str(prefix)])
     predictions = json.loads(Path(f"{prefix}.predictions.json").read_text())
     assert list(predictions) == [name for name, *_ in questions]

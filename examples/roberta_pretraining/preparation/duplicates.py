@@ -1,7 +1,7 @@
 """Digests of all blocks -> for each block the lines that stand in an earlier place, too.
 
 Digests lie sorted on disk; a part of their range is compared at a time, so that memory does not
-grow with the text. Of equal lines the first stays, in the order of the files.
+grow with the text. The first of equal lines remains, in the order of the files.
 """
 
 import numpy

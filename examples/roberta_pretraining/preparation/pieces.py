@@ -37,7 +37,7 @@ def join_group(group):
 
 
 def joined_length(first, second):
-    """What a pair is chosen by; None: it would be too long."""
+    """The pair with the smallest value is joined; None: it would be too long."""
     length = len(first) + len(second)
     if length > LONGEST:
         return None
