@@ -8,6 +8,7 @@ begin "$@"
 
 training_command() { # [flags of fairseq-train]
   local precision start=()
+  case $encoding in sinusoidal | shape) start=(--scale-embedding) ;; esac # their vectors outweigh the tokens otherwise
   shared_flags
   precision_flags
   if [ -n "$START_FROM" ]; then

@@ -17,6 +17,7 @@ OF_A_RUN = OF_A_SEED | {
     "attention-window",
     "randomized-positions",
     "left-pad-source",
+    "scale-embedding",
 }
 
 #: flags that may change while a run goes on: its end, what is written when, and how it is computed
@@ -32,8 +33,8 @@ HOW_COMPUTED = re.compile(
     "|distributed-world-size"
 )
 
-#: settings that architectures set for an encoding
-OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings"
+#: settings that belong to an encoding
+OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings|no-scale-embedding"
 #: the data are compared by what they are, the batch as a whole; of validation, batches change nothing
 NOT_COMPARED = "data|max-tokens|max-tokens-valid|batch-size-valid|start"
 #: what a setting that is not given is, where a flag is younger than the run

@@ -169,6 +169,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
     assert waited < trained
 
 
+def test_sinusoids_have_the_flag_without_which_they_outweigh_the_tokens(workplace, data):
+    scaled = {name: "--scale-embedding" in succeeds(workplace, "run.sh", "command", name) for name in ("sinusoidal", "shape", "learned")}
+    assert {name for name, is_scaled in scaled.items() if is_scaled} == {"sinusoidal", "shape"}
+
+
 def test_a_missing_start_is_one_line(workplace, data):
     done = recipe(workplace, "run.sh", "train", "t5", START_FROM="missing.pt")
     assert "missing.pt: no such checkpoint" in refused(done) and "cat:" not in done.stdout

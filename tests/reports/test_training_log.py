@@ -117,6 +117,7 @@ def test_what_runs_differ_in_beside_their_encoding():
         "'--seed' '{1}' '--lr' '{2}'"
     )
     alike = [command.format("t5", 1, "1e-3"), command.format("shaw", 2, "1e-3") + " '--save-dir' 'x'"]
+    alike.append(command.format("sinusoidal", 1, "1e-3") + " '--scale-embedding'")
     assert how_alike(alike, "encoding and seed") == "All runs differ in encoding and seed alone."
     told = how_alike([*alike, command.format("t5", 3, "2e-3") + " '--fp16'"], "encoding and seed")
     assert told == (
