@@ -1,0 +1,130 @@
+"""Fine-tuning with few labels: SST-2 in four sizes, from models of roberta_small (README.md).
+
+    python few_labels.py parts FOLDER [--offline FILES]    FOLDER/N-seedS/SST-2/{train,dev,test}.tsv, for prepare.sh --offline
+    python few_labels.py manifest RATES CHECKPOINT...      prints the runs for scripts/sweep.py
+    python few_labels.py report RUNS FOLDER                FOLDER/RESULTS.md, results.json, labels.png
+
+A thousand lines of stsa.binary.train are dev, which chooses epoch and learning rate; N of the others, drawn for each
+seed, are train; stsa.binary.dev is test. CHECKPOINT is .../ENCODING-seedS/checkpoint_last.pt: each seed has a
+pretraining, a draw and a new head of its own.
+"""
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+from fetching import fetch
+from messages import in_one_line
+
+from fairseq_relpos.atomic_files import write_text
+from fairseq_relpos.command_line import Parser
+from fairseq_relpos.reports import curves, differences, score_table
+from fairseq_relpos.reports.machine import describe
+from fairseq_relpos.reports.training_log import read_run
+
+HERE = Path(__file__).resolve().parent
+SIZES = {"100": 100, "300": 300, "1000": 1000, "all": None}
+SEEDS = (1, 2, 3, 4, 5)
+IN_DEV = 1000
+BASELINE = "tupe_a"
+DATA = "data-bin/few_labels"
+SETTINGS = "examples/text_classification/few_labels.sh"
+
+
+def in_order(lines, name):
+    """The lines in an order that depends on ``name`` alone."""
+    return sorted(lines, key=lambda line: hashlib.sha256(f"{name} {line}".encode()).digest())
+
+
+def parts_of(lines, test):
+    """Folder -> table -> lines, each a label and a sentence."""
+    dev, rest = (found := in_order(lines, "dev"))[:IN_DEV], found[IN_DEV:]
+    return {
+        f"{size}-seed{seed}": {"train": in_order(rest, seed)[:number], "dev": dev, "test": test}
+        for size, number in SIZES.items()
+        for seed in SEEDS
+    }
+
+
+def parts(folder, files):
+
+    names = ["stsa.binary.train", "stsa.binary.dev"]
+    fetch(HERE / "downloads.txt", folder / "downloads", files, names)
+    lines = [(folder / "downloads" / name).read_text(encoding="utf-8").splitlines() for name in names]
+    for part, tables in parts_of(*lines).items():
+        place = folder / part / "SST-2"
+        place.mkdir(parents=True, exist_ok=True)
+        for name, rows in tables.items():
+            text = "".join(row.replace(" ", "\t", 1) + "\n" for row in ["label sentence", *rows])
+            write_text(place / f"{name}.tsv", text)
+
+
+def manifest(rates, checkpoints):
+    columns = ["recipe", "action", "task", "checkpoint", "SETTINGS", "DATA", "SEED", "LEARNING_RATE"]
+    yield "\t".join(columns)
+    for checkpoint in checkpoints:
+        seed = re.search(r"-seed(\d+)$", str(Path(checkpoint).parent))[1]
+        for size in SIZES:
+            for rate in rates.split():
+                cells = ["text_classification", "test", "SST-2", checkpoint, SETTINGS]
+                yield "\t".join([*cells, f"{DATA}/{size}-seed{seed}", seed, rate])
+
+
+def values_of(runs):
+    """Encoding -> seed -> percent of the test part, with the learning rate that is best on the validation part."""
+    found = {}
+    for encoding, rows in runs.groupby("encoding"):
+        scored = score_table.scores(score_table.chosen(rows), "test")
+        found[encoding] = {int(run.seed): 100 * run.value for run in scored.itertuples()}
+    return found
+
+
+def report(runs, folder):
+    table = score_table.read(score_table.records_of(runs))
+    data = {place: Path(read_run(place).settings["data"]).parts[-3] for place in table.place.unique()}
+    table["size"] = table.place.map(data).str.partition("-")[0]
+    text, figures, lines = [], {}, {}
+    for size in SIZES:
+        values = values_of(table[table["size"] == size])
+        if not values:
+            continue
+        labels = 5920 if SIZES[size] is None else SIZES[size]
+        text.append(f"## {labels:,} labels\n{differences.table(values, BASELINE, 'test accuracy, %', 2)}")
+        figures[f"{size} labels"] = values
+        for encoding, of_seed in values.items():
+            for seed, value in of_seed.items():
+                lines.setdefault(encoding, {}).setdefault(seed, {})[labels] = value
+    folder.mkdir(parents=True, exist_ok=True)
+    by_encoding = {encoding: list(of_seed.values()) for encoding, of_seed in lines.items()}
+    curves.plot({"": by_encoding}, folder / "labels.png", "labels", "test accuracy, %", doubling=True)
+    head = f"# SST-2 with few labels\n\n{describe()}\n"
+    write_text(folder / "RESULTS.md", "\n".join([head, *text, differences.legend(BASELINE)]))
+    differences.write(folder / "results.json", BASELINE, figures)
+
+
+def main():
+    parser = Parser(prog="few_labels.py")
+    actions = parser.add_subparsers(dest="action", required=True)
+    action = actions.add_parser("parts")
+    action.add_argument("folder", type=Path)
+    action.add_argument("--offline", metavar="FILES", default="")
+    action = actions.add_parser("manifest")
+    action.add_argument("rates")
+    action.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT")
+    action = actions.add_parser("report")
+    action.add_argument("runs")
+    action.add_argument("folder", type=Path)
+    args = parser.parse_args()
+    if args.action == "parts":
+        parts(args.folder, args.offline)
+    elif args.action == "manifest":
+        print(*manifest(args.rates, args.checkpoints), sep="\n")
+    else:
+        report(args.runs, args.folder)
+
+
+if __name__ == "__main__":
+    with in_one_line():
+        main()

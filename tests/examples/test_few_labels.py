@@ -1,0 +1,53 @@
+"""text_classification with few labels: how SST-2 is cut, and the report."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from training_logs import finished
+
+RECIPE = Path(__file__).resolve().parents[2] / "examples" / "text_classification"
+_found = importlib.util.spec_from_file_location("few_labels", RECIPE / "few_labels.py")
+few_labels = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(few_labels)
+
+
+def test_each_seed_has_a_draw_of_its_own_and_larger_ones_hold_smaller_ones():
+    lines = [f"{n % 2} sentence {n}" for n in range(3000)]
+    parts = few_labels.parts_of(lines, ["0 a test"])
+    train = {part: set(tables["train"]) for part, tables in parts.items()}
+    assert [len(train[f"{size}-seed2"]) for size in few_labels.SIZES] == [100, 300, 1000, 2000]
+    assert train["100-seed2"] < train["300-seed2"] < train["1000-seed2"] < train["all-seed2"]
+    assert train["100-seed1"] != train["100-seed2"] and train["all-seed1"] == train["all-seed2"]
+    assert all(not train[part] & set(tables["dev"]) for part, tables in parts.items())
+    assert {tuple(tables["dev"]) for tables in parts.values()} == {tuple(parts["all-seed1"]["dev"])}
+    assert parts["all-seed1"]["test"] == ["0 a test"]
+
+
+def test_the_manifest_takes_the_seed_from_the_pretraining():
+    head, *lines = (line.split("\t") for line in few_labels.manifest("1e-4 1e-3", ["lr4e-3/t5-seed12/x.pt"]))
+    runs = [dict(zip(head, line, strict=True)) for line in lines]
+    assert [run["DATA"].split("/")[-1] for run in runs[::2]] == [f"{size}-seed12" for size in few_labels.SIZES]
+    assert {run["SEED"] for run in runs} == {"12"} and [run["LEARNING_RATE"] for run in runs[:2]] == ["1e-4", "1e-3"]
+
+
+def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
+    for size, more in (("100", 0.0), ("all", 0.2)):
+        for encoding, better in (("tupe_a", 0.0), ("learned", 0.1)):
+            for seed in (1, 2):
+                for rate, valid in (("1e-4", 0.5), ("1e-3", 0.6)):
+                    facts = {"task": "SST-2", "encoding": encoding, "seed": seed, "lr": rate, "metric": "accuracy"}
+                    facts |= {"checkpoint": f"pretrained/{encoding}-seed{seed}/x.pt", "metrics": {"accuracy": valid}}
+                    test = valid + more + better + seed / 100
+                    finished(
+                        tmp_path / f"runs/{size}-{rate}/{encoding}-seed{seed}",
+                        encoding,
+                        seed,
+                        data=f"data-bin/few_labels/{size}-seed{seed}/finetuning/SST-2",
+                        files={"results.json": {**facts, "test": {"accuracy": test}}},
+                    )
+    few_labels.report(tmp_path / "runs", tmp_path / "out")
+    figures = json.loads((tmp_path / "out/results.json").read_text())["figures"]
+    assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
+    assert figures["all labels"]["learned"]["2"] == 92.0
+    assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in (tmp_path / "out/RESULTS.md").read_text()
