@@ -1,6 +1,6 @@
 """Fine-tuning with few labels: SST-2 in four sizes, from models of roberta_small (README.md).
 
-    python few_labels.py parts FOLDER [--offline FILES]    FOLDER/N-seedS/SST-2/{train,dev,test}.tsv, for prepare.sh --offline
+    python few_labels.py parts FOLDER [--offline FILES]    FOLDER/N-seedS/SST-2/{train,dev,test}.tsv
     python few_labels.py manifest RATES CHECKPOINT...      prints the runs for scripts/sweep.py
     python few_labels.py report RUNS FOLDER                FOLDER/RESULTS.md, results.json, labels.png
 
