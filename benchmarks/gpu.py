@@ -1,4 +1,4 @@
-"""What can only be measured on a GPU: are the fused kernels right there, and are they fast?
+"""Measurements that need a GPU: are the fused kernels right there, and are they fast?
 
     python benchmarks/gpu.py --json attention.json
     python benchmarks/gpu.py --encodings t5 m4 --tiles 64,32,4,2 64,32,4,3 128,64,8,2   # which tiles are fastest?

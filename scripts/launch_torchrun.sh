@@ -60,7 +60,7 @@ if [ -z "$gave_rendezvous" ]; then
     [ "$node_rank" -lt "$nodes" ] || die "--node_rank $node_rank of --nnodes $nodes: nodes count from 0"
     torchrun+=(--rdzv_conf "timeout=$RELPOS_JOIN_TIMEOUT")
     # torchrun would wait for a taken port, for nodes, or for an address where nobody is, and say less.
-    # torch's store would log C++ frames of what it raises as an exception anyway
+    # without FATAL, torch's store also logs the error that it raises, with C++ frames
     TORCH_CPP_LOG_LEVEL=${TORCH_CPP_LOG_LEVEL:-FATAL} \
       "$python" "$ROOT/scripts/launch_check.py" "$master_addr" "$master_port" "$node_rank" "$nodes"
   fi

@@ -87,7 +87,7 @@ class Line:
 
     @property
     def name(self):
-        """The name of its folder. A path, which can be long, is its end and a digest."""
+        """The name of its folder. A path, which can be long, is shortened to its end and a digest."""
         parts = []
         for column, value in self.cells.items():
             if not re.fullmatch(r"[\w.+-]+", value):

@@ -7,8 +7,9 @@
 begin "$@"
 
 training_command() { # [flags of fairseq-train]
-  local precision start=()
-  case $encoding in sinusoidal | shape) start=(--scale-embedding) ;; esac # their vectors outweigh the tokens otherwise
+  local precision start=() model=()
+  # vectors of these outweigh the tokens otherwise; a model that starts from another one has its embeddings
+  case ${START_FROM:-/$encoding-seed} in */sinusoidal-seed* | */shape-seed*) model=(--scale-embedding) ;; esac
   shared_flags
   precision_flags
   if [ -n "$START_FROM" ]; then
@@ -16,7 +17,7 @@ training_command() { # [flags of fairseq-train]
     start=(--finetune-from-model "$run/start.pt")
   fi
   training=(fairseq-train "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding"
+    --user-dir "$ROOT/fairseq_relpos" --arch "roberta_$encoding" "${model[@]}"
     --task masked_lm --criterion "$CRITERION"
     --tokens-per-sample "$TOKENS_PER_SAMPLE" --max-positions "$TOKENS_PER_SAMPLE"
     --sample-break-mode "$SAMPLE_BREAK_MODE"

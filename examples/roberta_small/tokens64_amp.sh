@@ -2,7 +2,6 @@
 . "$HERE/tokens64.sh"
 RUNS=runs/roberta_small_tokens64_amp
 PRECISION=amp
-COMPARED="learned t5 at5 tupe_a tupe_r tupe_a_tie_cls bert_r bert_ad shaw m4 m4m deberta"
 LEARNING_RATES="2e-3 4e-3 8e-3"
 SEEDS="1 2 3 4 5"
 BASELINE=t5                # the five runs of learned spread too much

@@ -65,7 +65,10 @@ def manifest(rates, checkpoints):
     columns = ["recipe", "action", "task", "checkpoint", "SETTINGS", "DATA", "SEED", "LEARNING_RATE"]
     yield "\t".join(columns)
     for checkpoint in checkpoints:
-        seed = re.search(r"-seed(\d+)$", str(Path(checkpoint).parent))[1]
+        found = re.search(r"-seed(\d+)$", str(Path(checkpoint).parent))
+        if not found or not Path(checkpoint).is_file():
+            raise ValueError(f"no checkpoint {checkpoint}: give files .../ENCODING-seedN/checkpoint_last.pt")
+        seed = found[1]
         for size in SIZES:
             for rate in rates.split():
                 cells = ["text_classification", "test", "SST-2", checkpoint, SETTINGS]
@@ -92,6 +95,7 @@ def report(runs, folder):
             continue
         labels = 5920 if SIZES[size] is None else SIZES[size]
         text.append(f"## {labels:,} labels\n{differences.table(values, BASELINE, 'test accuracy, %', 2)}")
+        text += [f"- {missing}" for missing in differences.missing_seeds(values, SEEDS)]
         figures[f"{size} labels"] = values
         for encoding, of_seed in values.items():
             for seed, value in of_seed.items():

@@ -23,7 +23,7 @@ from the rows' maxima and sums:
 Where clipped tables have one row for all offsets up to some place, and one from another on (``Near``), a tile that
 meets no other offset is *far*: its bias and gain are one number, its q.A and k.C a vector, so it costs what a tile
 without positions does. A program runs over its far tiles to the left (SIDE -1), those to the right (1) and the near
-ones (0). Memory holds a table's rows at both ends and between them, and gradients by offset of near tiles.
+ones (0). Memory holds a table's rows at both ends and between them, and gradients by offset only of near tiles.
 Where these rows are few, q A^T of all of them is multiplied once a program (k C^T where a program stays with its
 keys), each offset reads its column, and the gradients by row stay in registers.
 

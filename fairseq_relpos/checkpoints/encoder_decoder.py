@@ -45,7 +45,7 @@ def start_encoder_decoder(
     keep_mask: bool = False,
 ) -> WarmStart:
     """Writes a checkpoint of the architecture ``arch`` that starts from ``in_path``, a BART or a transformer of stock
-    fairseq or of this package. The rules of ``warm_start.warm_start`` hold for each stack by itself.
+    fairseq or of this package. Each stack keeps the weights that ``warm_start.warm_start`` would keep.
 
     A denoising task has added <mask> to the words. A transformer_NAME, which is for other tasks, is made without it;
     keep_mask: with it, for data whose dict.txt has <mask>.

@@ -120,7 +120,7 @@ class Sinusoidal(PositionEncoding):
     No parameters, any length. Equals fairseq's SinusoidalPositionalEmbedding. A sinusoid has a root mean square of
     0.71. A Transformer multiplies its token embeddings by sqrt(E) before; a RoBERTa does not, so that its tokens,
     N(0, 0.02), are initially small compared with the positions: `--scale-embedding` multiplies them there, too. Without
-    it, a small RoBERTa learns late or not at all (examples/roberta_small/README.md).
+    it, a small RoBERTa learned no positions with one rate, and late with another (examples/roberta_small/README.md).
 
     Paper and code: the paper has 10000^(-2c/E), with sines and cosines side by side.
 

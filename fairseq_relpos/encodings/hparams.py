@@ -18,7 +18,7 @@ def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
     for parameter in list(inspect.signature(cls).parameters.values())[1:]:  # without dims
         kind = parameter.annotation
         if isinstance(kind, str):  # as all are in a module with `from __future__ import annotations`
-            kind = eval(kind, cls.__init__.__globals__)  # type: ignore[misc]
+            kind = eval(kind, inspect.unwrap(cls.__init__).__globals__)  # type: ignore[misc]
         found[parameter.name.rstrip("_")] = parameter.replace(annotation=kind)
     return found
 

@@ -1,4 +1,4 @@
-"""The folder of a finished training: its log, data, machine and evaluations.
+"""The folder of a training, of a recipe or not: its log, data, machine and evaluations.
 
 A recipe writes some of these files beside the log:
 
@@ -179,7 +179,7 @@ def refuse_unfinished(folders: Iterable[RunFolder]) -> None:
             lacks = "" if run.ended else f", no line '{END}' in {run.log.name}"
             found.append(f"{folder.path} has not come to its end ({folder.updates:,}{of_all} updates{lacks})")
     if found:
-        raise ValueError(f"{'; '.join(found)}: not finished: wait, resume it, or omit it")
+        raise ValueError(f"{'; '.join(found)}: wait if it still runs, else resume or omit it")
 
 
 def read_conditions(folder: RunFolder) -> None:

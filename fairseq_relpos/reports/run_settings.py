@@ -33,8 +33,8 @@ HOW_COMPUTED = re.compile(
     "|distributed-world-size"
 )
 
-#: settings that belong to an encoding
-OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings|no-scale-embedding"
+#: settings that architectures set for an encoding
+OF_THE_ENCODING = "position-.*|(encoder|decoder)-learned-pos|no-token-positional-embeddings"
 #: the data are compared by what they are, the batch as a whole; of validation, batches change nothing
 NOT_COMPARED = "data|max-tokens|max-tokens-valid|batch-size-valid|start"
 #: what a setting that is not given is, where a flag is younger than the run

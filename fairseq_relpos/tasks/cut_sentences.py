@@ -19,8 +19,8 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 class CutSentences(FairseqDataset):
-    """One or two sentences a sample, which end in </s> in the data. Longer ones are truncated to
-    ``longest`` tokens, never dropped."""
+    """One or two sentences a sample, which end in </s> in the data. A sample of more than
+    ``longest`` tokens is truncated, never dropped."""
 
     def __init__(self, first: Any, second: Any, bos: int, eos: int, longest: int):
         self.first, self.second = first, second

@@ -1,4 +1,4 @@
-"""The fused kernels refuse in one line that says why and which backend can."""
+"""The fused kernels refuse what they cannot compute, in one line that says why and which backend can."""
 
 import pytest
 import pythons

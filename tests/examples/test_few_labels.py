@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import pytest
 from training_logs import finished
 
 RECIPE = Path(__file__).resolve().parents[2] / "examples" / "text_classification"
@@ -24,8 +25,13 @@ def test_each_seed_has_a_draw_of_its_own_and_larger_ones_hold_smaller_ones():
     assert parts["all-seed1"]["test"] == ["0 a test"]
 
 
-def test_the_manifest_takes_the_seed_from_the_pretraining():
-    head, *lines = (line.split("\t") for line in few_labels.manifest("1e-4 1e-3", ["lr4e-3/t5-seed12/x.pt"]))
+def test_the_manifest_takes_the_seed_from_the_pretraining(tmp_path):
+    checkpoint = tmp_path / "t5-seed12/x.pt"
+    with pytest.raises(ValueError, match="no checkpoint .*t5-seed12/x.pt: give files"):
+        list(few_labels.manifest("1e-4", [checkpoint]))
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    head, *lines = (line.split("\t") for line in few_labels.manifest("1e-4 1e-3", [str(checkpoint)]))
     runs = [dict(zip(head, line, strict=True)) for line in lines]
     assert [run["DATA"].split("/")[-1] for run in runs[::2]] == [f"{size}-seed12" for size in few_labels.SIZES]
     assert {run["SEED"] for run in runs} == {"12"} and [run["LEARNING_RATE"] for run in runs[:2]] == ["1e-4", "1e-3"]
@@ -50,4 +56,5 @@ def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
     figures = json.loads((tmp_path / "out/results.json").read_text())["figures"]
     assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
     assert figures["all labels"]["learned"]["2"] == 92.0
-    assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in (tmp_path / "out/RESULTS.md").read_text()
+    text = (tmp_path / "out/RESULTS.md").read_text()
+    assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in text and "no seed 3, 4, 5" in text

@@ -170,9 +170,16 @@ def test_a_run_is_trained_by_one_process_at_a_time(workplace, data):
 
 
 def test_sinusoids_have_the_flag_without_which_they_outweigh_the_tokens(workplace, data):
-    names = ("sinusoidal", "shape", "learned")
-    scaled = [name for name in names if "--scale-embedding" in succeeds(workplace, "run.sh", "command", name)]
-    assert scaled == ["sinusoidal", "shape"]
+    def is_scaled(name, start=""):
+        return "--scale-embedding" in succeeds(workplace, "run.sh", "command", name, START_FROM=start)
+
+    assert [is_scaled(name) for name in ("sinusoidal", "shape", "learned")] == [True, True, False]
+    starts = ("runs/shape-seed1", "runs/learned-seed1")
+    for start in starts:
+        (workplace / start).mkdir(parents=True, exist_ok=True)
+        (workplace / start / "start.pt").touch()
+    assert [is_scaled("t5", f"{start}/start.pt") for start in starts] == [True, False]
+    assert not is_scaled("sinusoidal", "runs/learned-seed1/start.pt")
 
 
 def test_a_missing_start_is_one_line(workplace, data):

@@ -324,7 +324,7 @@ BAD = {
     "going on": (goes_on, "other has not come to its end"),
     "another command than the one that has ended": (
         lambda place: other(place, files={"command": "'a'", "trained": "'b'"}),
-        "not finished: wait, resume it, or omit it",
+        "wait if it still runs, else resume or omit it",
     ),
     "another vocabulary": (
         lambda place: other(place, words=80),
