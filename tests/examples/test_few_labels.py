@@ -18,11 +18,11 @@ def test_each_seed_has_a_draw_of_its_own_and_larger_ones_hold_smaller_ones():
     parts = few_labels.parts_of(lines, ["0 a test"])
     train = {part: set(tables["train"]) for part, tables in parts.items()}
     assert [len(train[f"{size}-seed2"]) for size in few_labels.SIZES] == [100, 300, 1000, 2000]
-    assert train["100-seed2"] < train["300-seed2"] < train["1000-seed2"] < train["all-seed2"]
-    assert train["100-seed1"] != train["100-seed2"] and train["all-seed1"] == train["all-seed2"]
+    assert train["100-seed2"] < train["300-seed2"] < train["1000-seed2"] < train["5920-seed2"]
+    assert train["100-seed1"] != train["100-seed2"] and train["5920-seed1"] == train["5920-seed2"]
     assert all(not train[part] & set(tables["dev"]) for part, tables in parts.items())
-    assert {tuple(tables["dev"]) for tables in parts.values()} == {tuple(parts["all-seed1"]["dev"])}
-    assert parts["all-seed1"]["test"] == ["0 a test"]
+    assert {tuple(tables["dev"]) for tables in parts.values()} == {tuple(parts["5920-seed1"]["dev"])}
+    assert parts["5920-seed1"]["test"] == ["0 a test"]
 
 
 def test_the_manifest_takes_the_seed_from_the_pretraining(tmp_path):
@@ -38,7 +38,7 @@ def test_the_manifest_takes_the_seed_from_the_pretraining(tmp_path):
 
 
 def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
-    for size, more in (("100", 0.0), ("all", 0.2)):
+    for size, more in (("100", 0.0), ("5920", 0.2)):
         for encoding, better in (("tupe_a", 0.0), ("learned", 0.1)):
             for seed in (1, 2):
                 for rate, valid in (("1e-4", 0.5), ("1e-3", 0.6)):
@@ -55,6 +55,6 @@ def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
     few_labels.report(tmp_path / "runs", tmp_path / "out")
     figures = json.loads((tmp_path / "out/results.json").read_text())["figures"]
     assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
-    assert figures["all labels"]["learned"]["2"] == 92.0
+    assert figures["5920 labels"]["learned"]["2"] == 92.0
     text = (tmp_path / "out/RESULTS.md").read_text()
     assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in text and "no seed 3, 4, 5" in text
