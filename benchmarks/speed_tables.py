@@ -69,14 +69,13 @@ def overview(results):
         ]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     torch = read(results, "attention_cpu")["machine"]["torch"]
-    steps = rows_of(results, "gpu_steps")
-    on_a_gpu = {name: only(steps, "ratio", encoding=name, compile="no") for name in ON_A_GPU}
+    on_a_gpu = steps_on_a_gpu(results)
+    costs = [f"{in_words(name)} {between(on_a_gpu[name][:2])}" for name in ON_A_GPU]
     return "\n".join(
         [
-            "A training step of RoBERTa-base on an H200 (32 x 512 tokens, bfloat16, dropout 0.1) takes these multiples "
-            f"of stock fairseq's: {', '.join(f'{in_words(name)} {number(x, 1)}' for name, x in on_a_gpu.items())} "
-            "(`t5` by `sdpa`, because of a bug that is fixed; "
-            "[all figures](docs/performance.md#on-an-h200-and-an-h100)). On CPUs:",
+            "A training step of RoBERTa-base on an H100 (32 x 512 tokens, bfloat16, dropout 0.1) takes these multiples "
+            f"of stock fairseq's: {', '.join(costs)} (from stock's step beside it to the fastest of stock's; "
+            "[all figures](docs/performance.md#on-an-h100-and-an-h200)). On CPUs:",
             "",
             *lines,
             "",
@@ -89,29 +88,38 @@ def overview(results):
     )
 
 
+def steps_on_a_gpu(results):
+    """encoding -> a step's time, as a multiple of stock's beside it and of the fastest of stock's; and its memory"""
+    rows = [row for row in rows_of(results, "gpu_steps") if row["compile"] == "no"]
+    fastest = min(row["stock_milliseconds"] for row in rows)
+    return {row["encoding"]: (row["ratio"], row["milliseconds"] / fastest, row["memory"]) for row in rows}
+
+
 def gpu_tables(results):
     """For docs/performance.md: whole steps, and the kernels of one attention."""
-    steps, machine = rows_of(results, "gpu_steps"), read(results, "gpu_steps")["machine"]["gpu"].removeprefix("NVIDIA ")
-    stock = [row["stock_milliseconds"] for row in steps]
     lines = [
-        f"| a training step on an {machine}, times stock fairseq's | time | memory "
-        "| `--torch-compile`: time | memory |",
-        "|---|---:|---:|---:|---:|",
+        f"| a training step on an {gpu_of(results, 'gpu_steps')}, times stock fairseq's | time "
+        "| against the fastest of stock's | memory |",
+        "|---|---:|---:|---:|",
     ]
-    for name in settings(results, "gpu_steps")["encodings"]:
-        wanted = [{"encoding": name, "compile": flag} for flag in ("no", "yes")]
-        cells = [number(only(steps, key, **x), digits) for x in wanted for key, digits in (("ratio", 1), ("memory", 2))]
-        lines.append(f"| {in_words(name)} | {' | '.join(cells)} |")
+    for name, (ratio, against_fastest, memory) in steps_on_a_gpu(results).items():
+        lines.append(f"| {in_words(name)} | {ratio:.2f} | {against_fastest:.2f} | {memory:.2f} |")
+    stock = [row["stock_milliseconds"] for row in rows_of(results, "gpu_steps") if row["compile"] == "no"]
     lines += ["", f"Stock's step took {min(stock):.0f} to {max(stock):.0f} ms, as it was measured beside each row.", ""]
     files = [rows_of(results, name) for name in ("gpu_clipped", "gpu_kernels")]
     lines += [
-        f"| the kernels of one attention on an {machine}, times those of torch's | T = 512 | T = 2,048 |",
+        f"| the kernels of one attention on an {gpu_of(results, 'gpu_clipped')}, times those of torch's | T = 512 "
+        "| T = 2,048 |",
         "|---|---:|---:|",
     ]
     for name in KERNELS:
         ratios = [kernels_ratio(files, name, length) for length in (512, 2048)]
         lines.append(f"| {in_words(name)} | {' | '.join(map(number, ratios))} |")
     return "\n".join(lines)
+
+
+def gpu_of(results, name):
+    return read(results, name)["machine"]["gpu"].removeprefix("NVIDIA ").split()[0]  # "H100" of "H100 80GB HBM3"
 
 
 def in_words(encoding):
