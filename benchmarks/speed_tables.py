@@ -74,8 +74,8 @@ def overview(results):
     return "\n".join(
         [
             "A training step of RoBERTa-base on an H100 (32 x 512 tokens, bfloat16, dropout 0.1) takes these multiples "
-            f"of stock fairseq's: {', '.join(costs)} (from stock's step beside it to the fastest of stock's; "
-            "[all figures](docs/performance.md#on-an-h100-and-an-h200)). On CPUs:",
+            f"of stock fairseq's: {', '.join(costs)} (relative to the stock step timed beside it, and to the "
+            "fastest stock step of the run; [all figures](docs/performance.md#on-an-h100-and-an-h200)). On CPUs:",
             "",
             *lines,
             "",
@@ -105,7 +105,7 @@ def gpu_tables(results):
     for name, (ratio, against_fastest, memory) in steps_on_a_gpu(results).items():
         lines.append(f"| {in_words(name)} | {ratio:.2f} | {against_fastest:.2f} | {memory:.2f} |")
     stock = [row["stock_milliseconds"] for row in rows_of(results, "gpu_steps") if row["compile"] == "no"]
-    lines += ["", f"Stock's step took {min(stock):.0f} to {max(stock):.0f} ms, as it was measured beside each row.", ""]
+    lines += ["", f"Stock's step took {min(stock):.0f} to {max(stock):.0f} ms beside these rows.", ""]
     files = [rows_of(results, name) for name in ("gpu_clipped", "gpu_kernels")]
     lines += [
         f"| the kernels of one attention on an {gpu_of(results, 'gpu_clipped')}, times those of torch's | T = 512 "

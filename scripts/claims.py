@@ -21,11 +21,13 @@ Except in AT5, the papers' models have at least 100 times the parameters, and mo
 only at this scale.
 
 Each claim is one test. All were planned before the runs, except LFHC over Shaw and BERT-A^d over BERT-A, which were
-added after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones. One
-linear model is fitted to all encodings of a table (encoding + seed, with one error). The difference is that of the
-model, which uses all seeds of an encoding, and can differ from that of the two means by some thousandths; ± is half
-its 95 % confidence interval (Student's t), which is valid if all runs have the same spread. Where they do not, the
-verdict says so ("no spread": all runs of one encoding have the same figure). p is Holm-corrected over all claims of
+added after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones. LFHC
+and GCDF are compared without a memory, with which these models were not trained; an earlier version of this page had a
+memory of 128. One linear model is fitted to all encodings of a table (encoding + seed, with one error). The difference
+is that of the model, which uses all seeds of an encoding, and can differ by some hundredths from that of the two means,
+which are of the common seeds; ± is half its 95 % confidence interval (Student's t), which is valid if all runs have the
+same spread. Where some spread more than usual, the intervals of the others are too wide; where the spreads are too
+unequal, or all runs of one encoding have the same figure, nothing is tested. p is Holm-corrected over all claims of
 this page, and the verdict is "{same}" unless p is below 0.05. Runs that never reached a loss are named and excluded
 from the difference.
 

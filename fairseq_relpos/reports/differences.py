@@ -26,7 +26,7 @@ HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
 ENOUGH_SEEDS = 3
 #: an encoding whose standard deviation is so many times the table's median has no part in the common error
 OTHER_SPREAD = 5
-#: one whose deviation is so many times the median is named: its intervals are too narrow
+#: one whose deviation is so many times the median is named: its intervals are too narrow, those of the others too wide
 WIDE_SPREAD = 2
 
 #: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
@@ -83,7 +83,7 @@ class Model:
     ``aside``: encodings whose runs spread much more than those of the others, as after a lost head, and ``constant``
     ones, whose runs all have the same figure. They have no part in the common error, and no interval. ``degrees``: the
     residual degrees of freedom; ``deviation``: the residual standard deviation. ``wide``: encodings that spread so much
-    more than usual that their intervals are too narrow.
+    more than usual that their intervals are too narrow, and those of the others too wide.
     Raises ValueError if a figure is not finite: a run that diverged counts apart.
     """
 
@@ -123,9 +123,9 @@ class Model:
         if len(self.seeds(ours, theirs)) < ENOUGH_SEEDS:
             return "too few seeds"
         if {ours, theirs} & set(self.aside):
-            return "another spread"
+            return "not tested: unequal spread"
         if {ours, theirs} & set(self.constant):
-            return "no spread"
+            return "not tested: no spread"
         return "" if self.deviation else "no error"
 
     def without_interval(self, ours: str, theirs: str) -> Difference:
@@ -252,7 +252,8 @@ def note_of(values: Values, baseline: str | None) -> str:
         told = [f"Common error: standard deviation {model.deviation:.2g}, {model.degrees} degrees of freedom."]
         if model.wide:
             told.append(
-                f"Spread more than twice as much as usual, so their intervals are too narrow: {', '.join(model.wide)}."
+                f"Spread more than twice as much as usual: {', '.join(model.wide)}. Their intervals are too narrow, "
+                "those of the others too wide."
             )
     if model.aside:
         told.append(f"Left out of the error, because their runs spread much more: {', '.join(model.aside)}.")

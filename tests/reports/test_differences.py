@@ -70,7 +70,7 @@ def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
     assert model.aside == ["lost", "lost_too"] and model.deviation == differences.Model(usual).deviation
     assert "lost, lost_too" in differences.note_of(values, "base")
     found = differences.from_baseline(values, "base")
-    assert found["lost"].half_width == math.inf and found["lost"].judged() == ("", "another spread")
+    assert found["lost"].half_width == math.inf and found["lost"].judged() == ("", "not tested: unequal spread")
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
 
 
@@ -87,7 +87,7 @@ def test_a_row_that_spreads_more_than_twice_as_much_as_usual_is_named_as_such():
     values = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], wide=[3.7, 3.8, 3.65])
     model = differences.Model(values)
     assert (model.wide, model.aside) == (["wide"], [])
-    assert "too narrow: wide." in differences.note_of(values, "base")
+    assert "usual: wide. Their intervals are too narrow" in differences.note_of(values, "base")
     assert differences.from_baseline(values, "base")["wide"].half_width < math.inf
 
 
@@ -95,7 +95,8 @@ def test_a_row_without_spread_has_no_part_in_the_error_and_no_interval():
     usual = values_of(base=[0.9, 0.93, 0.91], x=[0.8, 0.82, 0.84], y=[0.6, 0.65, 0.6])
     values = {**usual, "perfect": {1: 1.0, 2: 1.0, 3: 1.0}}
     found = differences.from_baseline(values, "base")
-    assert found["perfect"].judged() == ("", "no spread") and found["perfect"].mean == pytest.approx(1 - 2.74 / 3)
+    assert found["perfect"].judged() == ("", "not tested: no spread")
+    assert found["perfect"].mean == pytest.approx(1 - 2.74 / 3)
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
     note = differences.note_of(values, "base")
     assert "the same figure: perfect." in note and "common seeds" in note
@@ -103,7 +104,7 @@ def test_a_row_without_spread_has_no_part_in_the_error_and_no_interval():
     assert differences.paired([4000, 4000, 2000], [6000, 6000, 6000]).half_width < math.inf
     assert differences.from_baseline(values_of(base=[1.0] * 3, x=[1.0] * 3, y=[1.0] * 3), "base")["x"].judged() == (
         "",
-        "no spread",
+        "not tested: no spread",
     )
 
 
