@@ -1,5 +1,5 @@
-# The small model, trained with a memory of one segment: streams of text instead of shuffled blocks.
-NAME=language_modeling_memory
-DATA_NAME=language_modeling
+# tuned.sh, trained with a memory of one segment: streams of text instead of shuffled blocks.
+. "$(dirname "${BASH_SOURCE[0]}")/tuned.sh"
+RUNS=runs/language_modeling_memory
 MEMORY=128
-COMPARED="transformer_xl gcdf"
+LENGTHS=                   # blocks are scored without a memory

@@ -1,5 +1,6 @@
-# All values of the recipe: a small language model of pieces, minutes of one core. transformer_xl.sh and qu.sh are the papers'
-# models, memory.sh trains with a memory, words.sh has words. docs/recipes.md: how to change values.
+# All values of the recipe: a small language model of pieces, minutes of one core. tuned.sh has a rate for each encoding,
+# memory.sh trains with a memory, words.sh has words, transformer_xl.sh and qu.sh are the papers' models. docs/recipes.md: how
+# to change values.
 
 # --- names and folders ---
 NAME=language_modeling
