@@ -108,7 +108,10 @@ class RecipeRuns:
             self.chosen[encoding] = learning_rates.choose(scores, lower=True)
 
     def read(self, names: Sequence[str]) -> tuple[list[Run], list[str]]:
-        """Returns the runs, variants of an encoding under names of their own, and the names of those that diverged."""
+        """Returns the runs, variants of an encoding under names of their own, and the names of those that diverged.
+
+        A run that VARIANTS names has its variant in its name, also where no other run has the same encoding.
+        """
         runs, diverged = [], []
         for name in names:
             run = read_run(self.place / name)
@@ -123,6 +126,10 @@ class RecipeRuns:
             tell_variants_apart(runs)
         except ValueError as error:
             fail(str(error))
+        for run in runs:
+            folder = Path(run.name).name.rpartition("-seed")[0]
+            if run.variant and folder != run.encoding and "(" not in run.encoding:
+                run.encoding += f" ({run.variant})"
         return runs, diverged
 
     # --- what does not compare, and what a reader would miss ---
