@@ -308,7 +308,7 @@ def table_of(name, values):
         if len(row) != len(head):
             raise Wrong(f"[{name}]: the row {row[0]!r} has {len(row)} cells, and the head {len(head)}")
     columns = [ours_of(name, line) for line in lines_of(values, "ours")]
-    encodings = [(re.findall(r"`(\w+)`", row[0]) or [None])[0] for row in rows]
+    encodings = [(re.findall(r"`([^`]+)`", row[0]) or [None])[0] for row in rows]
     for place, (title, found) in enumerate(columns, 1):
         if sum(encoding in found for encoding in encodings) < 2:
             raise Wrong(f"[{name}]: fewer than two encodings of the table have a number in {title}")

@@ -18,6 +18,7 @@ MADE_BY = {
     "electra/masked_lm": ("roberta_small", EXAMPLES / "electra" / "masked_lm.sh"),
     "electra": ("electra", EXAMPLES / "electra" / "small.sh"),
     "language_modeling": ("language_modeling", ""),
+    "language_modeling/tuned": ("language_modeling", EXAMPLES / "language_modeling" / "tuned.sh"),
     "language_modeling/reach": ("language_modeling", EXAMPLES / "language_modeling" / "reach.sh"),
     "question_generation": ("question_generation", ""),
     "artificial_tasks": ("artificial_tasks", ""),
