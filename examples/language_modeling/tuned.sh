@@ -1,4 +1,5 @@
-# The small model with the encodings of Qu et al., each with its own learning rate; k of shaw and lfhc is that of Table 7.
+# The small model with the encodings that Qu et al. compare, each with its own learning rate. k is the best of their Table 7:
+# 8 for shaw, and 16, the default, for lfhc.
 RUNS=runs/language_modeling_tuned
 VARIANTS=([shaw_8]="shaw --position-hparams max_distance=8") # a name that says that it is clipped
 COMPARED="transformer_xl gcdf lfhc shaw_8 t5"

@@ -127,8 +127,7 @@ class RecipeRuns:
         except ValueError as error:
             fail(str(error))
         for run in runs:
-            folder = Path(run.name).name.rpartition("-seed")[0]
-            if run.variant and folder != run.encoding and "(" not in run.encoding:
+            if run.variant and called(run) != run.encoding and "(" not in run.encoding:
                 run.encoding += f" ({run.variant})"
         return runs, diverged
 
@@ -154,8 +153,7 @@ class RecipeRuns:
         runs = self.of(encoding)
         commands = [self.kept(run, "trained") for run in runs]
         for rate in self.rates:
-            folder = Path(runs[0].name).name.rpartition("-seed")[0]
-            trained = self.place.glob(f"lr{rate}/{folder}-seed*/trained")
+            trained = self.place.glob(f"lr{rate}/{called(runs[0])}-seed*/trained")
             commands += [path.read_text(encoding="utf-8") for path in trained]
         if others := other_flags(commands, free_in_a_recipe(commands), OF_A_SEED):
             names = ", ".join(run.name for run in runs)
@@ -166,7 +164,7 @@ class RecipeRuns:
         present = self.values(lambda run: 0.0)
         # a variant counts by the name of its encoding, and by that of its run
         with_runs = {name.split(" ")[0] for name in present}
-        with_runs |= {Path(run.name).name.rpartition("-seed")[0] for run in self.runs}
+        with_runs |= {called(run) for run in self.runs}
         wanted = self.settings.get("COMPARED", "").split()
         self.notes += [f"{name}: no finished run" for name in wanted if name not in with_runs]
         self.notes += differences.missing_seeds(present, map(int, self.seeds))
@@ -221,13 +219,13 @@ class RecipeRuns:
         if len(self.rates) < 2:
             used = sorted({self.learning_rate(run) for run in self.runs}, key=float)
             return f"No choice: {'all runs have' if len(used) == 1 else 'the runs have'} {', '.join(used)}."
-        rows = []
+        rows, names = [], {called(run): run.encoding for run in self.runs}
         for encoding, figures in sorted(self.tried.items()):
             cells = dict.fromkeys(self.rates, "-")
             cells |= {rate: f"{x:.3f}" if math.isfinite(x) else "diverged" for rate, x in figures.items()}
             if best := self.chosen[encoding]:
                 cells[best] = f"**{cells[best]}**"
-            rows.append([encoding, *cells.values()])
+            rows.append([names.get(encoding, encoding), *cells.values()])
         loss = f"The last validation loss {figure}".rstrip()
         head = f"{loss} of one seed with each rate. The best one, in bold, serves the other seeds."
         return f"{head}\n\n{markdown_table(['encoding', *self.rates], rows)}"
@@ -276,6 +274,11 @@ COLUMNS: dict[str, Callable[[Run], str]] = {
     "minutes": lambda run: f"{run.seconds / 60:,.0f}",
     "tokens/s": lambda run: f"{run.speed:,.0f}" if run.speed else "-",
 }
+
+
+def called(run: Run) -> str:
+    """The name that COMPARED has for the run: its encoding, or a variant's own name."""
+    return Path(run.name).name.rpartition("-seed")[0]
 
 
 def is_evaluated(run: Path, checkpoint: str, *steps: str) -> bool:
