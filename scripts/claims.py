@@ -22,23 +22,22 @@ only at this scale.
 
 Each claim is one test. All were planned before the runs, except LFHC over Shaw and BERT-A^d over BERT-A, which were
 added after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones. LFHC
-and GCDF have new runs since, with a learning rate for each encoding, five seeds, and k = 8 for `shaw`, as in their
-paper; the two claims were named before these runs. With [one rate](../examples/language_modeling/RESULTS.md) for all
-and `shaw` unclipped the verdicts are the same; an earlier version of this page scored them with a memory of 128. Models
-that are [trained with a memory of 128](../examples/language_modeling/memory.sh) follow, and both claims will then be
-about these, scored with the same memory. One linear model is fitted to all encodings of a table (encoding + seed, with
-one error). The difference is that of the model, which uses all seeds of an encoding, and can differ by some hundredths
-from that of the two means, which are of the common seeds; ± is half its 95 % confidence interval (Student's t), which
-is valid if all runs have the same spread. Where some spread more than usual, the intervals of the others are too wide;
-where the spreads are too unequal, or all runs of one encoding have the same figure, nothing is tested. p is
-Holm-corrected over all claims of this page, and the verdict is "{same}" unless p is below 0.05. Runs that never reached
-a loss are named and excluded from the difference.
+and GCDF have new runs since, trained and scored with a memory of 128 tokens, with a learning rate for each encoding,
+five seeds, and k = 8 for `shaw`, as in their paper; the two claims were named before these runs. Models that were
+trained and scored [without a memory](../examples/language_modeling/tuned/RESULTS.md), on this page before, do not
+distinguish LFHC from Shaw. One linear model is fitted to all encodings of a table (encoding + seed, with one error).
+The difference is that of the model, which uses all seeds of an encoding, and can differ by some hundredths from that of
+the two means, which are of the common seeds; ± is half its 95 % confidence interval (Student's t), which is valid if
+all runs have the same spread. Where some spread more than usual, the intervals of the others are too wide; where the
+spreads are too unequal, or all runs of one encoding have the same figure, nothing is tested. p is Holm-corrected over
+all claims of this page, and the verdict is "{same}" unless p is below 0.05. Runs that never reached a loss are named
+and excluded from the difference.
 
 The masked language models have blocks of 64 tokens. The first runs had [32](../examples/roberta_small/RESULTS.md);
 `tupe_a` and `tupe_r` [lose a head](../examples/roberta_small/README.md#tupe-loses-a-head) there, so the length was
 changed after them. Each encoding has the best of the rates that [its
 report](../examples/roberta_small/tokens64_amp/RESULTS.md#the-learning-rates) lists; the language models have the best
-of [four](../examples/language_modeling/tuned/RESULTS.md#the-learning-rates).
+of [five](../examples/language_modeling/memory/RESULTS.md#the-learning-rates).
 
 {tables}
 """

@@ -19,6 +19,7 @@ MADE_BY = {
     "electra": ("electra", EXAMPLES / "electra" / "small.sh"),
     "language_modeling": ("language_modeling", ""),
     "language_modeling/tuned": ("language_modeling", EXAMPLES / "language_modeling" / "tuned.sh"),
+    "language_modeling/memory": ("language_modeling", EXAMPLES / "language_modeling" / "memory.sh"),
     "language_modeling/reach": ("language_modeling", EXAMPLES / "language_modeling" / "reach.sh"),
     "question_generation": ("question_generation", ""),
     "artificial_tasks": ("artificial_tasks", ""),
