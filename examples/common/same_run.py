@@ -289,6 +289,7 @@ NOT_PACKED = (
     # the sources and references of a test set, which we may not have the right to distribute
     *("*.generate.txt", "valid.penalty*"),
     *("*.part*", "runs.tar.xz"),  # what is being written, and what an earlier report has packed
+    *("RESULTS.md", "results.json", "*.png"),  # or written
 )
 
 

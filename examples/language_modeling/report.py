@@ -58,8 +58,8 @@ def main(folder, *arguments):
         rates=compared.rates_table("(nats a token)"),
         refused=refusals(compared, scores, columns),
         good=paired_tables(compared, values, what, digits),
-        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], counts),
-        reach=reach_section(compared, lengths, found, whole, last, what, digits),
+        per_word="" if settings["VOCABULARY"] == "words" else per_word(compared, nats[columns[0]], columns[0], counts),
+        reach=reach_section(settings, compared, lengths, found, whole, last, what, digits),
         runs=compared.runs_table("parameters", "minutes"),
     )
     print(f"{memory}\n\n{Path(folder, 'RESULTS.md')}: {len(compared.runs)} runs")
@@ -151,9 +151,9 @@ def each(figure, by_encoding):
     }
 
 
-def reach_section(compared, lengths, found, whole, last, what, digits):
+def reach_section(settings, compared, lengths, found, whole, last, what, digits):
     if not lengths:
-        return "Not measured: run.sh extrapolate."
+        return f"Not measured: {'run.sh extrapolate' if settings['LENGTHS'] else 'LENGTHS is empty'}."
     return REACH.format(
         what=what,
         picture=PICTURE,
@@ -201,13 +201,10 @@ def paired_tables(compared, values, what, digits):
     )
 
 
-def per_word(compared, nats, counts):
-    rows = [
-        [name, with_deviation([perplexity_per_word(x, counts) for x in nats[name].values() if x is not None], 2)]
-        for name in compared.encodings
-        if any(x is not None for x in nats[name].values())
-    ]
-    return PER_WORD.format(table=markdown_table(["encoding", "exp(nats / words)"], rows))
+def per_word(compared, nats, column, counts):
+    found = {name: [perplexity_per_word(x, counts) for x in of.values() if x is not None] for name, of in nats.items()}
+    rows = [[name, with_deviation(found[name], 2)] for name in compared.encodings if found[name]]
+    return PER_WORD.format(table=markdown_table(["encoding", f"exp(nats / words), {in_words(column)}"], rows))
 
 
 CONVENTIONS = {

@@ -7,7 +7,7 @@ NAME=language_modeling
 DATA_NAME=                 # settings that share a vocabulary share the data; empty: $NAME
 DATA=                      # written by prepare.sh; empty: data-bin/$DATA_NAME
 RUNS=                      # one folder for each run, ENCODING-seedN; empty: runs/$NAME
-SEED=1                     # weights, order of the data, dropout
+SEED=1                     # weights, order of the blocks (streams keep theirs), dropout
 ALLOCATOR=tuned            # reuse freed memory (allocator.env); default: glibc's own settings
 GPUS=1                     # 0 or 1: one process; BATCH is divided among several
 LAUNCH=                    # command for several machines (docs/multi_node.md); GPUS is then their total
@@ -27,7 +27,7 @@ HEADS=4
 FFN_DIM=512
 NORM=pre                   # LayerNorm before each part (pre) or after it (post)
 BANDS=                     # 20000,60000: adaptive input and softmax with these bands of words; empty: one softmax
-DROPOUT=0                  # about one epoch
+DROPOUT=0                  # less than one epoch
 ATTENTION_DROPOUT=0
 ACTIVATION_DROPOUT=0       # in the feed-forward part
 declare -gA HPARAMS=()     # [t5]="num_buckets=64": --position-hparams of one encoding

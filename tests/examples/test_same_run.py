@@ -140,11 +140,11 @@ def test_the_allocator_is_set_for_a_training_but_is_no_condition_of_its_run(
     assert not (tmp_path / "conditions").exists()
 
 
-def test_neither_files_that_are_being_written_nor_what_was_packed_before_are_packed(same_run, tmp_path):
+def test_neither_files_that_are_being_written_nor_an_earlier_report_are_packed(same_run, tmp_path):
     report = tmp_path / "report"
-    for name in ("run/train.log", "run/scores.json.part0123456789ab", "report/RESULTS.md", "report/runs.tar.xz"):
+    for name in ("run/train.log", "run/scores.json.part0123456789ab", "RESULTS.md", "report/runs.tar.xz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     same_run.pack(tmp_path, report)
     with tarfile.open(report / "runs.tar.xz") as packed:
-        assert packed.getnames() == ["./report/RESULTS.md", "./run/train.log"]
+        assert packed.getnames() == ["./run/train.log"]
