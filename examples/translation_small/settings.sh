@@ -75,7 +75,7 @@ AVERAGE_OF=last            # or best, by validation loss
 EVALUATED=checkpoint_last.pt # or checkpoint_best.pt, or average.pt
 BEAM=5
 LENGTH_PENALTY=1
-LENGTH_PENALTIES="0.6 1 1.4" # each run uses the best by BLEU on the validation text; empty: LENGTH_PENALTY
+LENGTH_PENALTIES="1 2 3"   # each run uses the best by BLEU on the validation text; empty: LENGTH_PENALTY
 GENERATE_FLAGS=()          # more flags for fairseq-generate
 BATCH_SENTENCES=32         # translated together
 LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 0-8, 9-12, ... 21+
@@ -83,6 +83,6 @@ LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 0-8, 9-12, 
 # --- the comparison: compare.sh without arguments ---
 COMPARED="sinusoidal learned t5 at5 tupe_r shaw transformer_xl m4"
 SEEDS="1 2 3"
-LEARNING_RATES="5e-4 1e-3 2e-3" # the first seed tries all, the others use the best; empty: LEARNING_RATE for all
+LEARNING_RATES="1e-3 2e-3 4e-3" # the first seed tries all, the others use the best; empty: LEARNING_RATE for all
 JOBS=1                     # parallel runs
 BASELINE=sinusoidal        # differences are computed against this one, seed by seed
