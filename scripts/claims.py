@@ -30,8 +30,8 @@ same order. They replace models [without a memory](../examples/language_modeling
 do not differ, and GCDF is worse than Transformer-XL as well. This was announced here after that result and after eight
 runs with seed 1, before those with seeds 2 to 5; p is not corrected for the tests that were replaced.
 
-One linear model is fitted to all encodings of a table (encoding + seed, with one error).
-The difference is that of the model, which uses all seeds of an encoding, and can differ by some hundredths from that of
+One linear model is fitted to all encodings of a table (encoding + seed, with one error). The
+difference is that of the model, which uses all seeds of an encoding, and can differ by some hundredths from that of
 the two means, which are of the common seeds; ± is half its 95 % confidence interval (Student's t), which is valid if
 all runs have the same spread. Where some spread more than usual, the intervals of the others are too wide; where the
 spreads are too unequal, or all runs of one encoding have the same figure, nothing is tested. p is Holm-corrected over
