@@ -7,13 +7,15 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import learning_rates, translation_scores
+from fairseq_relpos.reports import differences, learning_rates, translation_scores
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.markdown import table_by_encoding
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
+#: BLEU by which published encodings often differ
+GAP = 0.3
 
 
 def main(folder, *arguments):
@@ -22,12 +24,12 @@ def main(folder, *arguments):
     runs = [evaluated(run, compared.place / run.name) for run in compared.runs]
     by_name = {run.run.name: run for run in runs}
     tests = {name: sum(bucket.sentences for bucket in buckets) for name, buckets in runs[0].buckets.items()}
-    figures = {
+    figures = {"validation loss (nats), on which rates were chosen": compared.values(learning_rates.figure_of)}
+    figures |= {
         f"{name} on {test}": compared.values(lambda run, t=test, n=name: by_name[run.name].score(t, n))
         for test in tests
-        for name in COMPARED_SCORES
+        for name in reversed(COMPARED_SCORES)  # chrF varies least with the seed
     }
-    figures["validation loss (nats), on which rates were chosen"] = compared.values(learning_rates.figure_of)
     Path(folder).mkdir(parents=True, exist_ok=True)
     buckets = {test: tables.buckets_of(runs, test) for test in tests}
     tables.plot_losses(runs, Path(folder, LOSSES))
@@ -43,6 +45,7 @@ def main(folder, *arguments):
         RESULTS,
         figures,
         good=good,
+        needed=needed(figures),
         rates=compared.rates_table("(nats)"),
         penalties=penalties(compared, settings),
         scores=scores,
@@ -54,6 +57,16 @@ def main(folder, *arguments):
         lengths="\n\n".join(f"### {name}\n{tables.length_table(found)}" for name, found in buckets.items()),
     )
     print(f"{good}\n\n{scores}\n\n{training}\n\n{Path(folder, 'RESULTS.md')}, {LOSSES}, {LENGTHS}: {len(runs)} runs")
+
+
+def needed(figures):
+    """How many seeds it takes to find a difference of GAP BLEU on the first test set; empty for too few to tell."""
+    name, values = next((name, values) for name, values in figures.items() if name.startswith("BLEU"))
+    model = differences.Model(values)
+    if not model.deviation or max(map(len, values.values())) < differences.ENOUGH_SEEDS:
+        return ""
+    seeds = model.seeds_needed(GAP)
+    return f"\nA difference of {GAP} {name} takes {seeds} seeds to be found (power 80 %, one test at 5 %).\n"
 
 
 def is_finished(run, settings):

@@ -63,6 +63,13 @@ def test_more_seeds_of_some_encodings_narrow_their_intervals():
     assert (found[1].seeds, found[2].seeds) == (5, 3) and found[1].half_width < found[2].half_width
 
 
+@pytest.mark.parametrize("effect, seeds", [(0.5, 34), (0.8, 15), (1.0, 10)])
+def test_the_seeds_that_a_difference_needs_are_those_of_the_paired_tests_in_print(effect, seeds):
+    """Sample sizes of the paired t test, two-sided, 5 %, power 80 %, by its standardised effect, as in G*Power."""
+    model = differences.Model(values_of(base=[3.0, 3.4, 2.9], other=[2.5, 3.3, 2.7]))
+    assert model.seeds_needed(effect * model.deviation * 2**0.5) == seeds
+
+
 def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
     usual = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], z=[3.7, 3.7, 3.74])
     values = {**usual, "lost": {1: 3.9, 2: 4.7, 3: 3.9}, "lost_too": {1: 3.9, 2: 4.8, 3: 3.95}}
