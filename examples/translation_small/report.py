@@ -36,8 +36,7 @@ def main(folder, *arguments):
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     good = compared.tables(figures, lambda name: 3 if "loss" in name else 1)
     scores = "\n\n".join(
-        f"### {test} ({sentences:,} sentences)\n" + tables.scores_table(runs, test, compared.baseline)
-        for test, sentences in tests.items()
+        f"### {test} ({sentences:,} sentences)\n" + tables.scores_table(runs, test) for test, sentences in tests.items()
     )
     training = tables.training_table(compared.runs)
     compared.write(

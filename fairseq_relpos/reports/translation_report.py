@@ -29,23 +29,14 @@ def by_encoding_of(runs: Sequence[Evaluated]) -> dict[str, list[Evaluated]]:
     return groups
 
 
-def scores_table(runs: Sequence[Evaluated], test: str, baseline: str | None) -> str:
-    """Returns a Markdown table with one row per encoding; BLEU also as difference from the baseline, seed by seed."""
-    groups = by_encoding_of(runs)
-    by_seed = {run.run.seed: run for run in groups.get(baseline or "", [])}
+def scores_table(runs: Sequence[Evaluated], test: str) -> str:
+    """Returns a Markdown table with one row per encoding."""
     names = [score.name for score in runs[0].scores[test]]
-    head = ["encoding", "seeds", "BLEU", f"- {baseline}", *names[1:]]
     rows = []
-    for encoding, group in groups.items():
-        bleu = {run.run.seed: run.score(test, "BLEU") for run in group}
-        paired = [seed for seed in bleu if seed in by_seed and encoding != baseline]
-        differences = [bleu[seed] - by_seed[seed].score(test, "BLEU") for seed in paired]
-        row = [encoding, " ".join(map(str, bleu)), with_deviation(list(bleu.values()), digits=1)]
-        row.append(with_deviation(differences, digits=1, sign="+") if differences else "-")
-        for name in names[1:]:
-            row.append(with_deviation([run.score(test, name) for run in group], digits=1))
-        rows.append(row)
-    return markdown_table(head, rows)
+    for encoding, group in by_encoding_of(runs).items():
+        cells = [with_deviation([run.score(test, name) for run in group], digits=1) for name in names]
+        rows.append([encoding, " ".join(str(run.run.seed) for run in group), *cells])
+    return markdown_table(["encoding", "seeds", *names], rows)
 
 
 def signatures(runs: Sequence[Evaluated]) -> dict[str, list[str]]:

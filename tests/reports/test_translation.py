@@ -156,13 +156,11 @@ def cells(table, encoding):
     return next(line.split(" | ") for line in table.splitlines() if line.startswith(f"| {encoding} "))
 
 
-def test_scores_are_means_over_seeds_and_differences_are_paired_by_seed(runs):
-    table = report.scores_table(runs, "news", "none")
-    first, second = (run.score("news", "BLEU") for run in runs[:2])
-    none, t5, m4 = (cells(table, name) for name in ("none", "t5", "m4"))
-    assert none[1:4] == ["1 2", with_deviation([first, second], digits=1), "-"]
-    assert t5[2:4] == ["100.0", f"{100 - first:+.1f}"]
-    assert m4[3] == f"{first - second:+.1f}"
+def test_scores_are_means_over_seeds(runs):
+    table = report.scores_table(runs, "news")
+    bleu = [run.score("news", "BLEU") for run in runs[:2]]
+    assert cells(table, "none")[1:3] == ["1 2", with_deviation(bleu, digits=1)]
+    assert cells(table, "t5")[1:3] == ["1", "100.0"]
 
 
 def test_signatures_stand_by_the_names_of_their_scores(runs):
