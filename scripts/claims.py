@@ -22,6 +22,7 @@ only at this scale.
 
 Each claim is one test. All were planned before the runs, except LFHC over Shaw and BERT-A^d over BERT-A, which were
 added after them, and GCDF, which is now tested on language models, as in its paper, and no longer on masked ones.
+Translation is tested by chrF, as was decided before these runs.
 
 LFHC and GCDF have new runs since, trained and scored [with a
 memory](../examples/language_modeling/memory/RESULTS.md) of 128 tokens: k = 8 for `shaw`, as in their paper, a learning

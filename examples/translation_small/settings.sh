@@ -81,8 +81,8 @@ BATCH_SENTENCES=32         # translated together
 LENGTH_EDGES="8 12 16 20"  # words of a source: scores by length for 0-8, 9-12, ... 21+
 
 # --- the comparison: compare.sh without arguments ---
-COMPARED="sinusoidal learned t5 at5 tupe_r shaw transformer_xl m4"
-SEEDS="1 2 3"
+COMPARED="sinusoidal t5 at5 t5_nob tupe_r m4"
+SEEDS="1 2 3 4"
 LEARNING_RATES="1e-3 2e-3 4e-3" # the first seed tries all, the others use the best; empty: LEARNING_RATE for all
 JOBS=1                     # parallel runs
 BASELINE=sinusoidal        # differences are computed against this one, seed by seed

@@ -22,6 +22,7 @@ MADE_BY = {
     "language_modeling/memory": ("language_modeling", EXAMPLES / "language_modeling" / "memory.sh"),
     "language_modeling/reach": ("language_modeling", EXAMPLES / "language_modeling" / "reach.sh"),
     "question_generation": ("question_generation", ""),
+    "translation_small": ("translation_small", ""),
     "artificial_tasks": ("artificial_tasks", ""),
     "artificial_tasks/one_seed": ("artificial_tasks", EXAMPLES / "artificial_tasks" / "one_seed.sh"),
 }
