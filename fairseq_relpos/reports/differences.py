@@ -155,8 +155,8 @@ class Model:
         return [found.get(pair) or self.without_interval(*pair) for pair in pairs]
 
     def seeds_needed(self, gap: float) -> int:
-        """Returns the seeds with which a table of so many encodings finds a difference of this size with a chance of
-        80 %, by one test at 5 %: from the noncentral t distribution, with this standard deviation of a run."""
+        """Returns the number of seeds of each encoding with which a two-sided t test at 5 % finds this difference with
+        a chance of 80 %, if the residual standard deviation is that of this table (noncentral t distribution)."""
         from scipy import stats
 
         def power(seeds: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 from recipes import EXAMPLES, Recipe
 from unpacking import UNPACKING
 
-#: folder of the results -> recipe, and its settings. Those of translation_small are from before lengths.json
+#: folder of the results -> recipe, and its settings
 MADE_BY = {
     "roberta_small": ("roberta_small", ""),
     "roberta_small/amp": ("roberta_small", ""),
