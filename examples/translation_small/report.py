@@ -14,9 +14,9 @@ from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, setting
 from fairseq_relpos.reports.run_folder import COMPARED_SCORES
 
 LOSSES, LENGTHS = "losses.png", "lengths.png"
-#: BLEU by which published encodings often differ
+#: a difference in BLEU as in AT5's Table 6
 GAP = 0.3
-#: of freedom; with 10, the 95 % interval of the error goes from 0.7 to 1.75 times the estimate
+#: residual degrees of freedom; with 10, the 95 % interval of the error is 0.7 to 1.75 times the estimate
 ENOUGH_DEGREES = 10
 
 
@@ -61,16 +61,16 @@ def main(folder, *arguments):
 
 
 def needed(figures):
-    """How many seeds it takes to find a difference of GAP BLEU on the first test set; empty where the error is too
-    uncertain to tell."""
+    """Returns a sentence with the seeds that a difference of GAP BLEU on the first test set needs; empty if the error
+    is too uncertain."""
     name, values = next((name, values) for name, values in figures.items() if name.startswith("BLEU"))
     model = differences.Model(values)
     if not model.deviation or model.degrees < ENOUGH_DEGREES:
         return ""
     seeds = model.seeds_needed(GAP)
     return (
-        f"\nTo find a difference of {GAP} {name} takes about {seeds} seeds of each encoding (power 80 %, "
-        f"one t test at 5 %, the error from {model.degrees} degrees of freedom). Dunnett's test needs more.\n"
+        f"\nA difference of {GAP} {name} needs about {seeds} seeds of each encoding (power 80 %, one t test at 5 %, "
+        f"the error from {model.degrees} degrees of freedom). Dunnett's test needs more.\n"
     )
 
 

@@ -22,7 +22,7 @@ from ..atomic_files import write_json
 from .markdown import markdown_table, with_deviation
 
 LEVEL, ALPHA = 0.95, 0.05
-#: the chance that a test finds a difference for which seeds are counted
+#: of the test for which seeds_needed counts seeds
 POWER = 0.8
 HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
 #: seeds that an encoding and the baseline need in common for an interval
@@ -155,9 +155,14 @@ class Model:
         return [found.get(pair) or self.without_interval(*pair) for pair in pairs]
 
     def seeds_needed(self, gap: float) -> int:
-        """Returns the number of seeds of each encoding with which a two-sided t test at 5 % finds this difference with
-        a chance of 80 %, if the residual standard deviation is that of this table (noncentral t distribution)."""
+        """Returns the smallest number n of seeds of each encoding with which a two-sided t test at 5 % finds a
+        difference of ``gap``, in the unit of the figures, with a power of 80 %: P(t' > t_0.975) >= 0.8 for t' of the
+        noncentral t distribution with the noncentrality gap / (s sqrt(2 / n)), where s is the residual standard
+        deviation, and (encodings - 1)(n - 1) degrees of freedom. Raises ValueError if ``gap`` or s is not above 0."""
         from scipy import stats
+
+        if not (gap > 0 and self.deviation > 0):
+            raise ValueError(f"gap {gap}, standard deviation {self.deviation}: both must be above 0")
 
         def power(seeds: int) -> float:
             degrees = (len(self.encodings) - 1) * (seeds - 1)

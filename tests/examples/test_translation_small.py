@@ -16,6 +16,8 @@ import pytest
 import torch
 from recipes import COMMON, Recipe, written
 
+from fairseq_relpos.reports import differences
+
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "examples" / "translation_small"
 TINY = """
@@ -228,6 +230,14 @@ def what_has_to_come_first_is_named(folder):
     line = fails(folder, "run.sh", "train", "nonsense")
     assert "unknown position encoding 'nonsense'; known: abs_m4m" in line
     assert not (folder / "runs").exists()
+
+
+def test_the_report_estimates_the_seeds_that_a_difference_needs_where_the_error_is_known():
+    needed = runpy.run_path(str(RECIPE / "report.py"))["needed"]
+    bleu = {name: {seed: 30 + k + (seed * 7 + k * 3) % 5 / 10 for seed in range(1, 6)} for k, name in enumerate("abcd")}
+    seeds = differences.Model(bleu).seeds_needed(0.3)
+    assert f"0.3 BLEU on test needs about {seeds} seeds" in needed({"chrF on test": {}, "BLEU on test": bleu})
+    assert needed({"BLEU on test": {name: dict(list(bleu[name].items())[:3]) for name in "abc"}}) == ""
 
 
 def a_comparison_ends_in_a_report(folder):

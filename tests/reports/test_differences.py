@@ -68,6 +68,8 @@ def test_the_seeds_that_a_difference_needs_are_those_of_the_paired_tests_in_prin
     """Sample sizes of the paired t test, two-sided, 5 %, power 80 %, by its standardised effect, as in G*Power."""
     model = differences.Model(values_of(base=[3.0, 3.4, 2.9], other=[2.5, 3.3, 2.7]))
     assert model.seeds_needed(effect * model.deviation * 2**0.5) == seeds
+    with pytest.raises(ValueError, match="above 0"):
+        model.seeds_needed(0.0)
 
 
 def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
