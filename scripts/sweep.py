@@ -193,11 +193,15 @@ class Progress:
             self.ended += 1
             self.failed += code != 0
             self.seconds.append(seconds)
-            # a run that had been done before takes a moment, and says nothing about the others
-            worked = [one for one in self.seconds if one >= max(self.seconds) / 10]
             left = self.lines - self.ended
+            # a run that had been done before takes a few seconds, and says nothing about the others
+            worked = [one for one in self.seconds if one >= max(10, max(self.seconds) / 10)]
             failed = f", {self.failed} not to their end" if self.failed else ""
-            about = f", about {in_words(sum(worked) / len(worked) * left / min(self.jobs, left))} left" if left else ""
+            about = (
+                f", about {in_words(sum(worked) / len(worked) * left / min(self.jobs, left))} left"
+                if left and worked
+                else ""
+            )
             print(f"{script()}: {self.ended} of {self.lines} runs have ended{failed}{about}", flush=True)
 
 
