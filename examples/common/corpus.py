@@ -107,12 +107,11 @@ def processor_of(folder):
     return sentencepiece_of(Path(folder, "spm.model"))
 
 
-def write_vocabulary(folder, path, special=()):
-    """Writes special words and the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would
+def write_vocabulary(folder, path):
+    """Writes the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would
     also hold every rare character that the vocabulary lacks."""
     processor = processor_of(folder)
     with writing(path) as (file,):
-        file.writelines(f"{word} 1\n" for word in special)
         for piece in range(processor.get_piece_size()):
             if not processor.is_control(piece) and not processor.is_unknown(piece):
                 file.write(f"{processor.id_to_piece(piece)} 1\n")

@@ -217,7 +217,6 @@ def pretraining(arguments):
     parser.add_argument("--out", metavar="OUT", type=Path, default=Path(setting("DATA")))
     parser.add_argument("--workers", metavar="N", type=positive, default=setting("WORKERS"))
     parser.add_argument("--offline", metavar="FOLDER", type=folder_of)
-    parser.add_argument("--tupe-compat", action="store_true")
     parser.add_argument("files", metavar="FILE|FOLDER", nargs="*")
     given = parser.parse_args(arguments)
     is_gpt2 = setting("VOCABULARY", "sentencepiece", "gpt2") == "gpt2"
@@ -226,16 +225,14 @@ def pretraining(arguments):
     sys.path.append(str(HERE))
     from preparation.pipeline import Pipeline, Settings
 
-    compat = given.tupe_compat
     settings = Settings(
         vocabulary=setting("VOCABULARY"),
         vocab_size=number("VOCAB_SIZE"),
-        merges=number("TUPE_MERGES" if compat else "MERGES", least=0),
+        merges=number("MERGES", least=0),
         vocab_megabytes=number("VOCAB_MEGABYTES"),
         character_coverage=number("CHARACTER_COVERAGE", float, least=0.98),
-        lowercase=compat or setting("LOWERCASE", "yes", "no") == "yes",
-        moses_tokens=compat or setting("MOSES_TOKENS", "yes", "no") == "yes",
-        tupe_compat=compat,
+        lowercase=setting("LOWERCASE", "yes", "no") == "yes",
+        moses_tokens=setting("MOSES_TOKENS", "yes", "no") == "yes",
         valid_every=number("VALID_EVERY"),
         longest_line=number("TOKENS_PER_SAMPLE") - 2,
     )

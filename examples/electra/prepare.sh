@@ -2,7 +2,7 @@
 # Text -> binarised data: prepare.sh of the recipe that PREPARED_BY names, into the same folder. Its arguments, without
 # the folder:
 #
-#   bash examples/electra/prepare.sh [--workers N] [--tupe-compat] [FILE|FOLDER...]                # roberta_pretraining
+#   bash examples/electra/prepare.sh [--workers N] [FILE|FOLDER...]                                # roberta_pretraining
 #   SETTINGS=examples/electra/small.sh bash examples/electra/prepare.sh --train FILE... --valid FILE...   # roberta_small
 #
 # Data that are there already, of the same text and vocabulary, stay as they are. PREPARE_SETTINGS

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Raw text -> vocabulary -> binarised data that fairseq-train reads.
 #
-#   bash examples/roberta_pretraining/prepare.sh [--out OUT] [--workers N] [--tupe-compat] FILE|FOLDER...
-#   bash examples/roberta_pretraining/prepare.sh [--out OUT] [--workers N] [--tupe-compat] [--offline FOLDER]
+#   bash examples/roberta_pretraining/prepare.sh [--out OUT] [--workers N] FILE|FOLDER...
+#   bash examples/roberta_pretraining/prepare.sh [--out OUT] [--workers N] [--offline FOLDER]
 #
 # Text: plain, an empty line between documents, or JSON lines with "text"; also .xz, .gz, .bz2, .zst.
 # Without files, those of TEXTS in settings.sh, from the network or from FOLDER (downloads.txt).

@@ -18,9 +18,8 @@ VOCAB_SIZE=32768           # entries of fairseq's dictionary, including <mask> a
 MERGES=0                   # of SentencePiece's BPE; 0: as many as fit into VOCAB_SIZE
 VOCAB_MEGABYTES=100        # of sentences from which the vocabulary is learned
 CHARACTER_COVERAGE=0.9995
-LOWERCASE=no               # prepare.sh --tupe-compat: the paper's own choices instead of MERGES, LOWERCASE and MOSES_TOKENS
+LOWERCASE=no
 MOSES_TOKENS=no
-TUPE_MERGES=32640          # with --tupe-compat
 VALID_EVERY=200            # one document in so many is for validation
 WORKERS=$(nproc)           # processes of prepare.sh; the result does not depend on it
 

@@ -35,10 +35,6 @@ class Vocabulary:
         self.tokenizer: Any = TOKENIZERS[kind](*map(str, paths))
         manifest = folder / "manifest.json"
         settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
-        if settings.get("tupe_compat"):
-            raise ValueError(
-                f"{folder} was prepared with --tupe-compat, whose words are not made here: use data prepared without it"
-            )
         self.lowercase = settings.get("lowercase", False)
         self.moses: Any = None
         if settings.get("moses_tokens"):

@@ -18,28 +18,14 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path[:0] = [str(EXAMPLES / "roberta_pretraining"), str(EXAMPLES / "common")]
 
-from preparation import (  # noqa: E402
-    binarising,
-    cleaning,
-    compat,
-    duplicates,
-    pieces,
-    sentences,
-    sources,
-    splits,
-    storage,
-    vocabulary,
-    words,
-)
+from preparation import binarising, cleaning, duplicates, pieces, sentences, sources, splits, vocabulary  # noqa: E402
 
 GOOD = "This is a line of running text with more than fifty letters in all of its words."
 
 
-def clean(*lines, tupe_compat=False):
+def clean(*lines):
     counts = Counter()
-    return cleaning.clean_document(
-        [line.encode() if isinstance(line, str) else line for line in lines], counts, tupe_compat
-    ), counts
+    return cleaning.clean_document([line.encode() if isinstance(line, str) else line for line in lines], counts), counts
 
 
 # --- a line ---
@@ -114,8 +100,6 @@ def test_a_sentence_that_goes_on_in_the_next_line_is_joined():
     assert lines[0].startswith(f"{first} goes on") and len(lines) == 2
     assert counts["lines joined with the one before"] == 1
     assert len(clean(first, second.capitalize())[0]) == 2
-    # TUPE looks at lower-cased lines
-    assert len(clean(first, second.capitalize(), tupe_compat=True)[0]) == 1
 
 
 # --- sentences ---
@@ -142,54 +126,8 @@ def test_a_sentence_without_a_word_is_dropped():
     assert sentences.split_sentences("--- !!") == []
 
 
-# --- --tupe-compat ---
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ('"Well-known," (he) said...', '" Well - known , " ( he ) said . . .'),
-        ("a\\b y'all 1.23", "a b y'all 1.23"),
-        ("see http://www.A.org/b-c.", "see <url> ."),
-        ("www.x.net and photo.com", "<url> and <url>"),
-        # TUPE's class of characters takes no s
-        ("sites.com", "sites.com"),
-        ("john@mails.xy and a@b.com", "<email> and <url>"),
-        ("readme.txt or a.txt", "<file> or a.txt"),
-    ],
-)
-def test_words_are_rewritten_as_tupe_does(text, expected):
-    assert compat.rewrite(text) == expected
-
-
-def test_lower_and_upper_case_are_the_same_line_in_tupe_compat_only(tmp_path):
-    block = sources.Block(0, "x", False, f"{GOOD}\n\n{GOOD.upper()}\n".encode())
-    for tupe_compat, number in ((False, 0), (True, 1)):
-        folder = tmp_path / str(tupe_compat)
-        out = tmp_path / f"found-{tupe_compat}"
-        folder.mkdir(), out.mkdir()
-        cleaning.clean_block(folder, tupe_compat, block)
-        for task in duplicates.ranges(2):
-            duplicates.find_duplicates(folder, out, task)
-        assert len(duplicates.of_block(out, 0)) == number
-
-
-def test_the_most_frequent_fifth_of_the_words_stays(tmp_path):
-    (tmp_path / "000000.txt").write_text("".join(f"w{i:02} {1 + (i < 4)}\n" for i in range(10)))
-    (tmp_path / "000001.txt").write_text("w00 3\nw11 9\n")
-    found = words.choose_frequent(tmp_path, 0.5)
-    assert found == {"different words": 11, "words that stay": 5}
-    # w11: 9, w00: 5, w01 to w03: 2
-    assert words.frequent(tmp_path) == {"w11", "w00", "w01", "w02", "w03"}
-    counts = Counter()
-    words.choose_frequent(tmp_path, 0.3)  # the first in the alphabet of those with the same number
-    assert sorted(storage.lines_of(tmp_path / "frequent")) == ["w00", "w01", "w11"]
-    assert words.without_rare("W00 w07\tw11", {"w00", "w11"}, counts) == "W00 <unk>\tw11"
-    assert counts["words that are too rare"] == 1
-
-
-def test_moses_keeps_special_words_and_does_not_escape():
-    assert splits.moses('He said "<url>" & <unk>, isn\'t it?') == 'He said " <url> " & <unk> , isn \'t it ?'
+def test_moses_does_not_escape():
+    assert splits.moses('He said "it" & isn\'t it?') == 'He said " it " & isn \'t it ?'
 
 
 # --- duplicates ---
@@ -202,12 +140,11 @@ def test_the_first_of_equal_lines_stays_across_blocks_and_ranges(tmp_path, monke
     lines = [f"{GOOD[:-1]} {'abcdefgh'[n % 8]}." for n in range(20)]
     for number in range(4):
         block = sources.Block(number, "x", False, "\n\n".join(lines[5 * number : 5 * number + 5]).encode())
-        cleaning.clean_block(folder, False, block)
+        cleaning.clean_block(folder, block)
     tasks = duplicates.ranges(20)
     assert len(tasks) == 7
     for task in tasks:
         duplicates.find_duplicates(folder, out, task)
-    assert duplicates.count_by_block(out, 4) == [len(duplicates.of_block(out, number)) for number in range(4)]
     found = [number * 5 + line for number in range(4) for line in duplicates.of_block(out, number)]
     assert sorted(found) == list(range(8, 20))
 

@@ -3,7 +3,6 @@
     sources     files -> blocks of whole documents
     cleaning    a block -> cleaned lines of sentences, and a digest of each
     duplicates  digests of all blocks -> the lines that have been seen before
-    words       lines -> the words that are too rare (--tupe-compat)
     splits      lines -> sentences for training and for validation
     vocabulary  sentences -> the vocabulary and fairseq's dictionary
     pieces      sentences -> lines of pieces, none too short or too long

@@ -2,8 +2,7 @@
 libraries that are kept.
 
 A line is mended (UTF-8, spaces, punctuation, control characters), joined with the next where a sentence
-goes on there, and kept if it is text. --tupe-compat adds TUPE's words (compat.py) and takes lines
-that differ in upper and lower case for the same.
+goes on there, and kept if it is text.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ from sacremoses import MosesPunctNormalizer
 
 from fairseq_relpos.atomic_files import write_json, write_text
 
-from . import compat, sources, storage
+from . import sources, storage
 from .sentences import split_sentences
 
 SHORTEST, LONGEST = 50, 1_000_000  # characters
@@ -36,19 +35,19 @@ BULLET = re.compile(r" \*(?=\S)")
 DIGEST = numpy.dtype([("high", "<u8"), ("low", "<u8"), ("line", "<u4")])
 
 
-def clean_block(folder, tupe_compat, block):
+def clean_block(folder, block):
     """Writes the block's documents, the digests of their lines, and what was counted, in this order."""
     counts = Counter()
     texts, digests = [], []
     for raw in sources.documents(block):
         counts["documents"] += 1
         counts["bytes"] += sum(map(len, raw)) + len(raw)
-        lines = clean_document(raw, counts, tupe_compat)
+        lines = clean_document(raw, counts)
         if not lines:
             counts["documents without text"] += 1
             continue
         texts.append("\n".join(lines) + "\n")
-        digests += [digest(line.lower() if tupe_compat else line) for line in lines]
+        digests += [digest(line) for line in lines]
     counts["lines kept"] = len(digests)
     storage.write_array(folder / f"{block.number:06}.digests", digest_table(digests))
     write_text(folder / f"{block.number:06}.txt", "\n".join(texts))
@@ -68,20 +67,19 @@ def digest_table(digests):
     return table[numpy.lexsort((table["low"], table["high"]))]
 
 
-def clean_document(raw, counts, tupe_compat):
+def clean_document(raw, counts):
     counts["lines"] += len(raw)
     lines = (spaced(mend(line, counts)) for line in raw)
     # a document at once: forty expressions over each of many short lines take twice the time
     lines = punctuation().normalize("\n".join(lines)).split("\n")
     lines = [remove_control(line.strip(), counts) for line in lines]
     kept = []
-    for line in join_broken([line for line in lines if line], counts, tupe_compat):
+    for line in join_broken([line for line in lines if line], counts):
         reason = unfit(line)
         if reason:
             counts[f"lines dropped: {reason}"] += 1
             continue
-        found = split_sentences(line)
-        kept.append("\t".join(map(compat.rewrite, found) if tupe_compat else found))
+        kept.append("\t".join(split_sentences(line)))
     return kept
 
 
@@ -115,13 +113,12 @@ def remove_control(line, counts):
     return found.strip()
 
 
-def join_broken(lines, counts, tupe_compat):
+def join_broken(lines, counts):
     """Lines, where one that ends in a word or a comma is joined with a next one that begins in
-    lower case. TUPE looks at lower-cased lines, and so joins what begins with any letter."""
+    lower case."""
     joined = lines[:1]
     for line in lines[1:]:
-        first = line[0].lower() if tupe_compat else line[0]
-        if joined[-1][-1] in PENDING and first in string.ascii_lowercase:
+        if joined[-1][-1] in PENDING and line[0] in string.ascii_lowercase:
             joined[-1] += " " + line
             counts["lines joined with the one before"] += 1
         else:

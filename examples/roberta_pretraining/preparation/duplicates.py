@@ -54,11 +54,3 @@ def of_block(folder, block):
         if end > start:
             lines.update(numpy.load(path.with_suffix(".lines"), mmap_mode="r")[start:end].tolist())
     return lines
-
-
-def count_by_block(folder, blocks):
-    """How many lines of each of so many blocks are duplicates: one look at every file."""
-    counts = numpy.zeros(blocks, numpy.int64)
-    for path in sorted(folder.glob("*.blocks")):
-        counts += numpy.bincount(numpy.load(path, mmap_mode="r"), minlength=blocks)
-    return counts.tolist()

@@ -10,7 +10,6 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tqdm import tqdm
 
 from fairseq_relpos.atomic_files import write_json, write_text
 
-from . import binarising, cleaning, duplicates, pieces, sources, splits, storage, vocabulary, words
+from . import binarising, cleaning, duplicates, pieces, sources, splits, storage, vocabulary
 
 MANIFEST = "manifest.json"
 SOURCES = "sources.txt"
@@ -45,7 +44,6 @@ class Settings:
     character_coverage: float
     lowercase: bool
     moses_tokens: bool
-    tupe_compat: bool
     #: one document in so many is for validation
     valid_every: int
     #: pieces of a line, </s> not counted
@@ -92,8 +90,7 @@ class Pipeline:
     def make(self, made_of):
         work, settings = self.work, self.settings
         steps = {"cleaning": self.clean()}
-        kept_by_block = steps["cleaning"].pop("kept by block")
-        blocks = range(len(kept_by_block))
+        blocks = range(steps["cleaning"].pop("blocks"))
         if not steps["cleaning"]["lines kept"]:
             fail(
                 f"no line of {steps['cleaning'].get('lines', 0):,} is text, as cleaning.py counts it "
@@ -101,18 +98,14 @@ class Pipeline:
             )
         find = partial(duplicates.find_duplicates, work / "cleaned", work / "duplicates")
         steps["duplicates"] = self.step("duplicates", find, duplicates.ranges(steps["cleaning"]["lines kept"]))
-        if settings.tupe_compat:
-            steps["words"] = self.step("words", partial(words.count_words, work), blocks)
-            steps["words"] |= self.single("frequent", lambda: words.choose_frequent(work / "words"))
-        write = partial(splits.write_sentences, work, settings)
-        steps["sentences"] = self.step("sentences", write, self.sentence_tasks(kept_by_block))
+        steps["sentences"] = self.step("sentences", partial(splits.write_sentences, work, settings), blocks)
         for split in splits.SPLITS:
             if not steps["sentences"].get(f"{split} sentences"):
                 fail(
                     f"no document for {split}: {steps['cleaning']['documents']:,} documents and "
                     f"VALID_EVERY={settings.valid_every}; give more text or a smaller VALID_EVERY"
                 )
-        storage.remove(work / "cleaned", work / "duplicates", work / "words")
+        storage.remove(work / "cleaned", work / "duplicates")
         steps["vocabulary"] = self.single("vocabulary", self.make_vocabulary)
         tasks = [(block, split) for block in blocks for split in splits.SPLITS]
         steps["pieces"] = self.step("pieces", partial(pieces.write_pieces, work, settings), tasks)
@@ -132,12 +125,12 @@ class Pipeline:
             with tqdm(total=size, desc="cleaning", unit="B", unit_scale=True, disable=None) as bar:
                 blocks = sources.blocks(self.files, bar.update)
                 left = (block for block in blocks if not (folder / f"{block.number:06}.json").exists())
-                clean = partial(cleaning.clean_block, folder, self.settings.tupe_compat)
+                clean = partial(cleaning.clean_block, folder)
                 for _ in results(clean, left, self.workers):
                     pass
             counted = [storage.read_json(path) for path in sorted(folder.glob("[0-9]*.json"))]
             total = {"lines kept": 0, **sum(map(Counter, counted), Counter())}
-            write_json(summary, total | {"kept by block": [c["lines kept"] for c in counted]})
+            write_json(summary, total | {"blocks": len(counted)})
         return told("cleaning", storage.read_json(summary))
 
     def step(self, name, function, tasks):
@@ -160,13 +153,6 @@ class Pipeline:
         return told(name, storage.read_json(summary))
 
     # --- what a step needs ---
-
-    def sentence_tasks(self, kept):
-        """Returns each block with the number of lines before it that are no duplicates."""
-        if not (self.work / "sentences.json").exists():
-            gone = duplicates.count_by_block(self.work / "duplicates", len(kept))
-            kept = [count - duplicate for count, duplicate in zip(kept, gone)]
-        return list(enumerate(accumulate([0, *kept[:-1]])))
 
     def make_vocabulary(self):
         if self.settings.vocabulary == "gpt2":

@@ -11,10 +11,9 @@ from sacremoses import MosesTokenizer
 
 from fairseq_relpos.atomic_files import write_json, write_text
 
-from . import duplicates, storage, words
+from . import duplicates, storage
 
 SPLITS = ("train", "valid")
-PROTECTED = [r"<(?:url|email|file|unk)>"]
 
 
 @lru_cache(1)
@@ -23,7 +22,7 @@ def tokenizer():
 
 
 def moses(sentence):
-    return " ".join(tokenizer().tokenize(sentence, escape=False, protected_patterns=PROTECTED))
+    return " ".join(tokenizer().tokenize(sentence, escape=False))
 
 
 def split_of(document, valid_every):
@@ -32,12 +31,9 @@ def split_of(document, valid_every):
     return SPLITS[int.from_bytes(digest, "little") % valid_every == 0]
 
 
-def write_sentences(work, settings, task):
-    """Writes the sentences of a block for each split. task: its number, and the number of lines before it that are no
-    duplicates."""
-    block, before = task
+def write_sentences(work, settings, block):
+    """Writes the sentences of a block for each split."""
     gone = duplicates.of_block(work / "duplicates", block)
-    frequent = words.frequent(work / "words") if settings.tupe_compat else None
     counts = Counter()
     texts = {split: [] for split in SPLITS}
     number = 0
@@ -48,19 +44,10 @@ def write_sentences(work, settings, task):
             number += 1
             if number - 1 in gone:
                 continue
-            before += 1
-            if settings.tupe_compat:
-                line = words.without_rare(line, frequent, counts)
             found = list(sentences_of(line, settings))
             if not found:
                 continue
-            if settings.tupe_compat:
-                # a line is a document of its own, and every so many are for validation
-                split = SPLITS[before % settings.valid_every == 0]
-                texts[split].append("\t".join(found) + "\n")
-                counts[f"{split} documents"] += 1
-            else:
-                written.append("\t".join(found) + "\n")
+            written.append("\t".join(found) + "\n")
             counts[f"{split} sentences"] += len(found)
         if written:
             texts[split].append("".join(written))

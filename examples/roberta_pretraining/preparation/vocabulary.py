@@ -1,22 +1,20 @@
 """Sentences of the training text -> the vocabulary and fairseq's dictionary: spm.model and dict.txt."""
 
-import re
 import zlib
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import corpus
 from messages import fail
 
-from . import compat, storage
+from . import storage
 
 MODEL, DICTIONARY = "spm.model", "dict.txt"
 #: those of RoBERTa, which prepare.sh fetches
 GPT2_FILES = ("encoder.json", "vocab.bpe")
 FAIRSEQS_OWN = 5  # <s>, <pad>, </s>, <unk> and <mask>, which the task adds
 SENTENCEPIECES_OWN = 3  # <unk>, <s>, </s>
-SPECIAL = re.compile(rf"({'|'.join((*compat.SPECIAL, compat.UNKNOWN))})")
 
 
 def sample(work, megabytes):
@@ -32,8 +30,7 @@ def sample(work, megabytes):
 
 def learn(work, settings):
     """Writes MODEL and DICTIONARY into work."""
-    special = compat.SPECIAL if settings.tupe_compat else ()
-    pieces = settings.vocab_size - FAIRSEQS_OWN - len(special)
+    pieces = settings.vocab_size - FAIRSEQS_OWN
     lines, coverage = sample(work, settings.vocab_megabytes), settings.character_coverage
     if settings.merges:
         room = pieces - settings.merges
@@ -42,7 +39,7 @@ def learn(work, settings):
         alphabet = most_frequent(lines, room)
         lines, coverage = (spell(sentence, alphabet) for sentence in sample(work, settings.vocab_megabytes)), 1.0
     corpus.learn(work / MODEL, lines, pieces + SENTENCEPIECES_OWN, "nmt_nfkc", coverage)
-    corpus.write_vocabulary(work, work / DICTIONARY, special)
+    corpus.write_vocabulary(work, work / DICTIONARY)
     return {"dictionary": FAIRSEQS_OWN + sum(1 for _ in storage.lines_of(work / DICTIONARY))}
 
 
@@ -50,16 +47,15 @@ def most_frequent(sentences, count):
     """Returns so many characters, with that for the beginning of a word among them."""
     found = Counter()
     for sentence in sentences:
-        found.update(spell(sentence))
+        found.update(sentence)
     del found[" "]
     ranked = sorted(found, key=lambda character: (-found[character], character))
     return frozenset(ranked[: count - 1])
 
 
-def spell(sentence, alphabet=None):
-    """Returns what SentencePiece learns from: no special words, no characters but these."""
-    text = " ".join(SPECIAL.sub(" ", sentence).split())
-    return text if alphabet is None else "".join(c for c in text if c in alphabet or c == " ")
+def spell(sentence, alphabet):
+    """Returns what SentencePiece learns from: no characters but these."""
+    return "".join(character for character in sentence if character in alphabet or character == " ")
 
 
 @lru_cache(1)
@@ -69,14 +65,4 @@ def pieces_of(work, settings):
         from fairseq_relpos.finetuning.vocabulary import Gpt2Pieces
 
         return Gpt2Pieces(*(str(Path(work, name)) for name in GPT2_FILES)).pieces
-    processor = corpus.processor_of(work)
-
-    def pieces(text):
-        if not settings.tupe_compat:
-            return processor.encode(text, out_type=str)
-        found = []
-        for part in SPECIAL.split(text):
-            found += [part] if SPECIAL.fullmatch(part) else processor.encode(part, out_type=str)
-        return found
-
-    return pieces
+    return partial(corpus.processor_of(work).encode, out_type=str)
