@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_relpos.reports import differences, learning_rates, translation_scores
+from fairseq_relpos.reports import differences, learning_rates, loss_plot, translation_scores
 from fairseq_relpos.reports import translation_report as tables
 from fairseq_relpos.reports.markdown import table_by_encoding
 from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated, settings_of
@@ -34,7 +34,7 @@ def main(folder, *arguments):
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     buckets = {test: tables.buckets_of(runs, test) for test in tests}
-    tables.plot_losses(runs, Path(folder, LOSSES))
+    loss_plot.plot(compared.runs, Path(folder, LOSSES))
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     good = compared.tables(figures, lambda name: 3 if "loss" in name else 1)
     scores = "\n\n".join(

@@ -13,6 +13,7 @@ from fairseq.models.bart import BARTModel
 from fairseq.models.transformer import TransformerModel
 
 from .. import flags
+from ..checkpoints.encoder_decoder import encoding_of
 from ..checkpoints.starting_point import complete_settings
 from ..hf import (
     RelPosDecoderConfig,
@@ -104,16 +105,13 @@ def positions_of(args: argparse.Namespace) -> dict[str, dict[str, str]]:
     """The encoding of each stack, its hyperparameters, and the layers that have it. Positions that stock fairseq
     adds to the input are an encoding, too."""
     chosen = flags.chosen_stacks(args.position_stacks) if hasattr(args, "position_stacks") else ()
-    names = flags.encodings_of(args.position_encoding, chosen) if chosen else {}
-    hparams = flags.hparams_of(args.position_hparams, chosen) if chosen else {}
     windows = flags.windows_of(args, chosen)
     found = {}
     for stack in flags.STACKS:
-        stock = "learned" if getattr(args, f"{stack}_learned_pos") else "sinusoidal"
-        stock = "none" if args.no_token_positional_embeddings else stock
+        name, hparams = encoding_of(args, stack)
         found[stack] = {
-            "encoding": names.get(stack, stock),
-            "hparams": " ".join(f"{key}={value}" for key, value in hparams.get(stack, {}).items()),
+            "encoding": name,
+            "hparams": " ".join(f"{key}={value}" for key, value in hparams.items()),
             "layers": args.position_layers if stack in chosen else "all",
             "window": windows.get(stack, ""),
         }

@@ -10,6 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from .. import flags
+from ..checkpoints.encoder_decoder import encoding_of
 from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
 from ..checkpoints.starting_point import build_with_decoder, nameless_words, same_dictionaries
 
@@ -85,8 +86,7 @@ def built_language_model(args: argparse.Namespace, weights: dict[str, torch.Tens
     """The language model with these settings, in evaluation. A stock transformer_lm becomes one with the encoding that
     it has: learned, sinusoidal, or none."""
     if not hasattr(args, "position_encoding"):
-        name = "learned" if args.decoder_learned_pos else "sinusoidal"
-        args.position_encoding = "none" if args.no_token_positional_embeddings else name
+        args.position_encoding, _ = encoding_of(args, "decoder")
         args.no_token_positional_embeddings = False
     args.arch = args._name = f"transformer_lm_{args.position_encoding}"
     # they change how a training runs, not the model

@@ -388,7 +388,7 @@ def add_task(page: Page, task: Task, folder: Path | None) -> None:
             page.blocks.append(difference_picture(task, figure, folder / f"figure{len(page.blocks)}.svg"))
     if task.figures:
         known = any(map(task.baseline_of, task.figures))
-        legend = differences.LEGEND.format(baseline=task.baseline).replace("\n", " ") if known else NO_BASELINE
+        legend = differences.legend(task.baseline).replace("\n", " ") if known else NO_BASELINE
         page.add(legend)
     if folder and (pictures := [*curve_pictures(task, folder)]):
         page.add("During training", "h3")

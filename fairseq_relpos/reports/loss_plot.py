@@ -27,15 +27,15 @@ def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None)
     from . import curves
 
     names = names or {}
-    validated = [run for run in runs if run.valid]
+    validated = [run for run in runs if run.losses]
     if not validated:
         raise ValueError("none of the runs has been validated yet: let them go on for a while")
     by_title: dict[str, dict[str, list[dict[int, float]]]] = {}
-    for split in sorted({split for run in validated for split in run.valid}):
+    for split in sorted({split for run in validated for split in run.losses}):
         by_encoding = by_title.setdefault(names.get(split, split), {})
         for run in validated:
-            if split in run.valid:
-                by_encoding.setdefault(run.encoding, []).append(run.valid[split])
+            if split in run.losses:
+                by_encoding.setdefault(run.encoding, []).append(run.losses[split])
     in_nats = all(run.in_nats for run in runs)
     label = "validation loss (nats per predicted token)" if in_nats else "validation loss of the criterion"
     return curves.plot(by_title, path, "updates", label, skip_first=True)

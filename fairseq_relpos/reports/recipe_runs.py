@@ -15,7 +15,6 @@ from .markdown import markdown_table
 from .run_settings import OF_A_SEED, flags_of, free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
 
-ENOUGH_SEEDS = 3
 NAME = re.compile(r"(.+)-seed(\d+)")
 DIFFER_IN = "encoding (with the flags that it needs), seed and learning rate"
 
@@ -168,8 +167,8 @@ class RecipeRuns:
         wanted = self.settings.get("COMPARED", "").split()
         self.notes += [f"{name}: no finished run" for name in wanted if name not in with_runs]
         self.notes += differences.missing_seeds(present, map(int, self.seeds))
-        few = [name for name, of_seed in present.items() if len(of_seed) < ENOUGH_SEEDS]
-        self.note(f"fewer than {ENOUGH_SEEDS} seeds", few)
+        few = [name for name, of_seed in present.items() if len(of_seed) < differences.ENOUGH_SEEDS]
+        self.note(f"fewer than {differences.ENOUGH_SEEDS} seeds", few)
 
     def note_missing_rates(self) -> None:
         ordered = sorted(self.rates, key=float)

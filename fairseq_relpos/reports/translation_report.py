@@ -58,7 +58,8 @@ def training_table(runs: Sequence[Run]) -> str:
         return " ".join(sorted({f"{getattr(run, name):,}" for run in runs}))
 
     def loss(runs: list[Run]) -> str:
-        last = [valid_loss(run)[max(valid_loss(run))] for run in runs if valid_loss(run)]
+        losses = [run.losses["valid"] for run in runs if "valid" in run.losses]
+        last = [by_update[max(by_update)] for by_update in losses]
         return with_deviation(last) if last else "-"
 
     def speed(runs: list[Run]) -> str:
@@ -75,10 +76,6 @@ def training_table(runs: Sequence[Run]) -> str:
             "minutes a run": lambda runs: f"{mean(run.seconds for run in runs) / 60:.0f}",
         },
     )
-
-
-def valid_loss(run: Run) -> dict[int, float]:
-    return run.valid_nll.get("valid", {})
 
 
 def buckets_of(runs: Sequence[Evaluated], test: str) -> dict[str, list[list[Bucket]]]:
@@ -98,14 +95,6 @@ def length_table(found: dict[str, list[list[Bucket]]]) -> str:
             cells.append(f"{bleu:.1f} ({ratio:.2f})")
         rows.append([encoding, *cells])
     return markdown_table(head, rows)
-
-
-def plot_losses(runs: Sequence[Evaluated], path: str | Path) -> Path:
-    """Plots validation loss against updates."""
-    from . import curves
-
-    losses = {encoding: [valid_loss(run.run) for run in group] for encoding, group in by_encoding_of(runs).items()}
-    return curves.plot({"": losses}, path, "updates", "validation loss (nats a target token)", skip_first=True)
 
 
 def plot_lengths(by_test: dict[str, dict[str, list[list[Bucket]]]], path: str | Path) -> Path:

@@ -50,7 +50,7 @@ def progress(run: Run) -> str:
     if run.train:
         parts.append(f"loss {run.train[run.updates]:.2f}")
     unit = " nats" if run.in_nats else ""
-    parts += [f"{split} {by_update[max(by_update)]:.2f}{unit}" for split, by_update in run.valid.items()]
+    parts += [f"{split} {by_update[max(by_update)]:.2f}{unit}" for split, by_update in run.losses.items()]
     return ", ".join(parts)
 
 

@@ -2,7 +2,7 @@ from argparse import Namespace
 
 import pytest
 
-from fairseq_relpos.reports import loss_plot
+from fairseq_relpos.reports import curves, loss_plot
 from fairseq_relpos.reports.training_log import Run
 
 
@@ -16,6 +16,15 @@ def test_the_picture_is_a_small_png(tmp_path):
     path = loss_plot.plot(runs, tmp_path / "new" / "loss.png")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert path.stat().st_size < 200_000
+
+
+def test_losses_are_without_label_smoothing(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(curves, "plot", lambda by_title, *_, **__: drawn.append(by_title))
+    run = finished("t5", 1, 5.0, 4.0)
+    run.valid_nll = {"valid": {100: 3.0, 200: 2.0}}
+    loss_plot.plot([run], tmp_path / "loss.png")
+    assert drawn == [{"valid": {"t5": [{100: 3.0, 200: 2.0}]}}]
 
 
 def test_runs_without_validation_are_an_error(tmp_path):

@@ -180,4 +180,3 @@ def test_lengths_are_a_table_and_pictures(runs, tmp_path):
     assert "| encoding | 0-1 words (2) | 3+ words (2) |" in table
     assert cells(table, "t5")[1] == "100.0 (1.00)"
     assert report.plot_lengths({"news": found}, tmp_path / "lengths.png").stat().st_size > 5000
-    assert report.plot_losses(runs, tmp_path / "losses.png").stat().st_size > 5000

@@ -34,6 +34,11 @@ def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path,
     assert shown == ["10", "20"]
 
 
+def test_losses_are_without_label_smoothing(tmp_path):
+    log_of(tmp_path / "a", inner(10, 4), valid(10, 3) | {"valid_nll_loss": "2"})
+    assert watch.progress(watch.read_if_begun(tmp_path / "a")).endswith("valid 1.39 nats")
+
+
 def test_the_time_left_follows_from_the_pace_of_the_last_updates(tmp_path):
     def left(updates, pace):
         log = log_of(tmp_path / f"{updates}-{pace}", inner(updates, 2) | {"ups": str(pace)})
