@@ -336,13 +336,6 @@ def dropout_statistics(settings, rows):
     return title, table([">p", "what", ">scores", ">largest", ">bound", ">spread"], lines)
 
 
-def mends(settings, rows):
-    failed = sum(row["passes"] and not row["passes without"] for row in rows)
-    title = f"The mends of fairseq: {failed} of {len(rows)} tests pass with all mends and fail without theirs."
-    lines = [[f"`{row['mend']}`", f"`{row['test']}`", "no" if row["passes without"] else "yes"] for row in rows]
-    return title, table(["mend", "test", "fails without it"], lines)
-
-
 SECTIONS = {
     "train_step": train_step,
     "decode": decode,
@@ -352,7 +345,6 @@ SECTIONS = {
     "gpu_steps": gpu_steps,
     "dropout_statistics": dropout_statistics,
     "public_code": public_code,
-    "mends": mends,
 }
 
 

@@ -88,9 +88,14 @@ def overview(results):
     )
 
 
+def gpu_rows(results):
+    """The steps without torch.compile that came to their end."""
+    return [row for row in rows_of(results, "gpu_steps") if row["compile"] == "no" and "error" not in row]
+
+
 def steps_on_a_gpu(results):
     """encoding -> a step's time, as a multiple of stock's beside it and of the fastest of stock's; and its memory"""
-    rows = [row for row in rows_of(results, "gpu_steps") if row["compile"] == "no"]
+    rows = gpu_rows(results)
     fastest = min(row["stock_milliseconds"] for row in rows)
     return {row["encoding"]: (row["ratio"], row["milliseconds"] / fastest, row["memory"]) for row in rows}
 
@@ -104,7 +109,7 @@ def gpu_tables(results):
     ]
     for name, (ratio, against_fastest, memory) in steps_on_a_gpu(results).items():
         lines.append(f"| {in_words(name)} | {ratio:.2f} | {against_fastest:.2f} | {memory:.2f} |")
-    stock = [row["stock_milliseconds"] for row in rows_of(results, "gpu_steps") if row["compile"] == "no"]
+    stock = [row["stock_milliseconds"] for row in gpu_rows(results)]
     lines += ["", f"Stock's step took {min(stock):.0f} to {max(stock):.0f} ms beside these rows.", ""]
     files = [rows_of(results, name) for name in ("gpu_clipped", "gpu_kernels")]
     lines += [
@@ -130,7 +135,8 @@ def in_words(encoding):
 def kernels_ratio(files, encoding, length):
     """The ratio in the first file that has this encoding, with dropout 0.1."""
     for rows in files:
-        found = {row["encoding"]: in_kernels(row) for row in rows if (row["length"], row["dropout"]) == (length, 0.1)}
+        profiled = [row for row in rows if (row["length"], row["dropout"]) == (length, 0.1) and "kernels" in row]
+        found = {row["encoding"]: in_kernels(row) for row in profiled}
         if encoding in found:
             return found[encoding] / found["none (sdpa)"]
     return None

@@ -1,7 +1,9 @@
 """Limits, which the benchmarks compute beside times."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -102,6 +104,20 @@ def test_rows_of_other_code_are_not_kept(benchmark_module, tmp_path, monkeypatch
     assert resumed().left([(8,), (9,)]) == [(9,)]
     code.write_text("x = 1")
     assert resumed().left([(8,)]) == [(8,)]
+
+
+def test_a_row_that_failed_on_a_gpu_leaves_the_tables_as_they_are(benchmark_module, tmp_path):
+    tables = benchmark_module("speed_tables")
+    for name in ("gpu_steps", "gpu_clipped", "gpu_kernels"):
+        shutil.copy(Path(tables.__file__).parent / "results" / f"{name}.json", tmp_path)
+    expected = tables.gpu_tables(tmp_path)
+    failed = {"gpu_steps": {"compile": "no", "encoding": "m3", "error": "OutOfMemoryError"}}
+    failed["gpu_clipped"] = {"length": 512, "dropout": 0.1, "encoding": "m3", "seconds": float("inf")}
+    for name, row in failed.items():
+        result = json.loads((tmp_path / f"{name}.json").read_text())
+        result["rows"].insert(0, row)
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    assert tables.gpu_tables(tmp_path) == expected
 
 
 def test_a_step_on_a_gpu_is_one_update(benchmark_module):
