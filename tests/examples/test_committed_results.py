@@ -11,7 +11,6 @@ from unpacking import UNPACKING
 #: folder of the results -> recipe, and its settings
 MADE_BY = {
     "roberta_small": ("roberta_small", ""),
-    "roberta_small/amp": ("roberta_small", ""),
     "roberta_small/tokens64": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64.sh"),
     "roberta_small/tokens64_amp": ("roberta_small", EXAMPLES / "roberta_small" / "tokens64_amp.sh"),
     "roberta_small/moving": ("roberta_small", EXAMPLES / "roberta_small" / "moving.sh"),
