@@ -63,8 +63,15 @@ def save(benchmark, args, rows, libraries=(), **more):
     about = {**machine(), **{name: importlib.metadata.version(name) for name in libraries}}
     result = {"benchmark": benchmark, "machine": about, "settings": settings, "rows": rows, **more}
     if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=2, default=str) + "\n")
+        args.json.write_text(text_of(result))
     show(result)
+
+
+def text_of(result):
+    """JSON with a line for each row."""
+    rows = ",\n".join(json.dumps(row, default=str) for row in result["rows"])
+    about = json.dumps({**result, "rows": []}, indent=2, default=str)
+    return about.replace('"rows": []', f'"rows": [\n{rows}\n]') + "\n"
 
 
 def show(result):
@@ -123,4 +130,4 @@ class Resumed:
         self.rows += ({**self.named(case), **row} for row in rows)
         if self.path is not None:
             with whole_file(self.path) as temporary:
-                Path(temporary).write_text(json.dumps({**self.result, "rows": self.rows}, indent=2) + "\n")
+                Path(temporary).write_text(text_of({**self.result, "rows": self.rows}))
