@@ -70,7 +70,7 @@ def overview(results):
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     torch = read(results, "attention_cpu")["machine"]["torch"]
     on_a_gpu = steps_on_a_gpu(results)
-    costs = [f"{in_words(name)} {between(on_a_gpu[name][:2])}" for name in ON_A_GPU]
+    costs = [f"{in_words(name)} {between(on_a_gpu[name][:2])}" for name in ON_A_GPU if name in on_a_gpu]
     return "\n".join(
         [
             "A training step of RoBERTa-base on an H100 (32 x 512 tokens, bfloat16, dropout 0.1) takes these multiples "
@@ -137,7 +137,7 @@ def kernels_ratio(files, encoding, length):
     for rows in files:
         profiled = [row for row in rows if (row["length"], row["dropout"]) == (length, 0.1) and "kernels" in row]
         found = {row["encoding"]: in_kernels(row) for row in profiled}
-        if encoding in found:
+        if encoding in found and "none (sdpa)" in found:
             return found[encoding] / found["none (sdpa)"]
     return None
 

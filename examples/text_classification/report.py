@@ -83,7 +83,7 @@ def section(group, rows, baseline):
 
 
 def legend_of(values, baseline, in_folds):
-    legend = "" if baseline is None else differences.LEGEND.format(baseline=baseline).replace("\n", " ") + "\n"
+    legend = "" if baseline is None else differences.legend(baseline).replace("\n", " ") + "\n"
     if note := differences.note_of(values, baseline):
         legend = f"{note}\n\n{legend}"
     if in_folds:

@@ -35,6 +35,10 @@ class Vocabulary:
         self.tokenizer: Any = TOKENIZERS[kind](*map(str, paths))
         manifest = folder / "manifest.json"
         settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
+        if settings.get("tupe_compat"):  # 1.0.0rc1 wrote other words than are made here
+            raise ValueError(
+                f"{folder} was prepared with --tupe-compat, which is gone: prepare the text again without it"
+            )
         self.lowercase = settings.get("lowercase", False)
         self.moses: Any = None
         if settings.get("moses_tokens"):

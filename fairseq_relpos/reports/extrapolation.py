@@ -456,7 +456,9 @@ def fill(plan: Measurement, model: Any, text: Text, last: int, ends: torch.Tenso
             plan.scored += int(scored.sum())
             bar.update(new * len(begins))
     if not plan.scored:
-        raise ValueError(f"no token of the text is scored at length {plan.length}: give more text (--tokens)")
+        raise ValueError(
+            f"no token of the text is scored at length {plan.length}: give a longer text, or a larger --tokens"
+        )
     plan.loss = total / plan.scored
     if plan.stride is None and last_scored:
         plan.last_loss = last_total / last_scored

@@ -20,7 +20,8 @@ def run(args: argparse.Namespace) -> Path:
 
 
 def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None) -> Path:
-    """Plots validation losses: a panel per split, or per split and encoding where there are many.
+    """Plots validation losses, without label smoothing where the criterion has it: a panel per split, or per split and
+    encoding where there are many.
 
     names: split -> title.
     """

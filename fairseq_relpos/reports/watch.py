@@ -48,7 +48,7 @@ def read_if_begun(folder: Path) -> Run | None:
 def progress(run: Run) -> str:
     parts = [f"{run.name:>16} {run.updates:,} of {run.max_updates:,} updates"]
     if run.train:
-        parts.append(f"loss {run.train[run.updates]:.2f}")
+        parts.append(f"training loss {run.train[run.updates]:.2f}")
     unit = " nats" if run.in_nats else ""
     parts += [f"{split} {by_update[max(by_update)]:.2f}{unit}" for split, by_update in run.losses.items()]
     return ", ".join(parts)

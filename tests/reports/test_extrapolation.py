@@ -244,6 +244,7 @@ def test_pieces_make_words_and_bytes_and_an_unknown_piece_makes_neither():
         ("rope", "--lengths 16,512", "--lengths 512: the text has 227 tokens (--split valid); give 227 or less"),
         ("masked", "--lengths 229", "the text has 227 tokens (--split valid); give 228 or less"),
         ("rope", "--lengths 16 --tokens 300", "--tokens 300: the split valid has 227"),
+        ("masked", "--lengths 2 --tokens 2 --seed 1", "no token of the text is scored at length 2: give a longer text"),
         ("rope", "--lengths 16,x", "--lengths '16,x': whole numbers of 2 or more"),
         ("rope", "--lengths 1", "--lengths '1': whole numbers of 2 or more"),
         ("rope", "--lengths 16 --last 17", "--last 17: a block of 16 tokens has no more than 16"),

@@ -13,7 +13,7 @@ def test_it_ends_with_the_processes_and_shows_what_they_wrote_last(tmp_path, cap
     trainer.terminate()
     trainer.wait()
     watch.run([tmp_path / "a", tmp_path / "not_begun"], [trainer.pid])
-    assert capsys.readouterr().out.split() == "a 10 of 40 updates, loss 1.39, valid 0.69 nats".split()
+    assert capsys.readouterr().out.split() == "a 10 of 40 updates, training loss 1.39, valid 0.69 nats".split()
 
 
 def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path, capsys, monkeypatch):
@@ -34,7 +34,7 @@ def test_a_running_process_is_waited_for_and_its_last_losses_are_shown(tmp_path,
     assert shown == ["10", "20"]
 
 
-def test_losses_are_without_label_smoothing(tmp_path):
+def test_validation_losses_are_without_label_smoothing(tmp_path):
     log_of(tmp_path / "a", inner(10, 4), valid(10, 3) | {"valid_nll_loss": "2"})
     assert watch.progress(watch.read_if_begun(tmp_path / "a")).endswith("valid 1.39 nats")
 

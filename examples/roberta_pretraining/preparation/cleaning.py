@@ -1,5 +1,5 @@
-"""A block -> cleaned lines, tabs between their sentences, and a digest of each. What TUPE does, on
-libraries that are kept.
+"""A block -> cleaned lines, tabs between their sentences, and a digest of each. It cleans as TUPE does,
+with libraries that are still maintained.
 
 A line is mended (UTF-8, spaces, punctuation, control characters), joined with the next where a sentence
 goes on there, and kept if it is text.

@@ -60,7 +60,10 @@ class Pipeline:
         made_of = {"settings": asdict(self.settings), "inputs": self.describe_inputs()}
         manifest = self.out / MANIFEST
         if manifest.exists():
-            if made_of.items() <= storage.read_json(manifest).items():
+            before = storage.read_json(manifest)
+            if not before["settings"].get("tupe_compat"):  # of 1.0.0rc1
+                before["settings"].pop("tupe_compat", None)
+            if made_of.items() <= before.items():
                 say(f"{self.out} is ready")
                 return
             say(f"the text or its settings have changed: {self.out} is made again")

@@ -37,7 +37,7 @@ def learn(work, settings):
         if room < 1:
             fail(f"MERGES={settings.merges} leaves no room for letters in VOCAB_SIZE={settings.vocab_size}")
         alphabet = most_frequent(lines, room)
-        lines, coverage = (spell(sentence, alphabet) for sentence in sample(work, settings.vocab_megabytes)), 1.0
+        lines, coverage = (within(alphabet, sentence) for sentence in sample(work, settings.vocab_megabytes)), 1.0
     corpus.learn(work / MODEL, lines, pieces + SENTENCEPIECES_OWN, "nmt_nfkc", coverage)
     corpus.write_vocabulary(work, work / DICTIONARY)
     return {"dictionary": FAIRSEQS_OWN + sum(1 for _ in storage.lines_of(work / DICTIONARY))}
@@ -53,8 +53,8 @@ def most_frequent(sentences, count):
     return frozenset(ranked[: count - 1])
 
 
-def spell(sentence, alphabet):
-    """Returns what SentencePiece learns from: no characters but these."""
+def within(alphabet, sentence):
+    """Returns the sentence without the characters that are not in the alphabet."""
     return "".join(character for character in sentence if character in alphabet or character == " ")
 
 
