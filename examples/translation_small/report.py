@@ -34,7 +34,7 @@ def main(folder, *arguments):
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     buckets = {test: tables.buckets_of(runs, test) for test in tests}
-    loss_plot.plot(compared.runs, Path(folder, LOSSES))
+    loss_plot.plot(compared.runs, Path(folder, LOSSES), {"valid": ""})
     tables.plot_lengths(buckets, Path(folder, LENGTHS))
     good = compared.tables(figures, lambda name: 3 if "loss" in name else 1)
     scores = "\n\n".join(
