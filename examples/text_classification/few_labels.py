@@ -1,6 +1,6 @@
 """Fine-tuning with few labels: SST-2 in four sizes, from models of roberta_small (README.md).
 
-    python few_labels.py parts FOLDER [--offline FILES]    FOLDER/N-seedS/SST-2/{train,dev,test}.tsv
+    python few_labels.py parts OUT [--offline FOLDER]      OUT/N-seedS/SST-2/{train,dev,test}.tsv
     python few_labels.py manifest RATES CHECKPOINT...      prints the runs for scripts/sweep.py
     python few_labels.py report RUNS FOLDER                FOLDER/RESULTS.md, results.json, labels.png
 
@@ -110,8 +110,8 @@ def main():
     parser = Parser(prog="few_labels.py")
     actions = parser.add_subparsers(dest="action", required=True)
     action = actions.add_parser("parts")
-    action.add_argument("folder", type=Path)
-    action.add_argument("--offline", metavar="FILES", default="")
+    action.add_argument("folder", metavar="OUT", type=Path)
+    action.add_argument("--offline", metavar="FOLDER", default="")
     action = actions.add_parser("manifest")
     action.add_argument("rates")
     action.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT")
