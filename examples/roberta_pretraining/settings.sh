@@ -1,5 +1,5 @@
 # All values of the recipe: RoBERTa base as pretrained by TUPE (Ke et al. 2021). m4m.sh, huang.sh, large.sh and so on are other
-# papers, tupe.sh another vocabulary; MACHINE=NAME reads machines/NAME.sh. docs/recipes.md: how to change values.
+# papers, uncased.sh another vocabulary; MACHINE=NAME reads machines/NAME.sh. docs/recipes.md: how to change values.
 
 # --- names and folders ---
 NAME=roberta_pretraining_tupe

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ..encodings import StackPart
-from ..finetuning.vocabulary import Vocabulary
 from ..vocabulary_files import sentencepiece_of
 from .checkpoint import STACKS, choose_stack, encoded_stack, load_model
 
@@ -143,12 +142,9 @@ def tokens(
 
 
 def splitter(model_path: str | None, data: str | Path) -> Callable[[str], list[str]]:
-    """Returns the function that splits a text into pieces: that of the preparation where a manifest.json has it,
-    sentencepiece's model, or else at spaces."""
+    """Returns the function that splits a text into pieces: sentencepiece's model, or else at spaces."""
     if model_path is None:
         folder = str(data).split(os.pathsep)[0]
-        if os.path.isfile(os.path.join(folder, "manifest.json")):
-            return Vocabulary(folder).pieces
         beside = (os.path.join(folder, name) for name in SENTENCEPIECE_MODELS)
         model_path = next(filter(os.path.isfile, beside), None)
         if model_path is None:

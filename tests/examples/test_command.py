@@ -173,7 +173,7 @@ def test_the_recorded_commands_are_of_every_recipe_and_every_file_of_settings():
     examples = ROOT / "examples"
     assert all(f"examples/{path.parent.name}/run.sh" in asked for path in examples.glob("*/run.sh"))
     scripts = {"run.sh", "prepare.sh", "compare.sh", "settings.sh", "recipe.sh", "finetuning.sh"}
-    scripts |= {"compare_finetuned.sh", "finetuned.sh", "finetune.sh"}
+    scripts |= {"compare_finetuned.sh", "finetuned.sh", "finetune.sh", "uncased.sh"}
     files = [path for path in examples.glob("*/*.sh") if path.name not in scripts]
     assert files and all(f"{path.parent.name}/{path.name}" in asked for path in files)
     assert all(f"MACHINE={path.stem}" in asked or path.stem == "v100x16" for path in examples.glob("*/machines/*.sh"))

@@ -4,7 +4,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from glue_files import write_vocabulary
 from refusals import assert_refused
 from small_models import dictionary, roberta, save, stack_of, transformer
 
@@ -108,10 +107,3 @@ def test_a_sentencepiece_model_beside_the_dictionary_is_used(checkpoint, data, t
         assert "begins with '\u2581" in capsys.readouterr().err
     finally:
         (data / "spm.model").unlink()
-
-
-def test_a_text_is_changed_as_that_of_the_pretraining_was(tmp_path):
-    write_vocabulary(tmp_path)
-    assert attention_plot.splitter(None, tmp_path)("W1 w2") != ["▁w1", "▁w2"]
-    (tmp_path / "manifest.json").write_text('{"settings": {"lowercase": true}}')
-    assert attention_plot.splitter(None, tmp_path)("W1 w2") == ["▁w1", "▁w2"]
