@@ -108,8 +108,8 @@ def processor_of(folder):
 
 
 def write_vocabulary(folder, path):
-    """Writes the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would
-    also hold every rare character that the vocabulary lacks."""
+    """Writes the pieces of a model as a dictionary of fairseq. A dictionary counted in the text would also hold every
+    rare character that the vocabulary lacks."""
     processor = processor_of(folder)
     with writing(path) as (file,):
         for piece in range(processor.get_piece_size()):

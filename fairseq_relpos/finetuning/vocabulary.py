@@ -37,7 +37,7 @@ class Vocabulary:
         settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
         if settings.get("tupe_compat"):  # 1.0.0rc1 wrote other words than are made here
             raise ValueError(
-                f"{folder} was prepared with --tupe-compat, which is gone: prepare the text again without it"
+                f"{folder} was prepared with --tupe-compat, which was removed: prepare the text again without it"
             )
         self.lowercase = settings.get("lowercase", False)
         self.moses: Any = None

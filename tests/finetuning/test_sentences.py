@@ -50,7 +50,7 @@ def data(vocabulary, tmp_path_factory):
     return folder
 
 
-def test_data_of_the_flag_that_is_gone_are_refused(tmp_path):
+def test_data_of_the_removed_flag_are_refused(tmp_path):
     write_vocabulary(tmp_path)
     (tmp_path / "manifest.json").write_text('{"settings": {"tupe_compat": true, "lowercase": true}}')
     with pytest.raises(ValueError, match="was prepared with --tupe-compat.*: prepare the text again"):
