@@ -25,6 +25,7 @@ it, because they would wait for the lock of the first and overwrite its files. I
 import contextlib
 import difflib
 import io
+import json
 import os
 import platform
 import re
@@ -289,8 +290,15 @@ NOT_PACKED = (
     # the sources and references of a test set, which we may not have the right to distribute
     *("*.generate.txt", "valid.penalty*"),
     *("*.part*", "runs.tar.xz"),  # what is being written, and what an earlier report has packed
-    *("RESULTS.md", "results.json", "*.png"),  # or written
+    *("RESULTS.md", "*.png"),  # or written
 )
+
+
+def to_pack(path):
+    """Whether a report reads this file. A results.json of a run has its metrics, that of a report has none."""
+    if path.name == "results.json" and "metrics" not in json.loads(path.read_text(encoding="utf-8")):
+        return False
+    return path.is_file() and not any(map(path.match, NOT_PACKED))
 
 
 def pack(runs, folder):
@@ -298,7 +306,7 @@ def pack(runs, folder):
     runs, folder = Path(runs), Path(folder)
     if runs.resolve() == folder.resolve():
         return
-    files = [path for path in sorted(runs.rglob("*")) if path.is_file() and not any(map(path.match, NOT_PACKED))]
+    files = [path for path in sorted(runs.rglob("*")) if to_pack(path)]
     with whole_file(folder / "runs.tar.xz") as part, tarfile.open(part, "w:xz", format=tarfile.GNU_FORMAT) as packed:
         for path in files:
             content = path.read_bytes().replace(str(ROOT).encode(), b".")

@@ -2,7 +2,7 @@
 
     python few_labels.py parts OUT [--offline FOLDER]      OUT/N-seedS/SST-2/{train,dev,test}.tsv
     python few_labels.py manifest RATES CHECKPOINT...      prints the runs for scripts/sweep.py
-    python few_labels.py report RUNS FOLDER                FOLDER/RESULTS.md, results.json, labels.png
+    python few_labels.py report RUNS FOLDER                FOLDER/RESULTS.md, results.json, labels.png, runs.tar.xz
 
 A thousand lines of stsa.binary.train are dev, which chooses epoch and learning rate; N of the others, drawn for each
 seed, are train; stsa.binary.dev is test. CHECKPOINT is .../ENCODING-seedS/checkpoint_last.pt: each seed has a
@@ -17,11 +17,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 from fetching import fetch
 from messages import in_one_line
+from same_run import pack
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.command_line import Parser
 from fairseq_relpos.reports import curves, differences, score_table
-from fairseq_relpos.reports.machine import describe
 from fairseq_relpos.reports.training_log import read_run
 
 HERE = Path(__file__).resolve().parent
@@ -101,9 +101,11 @@ def report(runs, folder):
     folder.mkdir(parents=True, exist_ok=True)
     by_encoding = {encoding: list(of_seed.values()) for encoding, of_seed in lines.items()}
     curves.plot({"": by_encoding}, folder / "labels.png", "labels", "test accuracy, %", doubling=True)
-    head = f"# SST-2 with few labels\n\n{describe()}\n"
+    machines = sorted({line for kept in Path(runs).rglob("machine.txt") for line in kept.read_text().splitlines()})
+    head = "\n".join(["# SST-2 with few labels\n", *(f"- {machine}" for machine in machines), ""])
     write_text(folder / "RESULTS.md", "\n".join([head, *text, differences.legend(BASELINE)]))
     differences.write(folder / "results.json", BASELINE, figures)
+    pack(runs, folder)
 
 
 def main():

@@ -2,10 +2,12 @@
 
 import importlib.util
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from training_logs import finished
+from unpacking import UNPACKING
 
 RECIPE = Path(__file__).resolve().parents[2] / "examples" / "text_classification"
 _found = importlib.util.spec_from_file_location("few_labels", RECIPE / "few_labels.py")
@@ -50,11 +52,19 @@ def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
                         encoding,
                         seed,
                         data=f"data-bin/few_labels/{size}-seed{seed}/finetuning/SST-2",
-                        files={"results.json": {**facts, "test": {"accuracy": test}}},
+                        files={
+                            "results.json": {**facts, "test": {"accuracy": test}},
+                            "machine.txt": f"Processor {seed}\n",
+                        },
                     )
     few_labels.report(tmp_path / "runs", tmp_path / "out")
     figures = json.loads((tmp_path / "out/results.json").read_text())["figures"]
     assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
     assert figures["5920 labels"]["learned"]["2"] == 92.0
     text = (tmp_path / "out/RESULTS.md").read_text()
+    assert "- Processor 1\n- Processor 2\n" in text
+    with tarfile.open(tmp_path / "out/runs.tar.xz") as packed:
+        packed.extractall(tmp_path / "unpacked", **UNPACKING)
+    few_labels.report(tmp_path / "unpacked", tmp_path / "again")
+    assert (tmp_path / "again/RESULTS.md").read_text() == text
     assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in text and "no seed 3, 4, 5" in text

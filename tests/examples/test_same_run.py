@@ -145,6 +145,8 @@ def test_neither_files_that_are_being_written_nor_an_earlier_report_are_packed(s
     for name in ("run/train.log", "run/scores.json.part0123456789ab", "RESULTS.md", "report/runs.tar.xz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "results.json").write_text('{"figures": {}}')
+    (tmp_path / "run/results.json").write_text('{"metrics": {}}')
     same_run.pack(tmp_path, report)
     with tarfile.open(report / "runs.tar.xz") as packed:
-        assert packed.getnames() == ["./run/train.log"]
+        assert packed.getnames() == ["./run/results.json", "./run/train.log"]
