@@ -100,7 +100,13 @@ def override_self_attention(
         backend = select(settings.backend)
     attention = layers[0].self_attn
     dims = Dims(
-        attention.embed_dim, attention.num_heads, max_len, causal, padding_idx=stack.padding_idx, has_cls=has_cls
+        attention.embed_dim,
+        attention.num_heads,
+        max_len,
+        causal,
+        padding_idx=stack.padding_idx,
+        has_cls=has_cls,
+        randomized=settings.randomized,
     )
     # the encodings' own draws must not move those of the rest of the training
     with torch.random.fork_rng(devices=[]), flags.prefix_errors("--position-hparams"):

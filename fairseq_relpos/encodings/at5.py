@@ -144,7 +144,7 @@ class AT5(PositionEncoding):
             raise ValueError(f"gamma_min={gamma_min} exceeds gamma_max={gamma_max}")
         self.gamma_range = (gamma_min, gamma_max)
         self.mlp_options = (check_hidden(hidden), activation, check_dropout(mlp_dropout))
-        self.length = length if length == "input" else positive_length(length, dims.max_len)
+        self.length = length if length == "input" else positive_length(length, dims.span)
         self.per_layer = per_layer
         self.resolve(length=self.length)
 
@@ -152,9 +152,9 @@ class AT5(PositionEncoding):
         return AdaptiveBias(self.dims, self.gamma_range, *self.mlp_options, self.length)
 
 
-def positive_length(text: str | int, max_len: int) -> int:
+def positive_length(text: str | int, span: int) -> int:
     if text == "max":
-        return max_len
+        return span
     if not str(text).isdigit() or int(text) < 1:
         raise ValueError(f"length={text} is not max, input or a number of tokens")
     return int(text)

@@ -30,7 +30,7 @@ class Dims:
 
     max_len: the longest sequence in tokens (n). layer counts from 1. has_cls: whether the
     first token is a [CLS] (default: if the stack is not causal). padding_idx: fairseq's
-    pad, whose row a learned table skips.
+    pad, whose row a learned table skips. randomized: positions in training are below this number.
 
     Examples:
         >>> Dims(64, 4, max_len=128).head_dim
@@ -46,6 +46,7 @@ class Dims:
     layer: int = 1
     padding_idx: int = 1
     has_cls: bool | None = None
+    randomized: int | None = None
 
     def __post_init__(self):
         for name in ("embed_dim", "num_heads", "max_len", "layer"):
@@ -62,6 +63,11 @@ class Dims:
     @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
+
+    @property
+    def span(self) -> int:
+        """The number of positions that a table without clipping covers."""
+        return max(self.max_len, self.randomized or 0)
 
 
 class StackPart(nn.Module):

@@ -44,8 +44,8 @@ class LayerTable(PositionEncoding):
 
 
 def unclipped(dims: Dims, max_distance: int | None) -> int:
-    """The clip distance k; by default n - 1, which clips nothing."""
-    return dims.max_len - 1 if max_distance is None else max_distance
+    """The clip distance k; by default the largest distance, which clips nothing."""
+    return dims.span - 1 if max_distance is None else max_distance
 
 
 class UnclippedTable(LayerTable):

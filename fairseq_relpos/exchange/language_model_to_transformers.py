@@ -82,6 +82,7 @@ def stack_settings(
     sizes = ("embed_dim", "attention_heads", "ffn_embed_dim", "normalize_before")
     embed_dim, heads, ffn_dim, normalize_before = (getattr(args, f"{name}_{size}") for size in sizes)
     longest = args.max_source_positions if name == "encoder" else args.max_target_positions
+    longest = max(longest, flags.randomized_positions(args) or 0)  # as many as the tables cover
     dims = Dims(embed_dim, heads, longest, causal=name == "decoder", has_cls=False)
     signature = getattr(stack.embed_positions, "signature", None)
     if signature is None:  # stock fairseq's positions

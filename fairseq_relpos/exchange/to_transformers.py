@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary, data_utils
 
+from .. import flags
 from ..checkpoints import warm_start
 from ..checkpoints.starting_point import build_roberta, upgrade_names
 from ..hf import RelPosRobertaConfig
@@ -181,7 +182,8 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
         names = STOCK_NAMES
     else:
         config = RelPosRobertaConfig(
-            max_position_embeddings=args.max_positions,
+            # as many as the tables cover
+            max_position_embeddings=max(args.max_positions, flags.randomized_positions(args) or 0),
             activation_dropout=args.activation_dropout,
             position_encoding=args.position_encoding,
             position_hparams=args.position_hparams,

@@ -122,6 +122,7 @@ def test_the_loss_of_a_training_step_is_fairseqs():
         {"decoder_input_dim": 16, "decoder_output_dim": 16, "position_layers": "2", **TIED},
         {"decoder_input_dim": 16, "decoder_output_dim": 8},
         {"position_encoding": "rope", "position_hparams": "layer.2.base=50", "attention_window": "3 1=none"},
+        {"position_encoding": "shaw", "randomized_positions": 99},
     ],
 )
 def test_other_settings_come_along(settings, tmp_path):

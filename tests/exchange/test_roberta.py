@@ -109,6 +109,11 @@ def test_other_roberta_settings_come_along(settings, tmp_path):
     assert tied == (not model.args.untie_weights_roberta)
 
 
+def test_tables_for_random_positions_come_along(tmp_path):
+    trained("roberta_shaw", tmp_path / "a.pt", max_positions=16, randomized_positions=40)
+    assert export(tmp_path / "a.pt", tmp_path / "a").difference == 0
+
+
 @pytest.mark.parametrize("kind", [hf.RelPosRobertaConfig, hf.RelPosDecoderConfig])
 def test_dropout_of_the_config_is_that_of_every_layer(kind):
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "activation_dropout": 0.3}

@@ -62,3 +62,12 @@ def test_what_cannot_be_is_one_line():
     with pytest.raises(ValueError, match="positions or documents of its own"):
         model = roberta("roberta_t5", randomized_positions=30).train()
         model(tokens, document_ids=torch.zeros_like(tokens))
+
+
+@pytest.mark.parametrize("name", ["shaw", "m1", "m2", "m3", "m4", "m4m", "t5_nob", "at5"])
+def test_tables_over_all_distances_cover_the_random_positions(name):
+    model = roberta(f"roberta_{name}", max_positions=10, randomized_positions=SPAN)
+    longer = roberta(f"roberta_{name}", max_positions=SPAN)
+    longer.load_state_dict(model.state_dict())
+    tokens = sentences()
+    torch.testing.assert_close(model.eval()(tokens)[0], longer.eval()(tokens)[0])
