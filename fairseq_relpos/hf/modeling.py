@@ -27,6 +27,11 @@ from ..signature import canonical
 from .configuration import RelPosConfig, RelPosRobertaConfig
 
 
+def after_a_token(padding_BT: Tensor) -> Tensor:
+    """True from the first token of a row on."""
+    return (~padding_BT).cumsum(1) > 0
+
+
 class RelPosPreTrainedModel(PreTrainedModel):
     config: RelPosConfig
     supports_gradient_checkpointing = True
@@ -48,23 +53,38 @@ class RelPosPreTrainedModel(PreTrainedModel):
                 initialization.copy_(tensor, begins[name])
 
     def padding_of(
-        self, x_BTE: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None, seen: int = 0
+        self,
+        x_BTE: Tensor,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        seen: int = 0,
+        has_positions: bool = False,
     ) -> Tensor | None:
         """True at the pads among the new tokens; None where there are none. seen: the tokens of earlier steps, which
-        attention_mask has, too."""
+        attention_mask has, too. Raises ValueError for pads between tokens, which would count as distance, unless the
+        tokens have positions of their own."""
         batch, length, _ = x_BTE.shape
         padding_BT: Tensor | None = None
+        all_BS: Tensor | None = None
         if attention_mask is not None:
             if attention_mask.shape != (batch, seen + length):
                 raise ValueError(
                     f"attention_mask of shape {tuple(attention_mask.shape)}: {(batch, seen + length)} is needed"
                 )
-            padding_BT = attention_mask[:, seen:] == 0
+            all_BS = attention_mask == 0
+            padding_BT = all_BS[:, seen:]
             if attention_mask.is_floating_point() and not (padding_BT | (attention_mask[:, seen:] == 1)).all():
                 raise ValueError("attention_mask has numbers beside 0 and 1: give 1 at tokens, 0 at pads")
         elif input_ids is not None:
             pad: Any = self.config.pad_token_id
-            padding_BT = input_ids.eq(pad)
+            padding_BT = all_BS = input_ids.eq(pad)
+        if all_BS is None or not bool(all_BS.any()):
+            return None
+        if not has_positions and bool((all_BS & after_a_token(all_BS) & after_a_token(all_BS.flip(1)).flip(1)).any()):
+            raise ValueError(
+                "pads between tokens would count as distance: put the pads to the left or right of a text, "
+                "or give position_ids"
+            )
         return padding_BT if padding_BT is not None and bool(padding_BT.any()) else None
 
 
@@ -163,7 +183,9 @@ class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         states: Any = self.encoder.states(
             self.embed_scale * x_BTE,
-            self.padding_of(x_BTE, input_ids, attention_mask),
+            self.padding_of(
+                x_BTE, input_ids, attention_mask, has_positions=position_ids is not None or document_ids is not None
+            ),
             need_weights=bool(want_weights),
             position_ids=position_ids,
             document_ids=document_ids,

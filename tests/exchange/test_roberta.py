@@ -209,6 +209,16 @@ def test_positions_for_one_text_serve_a_batch_with_pads(exported):
     assert torch.equal(found[tokens.ne(1)], logits(model, tokens)[tokens.ne(1)])
 
 
+@pytest.mark.parametrize("kind", [hf.RelPosRobertaModel, hf.RelPosDecoderModel])
+def test_pads_between_tokens_need_positions(kind):
+    model = kind(kind.config_class(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)).eval()
+    tokens, mask = torch.tensor([[4, 5, 6, 7], [4, 5, 6, 7]]), torch.tensor([[1, 1, 1, 0], [0, 1, 0, 1]])
+    with pytest.raises(ValueError, match="pads between tokens.*position_ids"):
+        model(tokens, mask)
+    assert model(tokens, mask, position_ids=torch.arange(4).expand(2, 4)).last_hidden_state.isfinite().all()
+    assert model(tokens[:1], mask[:1]).last_hidden_state.isfinite().all()
+
+
 def test_torch_compile_takes_an_exported_model(exported):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
     tokens = sentences(batch=1)
