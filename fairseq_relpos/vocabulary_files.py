@@ -32,8 +32,13 @@ def split_by_merges(piece: str, known: Container[str], score: Callable[[str], fl
     """Splits a piece that is not known into the two that were merged into it, and these likewise. ``score``: that of a
     piece in SentencePiece's BPE, -inf for other text. Frequent pieces were merged first and have the higher scores;
     single characters were there before."""
-    if piece in known or len(piece) == 1:
-        return [piece]
-    halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-    left, right = max(halves, key=lambda pair: min(0 if len(part) == 1 else score(part) for part in pair))
-    return split_by_merges(left, known, score) + split_by_merges(right, known, score)
+    pieces, left_over = [], [piece]
+    while left_over:
+        piece = left_over.pop()
+        if piece in known or len(piece) == 1:
+            pieces.append(piece)
+            continue
+        halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
+        left, right = max(halves, key=lambda pair: min(0 if len(part) == 1 else score(part) for part in pair))
+        left_over += [right, left]
+    return pieces
