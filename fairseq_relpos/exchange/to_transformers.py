@@ -15,7 +15,7 @@ from .. import flags
 from ..checkpoints import warm_start
 from ..checkpoints.starting_point import build_roberta, upgrade_names
 from ..hf import RelPosRobertaConfig
-from ..tasks import span_head
+from ..tasks import data_facts, span_head
 from .names import ACTIVATIONS, LAYER
 from .transformers_folder import Exported, load, random_rows, renamed, write
 from .words import Words, compare_ids, real_rows
@@ -118,7 +118,10 @@ def kind_of(model: Any, path: Path, head: str | None) -> tuple[Kind, list[str]]:
 
 
 def labels_of(state: dict[str, Any], data: str | Path | None, count: int) -> list[str] | None:
-    """The names of the classes, from the data if they are there."""
+    """The names of the classes, from the checkpoint, or from the data if they are there."""
+    kept = data_facts.labels_of(state)
+    if kept is not None and len(kept) == count:
+        return kept
     trained_on = str(getattr(state["cfg"].task, "data", None) or "").split(":")[0]
     for folder in (data, trained_on or None):
         if folder is None or count < 2:

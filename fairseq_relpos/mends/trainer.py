@@ -127,6 +127,8 @@ class MendedTrainer(_Trainer):
                 kept["memory_length"] = self.cfg.task.memory_length
         if on("switches"):
             kept |= switches.record()
+        if hasattr(self.task, "data_facts"):  # a resume reads no state of the task
+            kept["data_facts"] = self.task.data_facts()
         return super().save_checkpoint(filename, {**extra_state, **kept})
 
     def load_checkpoint(self, filename: str, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
@@ -136,6 +138,9 @@ class MendedTrainer(_Trainer):
         kept = self.cfg.checkpoint
         if extra_state is None or filename == kept.finetune_from_model:
             return extra_state
+        if hasattr(self.task, "data_facts") and not kept.reset_optimizer:
+            remedy = "give the data of this run to resume it, or --finetune-from-model and another --save-dir"
+            self.task.refuse_other_data(extra_state.get("data_facts"), filename, remedy)
         if on("switches") and not kept.reset_optimizer:
             switches.compare(filename, extra_state, getattr(self.cfg.task, "_name", None))
         if on("order-of-data") and not kept.reset_dataloader:

@@ -29,6 +29,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import II, MISSING
 
 from .cut_sentences import CutSentences
+from .data_facts import KeepsDataFacts
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class SentencePairsConfig(FairseqDataclass):
 
 
 @register_task("sentence_pairs", dataclass=SentencePairsConfig)
-class SentencePairsTask(SentencePredictionTask):
+class SentencePairsTask(KeepsDataFacts, SentencePredictionTask):
     def __init__(self, cfg, data_dictionary, label_dictionary=None):
         super().__init__(cfg, data_dictionary, label_dictionary)
         labels = Path(cfg.data, "labels.txt")

@@ -1,8 +1,10 @@
 """One label or one number for a sequence of symbols or of vectors, read from arrays."""
 
+import json
 import os
 import zipfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,8 @@ class SequenceLabelsTask(OneDictionaryTask):
     labels   (N) classes 0, 1, ..., or floats to be approximated
     symbols  (V) the names of the symbols; empty where the inputs are floats
 
-    Train comes first: every other split must have its symbols, channels and kind of label.
+    Train comes first: every other split must have its symbols, channels and kind of label. DATA/facts.json may name the
+    classes, as ``labels``.
     """
 
     def __init__(self, cfg, facts):
@@ -39,6 +42,9 @@ class SequenceLabelsTask(OneDictionaryTask):
         self.dictionary = Dictionary()
         for symbol in facts["symbols"]:
             self.dictionary.add_symbol(symbol)
+        names = Path(cfg.data, "facts.json")
+        if names.is_file():
+            self.labels = json.loads(names.read_text(encoding="utf-8")).get("labels")
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "SequenceLabelsTask":

@@ -6,8 +6,10 @@ import numpy as np
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.tasks import FairseqTask
 
+from .data_facts import KeepsDataFacts
 
-class OneDictionaryTask(FairseqTask):
+
+class OneDictionaryTask(KeepsDataFacts, FairseqTask):
     """A task whose targets are no words, so that it has a source dictionary alone."""
 
     dictionary: Dictionary

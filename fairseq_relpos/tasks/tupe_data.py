@@ -17,6 +17,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
 from ..checkpoints.tupe import official_dictionary
+from .data_facts import KeepsDataFacts
 
 
 @register_task("tupe_masked_lm", dataclass=MaskedLMConfig)
@@ -31,7 +32,13 @@ class TupeMaskedLMTask(MaskedLMTask):
 
 
 @register_task("tupe_sentence_prediction", dataclass=SentencePredictionConfig)
-class TupeSentencePredictionTask(SentencePredictionTask):
+class TupeSentencePredictionTask(KeepsDataFacts, SentencePredictionTask):
+    def __init__(self, cfg: Any, data_dictionary: Any, label_dictionary: Any = None) -> None:
+        super().__init__(cfg, data_dictionary, label_dictionary)
+        if label_dictionary is not None:
+            names = label_dictionary.symbols[label_dictionary.nspecial :]
+            self.labels = [name for name in names if not name.startswith("madeupword")]
+
     @classmethod
     def load_dictionary(cls, filename: str) -> Any:
         return official_dictionary(filename)

@@ -1,0 +1,61 @@
+"""What the numbers of a fine-tuned model mean: its labels in their order, and its vocabulary.
+
+Both are read from the data. With other data the same numbers mean other classes and words, and nothing shows it; so a
+checkpoint keeps these facts, and other data are refused.
+"""
+
+import hashlib
+from typing import Any
+
+#: the key of the facts in ``task_state`` and in ``extra_state`` of a checkpoint
+KEY = "data_facts"
+
+#: the base class of the mixin for a type checker, which then accepts what fairseq's tasks have
+_Task: Any = object
+
+
+class KeepsDataFacts(_Task):
+    """Mixin in front of a task that has a source dictionary. A checkpoint without facts is loaded as it is."""
+
+    #: the names of the classes, in the order of their numbers; None where they have none
+    labels: list[str] | None = None
+
+    def data_facts(self) -> dict[str, Any]:
+        words = "\n".join(self.source_dictionary.symbols)
+        return {
+            "task": type(self).__name__,
+            "labels": self.labels,
+            "vocabulary": hashlib.sha256(words.encode()).hexdigest(),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), KEY: self.data_facts()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called where a trained model is loaded to be evaluated."""
+        remedy = "give the data of the training, or prepare these with its labels and its vocabulary"
+        self.refuse_other_data(state_dict.get(KEY), "the model", remedy)
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != KEY})
+
+    def refuse_other_data(self, trained: dict[str, Any] | None, model: str, remedy: str) -> None:
+        """Raises ValueError, one line, if the data have other labels or words than ``trained``, the facts of a
+        checkpoint of this task. model: what the line calls the checkpoint."""
+        ours = self.data_facts()
+        if trained is None or trained["task"] != ours["task"]:
+            return
+        given = [
+            f"the {name} {_shown(ours[name])}, {model} was trained with {_shown(trained[name])}"
+            for name in ("labels", "vocabulary")
+            if None not in (ours[name], trained[name]) and ours[name] != trained[name]
+        ]
+        if given:
+            raise ValueError(f"{self.cfg.data} has {'; '.join(given)}: {remedy}")
+
+
+def _shown(fact):
+    return ", ".join(map(repr, fact)) if isinstance(fact, list) else f"sha256:{fact[:8]}"
+
+
+def labels_of(state: dict[str, Any]) -> list[str] | None:
+    """The names of the classes of the model in a checkpoint, if it has kept them."""
+    return ((state.get("task_state") or {}).get(KEY) or {}).get("labels")
