@@ -31,6 +31,14 @@ def check_names(names: Sequence[str], regression: bool) -> None:
             )
 
 
+def check_classes(names: Sequence[str], classes: int) -> None:
+    """Raises ValueError for ``f1_N`` of a class that there is not: it would be 0 for ever."""
+    for name in names:
+        f1 = _F1.fullmatch(name)
+        if f1 and int(f1[1] or 1) >= classes:
+            raise ValueError(f"metric {name!r}, but there are {classes} classes: give f1_0 to f1_{classes - 1}")
+
+
 def score(name: str, predictions: npt.ArrayLike, targets: npt.ArrayLike) -> float:
     """The score of all predictions together. A correlation with predictions that are all equal is not defined; it
     counts as 0. Raises Diverged for predictions that are not finite."""

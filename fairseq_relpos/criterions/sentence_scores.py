@@ -9,7 +9,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
-from .metrics import check_names, score
+from .metrics import check_classes, check_names, score
 
 
 @dataclass
@@ -48,6 +48,7 @@ class SentenceScores(FairseqCriterion):
             predicted_B = scores_BC[:, 0]
             loss = F.mse_loss(predicted_B, target_B.float(), reduction="sum")
         else:
+            check_classes(self.names, scores_BC.size(1))
             # of numbers that are not finite argmax would be a class
             predicted_B = scores_BC.argmax(-1).float().where(scores_BC.isfinite().all(-1), torch.nan)
             loss = F.cross_entropy(scores_BC, target_B, reduction="sum")

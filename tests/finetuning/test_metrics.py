@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from fairseq_relpos.criterions.metrics import check_names, score, scores
+from fairseq_relpos.criterions.metrics import check_classes, check_names, score, scores
 
 random = np.random.default_rng(3)
 WANTED = random.integers(0, 3, 200)
@@ -55,3 +55,9 @@ def test_a_metric_for_other_labels_is_an_error_that_names_those_there_are():
     for name, regression in (("pearson", False), ("f1", True), ("bleu", False)):
         with pytest.raises(ValueError, match="give (accuracy|pearson), "):
             check_names([name], regression)
+
+
+def test_a_class_that_there_is_not_is_an_error():
+    check_classes(["f1_2", "f1", "accuracy"], 3)
+    with pytest.raises(ValueError, match="'f1_3', but there are 3 classes: give f1_0 to f1_2"):
+        check_classes(["f1_3"], 3)
