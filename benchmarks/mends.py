@@ -50,6 +50,7 @@ TESTS = {
     "test_what_fails_on_one_rank_ends_the_others_in_one_line_that_names_it",
     "validate-on-ranks": "test_compat.py::test_validation_on_two_ranks_equals_one_rank",
     "whole-files": "training/test_saving.py::test_a_full_disk_is_named_and_leaves_what_was_there",
+    "averaged-versions": "models/test_transformer.py::test_averaged_weights_keep_the_norm_after_the_last_layer",
     "last-whole-checkpoint": "training/test_saving.py::test_a_damaged_last_checkpoint_is_replaced_by_the_one_before",
     "checked-checkpoints": "test_compat.py::test_training_from_a_hostile_checkpoint_ends_in_one_line",
     "safe-archives": "checkpoints/test_archives.py::test_an_archive_writes_nothing_outside_its_folder_and_stays",

@@ -4,6 +4,9 @@ import copy
 
 import pytest
 import torch
+from fairseq.checkpoint_utils import load_ema_from_checkpoint
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema.ema import EMA
 from loops import scale_up
 from small_models import GIVEN, KINDS, gradients, model_of, sentences, transformer, translation_batch
 
@@ -214,3 +217,25 @@ def test_positions_that_end_are_named_with_the_flag_of_their_stack(stack, flag):
     tokens = (long, torch.tensor([33]), long[:, :4]) if stack == "source" else (long[:, :4], torch.tensor([4]), long)
     with pytest.raises(ValueError, match=f"33 tokens.*32 absolute positions: train with {flag} 33"):
         model(*tokens)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_rope"])
+@pytest.mark.parametrize("fp32", [False, True])
+def test_averaged_weights_keep_the_norm_after_the_last_layer(arch, fp32, tmp_path):
+    settings = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+    model = transformer(arch, **settings).eval()
+    ema = EMA(model, EMAConfig(ema_decay=0.5, ema_fp32=fp32))
+    before = copy.deepcopy(dict(model.named_parameters()))
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.data.add_(1.0)
+        ema.step(model)
+    averaged = ema.get_model()
+    for name, parameter in averaged.named_parameters():
+        torch.testing.assert_close(parameter, before.pop(name) + 1.25)
+    assert not before
+    torch.save({"model": model.state_dict(), "extra_state": {"ema": averaged.state_dict()}}, tmp_path / "ema.pt")
+    loaded = transformer(arch, seed=2, **settings).eval()
+    loaded.load_state_dict(load_ema_from_checkpoint(str(tmp_path / "ema.pt"))["model"])
+    batch = translation_batch()
+    assert torch.equal(loaded(*batch)[0], averaged(*batch)[0])
