@@ -8,6 +8,7 @@ stock architecture, and each encoding keeps its own initialisation.
 """
 
 import argparse
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,10 @@ from .backends import Backend, select
 from .encodings import Dims, PositionEncoding, StackPart, build_stack, check_serves, find, to_text
 from .layer_numbers import parse_layers, parse_windows, windows_text
 from .layers import wrap
+from .once import log_once
 from .signature import sign
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ def override_self_attention(
     if settings.randomized is not None:
         with flags.prefix_errors("--randomized-positions"):
             stack_part.randomize(settings.randomized, cls_at_0=any(part.reads_cls for part in layer_parts))
+        if not encoding.reads_positions:
+            log_once(logger, f"--randomized-positions does nothing: {name} reads no positions", logging.WARNING)
     stock = encoding.stock_positions == kind_of(stack.embed_positions) and not windows_text(windows)
     sign(stack_part, encoding, settings.layers, len(layers), stock=stock, windows=windows_text(windows))
     stack.embed_positions = stack_part

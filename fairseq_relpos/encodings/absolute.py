@@ -22,6 +22,8 @@ class NoPositions(PositionEncoding):
     Cost: none.
     """
 
+    reads_positions = False
+
     def shared(self, pos: Positions) -> None:
         """None, also in a layer that --position-layers excludes from another encoding."""
         return None

@@ -267,6 +267,9 @@ class PositionEncoding(nn.Module):
     #: whether the number of a layer is part of its function
     counts_layers = False
 
+    #: whether other positions of the same tokens, in the same order, can change its function
+    reads_positions = True
+
     #: hyperparameters that a trained model may get anew for its evaluation: no weight depends on them, and the
     #: signature leaves them out
     free_in_evaluation: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ class CoPE(PositionEncoding):
     """
 
     causal_only = "it counts the tokens from a key up to its query"
+    reads_positions = False
 
     def __init__(
         self, dims, npos_max: int = 64, heads: Heads = "shared", scale_gates: bool = True, scale_positions: bool = False

@@ -26,6 +26,7 @@ class FoX(PositionEncoding):
     """
 
     causal_only = "it forgets from a key up to its query"
+    reads_positions = False
 
     def __init__(self, dims):
         super().__init__(dims)

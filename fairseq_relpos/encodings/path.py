@@ -28,6 +28,7 @@ class PaTH(PositionEncoding):
     """
 
     causal_only = "it multiplies what lies from a key up to its query"
+    reads_positions = False
 
     def __init__(self, dims):
         super().__init__(dims)

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from small_models import roberta, sentences
+from small_models import language_model, roberta, sentences
 
+from fairseq_relpos.encodings import names_for
+from fairseq_relpos.once import log_once
 from fairseq_relpos.positions import random_positions
 
 SPAN = 40
@@ -71,3 +73,20 @@ def test_tables_over_all_distances_cover_the_random_positions(name):
     longer.load_state_dict(model.state_dict())
     tokens = sentences()
     torch.testing.assert_close(model.eval()(tokens)[0], longer.eval()(tokens)[0])
+
+
+@pytest.mark.parametrize("name", names_for(causal=True))
+def test_a_stack_that_reads_no_positions_warns_once(name, caplog):
+    log_once.cache_clear()
+    model = language_model(f"transformer_lm_{name}", max_target_positions=SPAN, randomized_positions=SPAN).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():  # those of positions may be 0
+            parameter.uniform_(0.1, 0.5)
+            parameter.mul_(torch.rand_like(parameter))
+        tokens = torch.arange(4, 10)[None]
+        with model.decoder.embed_positions.given(torch.tensor([[0, 3, 9, 20, 31, 39]])):
+            moved = model(tokens)[0]
+        does_nothing = torch.allclose(moved, model(tokens)[0], rtol=0, atol=1e-6)
+    warned = [record.message for record in caplog.records if "--randomized-positions does nothing" in record.message]
+    assert len(warned) == does_nothing and does_nothing == (name in ("none", "cope", "fox", "path"))
