@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar='"A=1"',
         help="hyperparameters that may change at evaluation, such as rope's scaling=yarn; what it lacks (factor, "
-        "trained_length) follows from each length",
+        "trained_length) follows from each length and memory",
     )
     parser.add_argument(
         "--post-process",
@@ -205,6 +205,11 @@ def measure(
             "--stride, --memory and --post-process are for language models: a masked one sees both sides of a token"
         )
     ends = common_ends(text, lengths, last)
+    trained_length = settings.task.tokens_per_sample
+    if kind == LANGUAGE_MODEL and text.first is not None:
+        trained_length += 1  # fairseq puts <s> in front of the tokens of a block; of a masked one it is among them
+    memory = getattr(choose_stack(model)[1].embed_positions, "segment_memory", None) or SegmentMemory(0, 0)
+    trained = in_sight(trained_length, memory.length, memory.same_length)
     if memories[-1]:
         check_memory(model, memories[-1], text)
     found = Reach(
@@ -212,7 +217,7 @@ def measure(
         encoding=getattr(settings.model, "position_encoding", None) or f"stock {name_of(settings.model)}",
         changed=position_hparams,
         seed=settings.common.seed,
-        trained_length=settings.task.tokens_per_sample,
+        trained_length=trained_length,
         kind=kind,
         data=str(data),
         split=split,
@@ -225,7 +230,8 @@ def measure(
         found.words, found.bytes = words_and_bytes(task.source_dictionary, text.targets, post_process)
     hparams, evaluated = None, model
     for plan in plans(lengths, memories, stride):
-        plan.position_hparams = for_length(given, settings.model, plan.length, found.trained_length)
+        length = in_sight(plan.length, plan.memory, memory.same_length)
+        plan.position_hparams = for_length(given, settings.model, length, trained)
         if plan.position_hparams != hparams:
             hparams = plan.position_hparams
             evaluated = load_model(checkpoint, data, position_hparams=hparams)[0] if hparams else model
@@ -310,9 +316,14 @@ def changes(model: argparse.Namespace, text: str) -> dict[str, str]:
     return given
 
 
+def in_sight(length: int, memory: int, same_length: bool) -> int:
+    """How many tokens the last one of a block sees, itself included. same_length: see ``SegmentMemory``."""
+    return memory if memory and same_length else length + memory
+
+
 def for_length(given: dict[str, str], model: argparse.Namespace, length: int, trained: int) -> str | None:
     """The text of --position-hparams at this length; None: those of the training. A scaling without a factor gets that
-    of the length, and leaves lengths up to the training's as they are."""
+    of the length, and leaves lengths up to the training's as they are. Both lengths count the memory."""
     if not given:
         return None
     if given.get("scaling", "none") != "none":

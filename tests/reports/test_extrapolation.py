@@ -184,6 +184,30 @@ def test_rope_is_rescaled_for_each_length_beyond_the_training(checkpoints, data,
     assert yarn[1].loss == pytest.approx(expected, abs=1e-4)
 
 
+def test_memory_and_the_first_token_count_in_the_factor(checkpoints, data, tmp_path):
+    """Trained at 16 tokens and a memory of 8, and at <s> and 16 tokens."""
+    common = ["--max-update", 2]
+    remembering = [*common, "--memory-length", 8]
+    arguments = language_modeling(
+        data, tmp_path / "memory", *remembering, arch="transformer_lm_rope", task="lm_streams"
+    )
+    forked.train(arguments, tmp_path / "log")
+    with_bos = [*common, "--add-bos-token", "--max-target-positions", 17]
+    forked.train(language_modeling(data, tmp_path / "bos", *with_bos, arch="transformer_lm_rope"), tmp_path / "log")
+
+    def hparams(checkpoint, lengths, memories=(0,)):
+        found = extrapolation.measure(checkpoint, data, lengths, memories, position_hparams="scaling=yarn")
+        scaled = [re.search(r"factor=(\S+) trained_length=(\d+)", m.position_hparams or "") for m in found.measurements]
+        return found.trained_length, [(float(m[1]), int(m[2])) if m else None for m in scaled]
+
+    assert hparams(checkpoints["rope"], [8, 16], [0, 8, 16]) == (16, [None, None, (1.5, 16), None, (1.5, 16), (2, 16)])
+    of_memory = hparams(tmp_path / "memory" / "checkpoint_last.pt", [16, 24], [0, 8, 32])
+    assert of_memory == (16, [None, None, (2, 24), None, (32 / 24, 24), (56 / 24, 24)])
+    assert hparams(tmp_path / "bos" / "checkpoint_last.pt", [17, 34]) == (17, [None, (2, 17)])
+    # with --same-length a query sees the memory's number of keys
+    assert [extrapolation.in_sight(16, memory, same_length=True) for memory in (0, 8, 32)] == [16, 8, 32]
+
+
 def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints, data, tmp_path, capsys, caplog):
     caplog.set_level("INFO")
     files = []
