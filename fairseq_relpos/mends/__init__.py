@@ -24,8 +24,8 @@ def apply() -> None:
 
 #: modules whose INSTALLERS ``apply`` calls, in this order; messages has to act before fairseq is first imported
 PARTS = """
-messages stack switches reading launching joining agreement batches denoising nonfinite precision saving averages resuming
-ending stopping trainer checkpoint_files command wrong_input.arguments wrong_input.data wrong_input.overrides
+messages stack switches reading launching joining agreement batches denoising nonfinite precision saving averages
+resuming ending stopping trainer checkpoint_files command wrong_input.arguments wrong_input.data wrong_input.overrides
 """.split()
 
 
