@@ -94,7 +94,8 @@ def test_a_window_is_a_plain_mask(name, backend, monkeypatch):
         found = attention(backend, encoding, lengths, padding, causal, False, dtype, window)
         expected = attention(backend, encoding, lengths, padding, causal, torch.tensor(far), dtype)
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            in_float32 = 1e-5 if number else 1e-6  # tiles of other sizes round their gradients otherwise
+            # tiles of other sizes round their gradients otherwise; some are 0, as the sum of many that cancel
+            in_float32 = 5e-5 if number else 1e-6
             tolerance = 1e-10 if dtype == torch.float64 else in_float32
             assert (one - other).abs().max() <= tolerance * max(1, other.abs().max()), (lengths, padding, causal)
 
