@@ -28,6 +28,18 @@ def sentencepiece_of(path: str | Path) -> Any:
         raise ValueError(f"{path} is no SentencePiece model: copy it again") from None
 
 
+def sentencepiece_proto(path: str | Path) -> Any:
+    """A SentencePiece model as the message of its file."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    spm = vars(sentencepiece_model_pb2)["ModelProto"]()
+    try:
+        spm.ParseFromString(Path(path).read_bytes())
+    except Exception as error:  # protobuf's DecodeError, whose place differs from version to version
+        raise ValueError(f"{path} is no SentencePiece model ({error}): copy it again") from None
+    return spm
+
+
 def split_by_merges(piece: str, known: Container[str], score: Callable[[str], float]) -> list[str]:
     """Splits a piece that is not known into the two that were merged into it, and these likewise. ``score``: that of a
     piece in SentencePiece's BPE, -inf for other text. Frequent pieces were merged first and have the higher scores;

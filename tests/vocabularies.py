@@ -26,6 +26,31 @@ def sentencepiece_folder(folder, kind, **options):
     (folder / "dict.txt").write_text("".join([*lines, "madeupword0 0\n"]), encoding="utf-8")
 
 
+def translation_folder(folder, joined, recipes=True):
+    """A folder of data whose dictionaries lack some pieces of spm.model, which the recipes split again. Otherwise they
+    are <unk>, as fairseq-preprocess writes them."""
+    import corpus
+    from fairseq.data import Dictionary
+    from fairseq.data.indexed_dataset import make_builder
+
+    sentencepiece_folder(folder, "bpe")
+    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(True)
+    (folder / "dict.txt").unlink()
+    long = [line for line in lines if len(line.split()[0]) > 2]
+    lost = {"en": long[:9], "de": long[:9] if joined else long[5:12]}
+    for language, without in lost.items():
+        path = folder / f"dict.{language}.txt"
+        path.write_text("".join(line for line in lines if line not in without), encoding="utf-8")
+        words, encode = Dictionary.load(str(path)), corpus.Encoder(folder, language)
+        builder = make_builder(str(folder / f"valid.en-de.{language}.bin"), impl="mmap", vocab_size=len(words))
+        for line in LINES[:3]:
+            assert set(encode.processor.encode(line, out_type=str)) - encode.known
+            pieces = encode(line) if recipes else encode.processor.encode(line, out_type=str)
+            builder.add_item(words.encode_line(" ".join(pieces), add_if_not_exist=False))
+        builder.finalize(str(folder / f"valid.en-de.{language}.idx"))
+    return [len(Dictionary.load(str(folder / f"dict.{language}.txt"))) for language in ("en", "de")]
+
+
 def gpt2_folder(folder):
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -29,6 +29,7 @@ from ..models.transformer import RelPosTransformer
 from ..override import layers_of
 from .ctranslate2_positions import CannotHoldError, encodings_of, has_alibi, is_blind, numpy, put_positions
 from .dictionaries import languages_of, load_dictionary
+from .split_pieces import model_that_splits
 from .trained_models import (
     END,
     OF_LANGUAGE_MODELS,
@@ -88,11 +89,12 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
     if is_translator:
         refuse_without_counterpart(args, checkpoint, OF_TRANSLATORS, ACTIVATIONS, "CTranslate2")
         model = built_translator(args, state["model"])
-        names = [f"dict.{language}.txt" for language in languages_of(task, data, checkpoint)]
+        languages = languages_of(task, data, checkpoint)
+        names = [f"dict.{language}.txt" for language in languages]
     else:
         refuse_without_counterpart(args, checkpoint, OF_LANGUAGE_MODELS, ACTIVATIONS, "CTranslate2")
         model = built_language_model(args, state["model"])
-        names = ["dict.txt"]
+        languages, names = [], ["dict.txt"]
     words = [
         load_dictionary(data, name, len(stack.embed_tokens.weight), checkpoint)
         for name, stack in zip(names, stacks_of(model).values())
@@ -106,7 +108,7 @@ def export(checkpoint: str | Path, folder: str | Path, data: str | Path) -> Expo
             spec = generator_spec(model, args, words[0], start)
     except CannotHoldError as error:
         raise ValueError(f"{checkpoint}: {error}") from None
-    return write(spec, folder, model, words, start, data)
+    return write(spec, folder, model, words, start, data, languages)
 
 
 def has_encoder(checkpoint: Path, arch: str) -> bool:
@@ -240,15 +242,26 @@ def put_norm(spec: Any, norm: Any) -> None:
     spec.gamma, spec.beta = numpy(norm.weight), numpy(norm.bias)
 
 
-def write(spec: ModelSpec, folder: Path, model: Any, words: Sequence[Dictionary], start: str, data: Path) -> Exported:
-    """Writes the folder, and compares it with fairseq's model before it gets its name."""
+def write(
+    spec: ModelSpec,
+    folder: Path,
+    model: Any,
+    words: Sequence[Dictionary],
+    start: str,
+    data: Path,
+    languages: Sequence[str],
+) -> Exported:
+    """Writes the folder, and compares it with fairseq's model before it gets its name. languages: of a translator."""
     spec.validate()
     spec.optimize()  # weights that are shared are written once
-    pieces = vocabulary_files.find(data)[1]
+    vocabulary, pieces = vocabulary_files.find(data)
     with whole_folder(folder) as part:
         spec.save(str(part))
         for path in pieces:
-            shutil.copyfile(path, part / path.name)
+            if languages and vocabulary == "sentencepiece":
+                (part / path.name).write_bytes(model_that_splits(path, data, languages, words))
+            else:
+                shutil.copyfile(path, part / path.name)
         difference, sentences = compare(part, model, words, start)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kind = "Translator" if len(words) == 2 else "Generator"

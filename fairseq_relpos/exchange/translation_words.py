@@ -1,22 +1,21 @@
 """The vocabularies of an encoder-decoder model: text -> ids of the source and of the target, by fairseq and by the new
 tokenizers."""
 
-import itertools
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary, data_utils
-from fairseq.data.indexed_dataset import dataset_exists
+from fairseq.data import Dictionary
 
 from ..hf import fast_tokenizer
-from ..vocabulary_files import split_by_merges
+from ..vocabulary_files import sentencepiece_proto, split_by_merges
 from .dictionaries import load_dictionary
-from .words import ODD_TEXTS, TEXTS, Words, compare_ids, refuse_pieces
+from .split_pieces import data_is_split, sentences_of
+from .words import ODD_TEXTS, Words, compare_ids, refuse_pieces
 
 #: the folder of the target's tokenizer, where one tokenizer cannot have both
 TARGET = "target"
@@ -43,7 +42,7 @@ class TwoVocabularies:
         self.sentencepiece = (self.data / "spm.model").exists()
         if self.sentencepiece:
             self.pieces = Pieces(self.data / "spm.model")
-            self.splits = self.data_is_split()
+            self.splits = data_is_split(self.data, languages, self.dictionaries, self.pieces.model)
             self.kind = (
                 "SentencePiece as in the translation recipes (a piece that the dictionary lacks is split, and each "
                 "character that SentencePiece does not know is one <unk>)"
@@ -101,24 +100,8 @@ class TwoVocabularies:
 
     def of_data(self, side: int) -> list[torch.Tensor]:
         """Ids of sentences, if the data has been binarised, of the validation text where it is there."""
-        return next((rows for rows in self.splits_of_data(side) if rows), [])
-
-    def splits_of_data(self, side: int) -> Iterator[list[torch.Tensor]]:
-        for split in ("valid", "test", "train"):
-            path = str(self.data / f"{split}.{'-'.join(self.languages)}.{self.languages[side]}")
-            if dataset_exists(path, None):
-                dataset = data_utils.load_indexed_dataset(path, self.dictionaries[side])
-                yield [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
-
-    def data_is_split(self) -> bool:
-        """Whether the data has pieces in the place of one that the dictionary lacks, as the translation recipes write
-        it, where SentencePiece and fairseq-preprocess alone give <unk>."""
-        for side, dictionary in enumerate(self.dictionaries):
-            for row in itertools.chain.from_iterable(self.splits_of_data(side)):
-                pieces = self.pieces.model.encode(self.text(row.tolist(), side), out_type=str)
-                if dictionary.unk() not in row and any(piece not in dictionary.indices for piece in pieces):
-                    return True
-        return False
+        splits = sentences_of(self.data, self.languages, side, self.dictionaries[side])
+        return next((rows for rows in splits if rows), [])
 
     def pairs(self, *longest: int) -> list[tuple[torch.Tensor, ...]]:
         """Sources and targets of the data, as ids, that are no longer than this."""
@@ -174,7 +157,7 @@ class Pieces:
     def __init__(self, path: Path):
         from sentencepiece import SentencePieceProcessor
 
-        self.path, proto = path, fast_tokenizer.sentencepiece_proto(path)
+        self.path, proto = path, sentencepiece_proto(path)
         self.model = SentencePieceProcessor(model_proto=proto.SerializeToString())
         self.scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == piece.NORMAL}
 

@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from .. import vocabulary_files
+from ..vocabulary_files import sentencepiece_proto
 
 #: fairseq's special symbols by their names in transformers
 SPECIAL = {
@@ -131,18 +132,6 @@ def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, 
         [decoders.ByteFallback(), decoders.Metaspace(BLANK)] if fallback else [decoders.Metaspace(BLANK)]
     )
     return finished(tokenizer, symbols), f"SentencePiece {kind}"
-
-
-def sentencepiece_proto(path: str | Path) -> Any:
-    """A SentencePiece model as the message of its file."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    spm = vars(sentencepiece_model_pb2)["ModelProto"]()
-    try:
-        spm.ParseFromString(Path(path).read_bytes())
-    except Exception as error:  # protobuf's DecodeError, whose place differs from version to version
-        raise ValueError(f"{path} is no SentencePiece model ({error}): copy it again") from None
-    return spm
 
 
 def normalization(spec: Any) -> list[normalizers.Normalizer]:

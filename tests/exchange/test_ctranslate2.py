@@ -3,18 +3,21 @@
 import math
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from fairseq_data import WORDS, fairseq_ok, translation, write_corpus
 from refusals import assert_refused
 from small_models import PRE_NORM, language_model, save, trained, transformer
+from vocabularies import LINES, translation_folder
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason='needs ctranslate2: pip install "fairseq_relpos[ct2]"')
 
 from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange import to_ctranslate2  # noqa: E402
 
+PACKAGE = Path(__file__).parents[2]
 LENGTHS = {"max_source_positions": 200, "max_target_positions": 200}
 
 
@@ -67,6 +70,27 @@ def test_a_language_model_becomes_a_generator(name, tmp_path):
     folder_of(tmp_path, language_model(f"transformer_lm_{name}", max_target_positions=200), "language_modeling")
     done = to_ctranslate2.export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data")
     assert done.kind == "Generator" and done.difference < 1e-4
+
+
+@pytest.mark.parametrize("recipes", [True, False])
+def test_its_sentencepiece_cuts_text_as_the_data(recipes, tmp_path, monkeypatch):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
+    import corpus
+
+    data = tmp_path / "data"
+    words, target_words = (size - 5 for size in translation_folder(data, joined=False, recipes=recipes))
+    model = transformer("transformer_rope", words=words, target_words=target_words, **LENGTHS)
+    languages = {"source_lang": "en", "target_lang": "de"}
+    save(model, tmp_path / "a.pt", task="translation", criterion="cross_entropy", data="elsewhere", **languages)
+    done = to_ctranslate2.export(tmp_path / "a.pt", tmp_path / "out", data)
+    assert done.copied == ["spm.model"]
+    exported = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out/spm.model"))
+    encode = corpus.Encoder(data, "en")
+    for line in (LINES[0], LINES[2]):  # 999 of the other one may be cut at two places
+        pieces = exported.encode(line, out_type=str)
+        assert pieces == (encode(line) if recipes else encode.processor.encode(line, out_type=str))
+        assert exported.decode(pieces) == line
 
 
 def assert_not_exported(what, folder, capsys):

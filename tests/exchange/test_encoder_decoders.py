@@ -6,10 +6,9 @@ import pytest
 import sentencepiece
 import torch
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import make_builder
 from refusals import assert_refused
 from small_models import assert_trains, moved, save, transformer, translation_batch
-from vocabularies import LINES, sentencepiece_folder
+from vocabularies import LINES, sentencepiece_folder, translation_folder
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -195,29 +194,6 @@ def test_new_words_enter_both_stacks_and_are_saved(tmp_path):
         ours.resize_token_embeddings(48)
 
 
-def write_data(folder, joined, recipes=True):
-    """A folder of data whose dictionaries lack some pieces of spm.model, which the recipes split again. Otherwise they
-    are <unk>, as fairseq-preprocess writes them."""
-    import corpus
-
-    sentencepiece_folder(folder, "bpe")
-    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(True)
-    (folder / "dict.txt").unlink()
-    long = [line for line in lines if len(line.split()[0]) > 2]
-    lost = {"en": long[:9], "de": long[:9] if joined else long[5:12]}
-    for language, without in lost.items():
-        path = folder / f"dict.{language}.txt"
-        path.write_text("".join(line for line in lines if line not in without), encoding="utf-8")
-        words, encode = Dictionary.load(str(path)), corpus.Encoder(folder, language)
-        builder = make_builder(str(folder / f"valid.en-de.{language}.bin"), impl="mmap", vocab_size=len(words))
-        for line in LINES[:3]:
-            assert set(encode.processor.encode(line, out_type=str)) - encode.known
-            pieces = encode(line) if recipes else encode.processor.encode(line, out_type=str)
-            builder.add_item(words.encode_line(" ".join(pieces), add_if_not_exist=False))
-        builder.finalize(str(folder / f"valid.en-de.{language}.idx"))
-    return [len(Dictionary.load(str(folder / f"dict.{language}.txt"))) for language in ("en", "de")]
-
-
 def with_sizes(sizes, path, **settings):
     """A checkpoint of a model for so many words of source and target, special ones included."""
     words, target_words = (size - 5 for size in sizes)
@@ -227,7 +203,7 @@ def with_sizes(sizes, path, **settings):
 @pytest.mark.parametrize("joined", [True, False])
 def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
-    sizes = write_data(tmp_path / "data", joined)
+    sizes = translation_folder(tmp_path / "data", joined)
     longest = {"max_source_positions": 80, "max_target_positions": 80}
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined, **longest)
     out = str(tmp_path / "out")
@@ -253,7 +229,7 @@ def test_the_command_exports_a_translator_with_its_sentencepiece(joined, tmp_pat
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_translator_without_the_recipes_reads_what_a_dictionary_lacks_as_fairseq(joined, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
-    sizes = write_data(tmp_path / "data", joined, recipes=False)
+    sizes = translation_folder(tmp_path / "data", joined, recipes=False)
     with_sizes(sizes, tmp_path / "a.pt", share_all_embeddings=joined)
     told = export(tmp_path / "a.pt", tmp_path / "out", tmp_path / "data").tokenizer
     assert told.startswith("SentencePiece") and "lacks is one <unk>" in told and "each character" not in told
