@@ -107,9 +107,10 @@ class ParallelData:
             self.encode_split(work, split)
 
     def encode_split(self, work, split, limits=None):
-        """limits: those of ``unfit``, in training; a test set is never shortened."""
+        """limits: those of ``unfit``, in training. A test set is never shortened: a longer sentence is refused, which
+        fairseq would do when the training is over."""
         encoders = [corpus.Encoder(work, side) for side in self.languages]
-        dropped, kept = Counter(), 0
+        dropped, kept, most = Counter(), 0, number("MAX_POSITIONS")
         with corpus.writing(*(work / f"{split}.pieces.{side}" for side in self.languages)) as files:
             for pair in self.pairs(work, split):
                 sides = [encoder(line) for encoder, line in zip(encoders, pair)]
@@ -117,6 +118,8 @@ class ParallelData:
                     dropped[reason] += 1
                     continue
                 kept += 1
+                if not limits and (needed := 1 + max(map(len, sides))) > most:
+                    fail(f"{split}: pair {kept:,} has {needed:,} tokens, and MAX_POSITIONS={most}: set a larger one")
                 for encoder, pieces, file in zip(encoders, sides, files):
                     encoder.count(pieces)
                     file.write(" ".join(pieces) + "\n")

@@ -86,6 +86,10 @@ def test_files_are_cleaned_filtered_and_noticed_when_they_change(tmp_path, monke
         settings.write("JOINED=99\n")
     assert "JOINED=99: the sentences of test together are no longer than " in fails(tmp_path, "prepare.sh", "a", *texts)
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["lock"]
+    with open(tmp_path / "tiny.sh", "a") as settings:
+        settings.write("JOINED= MAX_POSITIONS=4\n")
+    message = fails(tmp_path, "prepare.sh", "a", *texts)
+    assert re.search(r"valid: pair 1 has \d+ tokens, and MAX_POSITIONS=4: set a larger one", message)
 
 
 def joined_sentences_are_longer_than_any_in_training(data, printed, monkeypatch):
