@@ -277,6 +277,39 @@ def test_a_document_or_a_line_without_end_is_taken_apart(tmp_path, monkeypatch):
     assert b"".join(block.text for block in blocks).replace(b"\n", b"") == b"a line" * 100 + b"x" * 500
 
 
+def test_a_json_line_is_read_whole_however_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LONGEST_LINE", 30)
+    texts = [letter * 100 for letter in "abc"]
+    (block,) = read(tmp_path, "a", "\n".join(json.dumps({"text": text}) for text in texts).encode())
+    assert block.is_json and [lines for (lines,) in sources.documents(block)] == [text.encode() for text in texts]
+
+
+@pytest.mark.parametrize("name, data", [("a", b" \n\n"), ("a.gz", gzip.compress(b"")), ("a.xz", lzma.compress(b"\n"))])
+def test_a_file_without_text_is_named_before_anything_is_read(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SystemExit, match=f"{name} is empty: give text"):
+        sources.files_of([tmp_path / name])
+
+
+def test_a_part_that_a_killed_process_has_finished_is_written_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(binarising.corpus, "preprocess", fake_preprocess)
+    for folder in ("work/pieces", "work/binarised"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "work/pieces/000000.train").write_text("a b\n")
+    for _ in range(2):
+        binarising.binarise(tmp_path / "work", ["train", [("train", range(1))]])
+        (tmp_path / "work/binarised/train.json").unlink()  # as if it had been killed a moment before
+    assert len(binarising.files(tmp_path / "work")) == 2
+
+
+def fake_preprocess(log, *flags):
+    folder = flags[flags.index("--destdir") + 1]
+    folder.mkdir()
+    for name in ("train.bin", "train.idx"):
+        (folder / name).touch()
+    log.touch()
+
+
 def test_folders_are_read_in_the_order_of_their_names(tmp_path):
     for name in ("AB/wiki_00", "AA/wiki_01", "AA/wiki_00"):
         (tmp_path / "dump" / name).parent.mkdir(parents=True, exist_ok=True)

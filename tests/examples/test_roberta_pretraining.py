@@ -235,6 +235,12 @@ def test_changed_text_or_settings_start_over_and_the_manifest_says_what_it_was_m
     assert manifest["outputs"] == digests
     other = Preparation(preparation.folder, preparation.inputs[:2], VALID_EVERY="3")
     preparation.run("other")
+    # as if it had been killed while it removed what it had made before
+    (preparation.folder / "other" / "manifest.json").unlink()
+    (preparation.folder / "other" / "train7.bin").touch()
+    other.run("other")
+    assert not (preparation.folder / "other" / "train7.bin").exists()
+    preparation.run("other")
     printed = other.run("other")
     assert "have changed" in printed
     assert json.loads((preparation.folder / "other" / "manifest.json").read_text())["settings"]["valid_every"] == 3
@@ -387,7 +393,7 @@ def test_another_number_of_processes_than_the_machine_has_is_refused_in_one_line
     [
         (None, "no file odd.txt"),
         (b"", "odd.txt is empty"),
-        (b"\n\n  \n", "no line of 0 is text"),
+        (b"\n\n  \n", "odd.txt is empty"),
         (
             b"A heading\n\n| a | table | with | more | bars | than | words | and | so | on | and | on | and |\n",
             "lines dropped: shorter than 50 characters 1",

@@ -8,6 +8,7 @@ import corpus
 
 from fairseq_relpos.atomic_files import whole_folder, write_json
 
+from . import storage
 from .vocabulary import DICTIONARY
 
 #: blocks in a part, 128 MiB of raw text: fairseq-preprocess keeps some 50 bytes a line and 350 MB of itself
@@ -29,6 +30,7 @@ def parts(blocks):
 def binarise(work, task):
     """Writes a .bin and an .idx for each split into work/binarised/NAME."""
     name, splits = task
+    storage.remove(work / "binarised" / name)  # of a process that was killed before it said that this was done
     with whole_folder(work / "binarised" / name) as folder:
         flags = ["--only-source", "--srcdict", work / DICTIONARY, "--destdir", folder / "bin", "--workers", "1"]
         for split, blocks in splits:

@@ -85,10 +85,15 @@ class Pipeline:
 
     def start_over(self):
         (self.out / MANIFEST).unlink()  # first: it says that the rest is there
+        self.remove_outputs()
+        storage.remove(self.work)
+
+    def remove_outputs(self, but=()):
+        """Removes the files of an earlier run, of which fairseq would read train7.bin together with the new ones."""
         for pattern in ("train*.bin", "train*.idx", "valid*.bin", "valid*.idx", "dict.txt", "spm.model"):
             for path in self.out.glob(pattern):
-                path.unlink()
-        storage.remove(self.work)
+                if path.name not in but:
+                    path.unlink()
 
     def make(self, made_of):
         work, settings = self.work, self.settings
@@ -112,6 +117,9 @@ class Pipeline:
         steps["vocabulary"] = self.single("vocabulary", self.make_vocabulary)
         tasks = [(block, split) for block in blocks for split in splits.SPLITS]
         steps["pieces"] = self.step("pieces", partial(pieces.write_pieces, work, settings), tasks)
+        for split in splits.SPLITS:
+            if not steps["pieces"].get(f"{split} lines"):
+                fail(f"no line for {split} is long enough ({list_of(steps['pieces'])}): give more text")
         storage.remove(work / "sentences")
         self.step("binarised", partial(binarising.binarise, work), binarising.parts(len(blocks)))
         storage.remove(work / "pieces")
@@ -176,6 +184,7 @@ class Pipeline:
         outputs = storage.read_json(kept)
         for path in found:
             path.replace(self.out / path.name)
+        self.remove_outputs(but=outputs)  # what a start from the beginning has left that was killed
         # for run.sh and the report: vocabulary and longest line; then digest, split and name
         lines = [f"vocabulary {self.settings.vocabulary} {self.settings.longest_line}"]
         lines += [f"{file['sha256']} train {file['name']}" for file in made_of["inputs"]]

@@ -7,6 +7,7 @@ read what all others wait for.
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import io
 import itertools
@@ -23,8 +24,10 @@ BLOCK = 4 << 20
 #: bytes; a longer document is taken apart, so that books in one file without empty lines are
 #: several documents, and no block grows without limit
 LONGEST_DOCUMENT = 4 << 20
-#: bytes; what is longer is read as several lines
+#: bytes; what is longer is read as several lines, unless it is JSON
 LONGEST_LINE = 16 << 20
+#: errors of a packed file that is cut short or none
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 @dataclass
@@ -60,6 +63,11 @@ def check_kind(path):
         fail(f"{path}: {path.suffix} is not read: unpack it, and give text files or JSON lines")
     if not path.stat().st_size:
         fail(f"{path} is empty: give text")
+    with contextlib.suppress(*UNREADABLE), open(path, "rb") as file:  # ``blocks`` names one that is cut short
+        text = unpacked(file, path)
+        lines = iter(lambda: text.readline(LONGEST_LINE), b"")
+        if not any(line.strip() for line in lines):
+            fail(f"{path} is empty: give text")
 
 
 #: bytes of a .zst file that are read at a time
@@ -135,7 +143,7 @@ def blocks(files, read=lambda size: None):
                     told = file.tell()
                     yield Block(number, path.name, is_json, text)
                     number += 1
-            except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            except UNREADABLE as error:
                 fail(f"{path} cannot be read to its end ({error}): is it cut short? get it again")
 
 
@@ -147,6 +155,9 @@ def parts(file):
     for line in lines:
         if is_json is None and line.strip():
             line = line.removeprefix(codecs.BOM_UTF8)
+        if (is_json or is_json is None and line[:1] == b"{") and not line.endswith(b"\n"):
+            line += file.readline()
+        if is_json is None and line.strip():
             is_json = looks_like_json(line)
         if not is_json:
             of_document += len(line)
