@@ -32,7 +32,7 @@ def check_names(names: Sequence[str], regression: bool) -> None:
 
 
 def check_classes(names: Sequence[str], classes: int) -> None:
-    """Raises ValueError for ``f1_N`` of a class that there is not: it would be 0 for ever."""
+    """Raises ValueError for ``f1_N`` of a class that there is not, whose score is always 0."""
     for name in names:
         f1 = _F1.fullmatch(name)
         if f1 and int(f1[1] or 1) >= classes:

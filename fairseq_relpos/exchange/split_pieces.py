@@ -11,8 +11,8 @@ from fairseq.data.indexed_dataset import dataset_exists
 
 from ..vocabulary_files import sentencepiece_of, sentencepiece_proto
 
-#: sentences of a split that are looked at
-SENTENCES = 2000
+#: texts of the data that tokenizers are compared on
+TEXTS = 2000
 
 
 def sentences_of(
@@ -23,7 +23,7 @@ def sentences_of(
         path = str(data / f"{split}.{'-'.join(languages)}.{languages[side]}")
         if dataset_exists(path, None):
             dataset = data_utils.load_indexed_dataset(path, dictionary)
-            yield [dataset[number].long() for number in range(min(SENTENCES, len(dataset)))]
+            yield [dataset[number].long() for number in range(min(TEXTS, len(dataset)))]
 
 
 def data_is_split(data: Path, languages: Sequence[str], dictionaries: Sequence[Dictionary], model: Any) -> bool:

@@ -12,9 +12,8 @@ from .. import vocabulary_files
 from ..finetuning.vocabulary import Vocabulary
 from ..hf import RelPosSentencePieceTokenizer, fast_tokenizer
 from .dictionaries import load_dictionary
+from .split_pieces import TEXTS
 
-#: texts of the data that the two tokenizers are compared on
-TEXTS = 2000
 #: what texts of the data rarely have
 ODD_TEXTS = (
     "",

@@ -14,7 +14,6 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from .. import vocabulary_files
-from ..vocabulary_files import sentencepiece_proto
 
 #: fairseq's special symbols by their names in transformers
 SPECIAL = {
@@ -94,7 +93,7 @@ def gpt2(encoder: str | Path, merges: str | Path, symbols: Sequence[str]) -> Tok
 
 def sentencepiece(path: str | Path, symbols: Sequence[str]) -> tuple[Tokenizer, str]:
     """A SentencePiece model of type BPE, unigram or char, and its kind in words. Raises NotFast."""
-    spm = sentencepiece_proto(path)
+    spm = vocabulary_files.sentencepiece_proto(path)
     kind = {1: "unigram", 2: "BPE", 3: "word", 4: "char"}[spm.trainer_spec.model_type]
     fallback = spm.trainer_spec.byte_fallback
     plain = {p.piece: p.score for p in spm.pieces if p.type in (p.NORMAL, p.USER_DEFINED, p.BYTE)}

@@ -27,11 +27,6 @@ from ..signature import canonical
 from .configuration import RelPosConfig, RelPosRobertaConfig
 
 
-def after_a_token(padding_BT: Tensor) -> Tensor:
-    """True from the first token of a row on."""
-    return (~padding_BT).cumsum(1) > 0
-
-
 class RelPosPreTrainedModel(PreTrainedModel):
     config: RelPosConfig
     supports_gradient_checkpointing = True
@@ -64,28 +59,30 @@ class RelPosPreTrainedModel(PreTrainedModel):
         attention_mask has, too. Raises ValueError for pads between tokens, which would count as distance, unless the
         tokens have positions of their own."""
         batch, length, _ = x_BTE.shape
-        padding_BT: Tensor | None = None
-        all_BS: Tensor | None = None
         if attention_mask is not None:
             if attention_mask.shape != (batch, seen + length):
                 raise ValueError(
                     f"attention_mask of shape {tuple(attention_mask.shape)}: {(batch, seen + length)} is needed"
                 )
-            all_BS = attention_mask == 0
-            padding_BT = all_BS[:, seen:]
-            if attention_mask.is_floating_point() and not (padding_BT | (attention_mask[:, seen:] == 1)).all():
+            padding_BS = attention_mask == 0
+            if attention_mask.is_floating_point() and not (padding_BS | (attention_mask == 1))[:, seen:].all():
                 raise ValueError("attention_mask has numbers beside 0 and 1: give 1 at tokens, 0 at pads")
         elif input_ids is not None:
             pad: Any = self.config.pad_token_id
-            padding_BT = all_BS = input_ids.eq(pad)
-        if all_BS is None or not bool(all_BS.any()):
+            padding_BS = input_ids.eq(pad)
+        else:
             return None
-        if not has_positions and bool((all_BS & after_a_token(all_BS) & after_a_token(all_BS.flip(1)).flip(1)).any()):
+        if not bool(padding_BS.any()):
+            return None
+        tokens_BS = ~padding_BS
+        begins_BS = tokens_BS & ~F.pad(tokens_BS, (1, -1))  # a token without one before it
+        if not has_positions and bool((begins_BS.sum(1) > 1).any()):
             raise ValueError(
                 "pads between tokens would count as distance: put the pads to the left or right of a text, "
                 "or give position_ids"
             )
-        return padding_BT if padding_BT is not None and bool(padding_BT.any()) else None
+        padding_BT = padding_BS[:, -length:]
+        return padding_BT if bool(padding_BT.any()) else None
 
 
 def refuse_unknown(arguments: dict[str, Any]) -> None:

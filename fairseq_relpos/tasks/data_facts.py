@@ -1,4 +1,4 @@
-"""What the numbers of a fine-tuned model mean: its labels in their order, and its vocabulary.
+"""The labels of a fine-tuned model in their order, and its vocabulary, which say what its numbers mean.
 
 Both are read from the data. With other data the same numbers mean other classes and words, and nothing shows it; so a
 checkpoint keeps these facts, and other data are refused.
@@ -7,14 +7,13 @@ checkpoint keeps these facts, and other data are refused.
 import hashlib
 from typing import Any
 
+from fairseq.tasks import FairseqTask
+
 #: the key of the facts in ``task_state`` and in ``extra_state`` of a checkpoint
 KEY = "data_facts"
 
-#: the base class of the mixin for a type checker, which then accepts what fairseq's tasks have
-_Task: Any = object
 
-
-class KeepsDataFacts(_Task):
+class KeepsDataFacts(FairseqTask):
     """Mixin in front of a task that has a source dictionary. A checkpoint without facts is loaded as it is."""
 
     #: the names of the classes, in the order of their numbers; None where they have none

@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, FairseqDataset, data_utils
-from fairseq.tasks import FairseqTask
 
 from .data_facts import KeepsDataFacts
 
 
-class OneDictionaryTask(KeepsDataFacts, FairseqTask):
+class OneDictionaryTask(KeepsDataFacts):
     """A task whose targets are no words, so that it has a source dictionary alone."""
 
     dictionary: Dictionary

@@ -24,6 +24,7 @@ from fairseq_relpos.exchange.words import Words  # noqa: E402
 from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
 from fairseq_relpos.version import install_package  # noqa: E402
+from fairseq_relpos.vocabulary_files import sentencepiece_proto  # noqa: E402
 
 #: runs of characters that SentencePiece does not know, accents of their own, symbols of the dictionary
 UNKNOWN = [
@@ -165,7 +166,7 @@ def test_a_dictionary_with_half_of_32000_pieces_gives_fairseqs_ids(tmp_path):
     pairs = [first + second for first in letters for second in letters]
     pieces = [*pairs, *(pair + letter for pair in pairs for letter in letters)]
     pieces += [first + second for first in pairs for second in pairs][: 32000 - len(pieces) - 27]
-    proto = fast_tokenizer.sentencepiece_proto(os.devnull)
+    proto = sentencepiece_proto(os.devnull)
     proto.trainer_spec.model_type = proto.trainer_spec.BPE
     for special, kind in {"<unk>": 2, "<s>": 3, "</s>": 3}.items():
         proto.pieces.add(piece=special, score=0, type=kind)
