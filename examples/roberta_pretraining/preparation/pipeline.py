@@ -117,9 +117,6 @@ class Pipeline:
         steps["vocabulary"] = self.single("vocabulary", self.make_vocabulary)
         tasks = [(block, split) for block in blocks for split in splits.SPLITS]
         steps["pieces"] = self.step("pieces", partial(pieces.write_pieces, work, settings), tasks)
-        for split in splits.SPLITS:
-            if not steps["pieces"].get(f"{split} lines"):
-                fail(f"no line for {split} is long enough ({list_of(steps['pieces'])}): give more text")
         storage.remove(work / "sentences")
         self.step("binarised", partial(binarising.binarise, work), binarising.parts(len(blocks)))
         storage.remove(work / "pieces")
