@@ -44,7 +44,7 @@ need_checkpoint() {
   ! is_old_average || die "$checkpoint is older than the training, or another average: run.sh average $encoding first"
 }
 is_old_average() { # an older run does not say of which checkpoints it is
-  local made="$AVERAGE_OF $AVERAGED"
+  local made="last $AVERAGED"
   [ "$EVALUATED" = average.pt ] &&
     { [ "$run/checkpoint_last.pt" -nt "$checkpoint" ] || [ "$(cat "$run/averaged" 2>/dev/null || echo "$made")" != "$made" ]; }
 }
@@ -67,7 +67,7 @@ make_batch() { # [flags]
 }
 
 training_command() { # [flags of fairseq-train]
-  local keep schedule start=() layers padding launch precision
+  local schedule start=() layers padding launch precision
   make_batch "${TRAIN_FLAGS[@]}" "$@"
   shared_flags
   encoding_flags
@@ -85,11 +85,6 @@ training_command() { # [flags of fairseq-train]
     polynomial_decay) schedule=(--total-num-update "$UPDATES") ;; # down to 0
     *) die "SCHEDULE=$SCHEDULE: give inverse_sqrt or polynomial_decay" ;;
   esac
-  case $AVERAGE_OF in
-    last) keep=(--keep-interval-updates "$AVERAGED") ;;
-    best) keep=(--keep-interval-updates 1 --keep-best-checkpoints "$AVERAGED") ;;
-    *) die "AVERAGE_OF=$AVERAGE_OF: give last or best" ;;
-  esac
   launcher "$GPUS"
   training=("${launch[@]}" "$DATA"
     --user-dir "$ROOT/fairseq_relpos" --arch "transformer_$encoding$SIZE" "${layers[@]}" "${hparams[@]}" "${padding[@]}"
@@ -101,7 +96,7 @@ training_command() { # [flags of fairseq-train]
     --max-source-positions "$MAX_POSITIONS" --max-target-positions "$MAX_POSITIONS"
     --dropout "$DROPOUT" --attention-dropout "$ATTENTION_DROPOUT" "${MODEL_FLAGS[@]}"
     --criterion label_smoothed_cross_entropy --label-smoothing "$LABEL_SMOOTHING"
-    "${adam[@]}" "${checkpoints[@]}" "${keep[@]}" "${logs[@]}" --lr-scheduler "$SCHEDULE"
+    "${adam[@]}" "${checkpoints[@]}" --keep-interval-updates "$AVERAGED" "${logs[@]}" --lr-scheduler "$SCHEDULE"
     --warmup-updates "$WARMUP_UPDATES" "${schedule[@]}" --max-update "$UPDATES"
     --max-tokens "$TOKENS_PER_UPDATE" --update-freq "$UPDATE_FREQ" --seed "$SEED" --num-workers 0
     --distributed-world-size "$GPUS" "${start[@]}" "${precision[@]}" "${TRAIN_FLAGS[@]}" "$@")
@@ -129,8 +124,8 @@ average() { # AVERAGED checkpoints -> average.pt
   [ -e "$run/checkpoint_last.pt" ] || die "no checkpoint $run/checkpoint_last.pt: run.sh train $encoding first"
   need_same_dictionary
   lock "$run"
-  python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" "--$AVERAGE_OF" "$AVERAGED" "$run" "$@"
-  echo "$AVERAGE_OF $AVERAGED" >"$run/averaged"
+  python "$ROOT/scripts/average_checkpoints.py" "$run/average.pt" --last "$AVERAGED" "$run" "$@"
+  echo "last $AVERAGED" >"$run/averaged"
 }
 
 # Translations depend on this besides the weights; written to $run/decoded.

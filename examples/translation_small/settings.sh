@@ -70,8 +70,7 @@ VALIDATE_EVERY=200         # updates
 SAVE_EVERY=400             # updates
 
 # --- evaluation ---
-AVERAGED=3                 # checkpoints that training keeps and run.sh average averages
-AVERAGE_OF=last            # or best, by validation loss
+AVERAGED=3                 # last checkpoints, which training keeps and run.sh average averages
 EVALUATED=checkpoint_last.pt # or checkpoint_best.pt, or average.pt
 BEAM=5
 LENGTH_PENALTY=1
