@@ -54,6 +54,10 @@ def values_of(runs):
 
 def pairs_of(values, encodings):
     """The scores of ELECTRA and of the masked language models, in the same order of encodings and seeds."""
+    if unpaired := sorted(set(values["electra"]) ^ set(values["masked_lm"])):
+        raise ValueError(
+            f"one of ELECTRA and the masked language models lacks {', '.join(unpaired)}: let both end first"
+        )
     seeds = {encoding: sorted(values["electra"][encoding]) for encoding in encodings}
     for encoding, of_one in seeds.items():
         if of_one != sorted(values["masked_lm"][encoding]):

@@ -125,8 +125,8 @@ def lengths_of(compared, settings, tokens):
             without.append(run.name)
             continue
         reach = extrapolation_plot.read(path)
-        how = reach["split"], reach["tokens"], Path(reach["checkpoint"]).name
-        if how == ("test", tokens, evaluated) and is_evaluated(path.parent, evaluated, path.name):
+        how = reach["split"], reach["tokens"], Path(reach["checkpoint"]).name, reach.get("changed") or ""
+        if how == ("test", tokens, evaluated, "") and is_evaluated(path.parent, evaluated, path.name):
             # variants of an encoding have names of their own
             found[run.name] = {**reach, "encoding": run.encoding}
         else:

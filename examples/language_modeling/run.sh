@@ -72,7 +72,7 @@ extrapolate() { # [flags of fairseq-relpos extrapolation]
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
     --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"
-  echo "$LENGTHS${other:+, $other}" >"$run/extrapolation.json.how"
+  echo "$LENGTHS${other:+, $other}${*:+, $*}" >"$run/extrapolation.json.how"
 }
 
 evaluate() {

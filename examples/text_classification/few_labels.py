@@ -21,7 +21,7 @@ from same_run import pack
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.command_line import Parser
-from fairseq_relpos.reports import curves, differences, score_table
+from fairseq_relpos.reports import curves, differences, score_table, sweeps
 from fairseq_relpos.reports.training_log import read_run
 
 HERE = Path(__file__).resolve().parent
@@ -79,7 +79,8 @@ def values_of(runs):
     found = {}
     for encoding, rows in runs.groupby("encoding"):
         scored = score_table.scores(score_table.chosen(rows), "test")
-        found[encoding] = {int(run.seed): 100 * run.value for run in scored.itertuples()}
+        if len(scored):
+            found[encoding] = {int(run.seed): 100 * run.value for run in scored.itertuples()}
     return found
 
 
@@ -89,11 +90,16 @@ def report(runs, folder):
     table["size"] = table.place.map(data).str.partition("-")[0].astype(int)
     text, figures, lines = [], {}, {}
     for size in SIZES:
-        values = values_of(table[table["size"] == size])
+        of_size = table[table["size"] == size]
+        score_table.check_alike(of_size.assign(checkpoint="", fold=of_size.seed))  # each seed has data of its own
+        values = values_of(of_size)
         if not values:
             continue
-        text.append(f"## {size:,} labels\n{differences.table(values, BASELINE, 'test accuracy, %', 2)}")
+        baseline = BASELINE if BASELINE in values else None
+        text.append(f"## {size:,} labels\n{differences.table(values, baseline, 'test accuracy, %', 2)}")
         text += [f"- {missing}" for missing in differences.missing_seeds(values, SEEDS)]
+        if bad := sweeps.without_score(of_size):
+            text.append("- no score: " + ", ".join(f"{name} ({said})" for name, said in bad.items()))
         figures[f"{size} labels"] = values
         for encoding, of_seed in values.items():
             for seed, value in of_seed.items():

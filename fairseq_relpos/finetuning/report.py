@@ -2,7 +2,7 @@
 FOLDER/RESULTS.md.
 
 The learning rate of an encoding is the one with the best median over the seeds on the validation data (TUPE's rule).
-Test data have no part in it. A run without results.json is named as one that has not ended.
+Test data have no part in it. A run without results.json is named as one that has diverged or is not done.
 """
 
 import math
@@ -36,7 +36,7 @@ def percent(runs: pd.DataFrame, split: str) -> dict[int, float]:
 
 def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     rows = rows_of(runs)
-    least = {split: score for facts in runs.facts for split, score in facts["majority"].items()}
+    least = {split: score for facts in runs.facts if facts for split, score in facts["majority"].items()}
     splits = [split for split in SPLITS if split in set(runs.split)]
     compared = "test" if "test" in splits else "valid"
     values = {name: of_seed for name, found in rows.items() if (of_seed := percent(found, compared))}
@@ -77,16 +77,15 @@ def means(by_task: dict[str, pd.DataFrame]) -> str:
     return f"## All tasks, validation\n\n{markdown_table(['encoding', 'scores', 'mean'], lines)}\n"
 
 
-def text(runs: pd.DataFrame, missing: Sequence[str], convention: str, baseline: str) -> str:
+def text(runs: pd.DataFrame, convention: str, baseline: str) -> str:
     by_task = {task: runs[runs.task == task] for task in TASKS if task in set(runs.task)}
     parts = ["# Fine-tuning\n", sweeps.RULES["median"] + " " + LEGEND.format(baseline=baseline)]
     parts += [table(task, found, convention, baseline) for task, found in by_task.items()]
     if len(by_task) > 1:
         parts.append(means(by_task))
     parts.append(sweeps.each_score(runs, factor=100, digits=2))
-    bad = [f"{name} ({said})" for name, said in sweeps.without_score(runs).items()]
-    if bad or missing:
-        parts.append(f"Without a score: {', '.join([*bad, *(f'{name} (not ended)' for name in missing)])}.\n")
+    if bad := [f"{name} ({said})" for name, said in sweeps.without_score(runs).items()]:
+        parts.append(f"Without a score: {', '.join(bad)}.\n")
     return "\n".join(parts)
 
 
@@ -108,9 +107,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"no results.json below {runs}: run.sh finetune first, or set RUNS")
     found = score_table.read(score_table.records_of(runs))
     score_table.check_alike(found)
-    begun = {path.parent for path in runs.glob("**/command")}
-    missing = sorted(str(path.relative_to(runs)) for path in begun if not (path / "results.json").exists())
-    report = text(found, missing, convention, baseline)
+    report = text(found, convention, baseline)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "RESULTS.md", report)
     print(report)

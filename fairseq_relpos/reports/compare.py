@@ -21,7 +21,7 @@ from . import differences, extrapolation_plot, run_folder
 from .markdown import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
-from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing, differing_settings, is_free, may_change
+from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing_settings, is_free, may_change
 from .training_log import tell_variants_apart
 
 #: names of runs in one line
@@ -269,8 +269,12 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
         groups[folder.run.encoding, folder.run.variant].append(folder)
     for group in groups.values():
         every = [folder.run.settings for folder in group]
-        names = {name for settings in every for name in settings if is_free(name) and not name.startswith("position-")}
-        differs = [name for name in differing(every, names) if name not in ("position-encoding", "position-hparams")]
+        differs = differing_settings(
+            every,
+            lambda name: (
+                name in ("position-encoding", "position-hparams") or is_free(name) and not name.startswith("position-")
+            ),
+        )
         for folder in group:
             given = [f"{name}={folder.run.settings.get(name, NOT_GIVEN)}" for name in differs]
             folder.run.variant = " ".join([folder.run.variant, *given]).strip()

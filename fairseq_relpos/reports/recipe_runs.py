@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..atomic_files import whole_file, write_text
 from . import differences, learning_rates
 from .markdown import markdown_table
-from .run_settings import OF_A_SEED, flags_of, free_in_a_recipe, how_alike, other_flags
+from .run_settings import OF_A_SEED, batch_of, flags_of, free_in_a_recipe, how_alike, other_flags
 from .training_log import Run, read_run, tell_variants_apart
 
 NAME = re.compile(r"(.+)-seed(\d+)")
@@ -71,10 +71,18 @@ class RecipeRuns:
         self.note_missing_seeds()
         self.note_missing_rates()
         limit = learning_rates.DIVERGED
-        others = [run.name for run in finished if run not in compared and run.seed not in self.seeds[:1]]
-        self.note("left out, because another rate is the best", others)
+        stopped = [run for run in begun if (self.place / run.name / "diverged").exists()]
+        lost = {
+            name for name, figures in self.tried.items() if figures and self.chosen[name] is None
+        }  # with every rate
+        of_the_best = [
+            run for run in begun if not self.rates or run.rate == self.chosen[run.encoding] or run.encoding in lost
+        ]
+        diverged += [run.name for run in of_the_best if run in stopped or run in finished and run not in compared]
+        others = [run for run in finished if run not in of_the_best and run.seed not in self.seeds[:1]]
+        self.note("left out, because another rate is the best", [run.name for run in others])
         self.note(f"diverged (exit code 76, or the last validation more than {limit} nats above the best)", diverged)
-        self.note("not finished with these settings", [run.name for run in begun if run not in finished])
+        self.note("not finished with these settings", [run.name for run in begun if run not in [*finished, *stopped]])
 
     def note(self, what: str, names: Sequence[str]) -> None:
         if names:
@@ -154,7 +162,9 @@ class RecipeRuns:
         for rate in self.rates:
             trained = self.place.glob(f"lr{rate}/{called(runs[0])}-seed*/trained")
             commands += [path.read_text(encoding="utf-8") for path in trained]
-        if others := other_flags(commands, free_in_a_recipe(commands), OF_A_SEED):
+        others = other_flags(commands, free_in_a_recipe(commands), OF_A_SEED)
+        others += ["the batch"] if len({batch_of(flags_of(command)) for command in commands}) > 1 else []
+        if others:
             names = ", ".join(run.name for run in runs)
             told = f"The runs differ in more than seed and learning rate: {', '.join(others)}."
             fail(f"{told} ({names}) Move those that do not belong here to another RUNS")

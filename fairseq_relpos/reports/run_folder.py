@@ -255,7 +255,8 @@ def extrapolation(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]
     for one in found["measurements"]:
         if one["loss"] is not None:
             context = extrapolation_plot.context(one).removeprefix("block")
-            name = f"loss on {found['split']} (nats a token), blocks of {one['length']}{context}"
+            changed = f", {found['changed']}" if found.get("changed") else ""
+            name = f"loss on {found['split']} (nats a token), blocks of {one['length']}{context}{changed}"
             yield name, Figure(one["loss"], in_a_row=True)
 
 

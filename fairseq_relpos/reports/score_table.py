@@ -38,18 +38,19 @@ def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Returns the table. A record is a run: its name, place, and cells (settings as a manifest has them), and how it
     has ended: state, with a message unless it is done."""
     table = pd.DataFrame([row for record in records for row in rows_of(record)])
-    # a run that has ended before it was scored is scored by what the others of its task are
+    # a run that has ended before it was scored is scored by what the others of its recipe, action and task are
     known = table.metric != ""
-    metrics = table[known].groupby("task").metric.first().to_dict()
-    metric_of_task = table.task.map(lambda task: metrics.get(task, "-"))
-    table["figure"] = table.figure.where(known, metric_of_task)
-    table["metric"] = table.metric.where(known, metric_of_task)
+    alike = [table.cells.map(lambda cells: (cells.get("recipe"), cells.get("action"))), table.task]
+    of_others = table.metric.where(known).groupby(alike, dropna=False).transform("first").fillna("-")
+    table["figure"] = table.figure.where(known, of_others)
+    table["metric"] = table.metric.where(known, of_others)
     return table
 
 
 def records_of(runs: str | Path) -> list[dict[str, Any]]:
-    """Returns a record of each finished run without a manifest: what its results.json says of it."""
-    found = []
+    """Returns a record of each run without a manifest: of a finished one what its results.json says, of another one
+    what its training log says. A run that has diverged counts in the choice of a rate."""
+    found: list[dict[str, Any]] = []
     for path in sorted(Path(runs).glob("*/**/results.json")):
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
@@ -58,11 +59,32 @@ def records_of(runs: str | Path) -> list[dict[str, Any]]:
         if "metrics" not in facts:  # of a report
             continue
         cells = {cell: str(facts[fact]) for cell, fact in NAMES.values() if facts.get(fact) is not None}
-        name = str(path.parent.relative_to(runs))
-        found.append({"name": name, "cells": cells, "place": path.parent, "state": "done"})
+        found.append({"cells": cells, "place": path.parent, "state": "done"})
     if not found:
         raise ValueError(f"no finished run in {runs}: a run that has been evaluated has a results.json")
-    return found
+    finished = {record["place"] for record in found}
+    written = {float(rate): rate for record in found if (rate := record["cells"].get(NAMES["rate"][0]))}
+    for log in sorted(Path(runs).glob(f"*/**/{LOG_NAME}")):
+        if log.parent not in finished:
+            state = "diverged" if (log.parent / "diverged").exists() else "not done"
+            found.append({"cells": unscored(log, written), "place": log.parent, "state": state})
+    return [{**record, "name": str(record["place"].relative_to(runs))} for record in found]
+
+
+def unscored(log: Path, rates: Mapping[float, str]) -> dict[str, str]:
+    """Returns the cells of a run without results.json. ``rates``: how the others write theirs."""
+    run = read_run(log)
+    task, _, fold = Path(run.settings["data"]).name.partition("-fold")
+    rate, start = run.settings["lr"].strip("[]"), run.settings.get("finetune-from-model", "None")
+    facts = {
+        "task": task,
+        "encoding": run.encoding,
+        "checkpoint": "" if start == "None" else start,
+        "rate": rates.get(float(rate), rate),
+        "seed": str(run.seed),
+        "fold": fold,
+    }
+    return {NAMES[name][0]: value for name, value in facts.items() if value}
 
 
 def rows_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -152,18 +174,21 @@ def scores(table: pd.DataFrame, split: str = "valid") -> pd.DataFrame:
 
 def by_seed(table: pd.DataFrame) -> "pd.Series[float]":
     """Returns the score by rate and seed; where data are in folds, the mean over them. A run that has diverged counts
-    as the worst, and a seed without one of its runs has no score. Smaller rates come first."""
+    as the worst, and a seed without one of its runs, or without a fold that others have, has no score. Smaller rates
+    come first."""
     runs = scores(table).sort_values("rate", key=lambda rates: pd.to_numeric(rates, "coerce"), kind="stable")
     worst = math.inf if is_loss(table) else -math.inf
     runs["counted"] = runs.value.where(runs.state == "done", worst)
     runs["has_ended"] = runs.state.isin(["done", "diverged"])
-    has_ended = runs.groupby(["rate", "seed"]).has_ended.transform("all")
-    return runs[has_ended].groupby(["rate", "seed"], sort=False).counted.mean()
+    of_seed = runs.groupby(["rate", "seed"])
+    is_whole = of_seed.has_ended.transform("all") & (of_seed.fold.transform("nunique") == runs.fold.nunique())
+    return runs[is_whole].groupby(["rate", "seed"], sort=False).counted.mean()
 
 
 def is_loss(table: pd.DataFrame) -> bool:
     """Whether a lower score is better."""
-    return bool((table.metric == LOSS).any())
+    metrics = table.metric[table.state == "done"]
+    return bool((metrics == LOSS).any())
 
 
 def choose_rate(table: pd.DataFrame, rule: str = "median") -> str | None:
@@ -173,6 +198,12 @@ def choose_rate(table: pd.DataFrame, rule: str = "median") -> str | None:
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of the runs with the best learning rate that have a score."""
+    """Returns the rows of the runs with the best learning rate that have a score. Raises ValueError, one line, for two
+    runs of one seed and fold."""
     best = choose_rate(table)
-    return table[(table.rate == best) & (table.state == "done")]
+    found = table[(table.rate == best) & (table.state == "done")]
+    runs = scores(found)
+    twice = runs[runs.duplicated(["seed", "fold"], keep=False)].run
+    if len(twice):
+        raise ValueError(f"{' and '.join(twice)} have one encoding, seed and learning rate: move one to another RUNS")
+    return found

@@ -84,8 +84,22 @@ def text(runs: pd.DataFrame, rule: str) -> str:
     if without := without_score(runs):
         lines = "".join(f"- {name}: {said}\n" for name, said in without.items())
         parts.append(f"## Runs without a score\n\n{lines}")
+    if told := not_alike(runs):
+        lines = "".join(f"- {line}\n" for line in told)
+        parts.append(f"## Rows whose runs differ in more than seed and learning rate\n\n{lines}")
     parts.append(each_score(runs))
     return "\n".join(parts)
+
+
+def not_alike(runs: pd.DataFrame) -> list[str]:
+    """Returns what the runs of a row differ in, as after a change of SETTINGS, a line for each row."""
+    found = []
+    for _, of_row in runs.groupby([runs.cells.map(title_of), settings_of(runs)], sort=False):
+        try:
+            score_table.check_alike(of_row)
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 def without_score(runs: pd.DataFrame) -> dict[str, str]:

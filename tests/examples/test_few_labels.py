@@ -62,9 +62,37 @@ def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
     assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
     assert figures["5920 labels"]["learned"]["2"] == 92.0
     text = (tmp_path / "out/RESULTS.md").read_text()
+    assert "no score" not in text
     assert "- Processor 1\n- Processor 2\n" in text
     with tarfile.open(tmp_path / "out/runs.tar.xz") as packed:
         packed.extractall(tmp_path / "unpacked", **UNPACKING)
     few_labels.report(tmp_path / "unpacked", tmp_path / "again")
     assert (tmp_path / "again/RESULTS.md").read_text() == text
     assert (tmp_path / "out/labels.png").exists() and "## 5,920 labels" in text and "no seed 3, 4, 5" in text
+
+
+def one(place, encoding, seed, size="100", flags="", **more):
+    facts = {"task": "SST-2", "encoding": encoding, "seed": seed, "lr": "1e-3", "metrics": {"accuracy": 0.5}, **more}
+    facts |= {"checkpoint": f"pretrained/{encoding}-seed{seed}/x.pt", "test": {"accuracy": 0.5}}
+    command = f"fairseq-train data --user-dir . --lr 1e-3 --seed {seed} {flags}"
+    data = f"data-bin/few_labels/{size}-seed{seed}/finetuning/SST-2"
+    finished(place, encoding, seed, data=data, files={"results.json": facts, "trained": command})
+
+
+def test_a_size_without_the_baseline_has_no_differences(tmp_path):
+    for seed in (1, 3):
+        one(tmp_path / f"runs/a/learned-seed{seed}", "learned", seed)
+    lost = finished(
+        tmp_path / "runs/b/learned-seed2", "learned", 2, data="data-bin/few_labels/100-seed2/finetuning/SST-2"
+    )
+    (lost / "diverged").touch()
+    few_labels.report(tmp_path / "runs", tmp_path / "out")
+    text = (tmp_path / "out/RESULTS.md").read_text()
+    assert "| learned | 1 3 | 50.00 ± 0.00 |" in text and "- no score: b/learned-seed2 (diverged)" in text
+
+
+def test_seeds_of_another_training_are_refused(tmp_path):
+    one(tmp_path / "runs/a/tupe_a-seed1", "tupe_a", 1)
+    one(tmp_path / "runs/b/tupe_a-seed2", "tupe_a", 2, flags="--dropout 0.3")
+    with pytest.raises(ValueError, match="a-seed2 and .*a-seed1 differ in more than seed .*: `--dropout`"):
+        few_labels.report(tmp_path / "runs", tmp_path / "out")

@@ -129,6 +129,17 @@ def test_losses_of_a_language_model_are_figures_in_nats_a_token(tmp_path):
     }
 
 
+def test_losses_with_changed_positions_are_figures_of_their_own(tmp_path):
+    runs = []
+    for seed, changed in (1, ""), (2, "scaling=yarn"):
+        measured = [{"length": 32, "memory": 0, "stride": None, "loss": 4.0 + seed}]
+        found = {"split": "test", "digest": "1f", "changed": changed, "measurements": measured}
+        runs.append(finished(tmp_path / str(seed), "rope", seed, files={"extrapolation.json": found}))
+    figures = report(runs, tmp_path)["masked_lm"]["figures"]
+    assert figures["loss on test (nats a token), blocks of 32"] == {"rope": {"1": 5.0}}
+    assert figures["loss on test (nats a token), blocks of 32, scaling=yarn"] == {"rope": {"2": 6.0}}
+
+
 def test_the_accuracy_of_an_artificial_task_is_that_on_test(tmp_path):
     settings = {"task": "sequence_labels", "criterion": "sequence_labels", "data": "data-bin/reber-seed1"}
     run = finished(tmp_path / "a", "t5", 1, files={"result.json": {"valid": 1.0, "test": 0.75}}, **settings)
@@ -171,13 +182,15 @@ def test_runs_of_one_encoding_with_other_settings_are_no_seeds_of_it(tmp_path):
         finished(tmp_path / "f", "shaw", 2, hparams="x=1 max_distance=4"),
         finished(tmp_path / "e", "shaw", 1, hparams="max_distance=8"),
     ]
-    runs.append(finished(tmp_path / "mt", "t5", 1, task="translation"))  # which has a t5 without variants
+    log = finished(tmp_path / "g", "shaw", 3, hparams="max_distance=4 x=1") / "train.log"
+    log.write_text(log.read_text().replace("_name='roberta')", "new_flag=None, _name='roberta')"))  # of a later version
+    runs += [log.parent, finished(tmp_path / "mt", "t5", 1, task="translation")]  # which has a t5 without variants
     found = report(runs, tmp_path, "--baseline", "t5", "--baseline", "t5 (lr=0.002)")["masked_lm"]
     figure = found["figures"]["last validation loss on valid (nats)"]
     assert {row: sorted(values) for row, values in figure.items()} == {
         "t5 (lr=0.002)": ["1", "2"],
         "t5 (lr=0.001)": ["1"],
-        "shaw (max_distance=4 x=1)": ["1", "2"],
+        "shaw (max_distance=4 x=1)": ["1", "2", "3"],
         "shaw (max_distance=8)": ["1"],
     }
 

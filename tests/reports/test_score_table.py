@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from training_logs import finished
 
 from fairseq_relpos.finetuning import report as of_glue
-from fairseq_relpos.reports import score_table
+from fairseq_relpos.reports import score_table, sweeps
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -74,3 +75,68 @@ def test_folds_differ_in_their_data_and_seeds_of_a_fold_do_not(tmp_path):
     run(tmp_path, 4, 1, conditions="dictionary a\ntext b\n", flags="'--max-update' '10'")
     with pytest.raises(ValueError, match="fold1/t5-seed4 and fold1/t5-seed1 differ .*: the data"):
         check()
+
+
+def scored(place, rate, seed, value, fold="", state="done"):
+    """The folder of a run with this accuracy, or that has none."""
+    facts = {"task": "MR", "encoding": "t5", "seed": seed, "lr": rate, "metrics": {"accuracy": value}}
+    files = {"results.json": facts | ({"fold": fold} if fold else {})} if state == "done" else {}
+    files |= {"diverged": ""} if state == "diverged" else {}
+    data = f"data-bin/MR-fold{fold}" if fold else "data-bin/MR"
+    finished(place / f"{rate}-{fold}/t5-seed{seed}", "t5", seed, files=files, data=data, lr=float(rate))
+
+
+def test_runs_that_have_diverged_count_in_the_choice_of_a_rate_and_are_named(tmp_path):
+    for seed in (1, 2, 3):
+        scored(tmp_path, "1e-3", seed, 0.8)
+    for rate, seed, value, state in [("4e-3", 1, 0.9, "done"), ("4e-3", 2, 0, "diverged"), ("4e-3", 3, 0, "diverged")]:
+        scored(tmp_path, rate, seed, value, state=state)
+    scored(tmp_path, "8e-3", 1, 0, state="not done")
+    table = score_table.read(score_table.records_of(tmp_path))
+    assert score_table.choose_rate(table) == "1e-3" and set(table.task) == {"MR"} and set(table.encoding) == {"t5"}
+    assert sweeps.without_score(table) == {
+        "4e-3-/t5-seed2": "diverged",
+        "4e-3-/t5-seed3": "diverged",
+        "8e-3-/t5-seed1": "not done",
+    }
+
+
+def test_a_rate_that_lacks_a_fold_has_no_score(tmp_path):
+    for fold, value in ("0", 0.70), ("1", 0.75), ("2", 0.80):
+        scored(tmp_path, "1e-3", 1, value, fold)
+    scored(tmp_path, "2e-3", 1, 0.79, "2")
+    scored(tmp_path, "2e-3", 1, 0, "1", state="not done")
+    table = score_table.read(score_table.records_of(tmp_path))
+    assert score_table.choose_rate(table) == "1e-3" and set(table.fold) == {"0", "1", "2"}
+
+
+def test_two_runs_of_one_seed_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        scored(tmp_path / folder, "1e-3", 1, 0.8)
+    with pytest.raises(ValueError, match="^a/1e-3-/t5-seed1 and b/1e-3-/t5-seed1 have one encoding, seed and"):
+        score_table.chosen(score_table.read(score_table.records_of(tmp_path)))
+
+
+def test_a_run_without_a_score_is_scored_as_others_of_its_recipe(tmp_path):
+    finished(tmp_path / "lm", "t5", 1)
+    records = [{"name": "lm", "cells": {"recipe": "roberta_small"}, "place": tmp_path / "lm", "state": "done"}]
+    for rate, values in {"1e-5": (61.0, 63.0), "3e-5": (82.0, None)}.items():
+        for seed, value in enumerate(values, 1):
+            place = tmp_path / f"{rate}-{seed}"
+            place.mkdir()
+            (place / "results.json").write_text(json.dumps({"metrics": {"f1": value}}))
+            cells = {"recipe": "squad", "encoding": "t5", "LEARNING_RATE": rate, "SEED": str(seed)}
+            records.append({"name": place.name, "cells": cells, "place": place, "state": "done" if value else "failed"})
+    table = score_table.read(records)
+    of_squad = table[table.cells.map(lambda cells: cells["recipe"] == "squad")]
+    assert not score_table.is_loss(of_squad) and score_table.choose_rate(of_squad) == "3e-5"
+
+
+def test_a_sweep_tells_of_rows_whose_runs_differ_in_more_than_seed_and_rate(tmp_path):
+    records = []
+    for seed, flags in (1, ""), (2, "'--dropout' '0.1'"):
+        run(tmp_path / f"run{seed}", seed, flags=flags)
+        cells = {"encoding": "t5", "LEARNING_RATE": "1e-3", "SEED": str(seed)}
+        records.append({"name": f"run{seed}", "cells": cells, "place": tmp_path / f"run{seed}", "state": "done"})
+    assert "run2 and run1 differ" in sweeps.text(score_table.read(records), "median")
+    assert "## Rows whose" not in sweeps.text(score_table.read(records[:1]), "median")
