@@ -80,8 +80,10 @@ class PositionedAttention(nn.Module):
 
     def window_of(self, pos: Positions) -> int | None:
         """The window of this pass, or None where it hides no key."""
-        windows = self.window, None if pos.segment is None else pos.segment.window
-        narrowest = min((window for window in windows if window is not None), default=pos.src_len)
+        narrowest = pos.src_len
+        for window in (self.window, None if pos.segment is None else pos.segment.window):
+            if window is not None:
+                narrowest = min(narrowest, window)
         return narrowest if narrowest < pos.src_len - 1 else None
 
 

@@ -100,7 +100,7 @@ class Auto(Backend):
             reason = self.try_out(backend, terms, v_BHSD, mask, dropout_p)
             if reason is not None:
                 backend, why = self.choose(terms, mask, dropout_p, need_weights, reason)
-        if (backend.name, why) not in self.logged:
+        if not torch.compiler.is_compiling() and (backend.name, why) not in self.logged:
             self.logged.add((backend.name, why))
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)

@@ -119,8 +119,7 @@ class RelPosDecoderModel(RelPosDecoderPreTrainedModel):
         want_weights = self.config.output_attentions if output_attentions is None else output_attentions
         want_hidden = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen = 0 if cache is None else cache.get_seq_length()
-        has_positions = position_ids is not None or document_ids is not None
-        padding_BT = self.padding_of(x_BTE, input_ids, attention_mask, seen, has_positions)
+        padding_BT = self.padding_of(x_BTE, input_ids, attention_mask, seen)
         x_BTE = self.embed_scale * x_BTE
         if self.project_in_dim is not None:
             x_BTE = self.project_in_dim(x_BTE)

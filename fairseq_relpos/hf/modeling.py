@@ -48,16 +48,10 @@ class RelPosPreTrainedModel(PreTrainedModel):
                 initialization.copy_(tensor, begins[name])
 
     def padding_of(
-        self,
-        x_BTE: Tensor,
-        input_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        seen: int = 0,
-        has_positions: bool = False,
+        self, x_BTE: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None, seen: int = 0
     ) -> Tensor | None:
         """True at the pads among the new tokens; None where there are none. seen: the tokens of earlier steps, which
-        attention_mask has, too. Raises ValueError for pads between tokens, which would count as distance, unless the
-        tokens have positions of their own."""
+        attention_mask has, too."""
         batch, length, _ = x_BTE.shape
         if attention_mask is not None:
             if attention_mask.shape != (batch, seen + length):
@@ -74,13 +68,6 @@ class RelPosPreTrainedModel(PreTrainedModel):
             return None
         if not bool(padding_BS.any()):
             return None
-        tokens_BS = ~padding_BS
-        begins_BS = tokens_BS & ~F.pad(tokens_BS, (1, -1))  # a token without one before it
-        if not has_positions and bool((begins_BS.sum(1) > 1).any()):
-            raise ValueError(
-                "pads between tokens would count as distance: put the pads to the left or right of a text, "
-                "or give position_ids"
-            )
         padding_BT = padding_BS[:, -length:]
         return padding_BT if bool(padding_BT.any()) else None
 
@@ -180,9 +167,7 @@ class RelPosRobertaModel(RelPosRobertaPreTrainedModel):
         self.encoder.checkpoint_activations = self.gradient_checkpointing
         states: Any = self.encoder.states(
             self.embed_scale * x_BTE,
-            self.padding_of(
-                x_BTE, input_ids, attention_mask, has_positions=position_ids is not None or document_ids is not None
-            ),
+            self.padding_of(x_BTE, input_ids, attention_mask),
             need_weights=bool(want_weights),
             position_ids=position_ids,
             document_ids=document_ids,

@@ -96,7 +96,7 @@ class RelPosSelfAttention(Projections, PositionedAttention):
     for it. causal: no token sees a later one. dropout: of the attention weights, in training. hparams: those of the
     encoding, by name. has_cls: whether the first token is a [CLS], which some encodings treat apart; None: where
     attention is not causal. backend: how attention is computed, one of ``fairseq_relpos.backends.names()``. window: how
-    many tokens away a key may be; the others are hidden, on both sides. None: any number.
+    many tokens away a key may be; the others are hidden, on both sides. None: any number. bias: of the projections.
 
     An encoding that adds positions to the input of a whole stack (learned, sinusoidal, ...) belongs into a
     ``RelPosEncoder``; here it would leave the order of the tokens invisible, of which a warning tells.

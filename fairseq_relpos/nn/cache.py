@@ -1,8 +1,10 @@
 """The memory of decoding from step to step, and the positions of one pass with or without it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..encodings import StackPart
@@ -125,6 +127,7 @@ def positions_of_pass(
     heads = stack_part.dims.num_heads
     if cache is None:
         check_attn_mask(attn_mask, batch, heads, length, length)
+        refuse_pads_between(padding_BT, ids)
         return stack_part.positions(length, length, padding_BS=padding_BT, device=x_BTE.device, **ids), padding_BT
     if not stack_part.dims.causal:
         raise ValueError("a cache serves attention in which no token sees a later one: build it with causal=True")
@@ -134,11 +137,24 @@ def positions_of_pass(
     check_attn_mask(attn_mask, batch, heads, length, seen + length)
     padding_BS = joined_padding(kept.get("padding_BS"), padding_BT, seen, length, x_BTE)
     ids = {name: _joined_ids(name, kept.get(name), given, seen) for name, given in ids.items()}
+    refuse_pads_between(padding_BS, ids)
     pos = stack_part.positions(
         length, seen + length, padding_BS=padding_BS, device=x_BTE.device, memory=cache.memory, **ids
     )
     kept.update(length=seen + length, padding_BS=padding_BS, **ids)
     return pos, padding_BS
+
+
+def refuse_pads_between(padding_BS: Tensor | None, ids: Mapping[str, Tensor | None]) -> None:
+    """ValueError for pads between the tokens of a text, unless ids say where the tokens are."""
+    if padding_BS is None or any(given is not None for given in ids.values()):
+        return
+    begins_BS = ~padding_BS & F.pad(padding_BS, (1, 0), value=True)[:, :-1]  # a token without one before it
+    if (begins_BS.sum(1) > 1).any():
+        raise ValueError(
+            "pads between tokens would count as distance: put the pads to the left or right of a text, "
+            "or give position_ids"
+        )
 
 
 def _joined_ids(name, before_BS, now_BT, seen):

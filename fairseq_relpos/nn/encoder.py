@@ -127,8 +127,9 @@ class RelPosEncoder(nn.Module):
     of what each part of a layer adds. attention_dropout, activation_dropout: of the attention weights, and in the
     feed-forward. activation: gelu, relu, tanh, silu or a function. norm_first: LayerNorm before each part of a layer
     and at the end (pre-norm), not after each part. layernorm_embedding: a LayerNorm of the input, after positions have
-    joined it, as in BERT. checkpoint_activations: backward computes each layer's activations again, which saves memory.
-    unpad: layers compute nothing for pads, which come out as 0; it serves full passes.
+    joined it, as in BERT. layer_norm_eps: added to each variance. checkpoint_activations: backward computes each
+    layer's activations again, which saves memory. unpad: layers compute nothing for pads, which come out as 0; it
+    serves full passes.
 
     The names of its parameters are those of fairseq's encoders and decoders with the same encoding, without
     ``embed_tokens``.
@@ -263,6 +264,8 @@ class RelPosEncoder(nn.Module):
         output = hidden[-1]
         if self.layer_norm is not None:
             output = self.layer_norm(x_TBE).transpose(0, 1)
+            if padding_BT is not None and real_tokens is not None:
+                output = output.masked_fill(padding_BT[..., None], 0)
         return EncoderStates(output, hidden, weights, memory_weights)
 
     def memory_of(

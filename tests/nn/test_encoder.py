@@ -291,3 +291,29 @@ def test_wrong_settings_are_one_line_that_says_what_is_accepted(case):
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="num_layers=0: give 1 or more"):
         RelPosEncoder(WIDTH, HEADS, 0)
+
+
+def test_pads_between_tokens_are_refused_unless_ids_say_where_the_tokens_are():
+    module, x = encoder("rope", causal=True), inputs(2, 6)
+    between = torch.tensor([[False, False, True, True, False, False], [True, True, False, False, False, True]])
+    with pytest.raises(ValueError, match="pads between tokens.*position_ids"):
+        module(x, between)
+    ids = torch.tensor([[0, 1, 1, 1, 2, 3]])
+    alone = module(x[:1, ~between[0]])
+    torch.testing.assert_close(module(x[:1], between[:1], position_ids=ids)[:, ~between[0]], alone)
+    cache = Cache()
+    module(x[:, :3], torch.tensor([[False, False, True], [True, False, False]]), cache=cache)
+    with pytest.raises(ValueError, match="pads between tokens.*position_ids"):  # the prompt was padded on the right
+        module(x[:, 3:4], cache=cache)
+
+
+def test_unpadded_pads_come_out_as_zero_after_the_last_norm_too():
+    module = encoder("t5", norm_first=True, unpad=True)
+    nn.init.constant_(module.layer_norm.bias, 0.7)
+    padding = pads()
+    assert module(inputs(), padding)[padding].eq(0).all()
+
+
+def test_a_causal_stack_has_no_cls():
+    with pytest.raises(ValueError, match="has_cls=True with causal=True"):
+        encoder(causal=True, has_cls=True)
