@@ -287,8 +287,8 @@ def show(*command):
 
 NOT_PACKED = (
     *("*.pt", "lock", "output.txt", "errors.txt", "*.errors"),  # weights and output
-    # the sources and references of a test set, which we may not have the right to distribute
-    *("*.generate.txt", "valid.penalty*"),
+    # texts of a test set, which we may not have the right to distribute, and answers, which no report reads
+    *("*.generate.txt", "valid.penalty*", "predictions.*", "*.predictions.*"),
     *("*.part*", "runs.tar.xz"),  # what is being written, and what an earlier report has packed
     *("RESULTS.md", "*.png"),  # or written
 )

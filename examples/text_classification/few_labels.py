@@ -31,6 +31,7 @@ IN_DEV = 1000
 BASELINE = "tupe_a"
 DATA = "data-bin/few_labels"
 SETTINGS = "examples/text_classification/few_labels.sh"
+SETTINGS_OF_ALL = "examples/text_classification/few_labels_all.sh"
 
 
 def in_order(lines, name):
@@ -69,8 +70,9 @@ def manifest(rates, checkpoints):
             raise ValueError(f"no checkpoint {checkpoint}: give files .../ENCODING-seedN/checkpoint_last.pt")
         seed = found[1]
         for size in SIZES:
+            settings = SETTINGS if size != SIZES[-1] else f"{SETTINGS} {SETTINGS_OF_ALL}"
             for rate in rates.split():
-                cells = ["text_classification", "test", "SST-2", checkpoint, SETTINGS]
+                cells = ["text_classification", "test", "SST-2", checkpoint, settings]
                 yield "\t".join([*cells, f"{DATA}/{size}-seed{seed}", seed, rate])
 
 
