@@ -85,7 +85,9 @@ def nameless_words(count: int) -> Dictionary:
     return dictionary
 
 
-def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> None:
+def save(
+    path: str | Path, cfg: Any, args: argparse.Namespace, model: Any, task_state: dict[str, Any] | None = None
+) -> None:
     """Writes a checkpoint of fairseq 0.12 with these weights, for a training that has not begun. cfg: settings of the
     whole run, of which ``args`` replaces the model's. The write is atomic; it raises OSError, one line."""
     settings: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
@@ -98,7 +100,7 @@ def save(path: str | Path, cfg: Any, args: argparse.Namespace, model: Any) -> No
             # without all four keys fairseq treats the file as one of 2017
             {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
         ],
-        "task_state": {},
+        "task_state": task_state or {},
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
     }
     with whole_file(path) as part, open(part, "wb") as file:  # into an open file, so that an error of the disk is seen

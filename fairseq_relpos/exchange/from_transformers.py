@@ -20,7 +20,7 @@ from ..atomic_files import whole_folder
 from ..checkpoints.loading import refuse_nonfinite, refuse_packed
 from ..checkpoints.starting_point import build_roberta, build_with_decoder, save
 from ..encodings import names_for
-from ..tasks import span_head
+from ..tasks import data_facts, span_head
 from ..version import install
 from .names import FAIRSEQ_ACTIVATIONS, LAYER, STACK
 from .pieces import Pieces, read
@@ -74,7 +74,8 @@ def import_hf(folder: str | Path, out: str | Path) -> Imported:
     with whole_folder(out) as part:
         pieces.write(part)
         check_dictionary(part, source.rows(), pieces.with_mask, folder)
-        save(part / CHECKPOINT, cfg, cfg.model, model)
+        labels = source.labels()
+        save(part / CHECKPOINT, cfg, cfg.model, model, data_facts.with_labels(labels) if labels else None)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Imported(args, parameters, fresh, sorted(source.theirs), pieces.kind, pieces.unnamed)
 
@@ -316,6 +317,18 @@ class Source:
         if "classifier.dense.weight" in self.theirs and "classifier.out_proj.weight" in self.theirs:
             for part in ("dense", "out_proj"):
                 self.move(f"classifier.{part}", f"classification_heads.{HEAD}.{part}")
+            self.config.refuse(
+                "problem_type",
+                "fairseq's head has one answer for a text: remove the head, or import it without this setting",
+                *("single_label_classification", "regression"),
+            )
+
+    def labels(self) -> list[str] | None:
+        """The names of the classes of the head; None where it has none, or numbers for names."""
+        names = [name for _, name in sorted(self.config.get("id2label", {}).items(), key=lambda item: int(item[0]))]
+        classes = len(self.ours.get(f"classification_heads.{HEAD}.out_proj.weight", ()))
+        is_named = len(names) == classes and any(name != f"LABEL_{i}" for i, name in enumerate(names))
+        return names if is_named else None
 
     def put_in_order(self, order: list[int]) -> None:
         """Gives every word the id that fairseq gives it: row n is that of the old id order[n]."""
@@ -584,6 +597,9 @@ class Bart:
 
     def rows(self) -> int:
         return len(self.ours["decoder.output_projection.weight"])
+
+    def labels(self) -> None:
+        """A head for sentences is not taken."""
 
     def put_in_order(self, order: list[int]) -> None:
         for key in [key for key in self.ours if key.endswith(("embed_tokens.weight", "output_projection.weight"))]:

@@ -16,8 +16,8 @@ USUAL = {"bert": BRACKETS, "deberta": BRACKETS, "deberta-v2": BRACKETS}
 #: the kind of vocabulary whose pieces have numbers in dict.txt
 BYTE_LEVEL = "byte-level BPE"
 
-#: embeddings beyond the words: models are filled up to a multiple of 128
-MOST_UNNAMED = 127
+#: embeddings beyond the words: public models are filled up to a multiple of 128, or by 1,000
+MOST_UNNAMED = 1024
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Pieces:
         """The vocabulary of a model with so many embeddings. Raises ValueError, one line."""
         settings = settings_of(folder)
         special = special_tokens(settings, USUAL.get(model_type, TAGS))
-        kind, ids, files = vocabulary_of(folder, model_type, settings)
+        kind, ids, files = vocabulary_of(folder, model_type, settings, {*special.values()})
         if max(ids.values()) >= rows or rows - len(ids) > MOST_UNNAMED:
             raise ValueError(
                 f"{folder}: the tokenizer has {len(ids)} pieces with ids up to {max(ids.values())}, the model has "
@@ -104,13 +104,23 @@ def special_tokens(settings: dict[str, Any], usual: dict[str, str]) -> dict[str,
 
 
 def vocabulary_of(
-    folder: Path, model_type: str, settings: dict[str, Any]
+    folder: Path, model_type: str, settings: dict[str, Any], special: set[str]
 ) -> tuple[str, dict[str, int], dict[str, str | Path]]:
-    """The kind, the id of each piece, and the files to write."""
+    """The kind, the id of each piece, and the files to write. ``special``: the tokens that are no text."""
+    for setting in ("word_tokenizer_type", "split_by_punct"):
+        if settings.get(setting):
+            raise ValueError(f"{folder}: {setting} of the tokenizer is not served: save it as tokenizer.json alone")
     for name in ("spm.model", "sentencepiece.bpe.model"):
         if (folder / name).is_file():
             ids, files = of_sentencepiece(folder / name, model_type, settings)
-            return "SentencePiece", ids, files
+            extra = added_tokens(folder) - special - ids_of_sentencepiece(folder / name, model_type).keys()
+            if not extra:
+                return "SentencePiece", ids, files
+            if not (folder / "tokenizer.json").is_file():
+                raise ValueError(
+                    f"{folder}: {name} does not have {', '.join(sorted(extra))}: save the tokenizer as tokenizer.json, "
+                    "with them"
+                )
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     fast, words, added = folder / "tokenizer.json", folder / "vocab.txt", folder / "added_tokens.json"
     both = vocabulary.is_file() and merges.is_file()
@@ -123,10 +133,12 @@ def vocabulary_of(
     if both and not settings.get("add_prefix_space"):
         lines = merges.read_text(encoding="utf-8").split("\n")
         lines = [line for line in lines if line and not line.startswith("#version")]
+        if "Ġ" not in read(vocabulary):
+            raise ValueError(f"{vocabulary} is no byte-level BPE: save the tokenizer as tokenizer.json alone")
         files = {"encoder.json": vocabulary, "vocab.bpe": "\n".join(["#version: 0.2", *lines, ""])}
         return BYTE_LEVEL, read(vocabulary), files
     if fast.is_file():
-        return "tokenizer.json", ids_of_json(fast), {"tokenizer.json": fast}
+        return "tokenizer.json", ids_of_json(fast), {"tokenizer.json": with_text(fast, special)}
     if words.is_file():
         ids, files = of_words(words, settings)
         return "WordPiece", ids, files
@@ -143,11 +155,29 @@ def of_sentencepiece(
     if settings.get("tokenizer_class") == "RelPosSentencePieceTokenizer":
         manifest = json.dumps({"settings": {"lowercase": settings["lowercase"]}})
         return read(folder / "vocab.json"), {**files, "manifest.json": manifest}
+    if model_type == "deberta-v2" and settings.get("do_lower_case"):
+        files["manifest.json"] = json.dumps({"settings": {"lowercase": True}})
     fast, added = folder / "tokenizer.json", folder / "added_tokens.json"
     ids = ids_of_json(fast) if fast.is_file() else ids_of_sentencepiece(path, model_type)
     if added.is_file():
         ids |= read(added)
     return ids, files
+
+
+def added_tokens(folder: Path) -> set[str]:
+    """The tokens that were added to the vocabulary of the tokenizer."""
+    fast, added = folder / "tokenizer.json", folder / "added_tokens.json"
+    found = {token["content"] for token in read(fast)["added_tokens"]} if fast.is_file() else set()
+    return found | (read(added).keys() if added.is_file() else set())
+
+
+def with_text(path: Path, special: set[str]) -> str | Path:
+    """The file, in which added tokens are found in a text unless they are ``special``."""
+    tokenizer = read(path)
+    others = [token for token in tokenizer["added_tokens"] if token["special"] and token["content"] not in special]
+    for token in others:
+        token["special"] = False
+    return json.dumps(tokenizer, ensure_ascii=False) if others else path
 
 
 def ids_of_json(path: Path) -> dict[str, int]:

@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary
 
 from ..hf import fast_tokenizer
-from ..vocabulary_files import sentencepiece_proto, split_by_merges
+from ..vocabulary_files import find, sentencepiece_proto, split_by_merges
 from .dictionaries import load_dictionary
 from .split_pieces import data_is_split, sentences_of
 from .words import ODD_TEXTS, Words, compare_ids, refuse_pieces
@@ -49,6 +49,11 @@ class TwoVocabularies:
                 if self.splits
                 else "SentencePiece as in fairseq-preprocess (a piece that the dictionary lacks is one <unk>, because "
                 "no sentence of the data shows one that was split)"
+            )
+        elif find(self.data)[0]:
+            raise ValueError(
+                f"--task translation is served with spm.model or with whole words, and {self.data} has another "
+                "vocabulary: leave out --data, which exports the model without a tokenizer"
             )
         else:
             for name, dictionary in zip(names, self.dictionaries):

@@ -112,6 +112,7 @@ def refuse_pieces(path: Path, symbols: list[str]) -> None:
     marks = {
         "pieces of SentencePiece": (lambda symbol: symbol.startswith(fast_tokenizer.BLANK), "spm.model"),
         "the numbers of a byte-level BPE": (str.isdigit, " and ".join(vocabulary_files.KINDS["gpt2"])),
+        "pieces of a byte-level BPE": (lambda symbol: symbol.startswith("Ġ"), "tokenizer.json"),
         "pieces of WordPiece": (lambda symbol: symbol.startswith("##"), "tokenizer.json"),
         "pieces of subword-nmt, which are not served": (lambda symbol: symbol.endswith("@@"), "another vocabulary"),
     }

@@ -151,6 +151,22 @@ def test_transformers_own_models_are_imported_and_go_back(kind, tmp_path, capsys
     torch.testing.assert_close(logits(back, ids[old])[..., ids], logits(model, old), rtol=0, atol=5e-5)
 
 
+def test_the_names_of_classes_come_back(tmp_path):
+    names = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    config = transformers.RobertaConfig(**SIZES, layer_norm_eps=1e-5, id2label=names)
+    moved(transformers.RobertaForSequenceClassification(config)).save_pretrained(tmp_path / "a")
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(115)), "<mask>"]
+    for name, text in fast_tokenizer.files_of(fast_tokenizer.words(symbols), 24).items():
+        (tmp_path / "a" / name).write_text(text, encoding="utf-8")
+    import_hf(tmp_path / "a", tmp_path / "out")
+    (tmp_path / "out/labels.txt").write_text("\n".join(reversed(names.values())))
+    export(tmp_path / "out/model.pt", tmp_path / "back", tmp_path / "out")
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "back").id2label == names
+    change(tmp_path / "a", problem_type="multi_label_classification")
+    with pytest.raises(ValueError, match="problem_type is 'multi_label_classification'"):
+        import_hf(tmp_path / "a", tmp_path / "again")
+
+
 def save_a_bart(folder):
     config = transformers.BartConfig(
         **{"vocab_size": 60, "d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 48},

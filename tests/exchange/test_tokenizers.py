@@ -1,6 +1,7 @@
 """Tokenizers for Hugging Face transformers give the ids that fairseq reads."""
 
 import copy
+import json
 import os
 import pickle
 import random
@@ -11,7 +12,15 @@ from types import SimpleNamespace
 import pytest
 from fairseq.data import Dictionary
 from small_models import trained
-from vocabularies import LINES, ORDINARY, VOCABULARIES, exported_tokenizer, ordinary_folder, words_folder
+from vocabularies import (
+    LINES,
+    ORDINARY,
+    VOCABULARIES,
+    exported_tokenizer,
+    ordinary_folder,
+    sentencepiece_folder,
+    words_folder,
+)
 
 pytest.importorskip("transformers", "5.4", reason='needs transformers 5.4: pip install "fairseq_relpos[hf]"')
 
@@ -21,7 +30,7 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
 from fairseq_relpos.exchange.pieces import Pieces, vocabulary_of  # noqa: E402
 from fairseq_relpos.exchange.words import Words  # noqa: E402
-from fairseq_relpos.finetuning.vocabulary import Vocabulary  # noqa: E402
+from fairseq_relpos.finetuning.vocabulary import FastPieces, Vocabulary  # noqa: E402
 from fairseq_relpos.hf import fast_tokenizer  # noqa: E402
 from fairseq_relpos.version import install_package  # noqa: E402
 from fairseq_relpos.vocabulary_files import sentencepiece_proto  # noqa: E402
@@ -86,21 +95,66 @@ def test_added_tokens_of_a_byte_level_vocabulary_are_not_lost(tmp_path):
     for name, text in {"vocab.json": '{"a": 0}', "merges.txt": "", "added_tokens.json": '{"b": 1}'}.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match="added_tokens.json has b: .*tokenizer.json"):
-        vocabulary_of(tmp_path, "roberta", {})
+        vocabulary_of(tmp_path, "roberta", {}, set())
     (tmp_path / "tokenizer.json").write_text(
-        '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "b", "id": 1}]}'
+        '{"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "b", "id": 1, "special": false}]}'
     )
     for _beside in ("vocab.json", "vocab.txt"):  # as transformers 4 writes them
-        assert vocabulary_of(tmp_path, "roberta", {})[:2] == ("tokenizer.json", {"a": 0, "b": 1})
+        assert vocabulary_of(tmp_path, "roberta", {}, set())[:2] == ("tokenizer.json", {"a": 0, "b": 1})
         (tmp_path / "vocab.json").unlink(missing_ok=True)
         (tmp_path / "vocab.txt").write_text("a\n")
 
 
 def test_pieces_of_words_are_not_taken_for_words(tmp_path):
-    for lines, what in {"##ing 1\nwalk 1\n": "WordPiece", "walk@@ 1\ning 1\n": "subword-nmt"}.items():
+    for lines, what in {
+        "##ing 1\nwalk 1\n": "WordPiece",
+        "Ġing 1\nwalk 1\n": "byte-level BPE",
+        "walk@@ 1\ning 1\n": "subword-nmt",
+    }.items():
         (tmp_path / "dict.txt").write_text(lines)
         with pytest.raises(ValueError, match=what):
             Words(tmp_path, 7, Path("a.pt"))
+
+
+def test_added_tokens_are_found_in_text_unless_they_are_special(tmp_path):
+    added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    tokens = {"[UNK]": 0, "[E1]": 2}
+    content = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "cat": 1}, "unk_token": "[UNK]"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "added_tokens": [{"id": number, "content": token, **added} for token, number in tokens.items()],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    files = vocabulary_of(tmp_path, "bert", {}, {"[UNK]"})[2]
+    (tmp_path / "tokenizer.json").write_text(files["tokenizer.json"])
+    assert FastPieces(str(tmp_path / "tokenizer.json")).pieces("[E1] cat") == ["[E1]", "cat"]
+    assert vocabulary_of(tmp_path, "bert", {}, {"[UNK]"})[2]["tokenizer.json"] == tmp_path / "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    "files, settings, what",
+    [
+        ({"vocab.json": '{"a</w>": 0}', "merges.txt": ""}, {}, "vocab.json is no byte-level BPE"),
+        ({"vocab.txt": "a\n"}, {"word_tokenizer_type": "mecab"}, "word_tokenizer_type of the tokenizer is not served"),
+        ({"added_tokens.json": '{"quick": 9}'}, {}, "spm.model does not have quick: .*tokenizer.json"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_followed_is_refused(files, settings, what, tmp_path):
+    folder = tmp_path / "a"
+    if "added_tokens.json" in files:
+        sentencepiece_folder(folder, "unigram")
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=what):
+        vocabulary_of(folder, "deberta-v2", settings, set())
+
+
+def test_lower_case_of_a_sentencepiece_tokenizer_is_kept(tmp_path):
+    sentencepiece_folder(tmp_path / "a", "unigram")
+    files = vocabulary_of(tmp_path / "a", "deberta-v2", {"do_lower_case": True}, set())[2]
+    assert json.loads(files["manifest.json"]) == {"settings": {"lowercase": True}}
 
 
 def ids_of_fairseq(folder):
