@@ -105,6 +105,8 @@ def _check_the_input_of_interactive(main):
 def generate(stock: Callable[..., Any], args: Any, *more: Any, **kwargs: Any) -> Any:
     """Replaces the main function of fairseq-generate."""
     with _in_one_line():
+        distributed = getattr(args, "distributed_training", args)
+        launching.warn_of_a_part(distributed.distributed_world_size, distributed.distributed_rank)
         return stock(args, *more, **kwargs)
 
 
@@ -120,7 +122,7 @@ def install() -> None:
 
     replace(options, "parse_args_and_arch", *PARSE)(parse_and_check)
     replace(utils, "call_main", *CALL_MAIN)(check_and_call)
-    replace_main("fairseq_cli.generate", "one-line-errors")(generate)
+    replace_main("fairseq_cli.generate", "one-line-errors", "launcher")(generate)
     replace_main("fairseq_cli.preprocess", "one-line-errors", "texts")(preprocess)
 
 

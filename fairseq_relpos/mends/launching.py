@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .replace import replace
+from .replace import replace, tasks_with
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ def take_our_rank(cfg: Any, main: Callable[..., Any]) -> None:
     """
     distributed = cfg.distributed_training
     is_special = cfg.common.tpu or distributed.pipeline_model_parallel
+    if command_of(main) == "eval_lm.py":
+        warn_of_a_part(max(distributed.distributed_world_size, _launched_ranks()), distributed.distributed_rank)
     if not _combines_its_ranks(main) or is_special:
         return
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
@@ -42,6 +44,16 @@ def take_our_rank(cfg: Any, main: Callable[..., Any]) -> None:
     if on_cpu and distributed.distributed_world_size > 1:
         _refuse_to_start_nothing(distributed)
         _communicate_between_cpus(distributed)
+
+
+def warn_of_a_part(parts: int, part: int) -> None:
+    """Warns that fairseq-generate or fairseq-eval-lm prints the result of a part of the data, as that of all."""
+    if parts > 1:
+        logger.warning(
+            "the result is that of part %d of %d of the data alone: for that of all, leave out the launcher and "
+            "--distributed-world-size",
+            *(part + 1, parts),
+        )
 
 
 def command_of(main: Callable[..., Any]) -> str:
@@ -127,7 +139,6 @@ def refuse_to_train_alone(cfg: Any) -> None:
 def validate_on_several_ranks() -> None:
     """Lets fairseq-validate gather its results on CPUs, and skip the empty batch of a rank that has one too few."""
     from fairseq.distributed import utils
-    from fairseq.tasks import FairseqTask
 
     @replace(utils, "all_gather_list", "validate-on-ranks")
     def gather_on_cpu(stock, data, group=None, max_size=16384):
@@ -138,9 +149,11 @@ def validate_on_several_ranks() -> None:
         torch.distributed.all_gather_object(gathered, data, group=group)
         return gathered
 
-    @replace(FairseqTask, "valid_step", "validate-on-ranks")
     def skip_empty_batch(stock, self, sample, model, criterion):
         return stock(self, sample, model, criterion) if sample else (0, 0, {})
+
+    for task in tasks_with("valid_step"):
+        replace(task, "valid_step", "validate-on-ranks")(skip_empty_batch)
 
 
 INSTALLERS = (validate_on_several_ranks,)

@@ -9,7 +9,7 @@ import torch
 
 from ..backends.processor import has_bf16_units
 from ..once import log_once
-from .replace import replace
+from .replace import replace, tasks_with
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +39,7 @@ def autocast_on_cpus() -> None:
     """Runs a training step under torch's autocast to bfloat16 for --amp on a CPU that has units for it: stock computes
     in float32, and so does a CPU without them, on which bfloat16 is slower."""
     from fairseq.optim import AMPOptimizer
-    from fairseq.tasks import FairseqTask
 
-    @replace(FairseqTask, "train_step", "half-precision-on-cpus")
     def autocast(stock, self, sample, model, criterion, optimizer, *args, **kwargs):
         on_cpu = next(model.parameters()).device.type == "cpu"
         enabled = on_cpu and isinstance(optimizer, AMPOptimizer)
@@ -50,6 +48,9 @@ def autocast_on_cpus() -> None:
             enabled = False
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             return stock(self, sample, model, criterion, optimizer, *args, **kwargs)
+
+    for task in tasks_with("train_step"):
+        replace(task, "train_step", "half-precision-on-cpus")(autocast)
 
 
 def unscale_gradients_once() -> None:

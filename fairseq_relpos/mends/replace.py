@@ -39,6 +39,13 @@ def commands_with(name: str) -> list[Globals]:
     return [Globals(function) for function in found if inspect.isfunction(function)]
 
 
+def tasks_with(method: str) -> list[type]:
+    """Returns fairseq's class of tasks, and those of its tasks that have such a method of their own."""
+    from fairseq.tasks import TASK_REGISTRY, FairseqTask
+
+    return [FairseqTask, *(task for task in dict.fromkeys(TASK_REGISTRY.values()) if method in vars(task))]
+
+
 def replace(owner: Any, name: str, *mends: str) -> Callable[[Any], Any]:
     """Decorator: replaces owner.name by the function, once, if one of these mends is on. The function gets the replaced
     one as its first argument."""

@@ -17,6 +17,11 @@ from ..encodings import check_serves
 from .transformer import EncoderDecoder, register_sizes
 
 
+def refuse_layerdrop(args: argparse.Namespace, why: str) -> None:
+    if getattr(args, "decoder_layerdrop", 0):
+        raise ValueError(f"--decoder-layerdrop {args.decoder_layerdrop} {why}: leave it out")
+
+
 @register_model("transformer_align_relpos")
 class RelPosAlign(EncoderDecoder, TransformerAlignModel):
     """fairseq's transformer_align with the position encoding that --position-encoding names."""
@@ -25,6 +30,7 @@ class RelPosAlign(EncoderDecoder, TransformerAlignModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
+        refuse_layerdrop(args, "may drop the layer whose attention is the alignment")
         names = flags.encodings_of(args.position_encoding, flags.chosen_stacks(args.position_stacks))
         if getattr(args, "full_context_alignment", False) and "decoder" in names:
             with flags.prefix_errors("--full-context-alignment shows a decoder the words to come"):
@@ -52,6 +58,11 @@ class RelPosCMLM(NonAutoregressive, CMLMNATransformerModel):
 @register_model("levenshtein_transformer_relpos")
 class RelPosLevenshtein(NonAutoregressive, LevenshteinTransformerModel):
     """fairseq's levenshtein_transformer with the position encoding that --position-encoding names."""
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
+        refuse_layerdrop(args, "leaves fairseq's levenshtein_transformer without any layer in the decoder")
+        return super().build_model(args, task)
 
 
 register_sizes("transformer_align", named_otherwise={"_wmt_en_de_big": "transformer_wmt_en_de_big_align"})

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from fairseq_data import USER_DIR, WORDS, binarise_translation, error_line, fairseq, fairseq_ok, translation
+from fairseq_data import USER_DIR, WORDS, binarise_translation, error_line, fairseq, fairseq_ok, torchrun, translation
 
 pytestmark = pytest.mark.slow
 ALL = ["--required-batch-size-multiple", 1]
@@ -65,6 +65,12 @@ def test_nonautoregressive_models_train_and_translate(folder, data, family, nois
     fairseq_ok("train", *arguments, *more, "--apply-bert-init")
     sentences, _ = generated(data, save_dir, "--task", "translation_lev", "--iter-decode-max-iter", 3, "--beam", 1)
     assert len(sentences) == 11
+    if family == "levenshtein_transformer":
+        model = ["--user-dir", USER_DIR, "--cpu", "--path", save_dir / "checkpoint_last.pt", "--num-workers", 0]
+        more = ["--task", "translation_lev", "--batch-size", 4, *ALL]
+        fairseq_ok("validate", data, *model, *more, launcher=torchrun(2))  # 11 sentences: one rank has a batch more
+        sentences, printed = generated(data, save_dir, "--task", "translation_lev", "--distributed-world-size", 2)
+        assert len(sentences) < 11 and "the result is that of part 1 of 2 of the data" in printed
 
 
 def speech(folder):

@@ -76,6 +76,7 @@ REFUSED = {
         ({"copy_from_source": True, "decoder_layerdrop": 0.1}, "^--copy-from-source: --decoder-layerdrop may drop"),
         ({"copy_from_source": True, "no_cross_attention": True}, "^--copy-from-source: --no-cross-attention leaves"),
     ],
+    "transformer_align_t5": [({"decoder_layerdrop": 0.1}, "--decoder-layerdrop 0.1 may drop the layer")],
     "transformer_lm_t5": [
         ({"decoder_learned_pos": True}, "--decoder-learned-pos and the position encoding t5"),
         ({"no_token_positional_embeddings": True}, "--no-token-positional-embeddings"),
@@ -105,6 +106,7 @@ REFUSED = {
     "levenshtein_transformer_t5": [
         ({"no_share_discriminator": True}, "--no-share-discriminator adds"),
         ({"no_share_maskpredictor": True}, "--no-share-maskpredictor adds"),
+        ({"decoder_layerdrop": 0.1}, "--decoder-layerdrop 0.1 leaves .* without any layer"),
     ],
     "nonautoregressive_transformer_t5": [(LEARNED, "--encoder-learned-pos and the position encoding t5")],
     "transformer_align_fox": [({"full_context_alignment": True}, "--full-context-alignment")],
