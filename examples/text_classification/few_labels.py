@@ -30,6 +30,7 @@ SEEDS = (1, 2, 3, 4, 5)
 IN_DEV = 1000
 BASELINE = "tupe_a"
 DATA = "data-bin/few_labels"
+PICTURE = "\n![test accuracy by the number of labels, a line for each seed](labels.png)\n"
 SETTINGS = "examples/text_classification/few_labels.sh"
 SETTINGS_OF_ALL = "examples/text_classification/few_labels_all.sh"
 
@@ -90,7 +91,7 @@ def report(runs, folder):
     table = score_table.read(score_table.records_of(runs))
     data = {place: Path(read_run(place).settings["data"]).parts[-3] for place in table.place.unique()}
     table["size"] = table.place.map(data).str.partition("-")[0].astype(int)
-    text, figures, lines = [], {}, {}
+    text, figures, lines, missing = [], {}, {}, {}  # ``missing`` is an ordered set
     for size in SIZES:
         of_size = table[table["size"] == size]
         score_table.check_alike(of_size.assign(checkpoint="", fold=of_size.seed))  # each seed has data of its own
@@ -98,10 +99,11 @@ def report(runs, folder):
         if not values:
             continue
         baseline = BASELINE if BASELINE in values else None
-        text.append(f"## {size:,} labels\n{differences.table(values, baseline, 'test accuracy, %', 2)}")
-        text += [f"- {missing}" for missing in differences.missing_seeds(values, SEEDS)]
-        if bad := sweeps.without_score(of_size):
-            text.append("- no score: " + ", ".join(f"{name} ({said})" for name, said in bad.items()))
+        text.append(f"## {size:,} labels\n\n{differences.table(values, baseline, 'test accuracy, %', 2)}\n")
+        rates = ", ".join(f"{name} {score_table.choose_rate(rows)}" for name, rows in of_size.groupby("encoding"))
+        text.append(f"Learning rates with the best median of validation: {rates}.\n")
+        missing |= dict.fromkeys(differences.missing_seeds(values, SEEDS))
+        missing |= {f"no score: {name} ({said})": None for name, said in sweeps.without_score(of_size).items()}
         figures[f"{size} labels"] = values
         for encoding, of_seed in values.items():
             for seed, value in of_seed.items():
@@ -111,7 +113,8 @@ def report(runs, folder):
     curves.plot({"": by_encoding}, folder / "labels.png", "labels", "test accuracy, %", doubling=True)
     machines = sorted({line for kept in Path(runs).rglob("machine.txt") for line in kept.read_text().splitlines()})
     head = "\n".join(["# SST-2 with few labels\n", *(f"- {machine}" for machine in machines), ""])
-    write_text(folder / "RESULTS.md", "\n".join([head, *text, differences.legend(BASELINE)]))
+    last = "\n".join(["## Missing\n", *(f"- {line}" for line in missing), ""]) if missing else ""
+    write_text(folder / "RESULTS.md", "\n".join([head, *text, differences.legend(BASELINE), PICTURE, last]))
     differences.write(folder / "results.json", BASELINE, figures)
     pack(runs, folder)
 

@@ -57,10 +57,6 @@ class Dims:
                 f"embedding dimension {self.embed_dim} cannot be divided into "
                 f"{self.num_heads} attention heads: choose a number of heads that divides it"
             )
-        if self.causal and self.has_cls:
-            raise ValueError(
-                "has_cls=True with causal=True: a first token that sees no other is no [CLS]: leave has_cls out"
-            )
         if self.has_cls is None:
             object.__setattr__(self, "has_cls", not self.causal)
 

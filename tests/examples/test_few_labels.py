@@ -62,7 +62,7 @@ def test_each_encoding_has_its_best_rate_for_a_number_of_labels(tmp_path):
     assert figures["100 labels"] == {"tupe_a": {"1": 61.0, "2": 62.0}, "learned": {"1": 71.0, "2": 72.0}}
     assert figures["5920 labels"]["learned"]["2"] == 92.0
     text = (tmp_path / "out/RESULTS.md").read_text()
-    assert "no score" not in text
+    assert "no score" not in text and "\n\n|" in text
     assert "- Processor 1\n- Processor 2\n" in text
     with tarfile.open(tmp_path / "out/runs.tar.xz") as packed:
         packed.extractall(tmp_path / "unpacked", **UNPACKING)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from training_logs import finished
 
 from fairseq_relpos.finetuning import report
 
@@ -29,20 +30,19 @@ def write_runs(folder):
 def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp_path):
     write_runs(tmp_path)
     (tmp_path / "results.json").write_text('{"rule": "median", "runs": []}')  # of a sweep's report
-    begun = tmp_path / "lr3e-05" / "t5-seed1"
-    begun.mkdir(parents=True)
-    (begun / "command").write_text("'fairseq-train'")
+    finished(tmp_path / "lr3e-05" / "t5-seed1", "t5", 1, ended=False, lr=3e-05, data="data-bin/glue/CoLA")
     report.main([str(tmp_path), str(tmp_path / "out"), "tupe", "learned"])
     text = (tmp_path / "out" / "RESULTS.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert lines[2].startswith("| always the most frequent label |  |  |  | 0.00 | 0.00 |")
     # two runs with the other rate give one answer
     assert lines[3] == "| learned | 1e-05 | 3 | 60.00 | 60.00 ± 10.00 | 50.00 ± 10.00 |  |  | 2 | 55.19 |"
-    assert lines[4].startswith(
+    assert lines[4].startswith("| t5 | none | 0 | - | - | - |")
+    assert lines[5].startswith(
         "| tupe_r | 1e-05 | 3 | 70.00 | 70.00 ± 10.00 | 62.00 ± 11.14 | +12.00 ± 4.97 | 0.009 | 0 |"
     )
-    assert lines[4].endswith("| 63.56 |") and "| lr2e-05/learned-seed2 | mcc | 90.00 | 90.00 | done |" in text
-    assert "lr3e-05/t5-seed1 (not ended)" in text and "sweep" not in text
+    assert lines[5].endswith("| 63.56 |") and "| lr2e-05/learned-seed2 | mcc | 90.00 | 90.00 | done |" in text
+    assert "lr3e-05/t5-seed1 (not done)" in text and "sweep" not in text
 
 
 def test_the_mean_over_all_tasks_is_that_of_their_seeds_and_counts_both_parts_of_mnli(tmp_path):

@@ -312,8 +312,3 @@ def test_unpadded_pads_come_out_as_zero_after_the_last_norm_too():
     nn.init.constant_(module.layer_norm.bias, 0.7)
     padding = pads()
     assert module(inputs(), padding)[padding].eq(0).all()
-
-
-def test_a_causal_stack_has_no_cls():
-    with pytest.raises(ValueError, match="has_cls=True with causal=True"):
-        encoder(causal=True, has_cls=True)
