@@ -38,7 +38,8 @@ class Pieces:
         """The vocabulary of a model with so many embeddings. Raises ValueError, one line."""
         settings = settings_of(folder)
         special = special_tokens(settings, USUAL.get(model_type, TAGS))
-        kind, ids, files = vocabulary_of(folder, model_type, settings, {*special.values()})
+        ends = special_tokens(settings, {"bos": special["cls"], "eos": special["sep"]})
+        kind, ids, files = vocabulary_of(folder, model_type, settings, {*special.values(), *ends.values()})
         if max(ids.values()) >= rows or rows - len(ids) > MOST_UNNAMED:
             raise ValueError(
                 f"{folder}: the tokenizer has {len(ids)} pieces with ids up to {max(ids.values())}, the model has "
@@ -107,8 +108,9 @@ def vocabulary_of(
     folder: Path, model_type: str, settings: dict[str, Any], special: set[str]
 ) -> tuple[str, dict[str, int], dict[str, str | Path]]:
     """The kind, the id of each piece, and the files to write. ``special``: the tokens that are no text."""
+    is_alone = (folder / "tokenizer.json").is_file() and not (folder / "spm.model").is_file()
     for setting in ("word_tokenizer_type", "split_by_punct"):
-        if settings.get(setting):
+        if settings.get(setting) not in (None, False, "basic") and not is_alone:
             raise ValueError(f"{folder}: {setting} of the tokenizer is not served: save it as tokenizer.json alone")
     for name in ("spm.model", "sentencepiece.bpe.model"):
         if (folder / name).is_file():

@@ -78,7 +78,8 @@ def means(by_task: dict[str, pd.DataFrame]) -> str:
 
 
 def text(runs: pd.DataFrame, convention: str, baseline: str) -> str:
-    by_task = {task: runs[runs.task == task] for task in TASKS if task in set(runs.task)}
+    scored = set(runs.task[runs.state == "done"])
+    by_task = {task: runs[runs.task == task] for task in TASKS if task in scored}
     parts = ["# Fine-tuning\n", sweeps.RULES["median"] + " " + LEGEND.format(baseline=baseline)]
     parts += [table(task, found, convention, baseline) for task, found in by_task.items()]
     if len(by_task) > 1:

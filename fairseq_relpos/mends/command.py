@@ -105,8 +105,8 @@ def _check_the_input_of_interactive(main):
 def generate(stock: Callable[..., Any], args: Any, *more: Any, **kwargs: Any) -> Any:
     """Replaces the main function of fairseq-generate."""
     with _in_one_line():
-        distributed = getattr(args, "distributed_training", args)
-        launching.warn_of_a_part(distributed.distributed_world_size, distributed.distributed_rank)
+        if on("launcher"):
+            launching.warn_of_a_part(getattr(args, "distributed_training", args))
         return stock(args, *more, **kwargs)
 
 

@@ -33,7 +33,7 @@ def take_our_rank(cfg: Any, main: Callable[..., Any]) -> None:
     distributed = cfg.distributed_training
     is_special = cfg.common.tpu or distributed.pipeline_model_parallel
     if command_of(main) == "eval_lm.py":
-        warn_of_a_part(max(distributed.distributed_world_size, _launched_ranks()), distributed.distributed_rank)
+        warn_of_a_part(distributed)
     if not _combines_its_ranks(main) or is_special:
         return
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
@@ -46,13 +46,13 @@ def take_our_rank(cfg: Any, main: Callable[..., Any]) -> None:
         _communicate_between_cpus(distributed)
 
 
-def warn_of_a_part(parts: int, part: int) -> None:
+def warn_of_a_part(distributed: Any) -> None:
     """Warns that fairseq-generate or fairseq-eval-lm prints the result of a part of the data, as that of all."""
+    parts = getattr(distributed, "distributed_world_size", 1)
     if parts > 1:
         logger.warning(
-            "the result is that of part %d of %d of the data alone: for that of all, leave out the launcher and "
-            "--distributed-world-size",
-            *(part + 1, parts),
+            "the result is that of one of %d parts of the data: for that of all, leave out --distributed-world-size",
+            parts,
         )
 
 

@@ -153,7 +153,7 @@ def refuse_pads_between(padding_BS: Tensor | None, ids: Mapping[str, Tensor | No
     if (begins_BS.sum(1) > 1).any():
         raise ValueError(
             "pads between tokens would count as distance: put the pads to the left or right of a text, "
-            "or give position_ids"
+            "or give position_ids (torch.arange(T)[None] counts the pads)"
         )
 
 

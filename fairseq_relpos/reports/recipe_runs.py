@@ -72,17 +72,20 @@ class RecipeRuns:
         self.note_missing_rates()
         limit = learning_rates.DIVERGED
         stopped = [run for run in begun if (self.place / run.name / "diverged").exists()]
-        lost = {
-            name for name, figures in self.tried.items() if figures and self.chosen[name] is None
-        }  # with every rate
+        # encodings that have diverged with every rate
+        lost = {name for name, figures in self.tried.items() if figures and self.chosen[name] is None}
         of_the_best = [
             run for run in begun if not self.rates or run.rate == self.chosen[run.encoding] or run.encoding in lost
         ]
-        diverged += [run.name for run in of_the_best if run in stopped or run in finished and run not in compared]
+        without = [run for run in of_the_best if run not in compared]
+        diverged += [run.name for run in without if run in stopped or run in finished and self.has_diverged(run)]
         others = [run for run in finished if run not in of_the_best and run.seed not in self.seeds[:1]]
         self.note("left out, because another rate is the best", [run.name for run in others])
         self.note(f"diverged (exit code 76, or the last validation more than {limit} nats above the best)", diverged)
         self.note("not finished with these settings", [run.name for run in begun if run not in [*finished, *stopped]])
+
+    def has_diverged(self, run: Begun) -> bool:
+        return bool(learning_rates.why_diverged(read_run(self.place / run.name)))
 
     def note(self, what: str, names: Sequence[str]) -> None:
         if names:

@@ -5,6 +5,7 @@ that was scored first is called valid, and of its figures the ``metric`` counts:
 the run has no score.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -67,7 +68,8 @@ def records_of(runs: str | Path) -> list[dict[str, Any]]:
     for log in sorted(Path(runs).glob(f"*/**/{LOG_NAME}")):
         if log.parent not in finished:
             state = "diverged" if (log.parent / "diverged").exists() else "not done"
-            found.append({"cells": unscored(log, written), "place": log.parent, "state": state})
+            with contextlib.suppress(ValueError):  # it has no settings yet
+                found.append({"cells": unscored(log, written), "place": log.parent, "state": state})
     return [{**record, "name": str(record["place"].relative_to(runs))} for record in found]
 
 
@@ -198,9 +200,9 @@ def choose_rate(table: pd.DataFrame, rule: str = "median") -> str | None:
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of the runs with the best learning rate that have a score. Raises ValueError, one line, for two
-    runs of one seed and fold."""
-    best = choose_rate(table)
+    """Returns the rows of the runs with the best learning rate, or the only one, that have a score. Raises ValueError,
+    one line, for two runs of one seed and fold."""
+    best = choose_rate(table) if table.rate.nunique() > 1 else table.rate.iloc[0]
     found = table[(table.rate == best) & (table.state == "done")]
     runs = scores(found)
     twice = runs[runs.duplicated(["seed", "fold"], keep=False)].run

@@ -96,3 +96,12 @@ def test_seeds_of_another_training_are_refused(tmp_path):
     one(tmp_path / "runs/b/tupe_a-seed2", "tupe_a", 2, flags="--dropout 0.3")
     with pytest.raises(ValueError, match="a-seed2 and .*a-seed1 differ in more than seed .*: `--dropout`"):
         few_labels.report(tmp_path / "runs", tmp_path / "out")
+
+
+def test_what_is_packed_makes_the_committed_results(tmp_path):
+    kept = RECIPE / "few_labels"
+    with tarfile.open(kept / "runs.tar.xz") as packed:
+        packed.extractall(tmp_path / "runs", **UNPACKING)
+    few_labels.report(tmp_path / "runs", tmp_path / "out")
+    for name in ("RESULTS.md", "results.json"):
+        assert (tmp_path / "out" / name).read_text() == (kept / name).read_text()

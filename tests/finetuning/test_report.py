@@ -31,6 +31,7 @@ def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp
     write_runs(tmp_path)
     (tmp_path / "results.json").write_text('{"rule": "median", "runs": []}')  # of a sweep's report
     finished(tmp_path / "lr3e-05" / "t5-seed1", "t5", 1, ended=False, lr=3e-05, data="data-bin/glue/CoLA")
+    finished(tmp_path / "lr3e-05" / "t5-MNLI", "t5", 1, ended=False, lr=3e-05, data="data-bin/glue/MNLI")
     report.main([str(tmp_path), str(tmp_path / "out"), "tupe", "learned"])
     text = (tmp_path / "out" / "RESULTS.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]

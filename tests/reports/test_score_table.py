@@ -140,3 +140,13 @@ def test_a_sweep_tells_of_rows_whose_runs_differ_in_more_than_seed_and_rate(tmp_
         records.append({"name": f"run{seed}", "cells": cells, "place": tmp_path / f"run{seed}", "state": "done"})
     assert "run2 and run1 differ" in sweeps.text(score_table.read(records), "median")
     assert "## Rows whose" not in sweeps.text(score_table.read(records[:1]), "median")
+
+
+def test_the_only_rate_has_the_scores_of_the_folds_that_are_done(tmp_path):
+    for fold in "01":
+        scored(tmp_path, "1e-3", 1, 0.7, fold)
+    scored(tmp_path, "1e-3", 1, 0, "2", state="not done")
+    (tmp_path / "begun/t5-seed1").mkdir(parents=True)
+    (tmp_path / "begun/t5-seed1/train.log").touch()
+    table = score_table.read(score_table.records_of(tmp_path))
+    assert set(score_table.chosen(table).fold) == {"0", "1"}
