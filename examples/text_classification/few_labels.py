@@ -30,7 +30,7 @@ SEEDS = (1, 2, 3, 4, 5)
 IN_DEV = 1000
 BASELINE = "tupe_a"
 DATA = "data-bin/few_labels"
-PICTURE = "\n![test accuracy by the number of labels, a line for each seed](labels.png)\n"
+PICTURE = "\n![test accuracy by the number of labels: mean of the seeds, and their range](labels.png)\n"
 SETTINGS = "examples/text_classification/few_labels.sh"
 SETTINGS_OF_ALL = "examples/text_classification/few_labels_all.sh"
 
