@@ -91,7 +91,7 @@ def report(runs, folder):
     table = score_table.read(score_table.records_of(runs))
     data = {place: Path(read_run(place).settings["data"]).parts[-3] for place in table.place.unique()}
     table["size"] = table.place.map(data).str.partition("-")[0].astype(int)
-    text, figures, lines, missing = [], {}, {}, {}  # ``missing`` is an ordered set
+    text, figures, lines, missing = [], {}, {}, []
     for size in SIZES:
         of_size = table[table["size"] == size]
         score_table.check_alike(of_size.assign(checkpoint="", fold=of_size.seed))  # each seed has data of its own
@@ -102,8 +102,8 @@ def report(runs, folder):
         text.append(f"## {size:,} labels\n\n{differences.table(values, baseline, 'test accuracy, %', 2)}\n")
         rates = ", ".join(f"{name} {score_table.choose_rate(rows)}" for name, rows in of_size.groupby("encoding"))
         text.append(f"Learning rates with the best median of validation: {rates}.\n")
-        missing |= dict.fromkeys(differences.missing_seeds(values, SEEDS))
-        missing |= {f"no score: {name} ({said})": None for name, said in sweeps.without_score(of_size).items()}
+        missing += differences.missing_seeds(values, SEEDS)
+        missing += [f"no score: {name} ({said})" for name, said in sweeps.without_score(of_size).items()]
         figures[f"{size} labels"] = values
         for encoding, of_seed in values.items():
             for seed, value in of_seed.items():
@@ -113,7 +113,7 @@ def report(runs, folder):
     curves.plot({"": by_encoding}, folder / "labels.png", "labels", "test accuracy, %", doubling=True)
     machines = sorted({line for kept in Path(runs).rglob("machine.txt") for line in kept.read_text().splitlines()})
     head = "\n".join(["# SST-2 with few labels\n", *(f"- {machine}" for machine in machines), ""])
-    last = "\n".join(["## Missing\n", *(f"- {line}" for line in missing), ""]) if missing else ""
+    last = "\n".join(["## Missing\n", *(f"- {line}" for line in dict.fromkeys(missing)), ""]) if missing else ""
     write_text(folder / "RESULTS.md", "\n".join([head, *text, differences.legend(BASELINE), PICTURE, last]))
     differences.write(folder / "results.json", BASELINE, figures)
     pack(runs, folder)

@@ -189,8 +189,7 @@ def by_seed(table: pd.DataFrame) -> "pd.Series[float]":
 
 def is_loss(table: pd.DataFrame) -> bool:
     """Whether a lower score is better."""
-    metrics = table.metric[table.state == "done"]
-    return bool((metrics == LOSS).any())
+    return bool((table.metric[table.state == "done"] == LOSS).any())
 
 
 def choose_rate(table: pd.DataFrame, rule: str = "median") -> str | None:
