@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGI
 
 from .. import flags
 from ..encodings import StackPart, build_layer_part, parse_hparams
-from ..signature import KEY
+from ..encodings.tables import DistanceBias
+from ..signature import KEY, to_text
 from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import extended_tables
@@ -43,6 +44,8 @@ class WarmStart:
     extended: Shapes
     #: the complete settings of the new model
     args: Namespace
+    #: position settings that differ from those of the source where both have one encoding: NAME=OLD -> NEW
+    changed: list[str] = field(default_factory=list)
 
 
 def warm_start(
@@ -61,12 +64,12 @@ def warm_start(
     embeddings, layers, heads and, between encodings that have a table in common, positions. The rest is initialised
     with ``seed``. Sizes and the other settings are those of the source. A position table of another method or shape
     is left out, never converted: learned positions, added to the words, say nothing about TUPE's p or the rows of a
-    relative table. positions: values by the names that ``position_settings`` lists; a value that is not given is the
-    architecture's default, whatever the source has.
+    relative table. positions: values by the names that ``position_settings`` lists; a value that is not given is that
+    of the source if it has the same encoding, else the architecture's default. With another value, such as a new
+    max_distance, what fits by shape is kept, and ``changed`` names the value.
 
     max_positions: the number of positions of the new model, for longer inputs. Then a table of absolute positions
-    that both have is extended in this ``way`` (``extending.extend``), and, if the encoding is the same, position
-    settings that are not given are those of the source.
+    that both have is extended in this ``way`` (``extending.extend``).
 
     An electra_NAME starts from an ELECTRA, or from a RoBERTa as its discriminator. generator: a RoBERTa checkpoint of
     the generator's width, from which that part starts instead.
@@ -81,10 +84,8 @@ def warm_start(
     weights = source["model"]
     if is_electra and not has_discriminator(weights):
         weights = renamed_as_part(PREFIX, weights)
-    old, given = source["cfg"].model, positions or {}
-    if max_positions is not None:
-        given = longer(old, arch, given)
-    args = settings(old, arch, given)
+    old = source["cfg"].model
+    args = settings(old, arch, with_those_of_the_source(old, arch, positions or {}))
     args.max_positions = max_positions or args.max_positions
     refuse_other_sizes(in_path, args)
     vocabulary_size = next(len(weights[key]) for key in EMBEDDINGS if key in weights)
@@ -102,7 +103,8 @@ def warm_start(
     def means_the_same(key):
         return of_generator(key) if key.startswith(GENERATOR) else of_source(key)
 
-    extended = {} if max_positions is None else extended_tables(weights, model, way, in_path)
+    shared = {key: tensor for key, tensor in weights.items() if means_the_same(key)}
+    extended = {} if max_positions is None else extended_tables(shared, model, way, in_path)
     done = keep_what_fits(model, args, weights, means_the_same, extended)
     save(out_path, source["cfg"], args, model)
     return done
@@ -115,14 +117,14 @@ def keep_what_fits(
     means_the_same: Callable[[str], bool],
     extended: Mapping[str, torch.Tensor],
 ) -> WarmStart:
-    """Loads those of the weights that fit the model by name, shape and meaning. extended: tables in a new length."""
+    """Loads those of the weights that fit the model by name, shape and meaning. extended: those of ``weights`` that
+    have a new length."""
     own = model.state_dict()
     fitting = {
         key: tensor
         for key, tensor in weights.items()
         if key in own and own[key].shape == tensor.shape and not key.endswith(KEY) and means_the_same(key)
     }
-    extended = {key: tensor for key, tensor in extended.items() if means_the_same(key)}
     used = {**fitting, **extended}
     model.load_state_dict({**own, **used})
     parameters = dict(model.named_parameters())
@@ -132,12 +134,25 @@ def keep_what_fits(
         left_out=shapes({k: t for k, t in weights.items() if k not in used}),
         extended=shapes(extended),
         args=args,
+        changed=changed_settings(weights, own) if any(is_of_positions(key) for key in used) else [],
     )
 
 
-def longer(old: Any, arch: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The position settings of a model for longer inputs: those of the source if it has the same encoding, unless
-    they are given."""
+def changed_settings(weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> list[str]:
+    """Returns NAME=OLD -> NEW for each position setting that differs between stacks with one encoding."""
+    found = []
+    for key in own:
+        if key.endswith(KEY) and key in weights:
+            before, after = (dict(field.split(":", 1) for field in to_text(x[key]).split("|")) for x in (weights, own))
+            if before["pe"] == after["pe"]:
+                names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+                found += [f"{name}={before.get(name, 'default')} -> {after.get(name, 'default')}" for name in names]
+    return list(dict.fromkeys(found))
+
+
+def with_those_of_the_source(old: Any, arch: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The position settings of the new model: those of the source if it has the same encoding, unless they are
+    given."""
     encoding = given.get("position_encoding") or defaults_of(arch).position_encoding
     if (getattr(old, "position_encoding", None) or "learned") != encoding:
         return given
@@ -158,9 +173,9 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
     """Returns a function that says whether a parameter of this name means the same in a stack that has the encoding
     ``name`` as in ``stack``.
 
-    Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a table of the stack
-    if both inherit it from one class (learned and bert_r; TUPE's and bert_ad), and a bias b if they have the same
-    kind of rows (t5 and bert_r).
+    Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a bias b if its rows
+    are the same (t5 and bert_r), and another table of the stack if both inherit it from one class (learned and bert_r;
+    TUPE's and bert_ad) and position 0 has the same row.
     """
     here = stack.layers[0].self_attn.position_encoding
     for layer in stack.layers:  # the first layer that has an encoding
@@ -169,27 +184,37 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
     with torch.random.fork_rng(devices=[]):
         of_all = {key: value for key, value in hparams.items() if "." not in key}  # others change no stack part
         there = build_layer_part(name, here.dims, **of_all)
-        stack_here, stack_there = stack.embed_positions, there.make_stack()
+        of_there = there.make_stack()
+    of_here = here.stack if here.per_layer else stack.embed_positions
+    same_rows, same_class = rows_of(of_here) == rows_of(of_there), type(here) is type(there)
+    common = bases(of_here) & bases(of_there)
+    same_start = getattr(of_here, "extra", 0) == getattr(of_there, "extra", 0)
 
     def means_the_same(key):
-        if ".position_encoding.stack." in key and type(stack_here) is not type(stack_there):
-            return False
-        if ".position_encoding." in key:
+        if not is_of_positions(key):
+            return True
+        if ".position_encoding." in key and ".position_encoding.stack." not in key:
             return isinstance(here, type(there)) or isinstance(there, type(here))
-        if key.endswith(".embed_positions.b"):
-            return kind_of_rows(stack_here) is kind_of_rows(stack_there)
-        return ".embed_positions." not in key or bool(bases(stack_here) & bases(stack_there))
+        if key.endswith(".b"):
+            return same_class or same_rows
+        return bool(common) and (same_start or not key.endswith(".p"))
 
     return means_the_same
 
 
-def kind_of_rows(part: StackPart) -> type:
-    return type(getattr(part, "rows", None) or getattr(part, "buckets", None))
+def is_of_positions(key: str) -> bool:
+    return ".embed_positions." in key or ".position_encoding." in key
+
+
+def rows_of(part: StackPart) -> tuple[Any, Any]:
+    """What the rows of a bias b are, and by what it is multiplied."""
+    return getattr(part, "rows", None) or getattr(part, "buckets", None), getattr(part, "bias_scale", 1.0)
 
 
 def bases(part: StackPart) -> set[type]:
     """The classes from which a stack part has its tables."""
-    return {kind for kind in type(part).__mro__ if issubclass(kind, StackPart) and kind is not StackPart}
+    without_tables = (StackPart, DistanceBias)
+    return {kind for kind in type(part).__mro__ if issubclass(kind, StackPart) and kind not in without_tables}
 
 
 def refuse_unknown_arch(arch: str) -> None:

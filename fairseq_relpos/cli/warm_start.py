@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
     show(f"kept from {args.input}{f' and {args.generator}' if args.generator else ''}", done.kept)
     if done.extended:
         show(f"extended to {done.args.max_positions} positions, {way}", done.extended)
-    show_the_rest(args, done, train_flags(args.output, done.args, given))
+    names = ("position_layers", "attention_window")  # which a training does not adopt
+    adopted = {name: value for name in names if (value := getattr(done.args, name, None)) not in (None, "", "all")}
+    show_the_rest(args, done, train_flags(args.output, done.args, {**adopted, **given}))
 
 
 def run_encoder_decoder(args: argparse.Namespace) -> None:
@@ -94,6 +96,8 @@ def given_positions(args: argparse.Namespace, names: Iterable[str]) -> dict[str,
 def show_the_rest(args: argparse.Namespace, done: Any, flags: Iterable[str]) -> None:
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
+    if done.changed:
+        print(f"changed, so positions that are kept were trained with another value: {', '.join(done.changed)}")
     how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]
     print(f"train with: {' '.join([*flags, *how])}")
 

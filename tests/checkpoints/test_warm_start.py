@@ -131,6 +131,7 @@ def test_the_parameters_of_another_bias_of_dape_are_as_new(tmp_path):
     positions = {"position_hparams": "bias=kerple_power"}
     done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_dape", positions)
     assert {key.partition(".position_encoding.")[2] for key in done.fresh} == {"stack.r"}
+    assert done.changed == ["bias=kerple_log -> kerple_power"]
 
 
 @pytest.mark.parametrize(
@@ -162,12 +163,53 @@ def test_a_model_with_other_embeddings_trains_on(tmp_path, capsys, flag, name):
     assert not hasattr(parser.parse_args([]), name)
 
 
-def test_the_same_encoding_keeps_everything(tmp_path):
-    source = trained("roberta_at5", tmp_path / "in.pt")
-    done = warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_at5")
-    assert not done.fresh and not done.left_out
+@pytest.mark.parametrize(
+    "name, hparams, max_positions",
+    [
+        *((name, "", 48) for name in names_for(causal=False)),
+        *((name, "per_layer=True", 48) for name in ("t5", "t5_nob", "at5", "at5_nob")),
+        *((name, "", None) for name in ("t5", "at5", "kerple_log", "tupe_r")),
+    ],
+)
+def test_the_same_encoding_keeps_everything(name, hparams, max_positions, tmp_path):
+    source = trained(f"roberta_{name}", tmp_path / "in.pt", position_hparams=hparams)
+    done = warm_start(tmp_path / "in.pt", tmp_path / "out.pt", f"roberta_{name}", max_positions=max_positions)
+    assert not done.fresh and not done.left_out and not done.changed
     with torch.no_grad():
         assert torch.equal(loaded(str(tmp_path / "out.pt"))(sentences())[0], source(sentences())[0])
+
+
+def test_settings_of_the_same_encoding_are_those_of_the_source_and_the_flags_say_what_a_training_does_not_adopt(
+    tmp_path, capsys
+):
+    settings = {"position_hparams": "max_distance=64", "position_layers": "1,3", "attention_window": "8"}
+    trained("roberta_t5", tmp_path / "in.pt", **settings)
+    assert main(["warm-start", f"{tmp_path}/in.pt", f"{tmp_path}/out.pt", "--arch", "roberta_t5"]) == 0
+    printed = capsys.readouterr().out
+    assert '--position-layers "1,3" --attention-window "8"' in printed and "changed" not in printed
+    assert "max_distance=64" in load_checkpoint(tmp_path / "out.pt")["cfg"]["model"].position_hparams
+
+
+@pytest.mark.parametrize(
+    "one, settings, other, max_positions, fresh",
+    [
+        ("t5", "max_distance=64", "bert_r", None, ["b", "weight"]),  # other distances in the same rows
+        ("t5", "scale_bias=True", "bert_r", None, ["b", "weight"]),
+        ("kerple_log", "per_layer=False", "kerple_power", None, ["r"]),  # one name, two functions
+        # a row before that of position 0
+        ("tupe_a", "", "tupe_a_tie_cls", None, ["p"]),
+        ("tupe_a", "", "tupe_a_tie_cls", 33, ["p"]),
+        ("tupe_a", "", "tupe_a_tie_cls", 48, ["p"]),
+        ("bert_ad", "", "tupe_a", 48, ["p"]),
+    ],
+)
+def test_rows_of_another_meaning_are_as_new(one, settings, other, max_positions, fresh, tmp_path):
+    trained(f"roberta_{one}", tmp_path / "in.pt", position_hparams=settings)
+    positions = {"position_hparams": "per_layer=False"} if other == "kerple_power" else {}
+    done = warm_start(
+        tmp_path / "in.pt", tmp_path / "out.pt", f"roberta_{other}", positions, max_positions=max_positions
+    )
+    assert set(done.fresh) == {POSITIONS + name for name in fresh} and not done.extended
 
 
 def test_the_seed_decides_what_is_new_and_nothing_else(stock, tmp_path):
@@ -182,9 +224,11 @@ def test_the_seed_decides_what_is_new_and_nothing_else(stock, tmp_path):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_other_hyperparameters_take_over_the_table_and_get_their_own_signature(tmp_path):
+def test_other_hyperparameters_take_over_the_table_get_their_own_signature_and_are_named(tmp_path, capsys):
     source = trained("roberta_t5", tmp_path / "in.pt", position_hparams="max_distance=64")
-    warm_start(str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), "roberta_t5", {"position_hparams": "max_distance=32"})
+    command = ["warm-start", f"{tmp_path}/in.pt", f"{tmp_path}/out.pt", "--arch", "roberta_t5"]
+    assert main([*command, "--position-hparams", "max_distance=32"]) == 0
+    assert "trained with another value: max_distance=64 -> 32\n" in capsys.readouterr().out
     positions = stack_of(loaded(str(tmp_path / "out.pt"))).embed_positions
     assert torch.equal(positions.b, stack_of(source).embed_positions.b)
     assert "max_distance:32" in to_text(positions.encoding_version)
