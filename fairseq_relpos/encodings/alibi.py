@@ -81,12 +81,17 @@ class ALiBi(PositionEncoding):
         return FixedSlopes(self.dims, right=0.5 if self.form == "asymmetric" else 0.0)
 
 
+def uniform(*shape: int) -> torch.Tensor:
+    """U(0, 1) without 0 and 1, whose logarithm and logit are infinite."""
+    return torch.empty(*shape).uniform_(0, 1).clamp(1e-4, 1 - 2**-8)
+
+
 class LogKernel(DistanceBias):
     """KERPLE's logarithmic bias. r1 and r2 > 0 are the softplus of free parameters."""
 
     def __init__(self, dims):
         super().__init__(dims)
-        r = torch.empty(2, dims.num_heads).uniform_(0, 1) * torch.tensor([[2.0], [1.0]])
+        r = uniform(2, dims.num_heads) * torch.tensor([[2.0], [1.0]])
         self.r = nn.Parameter(r.expm1().log())
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
@@ -102,6 +107,8 @@ class KerpleLog(PositionEncoding):
     r: (2, H), the softplus of free parameters, initially r_1 U(0, 2) and r_2 U(0, 1), as in the
     authors' code; per_layer=True, as in the authors' code: in each layer; False: one for the stack.
     Symmetric, so an encoder cannot tell left from right; the paper has causal stacks. Any length.
+
+    Paper and code: the authors' code clamps r_1 and r_2 to 0.01 or more; softplus does not stop their gradient.
 
     Cost: one bias [H, T, S] in each layer; H T S additions.
     """
@@ -119,7 +126,7 @@ class PowerKernel(DistanceBias):
 
     def __init__(self, dims):
         super().__init__(dims)
-        r1, r2 = torch.empty(2, dims.num_heads).uniform_(0, 1)
+        r1, r2 = uniform(2, dims.num_heads)
         self.r = nn.Parameter(torch.stack([r1.expm1().log(), r2.logit()]))
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,8 @@ class DeBERTa(PositionEncoding):
 
     Paper and code: both terms read i - j, as both public codes and M4M do; p2c=j-i is the
     DeBERTa paper's index of the second. A bias of W^R, which v2's code has, is the same for
-    all keys of a query and drops out of the softmax.
+    all keys of a query and drops out of the softmax. This is DeBERTa's attention alone: its codes also drop out entries
+    of a, and the paper's mask decoder adds absolute positions before the output.
 
     Cost: 2 T S E for the two terms; on a CPU 4k T E, with buckets 4 buckets T E, if that is less.
     And 2 min(2k, T + S) E^2 for the projected rows in each layer.

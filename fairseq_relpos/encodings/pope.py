@@ -20,6 +20,9 @@ class PoPE(PositionEncoding):
 
     base: of the angles. delta: (H, d) in each layer, initially 0, limited to -2 pi .. 0. Any length.
 
+    Paper and code: the limit is a clamp, as in public code, and 0 lies on it: a delta that an update moves above 0 has
+    no gradient and counts as 0 from then on.
+
     Cost: 2 (T + S) E for twice the dimensions in queries and keys, and T S E more in q.k.
     """
 

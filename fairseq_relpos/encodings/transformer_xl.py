@@ -113,7 +113,7 @@ class TransformerXL(ProjectedPrior):
     tokens, as in the authors' evaluation (400 there); it may change for a trained model.
 
     Paper and code: sines and cosines in halves as in the codes; the papers interleave them, a
-    permutation of W's columns.
+    permutation of W's columns. The codes also drop out entries of R.
 
     Cost: T S E, and (T + S) E^2 for W R in each layer, once for all sentences.
     """

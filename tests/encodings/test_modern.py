@@ -205,6 +205,13 @@ def test_fire_normalises_the_distance(threshold, lengths, padding, dims):
     check_against_loops(encoding, oracle, *lengths, padding)
 
 
+@pytest.mark.parametrize("name", ["kerple_log", "kerple_power"])
+@pytest.mark.parametrize("drawn", [0.0, 1.0])
+def test_kerple_starts_finite_from_every_number_that_can_be_drawn(name, drawn, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "uniform_", lambda tensor, *bounds: tensor.fill_(drawn))
+    assert build(name, Dims(8, 2, max_len=8)).stack.r.isfinite().all()
+
+
 @pytest.mark.parametrize("factor", [-1e-3, 0.0, -1.0])
 @pytest.mark.parametrize("dims", [DIMS, CAUSAL])
 def test_fire_stays_finite_where_its_threshold_has_been_learned_away(dims, factor):
