@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "examples" / "common"), str(ROOT)]
 
 from messages import fail, in_one_line, script  # noqa: E402
-from stopping import DIVERGED, STOPPED, in_parallel, supervise  # noqa: E402
+from stopping import DIVERGED, STOPPED, in_parallel, lock, on_a_signal, supervise  # noqa: E402
 
 from fairseq_relpos.atomic_files import write_json, write_text  # noqa: E402
 from fairseq_relpos.command_line import Parser, positive  # noqa: E402
@@ -49,7 +49,7 @@ SLURM = """#!/usr/bin/env bash
 #SBATCH --output={folder}/slurm.%a.txt
 # A run that is stopped saves, and goes back into the queue.
 cd {here} || exit 1
-SCRIPT=sweep.py {python} {sweep} one {folder} "$SLURM_ARRAY_TASK_ID" &
+SCRIPT=sweep.py env -u SUPERVISED {python} {sweep} one {folder} "$SLURM_ARRAY_TASK_ID" &
 trap 'kill -USR1 $!' USR1 TERM
 code=0
 wait $! || code=$?
@@ -372,32 +372,32 @@ class Sweep:
         """The exit code. A run that has diverged is a result; it is no failure of the sweep."""
         place = self.place(line)
         place.mkdir(parents=True, exist_ok=True)
-        with open(place / "sweep.lock", "a") as lock:
+        with open(place / "sweep.lock", "a") as file:
             # the run has it too: where only this process was killed, the run goes on, and is waited for
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock(file.fileno(), place)
             if self.is_done(line):
                 return 0
             # what the manifest does not say comes from the recipe's settings: the same at every start
             ours = {name: value for name, value in os.environ.items() if name not in names_of_the_environment()}
             ours |= {**line.environment, "RUNS": str(place), **(gpus or {})}
             begin, output = time.monotonic(), place / "output.log"
-            with open(output, "wb") as file:
+            with open(output, "wb") as printed:
                 code = subprocess.call(
                     line.command,
                     env=ours,
                     stdin=subprocess.DEVNULL,
-                    stdout=file,
+                    stdout=printed,
                     stderr=subprocess.STDOUT,
-                    pass_fds=[lock.fileno()],
+                    pass_fds=[file.fileno()],
                 )
             if code == STOPPED:
                 return code
             end = {"state": "done", "seconds": round(time.monotonic() - begin, 1), "cells": line.cells}
             if code:
-                printed = output.read_text(encoding="utf-8", errors="replace")
+                lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 end |= {
                     "state": "diverged" if code == DIVERGED else "failed",
-                    "message": (printed.strip().splitlines() or [f"exit code {code}"])[-1],
+                    "message": (lines or [f"exit code {code}"])[-1],
                 }
                 # one write: other threads print, too
                 sys.stderr.write(f"{script()}: {line.name} has {end['state']}: {end['message']}\n")
@@ -422,7 +422,8 @@ class Sweep:
             fail(f"there is no sbatch on this machine: {batch} is ready to be submitted where there is one")
 
     def one(self, number):
-        """A task of the array."""
+        """A task of the array. A signal ends its run, which saves, and is waited for."""
+        on_a_signal(lambda: None)
         self.lock(fcntl.LOCK_SH)
         return self.run_one(self.lines()[int(number)])
 

@@ -15,7 +15,7 @@ quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }; }
 TORCH=${TORCH:-$(sed -n 's/^torch==//p' constraints.txt)}
 root=$PWD work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-grep -v '^torch' constraints.txt >"$work/pins"
+grep -vE '^(torch|triton)' constraints.txt >"$work/pins"
 install() { env -u CUDA_HOME "$work/venv/bin/python" -m pip install -q -c "$work/pins" --no-build-isolation "$@"; }
 
 say "1/6 torch $TORCH and the build tools"

@@ -24,7 +24,7 @@ start() {
 }
 
 main() {
-  local checkpoints=() recipe task data encoding seed
+  local checkpoints=() recipe task data encoding seed code=0
   [ $# -le 1 ] || die "usage: compare_finetuned.sh [FOLDER]"
   for encoding in $COMPARED; do
     for seed in $PRETRAINING_SEEDS; do
@@ -37,9 +37,11 @@ main() {
     python "$ROOT/scripts/sweep.py" product "recipe=$recipe" action=test "task=$task" "checkpoint=${checkpoints[*]}" \
       "LEARNING_RATE=$LEARNING_RATES" "SEED=$SEEDS" "SETTINGS=$FINE_TUNING" "DATA=$data" "ALLOCATOR=$ALLOCATOR"
   done <<<"$TASKS" >"$RUNS/sweep.tsv"
-  python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$RUNS/sweep.tsv" --jobs "$JOBS"
+  python "$ROOT/scripts/sweep.py" run "$RUNS/sweep" "$RUNS/sweep.tsv" --jobs "$JOBS" || code=$?
+  [ $code != 75 ] || exit 75
   mkdir -p "${1:-$RUNS}"
   errors_in "$RUNS/report.log" python "$HERE/finetuned_report.py" "$RUNS/sweep" "${1:-$RUNS}"
+  exit $code
 }
 
 main "$@"; exit # on one line, so that a long run does not see the file change

@@ -331,15 +331,18 @@ def test_slurm_gets_one_array_with_requeue_whose_tasks_are_the_runs(place):
     assert "#SBATCH --array=0-1%16\n" in script and "#SBATCH --requeue\n" in script
     assert sorted((place / "ended").read_text().splitlines()) == ["t5 1e-5 1", "t5 2e-5 1"]
     assert not (place / "requeued").exists() and "2 runs: 2 done." in report(place, "s")
-    # a task that is stopped goes back into the queue
-    (place / "standin/run.sh").write_text("sleep 60 & trap 'kill $!; exit 75' TERM; echo >running; wait")
+    # a task that is stopped saves, and goes back into the queue
+    (place / "standin/run.sh").write_text(
+        "sleep 60 & trap 'kill $!; sleep 1; echo >saved; exit 75' TERM; echo >running; wait"
+    )
     more = manifest(place, grid(seeds=[1, 2], encodings=["t5"]))
     (place / "bin/sbatch").write_text("#!/bin/bash\n")
     assert sweep(place, "run", "s", more, "--slurm", path=place / "bin")[0] == 0
-    environment = {**os.environ, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    # sbatch passes the environment of sweep.py on
+    environment = {**os.environ, "SUPERVISED": "yes", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
     environment["PATH"] = f"{place / 'bin'}:{environment['PATH']}"
     task = subprocess.Popen(["bash", place / "s/array.sbatch"], cwd=place, env=environment, start_new_session=True)
     while not (place / "running").exists():
         time.sleep(0.02)
     task.send_signal(signal.SIGUSR1)
-    assert task.wait(300) == 75 and (place / "requeued").read_text() == "requeue 7_1\n"
+    assert task.wait(300) == 75 and (place / "requeued").read_text() == "requeue 7_1\n" and (place / "saved").exists()
