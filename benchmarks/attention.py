@@ -108,7 +108,7 @@ def measure(processes, length, dropout, args):
                 "speedup": median_ratio(first, mine),
                 "limit": work[key] / LargeProduct.flops() * median_ratio(product, sdpa),
                 "gflops": LargeProduct.flops() / statistics.median(product) / 1e9,
-                "scratch_mib": max(0, memory[key] - outside[key]) / 2**20,
+                "scratch_mib": (memory[key] - outside[key]) / 2**20,
             }
 
 
@@ -151,11 +151,12 @@ class Step:
         torch.set_num_threads(self.threads)
         q, k, v = (torch.randn(self.shape, requires_grad=True) for _ in range(3))
         grad = torch.randn(self.shape)
-        for parameter in self.form.parameters():
-            parameter.grad = None
         start = self.clock()
         torch.autograd.backward(self.form.layers(q, k, v, self.layers), [grad] * self.layers)
-        return (self.clock() - start) / self.layers
+        seconds = self.clock() - start
+        for parameter in self.form.parameters():
+            parameter.grad = None  # what a step needs is not there before it
+        return seconds / self.layers
 
     def outside(self):
         """Bytes of q, k, v, the outputs and the gradients of these four, and of those of the parameters."""

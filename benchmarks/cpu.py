@@ -66,7 +66,18 @@ BENCHMARKS = {
         f"{STEP} transformer_lm_t5_gpt transformer_lm_fox_gpt --stock transformer_lm_gpt --length 512 --batch 4",
         5,
     ),
+    "train_step_cpu_compiled": (
+        "train_step.py --layers 4 --dim 512 --heads 8 --length 128 --batch 16 --archs roberta_none roberta_t5 "
+        "--torch-compile",
+        4,
+    ),
+    "train_step_cpu_unpad": (
+        f"train_step.py --layers 4 --dim 512 --heads 8 --length 128 --batch 16 --archs roberta_learned {SOME} "
+        "--unpad --padding 0.4 --dropout 0.1",
+        6,
+    ),
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),
+    "decode_cpu": ("decode.py --encodings none t5 alibi tupe_r shaw transformer_xl deberta m4 m4m m3 rope", 4),
     "public_code_cpu": ("public_code.py --lengths 512", 2),
 }
 

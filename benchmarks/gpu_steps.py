@@ -8,7 +8,8 @@
 The models: RoBERTa-base with 32 x 512 and with 64 x 128 tokens, and transformer_wmt_en_de with 128 x 64 in encoder and
 decoder. As with fairseq's --bf16 and --fp16, the model is in half precision, and AdamW updates a copy in float32.
 Stock and the encoding take turns; of each turn --queued steps are timed by CUDA events, without a pause between them,
-and the median over turns is printed. Memory is the peak of a step beyond the model and its optimizer. --compile yes is
+and the median over turns is printed. Memory is the peak of a step beyond the model, its optimizer and
+the gradients of the step before. --compile yes is
 with --torch-compile, which stock lacks: it is compared with stock as it is.
 
 A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
@@ -102,17 +103,10 @@ class Step:
         arch = stock if encoding == STOCK else stock.replace("_", f"_{name}_", 1) if "_" in stock else f"{stock}_{name}"
         self.device = "cpu" if args.tiny else "cuda"
         settings = Namespace(
-            **sizes,
-            backend="auto",
-            torch_compile=compiled == "yes",
-            unpad=False,
-            threads=1,
-            padding=0.0,
-            device=self.device,
-            dtype=dtype,
-            amp=False,
+            **sizes, backend="auto", torch_compile=compiled == "yes", unpad=False, threads=1, padding=0.0, amp=False
         )
-        self.step = kind(arch, DROPOUT, settings, hparams=" ".join(hparams))
+        kept = {"hparams": " ".join(hparams), "device": self.device, "dtype": getattr(torch, dtype)}
+        self.step = kind(arch, DROPOUT, settings, **kept)
         self.tokens = sizes["batch"] * sizes["length"]
         self.half = list(self.step.model.parameters())
         self.whole = [x.detach().float() for x in self.half]

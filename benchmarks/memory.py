@@ -2,6 +2,7 @@
 
 import os
 import threading
+import traceback
 from pathlib import Path
 
 import torch
@@ -13,20 +14,26 @@ def peak_memory(step):
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        first = threading.Thread(target=step)
-        first.start()
-        first.join()
-        torch.set_num_threads(1)  # OpenMP's threads do not survive the fork
-        torch.randn(2048, 2048) @ torch.randn(2048, 2048)  # BLAS keeps buffers for each thread, which are no step's
-        before = status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # start a new peak
-        step()
-        os.write(write_end, str(status("VmHWM") - before).encode())
-        os._exit(0)
+        try:
+            first = threading.Thread(target=step)
+            first.start()
+            first.join()
+            torch.set_num_threads(1)  # OpenMP's threads do not survive the fork
+            torch.randn(2048, 2048) @ torch.randn(2048, 2048)  # BLAS keeps buffers for each thread, which are no step's
+            before = status("VmRSS")
+            Path("/proc/self/clear_refs").write_text("5")  # start a new peak
+            step()
+            os.write(write_end, str(status("VmHWM") - before).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)  # else the child would go on as its parent
     os.close(write_end)
     os.waitpid(child, 0)
     with os.fdopen(read_end) as pipe:
-        return int(pipe.read())
+        if not (written := pipe.read()):
+            raise RuntimeError("a step has failed in the process that counts its memory: see above")
+        return int(written)
 
 
 def peak_memory_of_cuda(step):

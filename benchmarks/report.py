@@ -135,8 +135,6 @@ def quartiles_of(row):
 
 
 def train_step(settings, rows):
-    given = settings.get("peak_tflops")
-    peak = f"the data sheet's {given:g} TFLOPS" if given else "the speed of one large matrix product in the same run"
     flags = [f"--{flag}" for flag in ("torch-compile", "unpad") if settings.get(flag.replace("-", "_"))]
     with_flags = f", the others have {' and '.join(flags)}" if flags else ""
     pads = f", {settings['padding']:.0%} of them pads" if settings.get("padding") else ""
@@ -147,7 +145,7 @@ def train_step(settings, rows):
         f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}{amp}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
         f"{with_flags} and with the same dropout. Times tuned: the step's time divided by that with the tuned "
-        f"allocator. MFU: relative to {peak}."
+        "allocator. MFU: relative to the speed of one large matrix product in the same run."
     )
     remembered = settings.get("memory_length")
     if remembered:
@@ -159,7 +157,7 @@ def train_step(settings, rows):
     lines = []
     for row in rows:
         line = [row["allocator"], row["dropout"], row["arch"], f"{row['seconds']:.3f}"]
-        line += [f"{tokens / row['seconds']:,.0f}", f"{row['mfu']:.2f}", f"{row['ratio']:.3f}", quartiles_of(row)]
+        line += [f"{tokens / row['seconds']:,.0f}", number(row["mfu"]), f"{row['ratio']:.3f}", quartiles_of(row)]
         line += [number(row.get("times_tuned")), number(row.get("memory"))]
         lines.append([*line, *([number(row["times_without"])] if remembered else [])])
     return title, table(heads, lines)
@@ -265,7 +263,7 @@ def gpu(settings, rows):
         f"One attention, forward and backward, {settings['dtype']}: {settings['tokens']:,} tokens, "
         f"H={settings['heads']}, d={settings['head_dim']}, {settings['rounds']} rounds. Time and peak memory as "
         "multiples of torch's scaled_dot_product_attention without positions and with the same dropout (whose "
-        "milliseconds are in the first row)."
+        "milliseconds are in the first row), which is timed once, before the others."
     )
     if settings.get("layers"):
         title += f" Of a pass of {settings['layers']} layers that share what they can: times of one, memory of all."

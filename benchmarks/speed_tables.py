@@ -89,8 +89,9 @@ def overview(results):
 
 
 def gpu_rows(results):
-    """The steps without torch.compile that came to their end."""
-    return [row for row in rows_of(results, "gpu_steps") if row["compile"] == "no" and "error" not in row]
+    """The steps of one model without torch.compile that came to their end."""
+    rows = [row for row in rows_of(results, "gpu_steps") if row["compile"] == "no" and "error" not in row]
+    return [row for row in rows if (row["model"], row["dtype"]) == ("roberta_512", "bfloat16")]
 
 
 def steps_on_a_gpu(results):

@@ -10,26 +10,23 @@ architecture of the same size.
         transformer_lm_transformer_xl_gpt --layers 2 --dim 512 --heads 8 --batch 4 --memory-length 512
     python benchmarks/report.py         # benchmarks/results/*.json -> benchmarks/RESULTS.md
 
-gpu_steps.py times steps on a GPU for every encoding; --device cuda serves for other sizes, and says the MFU.
+gpu_steps.py times steps on a GPU.
 Each allocator (allocators.py) has one process, in which all models are stepped in turn, round after round, in another
 order each time, so that a noisy machine slows all of them alike; the ratio of a round is taken within that round,
 and the median over rounds is printed. Stock has the same dropout. The processes take turns, too, and "times tuned"
 compares with the same step and the tuned allocator. A step is forward, loss (of masked tokens, of the next tokens, or
 of a translation whose sources are padded to the left), backward, clipping, AdamW. With --memory-length, language models
 also make steps with a full segment memory, and "times without" compares them with their own steps without one. Seconds
-are CPU time (user and system) with one thread, so that a busy machine counts for less; with --device cuda they are
-those of the clock. --amp computes the products of all of them in bfloat16, as fairseq does on a CPU with units for it.
-Memory is the peak of one step beyond the model, its optimizer and the batch (on a CPU Linux only).
-MFU (model FLOPs utilisation) is the floating-point operations of the stock model's matrix products,
-forward and backward, a second of the step, over the peak of the device: --peak-tflops of its data
-sheet (V100 fp16 125, A100 bf16 312, H100 and H200 bf16 989), or, without it, what one large product
-reached in the same run. Positions count as time, not as work.
+are CPU time (user and system) with one thread, so that a busy machine counts for less. --amp computes the products of
+all of them in bfloat16, as fairseq does on a CPU with units for it. Memory is the peak of one step, gradients included,
+beyond the model, its optimizer and the batch (Linux only). MFU (model FLOPs utilisation) is the floating-point
+operations of the stock model's matrix products, forward and backward, a second of the step, over what one large product
+in float32 reached in the same run; there is none with --amp. Positions count as time, not as work.
 """
 
 import argparse
 import functools
 import statistics
-import time
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -38,8 +35,7 @@ import torch.nn.functional as F
 from allocators import add_allocators
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from memory import peak_memory_of_cuda
-from result_file import add_result, machine, save
+from result_file import add_result, save
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from turns import LargeProduct, Processes, clock_of, compared, median_ratio
@@ -79,10 +75,7 @@ def main():
         metavar="M",
         help="also steps of each language model that remembers this many tokens (default: none)",
     )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32")
     parser.add_argument("--amp", action="store_true", help="products in bfloat16 by autocast; also stock in float32")
-    parser.add_argument("--peak-tflops", type=float, help="of the device in --dtype, for the MFU")
     add_allocators(parser)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
@@ -97,25 +90,19 @@ def main():
         parser.error("--memory-length is for language models: --stock transformer_lm_...")
     if args.memory_length < 0:
         parser.error(f"--memory-length {args.memory_length}: give 0 or more")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("torch sees no GPU: leave out --device cuda")
 
-    # two sentences on the CPU: a GPU may have no room left for attention as separate products
-    few = argparse.Namespace(**{**vars(args), "batch": 2, "device": "cpu", "dtype": "float32"})
+    few = argparse.Namespace(**{**vars(args), "batch": 2})
     flops = kind_of(args)(args.stock, 0.0, few).flops() * args.batch / few.batch
     with Processes(args.allocators) as processes:
         rows = [row for dropout in args.dropout for row in measure(processes, dropout, flops, args)]
-    gpu = {"gpu": torch.cuda.get_device_name()} if args.device == "cuda" else {}
-    save("train_step", args, rows, machine={**machine(), **gpu})
+    save("train_step", args, rows)
 
 
 def measure(processes, dropout, flops, args):
     seconds = processes.in_turns(steps_of, (dropout, args), args.rounds, desc=f"dropout {dropout}")
-    on_gpu = args.device == "cuda"
-    memory = processes.memory(steps_of, (dropout, args), peak_memory_of_cuda if on_gpu else None)
+    memory = processes.memory(steps_of, (dropout, args))
     for allocator, times in seconds.items():
-        reached = LargeProduct.flops(args.device) / min(times[PRODUCT])
-        ideal_seconds = flops / (args.peak_tflops * 1e12 if args.peak_tflops else reached)
+        reached = LargeProduct.flops() / min(times[PRODUCT])
         for arch in (args.stock, *args.archs, *remembering(args), *in_float32(args)):
             without = remembering(args).get(arch)
             step = statistics.median(times[arch])
@@ -126,8 +113,8 @@ def measure(processes, dropout, flops, args):
                 "seconds": step,
                 **compared(times[arch], times[args.stock]),
                 "tokens_per_second": args.batch * args.length / step,
-                "mfu": ideal_seconds / step,
-                "times_tuned": median_ratio(times[arch], seconds.get("tuned", times)[arch]),
+                "mfu": None if args.amp else flops / reached / step,
+                "times_tuned": median_ratio(times[arch], seconds["tuned"][arch]) if "tuned" in seconds else None,
                 "peak_mib": memory[arch] / 2**20,
                 "memory": memory[arch] / memory[args.stock],
                 "times_without": without and median_ratio(times[arch], times[without]),
@@ -157,7 +144,7 @@ def steps_of(dropout, args):
     steps |= {name: kind(arch, dropout, args, args.memory_length) for name, arch in remembering(args).items()}
     without_amp = argparse.Namespace(**{**vars(args), "amp": False})
     steps |= {name: kind(arch, dropout, without_amp) for name, arch in in_float32(args).items()}
-    steps[PRODUCT] = LargeProduct(clock(args), args.threads, args.device, getattr(torch, args.dtype))
+    steps[PRODUCT] = LargeProduct(clock_of(args.threads), args.threads)
     return steps
 
 
@@ -172,7 +159,7 @@ def vocabulary(size, *more):
 
 
 class TrainingStep:
-    def __init__(self, arch, dropout, args, memory_length=0, hparams=""):
+    def __init__(self, arch, dropout, args, memory_length=0, hparams="", device="cpu", dtype=torch.float32):
         self.memory_length = memory_length
         self.symbols = vocabulary(args.vocabulary, "<mask>")
         settings = Namespace(
@@ -204,11 +191,12 @@ class TrainingStep:
         torch.manual_seed(1)
         task = SimpleNamespace(source_dictionary=self.symbols, target_dictionary=self.symbols)
         self.model = ARCH_MODEL_REGISTRY[arch].build_model(settings, task)
-        self.model.to(args.device, getattr(torch, args.dtype))
+        self.device = device
+        self.model.to(device, dtype)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.clock = clock(args)
-        self.autocast = functools.partial(torch.autocast, args.device, torch.bfloat16, enabled=args.amp)
-        self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length), device=args.device)
+        self.clock = clock_of(args.threads)
+        self.autocast = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=args.amp)
+        self.tokens = torch.randint(5, args.vocabulary, (args.batch, args.length), device=device)
         self.prepare(args)
 
     def prepare(self, args):
@@ -220,11 +208,11 @@ class TrainingStep:
 
     def __call__(self):
         start = self.clock()
-        self.optimizer.zero_grad()
         with self.autocast():
             self.loss().backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
+        self.optimizer.zero_grad()
         return self.clock() - start
 
     def flops(self):
@@ -236,10 +224,10 @@ class TrainingStep:
 class MaskedLMStep(TrainingStep):
     def prepare(self, args):
         self.tokens[:, 0] = self.symbols.bos()
-        self.masked = torch.rand(args.batch, args.length, device=args.device) < 0.15
+        self.masked = torch.rand(args.batch, args.length, device=self.device) < 0.15
         # from the longest sentence down to one as much below the mean as that is above
-        lengths = torch.linspace(1, 1 - 2 * args.padding, args.batch, device=args.device) * args.length
-        pads = torch.arange(args.length, device=args.device) >= lengths.round()[:, None]
+        lengths = torch.linspace(1, 1 - 2 * args.padding, args.batch, device=self.device) * args.length
+        pads = torch.arange(args.length, device=self.device) >= lengths.round()[:, None]
         self.tokens[pads] = self.symbols.pad()
         self.masked &= ~pads
 
@@ -250,9 +238,9 @@ class MaskedLMStep(TrainingStep):
 
 class TranslationStep(TrainingStep):
     def prepare(self, args):
-        lengths = torch.randint(args.length // 2, args.length + 1, (args.batch, 1), device=args.device)
+        lengths = torch.randint(args.length // 2, args.length + 1, (args.batch, 1), device=self.device)
         self.source, self.previous = self.tokens.clone(), self.tokens.roll(1, 1)
-        self.source[torch.arange(args.length, device=args.device) < args.length - lengths] = self.symbols.pad()
+        self.source[torch.arange(args.length, device=self.device) < args.length - lengths] = self.symbols.pad()
         self.previous[:, 0] = self.symbols.eos()
 
     def loss(self):
@@ -273,13 +261,6 @@ class LanguageModelStep(TrainingStep):
             self.segment += 1
         logits = self.model(self.previous, **place)[0]
         return F.cross_entropy(logits.float().flatten(0, 1), self.tokens.flatten())
-
-
-def clock(args):
-    """Seconds, once the device has done what it was asked for."""
-    if args.device == "cuda":
-        return lambda: torch.cuda.synchronize() or time.perf_counter()
-    return clock_of(args.threads)
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ class Processes:
             pool.submit(forget).result()
         return seconds
 
-    def memory(self, make_steps, args, peak=None):
-        """{name: peak(step)}, by default the bytes that a step needs at most beyond what was there before, its outputs
-        included. The process returns what it frees to the system, so memory of earlier steps does not hide any."""
+    def memory(self, make_steps, args):
+        """{name: the bytes that a step needs at most beyond what was there before}, its outputs included. The process
+        returns what it frees to the system, so memory of earlier steps does not hide any."""
         self.counting.submit(torch.set_num_threads, 1).result()  # OpenMP's threads do not survive the fork of a step
         self.counting.submit(prepare, make_steps, args).result()
-        found = self.counting.submit(peaks, peak or peak_memory).result()
+        found = self.counting.submit(peaks).result()
         self.counting.submit(forget).result()
         return found
 
@@ -88,8 +88,8 @@ def one_round(order):
     return [steps[name]() for name in order]
 
 
-def peaks(peak):
-    return {name: peak(step) for name, step in steps.items()}
+def peaks():
+    return {name: peak_memory(step) for name, step in steps.items()}
 
 
 def forget():
@@ -104,16 +104,15 @@ class LargeProduct:
     """A step that is one large matrix product: its speed is the most that this machine reaches."""
 
     #: rows and columns
-    SIZES = {"cpu": 2048, "cuda": 8192}
+    SIZE = 2048
 
-    def __init__(self, clock, threads, device="cpu", dtype=torch.float32):
-        size = self.SIZES[device]
-        self.a, self.b = torch.randn(2, size, size, device=device, dtype=dtype)
+    def __init__(self, clock, threads):
+        self.a, self.b = torch.randn(2, self.SIZE, self.SIZE)
         self.clock, self.threads = clock, threads
 
     @classmethod
-    def flops(cls, device="cpu"):
-        return 2 * cls.SIZES[device] ** 3
+    def flops(cls):
+        return 2 * cls.SIZE**3
 
     def __call__(self):
         torch.set_num_threads(self.threads)

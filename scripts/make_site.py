@@ -349,7 +349,7 @@ def nav():
 def make(out):
     if not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings_handlers"))):
         raise Wrong('mkdocs-material or mkdocstrings is not installed: pip install -e ".[site]"')
-    if out.exists() and not (out / "search").is_dir() and any(out.iterdir()):
+    if out.exists() and not (out / "search" / "search_index.json").is_file() and any(out.iterdir()):
         raise Wrong(f"{out} has other files than those of a site: give an empty or a new folder")
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to two small RoBERTas, side by side: Shaw's positions and TUPE's. Under ten
+# From nothing to two small RoBERTas, side by side: Shaw's positions and TUPE's. About ten
 # minutes on two cores, no network but pip. Run it again at any time: it continues where it stopped.
 # SIGTERM, SIGUSR1 and Ctrl-C let it save and end with exit code 75.
 #
@@ -51,7 +51,7 @@ if [ -e "$text/source.txt" ] && [ "$source" != "$(cat "$text/source.txt")" ]; th
   die "$QUICKSTART was made from $(cat "$text/source.txt"): add --out DIR for another folder, or remove it"
 fi
 
-echo "Seven steps, under ten minutes on two quiet cores. The fourth takes most of it, and says how much is left."
+echo "Seven steps, 7 to 14 minutes on two quiet cores. The fourth takes most of it, and says how much is left."
 step "1/7 setup"
 bash scripts/setup.sh
 PATH=$PWD/.venv/bin:$PATH

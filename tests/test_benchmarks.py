@@ -45,6 +45,8 @@ def test_steps_of_one_round_have_the_baselines_with_the_same_dropout(benchmark_m
     assert ("m3", "sdpa") not in names  # which does not serve it
     assert all(step.form.dropout == 0.1 for key, step in steps.items() if key[0] != attention.PRODUCT)
     assert all(step() >= 0 for step in steps.values())
+    # the memory of the next step has the gradients in it
+    assert all(x.grad is None for x in steps["t5", "auto", 1].form.parameters())
 
 
 def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_module):
@@ -52,16 +54,28 @@ def test_language_models_step_with_a_memory_beside_themselves_without(benchmark_
     arch, remembering = "transformer_lm_t5_gpt", "transformer_lm_t5_gpt, memory 8"
     sizes = {"layers": 1, "dim": 16, "ffn": 16, "heads": 2, "vocabulary": 50, "length": 8, "batch": 2, "threads": 1}
     flags = {"backend": "auto", "torch_compile": False, "unpad": False, "amp": False}
-    flags |= {"device": "cpu", "dtype": "float32", "memory_length": 8}
+    flags |= {"memory_length": 8}
     steps = train_step.steps_of(0.0, Namespace(stock="transformer_lm_gpt", archs=[arch], **sizes, **flags))
     assert list(steps) == ["transformer_lm_gpt", arch, remembering, train_step.PRODUCT]
     steps.pop(train_step.PRODUCT)
     assert all(step() > 0 and step() > 0 for step in steps.values())
+    assert all(x.grad is None for step in steps.values() for x in step.model.parameters())
     with_memory, without = (
         steps[name].model.decoder.embed_positions.segment_memory.last[True] for name in (remembering, arch)
     )
     (segment,) = with_memory.values()
     assert {x.shape for x in segment.past.values()} == {(8, 2, 16)} and without == {}
+
+
+def test_a_step_that_fails_ends_the_benchmark(benchmark_module):
+    memory = benchmark_module("memory")
+    assert memory.peak_memory(lambda: torch.ones(2**23)) >= 2**25
+
+    def fail():
+        raise ValueError("no step")
+
+    with pytest.raises(RuntimeError, match="counts its memory"):
+        memory.peak_memory(fail)
 
 
 TINY_PASS = Namespace(tiny=True, tokens=16, heads=2, head_dim=8, layers=3, dtype="float32", tiles=None)
