@@ -2,7 +2,7 @@
 
 - README.md: the table of encodings, and the table of results from the runs of examples/roberta_small.
 - docs/encodings.md: a section for each encoding, from its docstring.
-- docs/references.bib, CITATION.cff: the papers of fairseq_relpos/references.bib.
+- CITATION.cff: the papers of fairseq_relpos/references.bib.
 - docs/troubleshooting.md: the catalogue of mends.
 - docs/reach.md: the table of language models, from the results of examples/language_modeling.
 - docs/moving.md: a trained model with other encodings, from the logs of examples/roberta_small/moving.
@@ -35,7 +35,7 @@ from fairseq_relpos.cli.docstrings import equation_and_source, paragraphs  # noq
 from fairseq_relpos.cli.params import count_at_bert_base  # noqa: E402
 from fairseq_relpos.encodings import ENCODINGS, accepted_values, build, hyperparameters, to_text  # noqa: E402
 from fairseq_relpos.mends.catalogue import KINDS, MENDS  # noqa: E402
-from fairseq_relpos.references import BIBLIOGRAPHY, bibliography, papers_of  # noqa: E402
+from fairseq_relpos.references import bibliography, papers_of  # noqa: E402
 from fairseq_relpos.reports import differences, learning_rates  # noqa: E402
 from fairseq_relpos.reports.markdown import markdown_table, with_deviation  # noqa: E402
 from fairseq_relpos.reports.training_log import LOG_NAME, first_update, read_run  # noqa: E402
@@ -408,8 +408,6 @@ def main():
         **page_with("docs/moving.md", moving=moving()),
         **page_with("examples/roberta_small/README.md", bfloat16=bfloat16()),
         ROOT / "docs/encodings.md": pages(),
-        ROOT / "docs/references.bib": "% Written by scripts/make_docs.py: a copy of "
-        f"{BIBLIOGRAPHY.relative_to(ROOT)}.\n" + BIBLIOGRAPHY.read_text(encoding="utf-8"),
         ROOT / "CITATION.cff": citation(),
         ROOT / "docs/papers.md": papers_page(),
         ROOT / "docs/claims.md": claims.page(),

@@ -1,5 +1,6 @@
 """Curves of several runs: one colour for an encoding in every picture, one band for its seeds."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -110,6 +111,7 @@ def visible(by_panel: Mapping[str, Curves], skip_first: bool = False) -> tuple[f
         for runs in curves.values()
         for run in runs
         for value in list(run.values())[1 if skip_first and len(run) > 2 else 0 :]
+        if math.isfinite(value)  # a run that has diverged
     ]
     low, high = min(values), max(values)
     return low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
@@ -135,17 +137,19 @@ def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], name: str) -> None:
 
 def _name_line_ends(panel: Any, curves: Curves, low: float, high: float) -> None:
     """Writes each name beside the end of its line, moved apart where they would cover one another."""
-    ends = sorted((_mean(runs)[1][-1], name) for name, runs in curves.items())
+    ends = sorted((values[-1], name, places[-1]) for name, runs in curves.items() for places, values in [_mean(runs)])
+    last = max(place for _, _, place in ends) if ends else 0
     least = 0.055 * (high - low)
     heights: list[float] = []
-    for value, _ in ends:
+    for value, _, _ in ends:
         heights.append(max(value, heights[-1] + least) if heights else value)
-    shift = sum(heights) / len(heights) - sum(value for value, _ in ends) / len(ends) if ends else 0
-    for height, (_, name) in zip(heights, ends):
+    shift = sum(heights) / len(heights) - sum(value for value, _, _ in ends) / len(ends) if ends else 0
+    for height, (value, name, place) in zip(heights, ends):
+        at_edge = place == last  # a line that ends before the others has its name where it ends
         panel.annotate(
             name,
-            (1.01, height - shift),
-            xycoords=("axes fraction", "data"),
+            (1.01, height - shift) if at_edge else (place, value),
+            xycoords=("axes fraction" if at_edge else "data", "data"),
             color=colour_of(name),
             fontsize="small",
             va="center",

@@ -60,14 +60,15 @@ def plot_curve(args: argparse.Namespace) -> Path:
     curves = row_values(encoding, part, length)
     if curves is None:
         raise ValueError(
-            f"{name} is no function of the relative position alone, so it has no "
-            "curve; `plot bias` shows a bias that depends on both positions"
+            f"{name} has no bias or factor of the relative position alone, so it has no curve; `plot bias` shows a "
+            "bias that depends on both positions, `plot scores` scores that depend on the words"
         )
     values_HL, label = curves
     figure, (panel,) = new_figure(width=6)
-    offsets = torch.arange(-args.reach, args.reach + 1)
+    # a causal stack sees no key to the right
+    offsets = torch.arange(-args.reach, 1 if encoding.dims.causal else args.reach + 1)
     for head, (row, colour) in enumerate(zip(values_HL, line_colours(len(values_HL)))):
-        panel.plot(offsets, row, color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
+        panel.plot(offsets, row[: len(offsets)], color=colour, drawstyle="steps-mid", label=f"head {head + 1}")
     panel.set(xlabel="relative position j - i (tokens)", ylabel=label)
     panel.set_title(title)
     if len(values_HL) > 1:
@@ -94,7 +95,10 @@ def layer_of(stack: Any, number: int | None) -> tuple[PositionEncoding, int]:
 def terms_without_words(encoding: PositionEncoding, part: StackPart, length: int) -> Terms:
     """Returns the terms of attention over this many tokens, with queries and keys of zeros."""
     pos = Positions.of(length, length)
-    part.check_length(length)
+    if part.hard_limit is not None and length > part.hard_limit:
+        raise ValueError(
+            f"{encoding.name} has {part.hard_limit} absolute positions here: give --reach {part.hard_limit - 1} or less"
+        )
     pos.shared = part.evaluate(pos)
     q = torch.zeros(1, encoding.dims.num_heads, length, encoding.dims.head_dim)
     with pos.in_layer(lambda: torch.zeros(1, length, encoding.dims.embed_dim)):

@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,10 +160,14 @@ def run(args: argparse.Namespace) -> None:
     # weights of far keys may be denormal numbers, which x86 CPUs compute slowly
     torch.set_flush_denormal(True)
     flags = ("split", "tokens", "last", "stride", "position_hparams", "post_process", "max_tokens", "seed")
-    found = measure(args.checkpoint, args.data, lengths, memories, **{name: getattr(args, name) for name in flags})
+
+    def keep(found: Reach) -> None:
+        if args.json:
+            write_json(args.json, asdict(found))
+
+    settings = {name: getattr(args, name) for name in flags}
+    found = measure(args.checkpoint, args.data, lengths, memories, **settings, keep=keep)
     print(table(asdict(found)))
-    if args.json:
-        write_json(args.json, asdict(found))
     if args.output:
         print(f"\nplot: {plot([asdict(found)], args.output)}")
 
@@ -192,8 +196,10 @@ def measure(
     post_process: str | None = None,
     max_tokens: int = TOKENS_PER_BATCH,
     seed: int = 1,
+    keep: Callable[[Reach], None] = lambda found: None,
 ) -> Reach:
-    """Measures the losses of a checkpoint at these lengths and memories; see the command's flags."""
+    """Measures the losses of a checkpoint at these lengths and memories; see the command's flags. keep: called after
+    each of them, because the longest comes last and may have too little memory."""
     model, settings, task = load_model(checkpoint, data)
     kind = kind_of(model, task, checkpoint)
     given = changes(settings.model, position_hparams)
@@ -237,6 +243,7 @@ def measure(
             evaluated = load_model(checkpoint, data, position_hparams=hparams)[0] if hparams else model
         fill(plan, evaluated, text, last, ends, max_tokens)
         found.measurements.append(plan)
+        keep(found)
         logger.info(in_words(plan))
     return found
 

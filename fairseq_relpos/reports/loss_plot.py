@@ -16,7 +16,20 @@ def run(args: argparse.Namespace) -> Path:
     """Plots the validation losses of several runs against updates."""
     runs = [read_run(path) for path in args.runs]
     tell_variants_apart(runs)
+    ends: dict[str, set[int]] = {}
+    for each in runs:
+        ends.setdefault(each.encoding, set()).add(max((max(losses) for losses in each.losses.values()), default=0))
+    for encoding, updates in ends.items():
+        if len(updates) > 1:
+            told = " and ".join(f"{number:,}" for number in sorted(updates))
+            print(f"{encoding}: its runs end at {told} updates, its line at the last validation that all have")
     return plot(runs, args.output)
+
+
+def unit_of(run: Run) -> str:
+    if not run.in_nats:
+        return "of the criterion"
+    return "nats per sentence" if run.of_sentences else "nats per predicted token"
 
 
 def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None) -> Path:
@@ -37,6 +50,6 @@ def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None)
         for run in validated:
             if split in run.losses:
                 by_encoding.setdefault(run.encoding, []).append(run.losses[split])
-    in_nats = all(run.in_nats for run in runs)
-    label = "validation loss (nats per predicted token)" if in_nats else "validation loss of the criterion"
+    units = {unit_of(run) for run in validated}
+    label = f"validation loss ({units.pop()})" if len(units) == 1 else "validation loss of the criterion"
     return curves.plot(by_title, path, "updates", label, skip_first=True)

@@ -15,6 +15,7 @@ from .checkpoint import STACKS, encoded_stack, load_model, load_positions
 from .encoding_plots import add_reach, layer_of, row_values, terms_without_words
 from .figures import HEAT, heat_maps, line_colours, name_places, new_figure, save
 from .order_gap import every_sample
+from .training_log import IN_OWN_UNITS, NATS
 
 
 def add_layer(parser: argparse.ArgumentParser) -> None:
@@ -205,12 +206,12 @@ def add_heads(parser: argparse.ArgumentParser) -> None:
 
 
 def plot_heads(args: argparse.Namespace) -> Path:
-    """Plots a score while the heads of one layer are added one by one, by their largest prior, the smallest
-    first (AT5 Figure 5). The prior of a head is the softmax of its bias over the relative positions."""
+    """Plots a score while the heads of one layer are added one at a time, in ascending order of the maximum of their
+    prior (AT5 Figure 5). The prior of a head is the softmax of its bias over the relative positions."""
     curves = [heads_added(args, checkpoint) for checkpoint in args.checkpoints]
     metrics = {metric for _, metric, _, _ in curves}
     if len(metrics) > 1:
-        raise ValueError(f"these models were chosen by different scores, {' and '.join(sorted(metrics))}")
+        raise ValueError(f"the trainings have different --best-checkpoint-metric: {' and '.join(sorted(metrics))}")
     figure, (panel,) = new_figure(width=6)
     for (name, metric, heads, values), colour in zip(curves, line_colours(len(curves))):
         panel.plot(range(len(values)), values, marker="o", color=colour, label=name)
@@ -232,17 +233,20 @@ def heads_added(args: argparse.Namespace, checkpoint: str) -> tuple[str, str, li
     curves = row_values(encoding, encoding.stack or stack.embed_positions, args.reach + 1)
     if curves is None or "bias" not in curves[1]:
         raise ValueError(f"{checkpoint}: {name} has no bias of the relative position alone, so its heads have no prior")
-    prior_HL = curves[0].softmax(-1).expand(encoding.dims.num_heads, -1)
+    seen = args.reach + 1 if encoding.dims.causal else None  # a causal stack sees no key to the right
+    prior_HL = curves[0][:, :seen].softmax(-1).expand(encoding.dims.num_heads, -1)
     order = prior_HL.max(-1).values.argsort(stable=True).tolist()
     metric = settings.checkpoint.best_checkpoint_metric
+    in_bits = metric in ("loss", "nll_loss") and settings.criterion._name not in IN_OWN_UNITS
     criterion = task.build_criterion(settings.criterion)
     if torch.cuda.is_available():
         model.cuda()
     attention = stack.layers[number - 1].self_attn
     values = []
     for count in range(len(order) + 1):
-        values.append(score(model, task, criterion, args.split, attention, order[:count])[metric])
-    return name, metric, order, values
+        found = score(model, task, criterion, args.split, attention, order[:count])
+        values.append(found[metric] * (NATS if in_bits else 1))
+    return name, f"{metric} (nats)" if in_bits else metric, order, values
 
 
 def score(model: Any, task: Any, criterion: Any, split: str, attention: Any, heads: Sequence[int]) -> dict[str, float]:

@@ -34,6 +34,7 @@ LOST = 0.99
 class OrderGap:
     """The result for one split; losses are in nats per masked token."""
 
+    checkpoint: str
     split: str
     loss: float
     permuted: float
@@ -62,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.json:
+        Path(args.json).parent.mkdir(parents=True, exist_ok=True)  # before the work
     gaps = measure(args.checkpoint, args.data, args.split.split(","), args.seed)
     head = ["split", "loss (nats)", "permuted (nats)", "gap (nats)", "blocks", "masked tokens", "digest"]
     rows = []
@@ -88,10 +91,10 @@ def measure(checkpoint: str | Path, data: str | Path, splits: Sequence[str], see
     if torch.cuda.is_available():
         model.cuda()
     criterion = MaskedLmLoss(MaskedLmConfig(tpu=False), task).eval()
-    return [gap_of_split(model, task, criterion, split, seed) for split in splits]
+    return [gap_of_split(model, task, criterion, split, seed, str(checkpoint)) for split in splits]
 
 
-def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -> OrderGap:
+def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int, checkpoint: str) -> OrderGap:
     from ..criterions.masked_lm_order_gap import permute_blocks
 
     _, stack = choose_stack(model, "encoder")
@@ -114,6 +117,7 @@ def gap_of_split(model: Any, task: Any, criterion: Any, split: str, seed: int) -
     if blocks != expected:
         raise RuntimeError(f"{split}: {blocks} of {expected} blocks were evaluated")
     return OrderGap(
+        checkpoint=checkpoint,
         split=split,
         loss=totals["plain"] / masked,
         permuted=totals["permuted"] / masked,

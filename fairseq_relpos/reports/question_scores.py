@@ -50,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     hypotheses, references = read_pairs(args.hypotheses, args.references)
+    if args.json:
+        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
     found = scores(hypotheses, references, args.tokens, args.lowercase)
     print(f"{len(references):,} questions, tokens: {args.tokens}{', in lower case' if args.lowercase else ''}")
     for score in found:

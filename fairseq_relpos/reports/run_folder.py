@@ -213,6 +213,8 @@ def order_gap(folder: RunFolder, found: Any) -> Iterator[tuple[str, Figure]]:
     for gap in found:
         folder.gaps[gap["split"]] = gap["permuted"] - gap["loss"]
         folder.digests[EVALUATED, f"masked text of {gap['split']}"] = gap["digest"]
+        if "checkpoint" in gap:
+            folder.digests[EVALUATED, f"checkpoint on {gap['split']}"] = Path(gap["checkpoint"]).name
         yield f"loss on {gap['split']} (nats)", Figure(gap["loss"])
 
 

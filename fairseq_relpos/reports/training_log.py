@@ -14,6 +14,8 @@ from .run_settings import HOW_COMPUTED
 
 #: fairseq logs losses in bits
 NATS = math.log(2)
+#: criterions whose loss is in nats or a squared error, not in fairseq's bits
+IN_OWN_UNITS = ("sequence_labels", "sentence_scores")
 
 LOG_NAME = "train.log"
 #: what the line with the settings has, and the line under a training that has come to its end
@@ -56,6 +58,8 @@ class Run:
     # --- losses ---
     #: False for criterions of the plugin that can have squared errors
     in_nats: bool = True
+    #: whether it is that of a sentence, not of a token
+    of_sentences: bool = False
     train: dict[int, float] = field(default_factory=dict)
     #: all that the log says of the loss in training, means over an epoch too, in this order
     training_losses: list[float] = field(default_factory=list)
@@ -187,11 +191,12 @@ class Reader:
         run.variant = variant_of(every)
         run.ended = False
         criterion = every.get("criterion")
-        # these two log nats, or a squared error
-        run.in_nats = criterion not in ("sequence_labels", "sentence_scores")
+        run.in_nats = criterion not in IN_OWN_UNITS
         self.unit = NATS if run.in_nats else 1.0
         # the whole loss of electra is a sum of two that do not compare
         self.loss = "disc_loss" if criterion == "electra" else "loss"
+        # these divide their nll_loss by the tokens of the input
+        run.of_sentences = criterion in ("sentence_prediction", "sentence_ranking")
         self.is_starting = True
         self.earlier_seconds, self.training_seconds = run.seconds, 0.0
 
@@ -233,7 +238,8 @@ class Reader:
 
     def read_validation(self, entry: dict[str, str], split: str, update: int) -> None:
         run = self.run
-        for name, values in ((self.loss, run.valid), ("nll_loss", run.valid_nll), ("order_gap", run.order_gap)):
+        smoothed = {} if run.of_sentences else {"nll_loss": run.valid_nll}
+        for name, values in {self.loss: run.valid, **smoothed, "order_gap": run.order_gap}.items():
             if f"{split}_{name}" in entry:
                 values.setdefault(split, {})[update] = float(entry[f"{split}_{name}"]) * self.unit
 

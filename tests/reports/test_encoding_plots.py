@@ -37,7 +37,7 @@ def test_a_gain_has_a_curve_too():
 
 @pytest.mark.parametrize("name", ["shaw", "tupe_r", "learned", "cope"])
 def test_an_encoding_without_a_curve_is_named(name, tmp_path, capsys):
-    what = f"{name} is no function of the relative position alone"
+    what = f"{name} has no bias or factor of the relative position alone"
     assert_refused(["plot", "curve", name, "--output", tmp_path / "x.png"], what, capsys, tmp_path)
 
 
@@ -47,7 +47,8 @@ def drawn(monkeypatch, tmp_path, arch, **options):
     monkeypatch.setattr(encoding_plots, "load_positions", lambda *_: (model, Namespace(model=model.args), 7))
     titles = []
     monkeypatch.setattr(encoding_plots, "save", lambda figure, path: titles.append(figure.axes[0].get_title()))
-    given = {"what": "x.pt", "stack": None, "layer": None, "reach": 6, "output": tmp_path / "x.png", **options}
+    options.setdefault("reach", 6)
+    given = {"what": "x.pt", "stack": None, "layer": None, "output": tmp_path / "x.png", **options}
     encoding_plots.plot_curve(Namespace(**given))
     return titles[0]
 
@@ -65,3 +66,15 @@ def test_a_curve_of_a_model_says_which_layer_it_is_of(monkeypatch, tmp_path):
         title("roberta_t5", settings={"position_layers": "2,3"}, layer=1)
     with pytest.raises(ValueError, match="--layer 4: the layers are 1 to 3"):
         title("roberta_m1", layer=4)
+    with pytest.raises(ValueError, match="bert_r has 32 absolute positions here: give --reach 31 or less"):
+        title("roberta_bert_r", reach=32)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_curve_of_a_causal_stack_has_no_keys_to_the_right(causal, monkeypatch, tmp_path):
+    monkeypatch.setattr(encoding_plots, "names_for", lambda causal: [] if is_causal else ["t5"])
+    lines, is_causal = [], causal
+    monkeypatch.setattr(encoding_plots, "save", lambda figure, path: lines.extend(figure.axes[0].lines))
+    given = {"what": "t5", "position_hparams": "", "heads": 2, "seed": 1, "reach": 6, "output": tmp_path / "x.png"}
+    encoding_plots.plot_curve(Namespace(**given))
+    assert lines[0].get_xdata().tolist() == list(range(-6, 1 if causal else 7))

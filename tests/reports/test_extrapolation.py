@@ -236,6 +236,21 @@ def test_the_command_prints_a_table_and_several_runs_share_a_picture(checkpoints
     assert "window" not in (tmp_path / "b.svg").read_text()
 
 
+def test_the_lengths_before_one_that_fails_are_kept(checkpoints, data, tmp_path, monkeypatch):
+    fill = extrapolation.fill
+
+    def too_long(plan, *rest):
+        if plan.length > 16:
+            raise RuntimeError("out of memory")
+        fill(plan, *rest)
+
+    monkeypatch.setattr(extrapolation, "fill", too_long)
+    flags = ["--lengths", "8,16,32", "--json", str(tmp_path / "a.json")]
+    with pytest.raises(RuntimeError):
+        main(["extrapolation", str(checkpoints["rope"]), str(data), *flags])
+    assert [one["length"] for one in json.loads((tmp_path / "a.json").read_text())["measurements"]] == [8, 16]
+
+
 def test_perplexities_are_per_token_and_word_and_bits_per_byte():
     """60 tokens of two bits each: 120 bytes and 40 words."""
     found = {"bytes": 120, "words": 40}

@@ -1,3 +1,4 @@
+import math
 from argparse import Namespace
 
 import pytest
@@ -25,6 +26,17 @@ def test_losses_are_without_label_smoothing(monkeypatch, tmp_path):
     run.valid_nll = {"valid": {100: 3.0, 200: 2.0}}
     loss_plot.plot([run], tmp_path / "loss.png")
     assert drawn == [{"valid": {"t5": [{100: 3.0, 200: 2.0}]}}]
+
+
+def test_a_line_whose_runs_end_apart_is_named_where_it_ends(monkeypatch, tmp_path, capsys):
+    runs = iter([finished("t5", 1, 5.0, 4.0, 3.0), finished("t5", 2, 5.0), finished("shaw", 1, 5.0, 3.5, math.inf)])
+    monkeypatch.setattr(loss_plot, "read_run", lambda path: next(runs))
+    figures = []
+    monkeypatch.setattr(curves, "save", lambda figure, path: figures.append(figure))
+    loss_plot.run(Namespace(runs=[1, 2, 3], output=tmp_path / "x.png"))
+    assert "t5: its runs end at 100 and 300 updates" in capsys.readouterr().out
+    places = {text.get_text(): text.xy for text in figures[0].axes[0].texts}
+    assert places["t5"] == (100, 5.0) and places["shaw"][0] == 1.01
 
 
 def test_runs_without_validation_are_an_error(tmp_path):

@@ -1,3 +1,4 @@
+import json
 import math
 import re
 
@@ -67,8 +68,9 @@ def test_a_head_that_attends_to_the_first_token_alone_is_lost(checkpoints, data,
     kept, lost = measure(checkpoints["tupe_r"], data), measure(tmp_path / "lost.pt", data)
     assert order_gap.lost_heads(kept.first_token) == [] and order_gap.lost_heads(lost.first_token) == [1]
     assert all(len(heads) == 2 and heads[0] > 0.999 > heads[1] for heads in lost.first_token)
-    assert main(["order-gap", str(tmp_path / "lost.pt"), str(data)]) == 0
+    assert main(["order-gap", str(tmp_path / "lost.pt"), str(data), "--json", str(tmp_path / "new" / "gap.json")]) == 0
     assert "head 1 is lost" in capsys.readouterr().out
+    assert json.loads((tmp_path / "new" / "gap.json").read_text())[0]["checkpoint"] == str(tmp_path / "lost.pt")
 
 
 def test_a_head_is_lost_in_all_layers():

@@ -4,6 +4,7 @@ import math
 import pytest
 from training_logs import finished, inner, log_of, valid
 
+from fairseq_relpos.reports.loss_plot import unit_of
 from fairseq_relpos.reports.run_settings import how_alike
 from fairseq_relpos.reports.training_log import Run, read_run, tell_variants_apart
 
@@ -28,6 +29,18 @@ def test_an_order_gap_is_in_nats_and_the_loss_of_electra_that_of_its_discriminat
     run = read_run(folder)
     assert run.train == {10: 2 * math.log(2)} and run.valid == {"valid": {10: 3 * math.log(2)}}
     assert run.order_gap == {"valid": {10: 0.5 * math.log(2)}}
+
+
+def test_the_loss_of_a_classification_is_that_of_a_sentence(tmp_path):
+    """fairseq divides its nll_loss by the tokens of the input."""
+    entries = [valid(10, 0.5) | {"valid_nll_loss": "0.0125"}]
+    folder = log_of(tmp_path / "a", *entries)
+    settings = (folder / "train.log").read_text()
+    assert read_run(folder).losses == {"valid": {10: 0.0125 * math.log(2)}}
+    named = settings.replace("'model':", "'criterion': {'_name': 'sentence_prediction'}, 'model':")
+    (folder / "train.log").write_text(named)
+    run = read_run(folder)
+    assert run.losses == {"valid": {10: 0.5 * math.log(2)}} and unit_of(run) == "nats per sentence"
 
 
 def test_a_resumed_run_goes_on_and_what_it_did_twice_counts_once(tmp_path):
