@@ -66,14 +66,17 @@ BENCHMARKS = {
         f"{STEP} transformer_lm_t5_gpt transformer_lm_fox_gpt --stock transformer_lm_gpt --length 512 --batch 4",
         5,
     ),
-    "train_step_cpu_compiled": (
-        "train_step.py --layers 4 --dim 512 --heads 8 --length 128 --batch 16 --archs roberta_none roberta_t5 "
-        "--torch-compile",
-        4,
-    ),
+    **{
+        f"train_step_cpu_compiled{name}": (
+            "train_step.py --layers 4 --dim 512 --heads 8 --length 128 --batch 16 --archs roberta_none roberta_t5 "
+            f"--torch-compile --dropout {dropout} --allocators default",
+            4,
+        )
+        for name, dropout in (("", 0), ("_dropout", 0.1))
+    },
     "train_step_cpu_unpad": (
         f"train_step.py --layers 4 --dim 512 --heads 8 --length 128 --batch 16 --archs roberta_learned {SOME} "
-        "--unpad --padding 0.4 --dropout 0.1",
+        "--unpad --padding 0.4 --dropout 0.1 --allocators default",
         6,
     ),
     "train_step_cpu_small": (f"train_step.py --archs roberta_t5 {SMALL}", 12),

@@ -142,7 +142,7 @@ def train_step(settings, rows):
     title = (
         f"Training step: {settings['layers']} layers x {settings['dim']}, {settings['heads']} heads, "
         f"{settings['batch']} x {settings['length']} tokens{pads}, "
-        f"attention backend {settings['backend']}, {settings.get('dtype', 'float32')}{amp}, "
+        f"attention backend {settings['backend']}, float32{amp}, "
         f"{settings['threads']} thread(s), {settings['rounds']} rounds. `{rows[0]['arch']}` is stock fairseq"
         f"{with_flags} and with the same dropout. Times tuned: the step's time divided by that with the tuned "
         "allocator. MFU: relative to the speed of one large matrix product in the same run."
@@ -349,7 +349,7 @@ SECTIONS = {
 def command(path, result):
     flags = []
     for name, value in result["settings"].items():
-        if value is False:
+        if value is False or name == "note":  # of that run alone
             continue
         if value is True:
             flags.append(f"--{name.replace('_', '-')}")

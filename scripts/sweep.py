@@ -368,8 +368,9 @@ class Sweep:
             )
         return code
 
-    def run_one(self, line, progress=None, gpus=None):
-        """The exit code. A run that has diverged is a result; it is no failure of the sweep."""
+    def run_one(self, line, progress=None, gpus=None, begin=lambda: None):
+        """The exit code. A run that has diverged is a result; it is no failure of the sweep. begin: called before the
+        run starts."""
         place = self.place(line)
         place.mkdir(parents=True, exist_ok=True)
         with open(place / "sweep.lock", "a") as file:
@@ -380,7 +381,8 @@ class Sweep:
             # what the manifest does not say comes from the recipe's settings: the same at every start
             ours = {name: value for name, value in os.environ.items() if name not in names_of_the_environment()}
             ours |= {**line.environment, "RUNS": str(place), **(gpus or {})}
-            begin, output = time.monotonic(), place / "output.log"
+            start, output = time.monotonic(), place / "output.log"
+            begin()
             with open(output, "wb") as printed:
                 code = subprocess.call(
                     line.command,
@@ -392,7 +394,7 @@ class Sweep:
                 )
             if code == STOPPED:
                 return code
-            end = {"state": "done", "seconds": round(time.monotonic() - begin, 1), "cells": line.cells}
+            end = {"state": "done", "seconds": round(time.monotonic() - start, 1), "cells": line.cells}
             if code:
                 lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 end |= {
@@ -423,9 +425,8 @@ class Sweep:
 
     def one(self, number):
         """A task of the array. A signal ends its run, which saves, and is waited for."""
-        on_a_signal(lambda: None)
         self.lock(fcntl.LOCK_SH)
-        return self.run_one(self.lines()[int(number)])
+        return self.run_one(self.lines()[int(number)], begin=lambda: on_a_signal(lambda: None))
 
     def records(self):
         """Every line, and how its run ended: the input of fairseq_relpos.reports.sweeps."""

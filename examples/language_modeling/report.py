@@ -126,7 +126,9 @@ def lengths_of(compared, settings, tokens):
             continue
         reach = extrapolation_plot.read(path)
         how = reach["split"], reach["tokens"], Path(reach["checkpoint"]).name, reach.get("changed") or ""
-        if how == ("test", tokens, evaluated, "") and is_evaluated(path.parent, evaluated, path.name):
+        # an extrapolation that was stopped has the first lengths alone
+        is_whole = set(map(int, settings["LENGTHS"].split())) <= {one["length"] for one in reach["measurements"]}
+        if is_whole and how == ("test", tokens, evaluated, "") and is_evaluated(path.parent, evaluated, path.name):
             # variants of an encoding have names of their own
             found[run.name] = {**reach, "encoding": run.encoding}
         else:

@@ -70,6 +70,7 @@ extrapolate() { # [flags of fairseq-relpos extrapolation]
   need_checkpoint
   lock "$run"
   say "$encoding, seed $SEED: blocks of $LENGTHS tokens"
+  rm -f "$run/extrapolation.json.how" # the file may become one with some of the lengths
   errors_in "$run/extrapolation.log" python -m fairseq_relpos extrapolation "$checkpoint" "$DATA" --split test \
     --lengths "${LENGTHS// /,}" --json "$run/extrapolation.json" "$@" >"$run/extrapolation.txt"
   echo "$LENGTHS${other:+, $other}${*:+, $*}" >"$run/extrapolation.json.how"

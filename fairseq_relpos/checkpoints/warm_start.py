@@ -10,9 +10,9 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
 from .. import flags
-from ..encodings import StackPart, build_layer_part, parse_hparams
+from ..encodings import ENCODINGS, StackPart, build_layer_part, parse_hparams
 from ..encodings.tables import DistanceBias
-from ..signature import KEY, to_text
+from ..signature import KEY, canonical, to_text
 from .adopting import not_given
 from .discriminator import GENERATOR, PREFIX, has_discriminator, need_width, refuse_electra, renamed_as_part
 from .extending import extended_tables
@@ -44,7 +44,7 @@ class WarmStart:
     extended: Shapes
     #: the complete settings of the new model
     args: Namespace
-    #: position settings that differ from those of the source where both have one encoding: NAME=OLD -> NEW
+    #: position settings that differ from those of the source where both have the same encoding: NAME=OLD -> NEW
     changed: list[str] = field(default_factory=list)
 
 
@@ -134,19 +134,23 @@ def keep_what_fits(
         left_out=shapes({k: t for k, t in weights.items() if k not in used}),
         extended=shapes(extended),
         args=args,
-        changed=changed_settings(weights, own) if any(is_of_positions(key) for key in used) else [],
+        changed=changed_settings(weights, model),
     )
 
 
-def changed_settings(weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> list[str]:
-    """Returns NAME=OLD -> NEW for each position setting that differs between stacks with one encoding."""
+def changed_settings(weights: Mapping[str, torch.Tensor], model: Any) -> list[str]:
+    """Returns NAME=OLD -> NEW for each position setting that differs between stacks with the same encoding."""
     found = []
-    for key in own:
-        if key.endswith(KEY) and key in weights:
-            before, after = (dict(field.split(":", 1) for field in to_text(x[key]).split("|")) for x in (weights, own))
+    for name, part in model.named_modules():
+        key = f"{name}.{KEY}"
+        if hasattr(part, "signature") and key in weights:
+            texts = canonical(to_text(weights[key]), part.layer_count), part.signature
+            before, after = (dict(field.split(":", 1) for field in text.split("|")) for text in texts)
             if before["pe"] == after["pe"]:
-                names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-                found += [f"{name}={before.get(name, 'default')} -> {after.get(name, 'default')}" for name in names]
+                usual = ENCODINGS[after["pe"]].added_later  # which the signature leaves out
+                for setting in {**before, **after}:
+                    old, new = (str(x.get(setting, usual.get(setting, "none"))) for x in (before, after))
+                    found += [f"{setting}={old} -> {new}"] if old != new else []
     return list(dict.fromkeys(found))
 
 
@@ -158,6 +162,8 @@ def with_those_of_the_source(old: Any, arch: str, given: dict[str, Any]) -> dict
         return given
     own = given.get("position_hparams") or ""
     kept = not_given(getattr(old, "position_hparams", None) or "", own)
+    if "position_layers" in given:  # a layer that has a setting of its own may have no positions now
+        kept = " ".join(setting for setting in kept.split() if "." not in setting.partition("=")[0])
     layers = {"position_layers": getattr(old, "position_layers", None) or "all", "attention_window": flags.window(old)}
     return {**layers, **given, "position_hparams": f"{kept} {own}".strip()}
 
@@ -173,9 +179,9 @@ def tables_in_common(name: str, hparams: dict[str, Any], stack: Any) -> Callable
     """Returns a function that says whether a parameter of this name means the same in a stack that has the encoding
     ``name`` as in ``stack``.
 
-    Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a bias b if its rows
-    are the same (t5 and bert_r), and another table of the stack if both inherit it from one class (learned and bert_r;
-    TUPE's and bert_ad) and position 0 has the same row.
+    Two encodings share a table in a layer if one is a subclass of the other (m4m and abs_m4m), a bias b if the
+    encoding, or its rows and its factor, are the same (t5 and bert_r), and another table of the stack if both inherit
+    it from one class (learned and bert_r; TUPE's and bert_ad) and position 0 has the same row.
     """
     here = stack.layers[0].self_attn.position_encoding
     for layer in stack.layers:  # the first layer that has an encoding

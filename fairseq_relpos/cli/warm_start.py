@@ -97,7 +97,7 @@ def show_the_rest(args: argparse.Namespace, done: Any, flags: Iterable[str]) -> 
     show(f"initialised, seed {args.seed}", done.fresh)
     show(f"left out, no place for it in {args.arch}", done.left_out)
     if done.changed:
-        print(f"changed, so positions that are kept were trained with another value: {', '.join(done.changed)}")
+        print(f"changed, so what is kept was trained with another value: {', '.join(done.changed)}")
     how = [text for given, text in ((args.torch_compile, "--torch-compile"), (args.unpad, "--unpad")) if given]
     print(f"train with: {' '.join([*flags, *how])}")
 

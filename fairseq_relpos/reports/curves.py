@@ -113,6 +113,8 @@ def visible(by_panel: Mapping[str, Curves], skip_first: bool = False) -> tuple[f
         for value in list(run.values())[1 if skip_first and len(run) > 2 else 0 :]
         if math.isfinite(value)  # a run that has diverged
     ]
+    if not values:
+        raise ValueError("no line has a finite value: all runs have diverged")
     low, high = min(values), max(values)
     return low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
 
@@ -137,19 +139,24 @@ def _draw(panel: Any, runs: Sequence[Mapping[Any, float]], name: str) -> None:
 
 def _name_line_ends(panel: Any, curves: Curves, low: float, high: float) -> None:
     """Writes each name beside the end of its line, moved apart where they would cover one another."""
-    ends = sorted((values[-1], name, places[-1]) for name, runs in curves.items() for places, values in [_mean(runs)])
-    last = max(place for _, _, place in ends) if ends else 0
+    ends: dict[str, tuple[Any, float]] = {}
+    for name, runs in curves.items():
+        finite = [(place, value) for place, value in zip(*_mean(runs)) if math.isfinite(value)]
+        if finite:
+            ends[name] = finite[-1]
+    last = max((place for place, _ in ends.values()), default=0)
+    at_edge = sorted((value, name) for name, (place, value) in ends.items() if place == last)
     least = 0.055 * (high - low)
     heights: list[float] = []
-    for value, _, _ in ends:
+    for value, _ in at_edge:
         heights.append(max(value, heights[-1] + least) if heights else value)
-    shift = sum(heights) / len(heights) - sum(value for value, _, _ in ends) / len(ends) if ends else 0
-    for height, (value, name, place) in zip(heights, ends):
-        at_edge = place == last  # a line that ends before the others has its name where it ends
+    shift = sum(heights) / len(heights) - sum(value for value, _ in at_edge) / len(at_edge) if at_edge else 0
+    beside = {name: height - shift for height, (_, name) in zip(heights, at_edge)}
+    for name, end in ends.items():  # a line that ends before the others has its name where it ends
         panel.annotate(
             name,
-            (1.01, height - shift) if at_edge else (place, value),
-            xycoords=("axes fraction" if at_edge else "data", "data"),
+            (1.01, beside[name]) if name in beside else end,
+            xycoords=("axes fraction" if name in beside else "data", "data"),
             color=colour_of(name),
             fontsize="small",
             va="center",

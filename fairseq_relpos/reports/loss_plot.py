@@ -18,10 +18,11 @@ def run(args: argparse.Namespace) -> Path:
     tell_variants_apart(runs)
     ends: dict[str, set[int]] = {}
     for each in runs:
-        ends.setdefault(each.encoding, set()).add(max((max(losses) for losses in each.losses.values()), default=0))
+        if each.losses:
+            ends.setdefault(each.encoding, set()).add(max(max(losses) for losses in each.losses.values()))
     for encoding, updates in ends.items():
         if len(updates) > 1:
-            told = " and ".join(f"{number:,}" for number in sorted(updates))
+            told = ", ".join(f"{number:,}" for number in sorted(updates))
             print(f"{encoding}: its runs end at {told} updates, its line at the last validation that all have")
     return plot(runs, args.output)
 

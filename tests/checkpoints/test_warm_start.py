@@ -234,6 +234,16 @@ def test_other_hyperparameters_take_over_the_table_get_their_own_signature_and_a
     assert "max_distance:32" in to_text(positions.encoding_version)
 
 
+def test_a_changed_setting_without_weights_is_named_and_one_of_a_layer_without_positions_is_left_out(tmp_path):
+    trained("roberta_rope", tmp_path / "in.pt", position_hparams="layer.3.base=50", position_layers="every.1")
+    positions = {"position_hparams": "base=500", "position_layers": "1,2"}
+    done = warm_start(tmp_path / "in.pt", tmp_path / "out.pt", "roberta_rope", positions)
+    assert set(done.changed) == {"base=10000 -> 500", "layer.3.base=50 -> none", "layers=all -> 1,2"}
+    trained("roberta_shaw", tmp_path / "shaw.pt")
+    done = warm_start(tmp_path / "shaw.pt", tmp_path / "out.pt", "roberta_shaw", {"position_hparams": "values=True"})
+    assert done.changed == ["values=False -> True"]
+
+
 def test_settings_of_the_new_encoding_are_saved_and_those_of_the_old_forgotten(tmp_path):
     trained("roberta_t5", tmp_path / "in.pt", position_hparams="num_buckets=16", position_layers="first")
     positions = {"position_hparams": "max_distance=64"}

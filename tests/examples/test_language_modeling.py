@@ -97,13 +97,15 @@ def test_the_report_takes_the_runs_that_are_not_scored_again(programs, tmp_path)
 
 def test_longer_blocks_of_other_settings_or_of_an_older_checkpoint_are_left_out_and_named(programs, tmp_path):
     lengths_of = programs("report")["lengths_of"]
-    how = {"split": "test", "tokens": 9, "checkpoint": "runs/x/checkpoint_last.pt", "measurements": [], "digest": ""}
+    how = {"split": "test", "tokens": 9, "checkpoint": "runs/x/checkpoint_last.pt", "digest": ""}
+    how["measurements"] = [{"length": 16}, {"length": 40}]
     others = {
         "a": {},
         "b": {"tokens": 5},
         "c": {"split": "valid"},
         "d": {"checkpoint": "x/checkpoint_best.pt"},
         "e": {},
+        "f": {"measurements": [{"length": 16}]},
     }
     for name, other in others.items():
         (tmp_path / name).mkdir()
@@ -115,7 +117,7 @@ def test_longer_blocks_of_other_settings_or_of_an_older_checkpoint_are_left_out_
     compared = SimpleNamespace(place=tmp_path, runs=runs, notes=[], note=told.__setitem__)
     settings = {"EVALUATED": "checkpoint_last.pt", "LENGTHS": "16 40"}
     assert list(lengths_of(compared, settings, 9)) == ["a"]
-    assert told == {"longer blocks, not finished with these settings (run.sh extrapolate)": ["b", "c", "d", "e"]}
+    assert told == {"longer blocks, not finished with these settings (run.sh extrapolate)": ["b", "c", "d", "e", "f"]}
     assert lengths_of(compared, {**settings, "LENGTHS": ""}, 9) == {}
 
 

@@ -365,3 +365,12 @@ def test_what_does_not_compare_is_one_line_and_no_file(what, tmp_path, capsys):
     flags = ["--baseline", "alibi"] if what == "no such baseline" else []
     runs, pages = [first, bad(tmp_path)], ["--html", tmp_path / "a.html", "--json", tmp_path / "a.json"]
     assert_refused(["compare", *runs, *flags, *pages], message, capsys, tmp_path)
+
+
+def test_losses_of_other_checkpoints_do_not_compare(tmp_path, capsys):
+    runs = []
+    for encoding, checkpoint in (("t5", "checkpoint_last.pt"), ("rope", "checkpoint_best.pt")):
+        gap = {"split": "test", "loss": 4.0, "permuted": 5.0, "digest": "8fd9", "checkpoint": f"runs/{checkpoint}"}
+        runs.append(finished(tmp_path / encoding, encoding, 1, files={"order_gap.json": [gap]}))
+    assert compare(runs) == 1
+    assert "checkpoint_best.pt" in capsys.readouterr().err

@@ -29,14 +29,17 @@ def test_losses_are_without_label_smoothing(monkeypatch, tmp_path):
 
 
 def test_a_line_whose_runs_end_apart_is_named_where_it_ends(monkeypatch, tmp_path, capsys):
-    runs = iter([finished("t5", 1, 5.0, 4.0, 3.0), finished("t5", 2, 5.0), finished("shaw", 1, 5.0, 3.5, math.inf)])
+    runs = [finished("t5", 1, 5.0, 4.0, 3.0), finished("t5", 2, 5.0), finished("shaw", 1, 5.0, 3.5, 3.2)]
+    runs = iter([*runs, finished("m4", 1, 5.0, 4.5, math.inf)])
     monkeypatch.setattr(loss_plot, "read_run", lambda path: next(runs))
     figures = []
     monkeypatch.setattr(curves, "save", lambda figure, path: figures.append(figure))
-    loss_plot.run(Namespace(runs=[1, 2, 3], output=tmp_path / "x.png"))
-    assert "t5: its runs end at 100 and 300 updates" in capsys.readouterr().out
+    loss_plot.run(Namespace(runs=[1, 2, 3, 4], output=tmp_path / "x.png"))
+    assert "t5: its runs end at 100, 300 updates" in capsys.readouterr().out
     places = {text.get_text(): text.xy for text in figures[0].axes[0].texts}
-    assert places["t5"] == (100, 5.0) and places["shaw"][0] == 1.01
+    assert places == {"t5": (100, 5.0), "shaw": (1.01, 3.2), "m4": (200, 4.5)}
+    with pytest.raises(ValueError, match="all runs have diverged"):
+        loss_plot.plot([finished("t5", 1, math.nan, math.nan)], tmp_path / "x.png")
 
 
 def test_runs_without_validation_are_an_error(tmp_path):
