@@ -38,9 +38,9 @@ COMMANDS = {
     "conform": ("fairseq_relpos.cli.conform", "another implementation of an encoding against the test vectors"),
     "order-gap": ("fairseq_relpos.reports.order_gap", "loss with and without the order of the tokens"),
     "extrapolation": ("fairseq_relpos.reports.extrapolation", "loss at lengths beyond the training's"),
-    "compare": ("fairseq_relpos.reports.compare", "one report over runs of any recipe, or of none"),
+    "compare": ("fairseq_relpos.reports.compare", "one report on any runs of fairseq-train"),
     "score-questions": ("fairseq_relpos.reports.question_scores", "generated questions: BLEU-4, ROUGE-L, METEOR"),
-    "plot": ("fairseq_relpos.cli.plot", "pictures: loss curves, position biases"),
+    "plot": ("fairseq_relpos.cli.plot", "pictures of losses, biases, scores, heads, lengths and more"),
 }
 #: commands that do not need fairseq: they leave it as it is, or report why it does not import
 ALONE = ("list", "show", "params", "mends", "path", "recipe", "doctor", "vectors", "conform", "compare")

@@ -28,4 +28,5 @@ def run(args: argparse.Namespace) -> None:
         f"checked: log-probabilities of {done.sentences} random sentences differ from fairseq's by at most "
         f"{done.difference:.2g}"
     )
-    print(f"copied: {' '.join(done.copied)}" if done.copied else "no vocabulary of pieces in DATA: give it words")
+    copied = f"copied: {' '.join(done.copied)}"
+    print(copied if done.copied else "no spm.model in DATA: CTranslate2 needs text that is split into tokens")
