@@ -8,9 +8,8 @@
 The models: RoBERTa-base with 32 x 512 and with 64 x 128 tokens, and transformer_wmt_en_de with 128 x 64 in encoder and
 decoder. As with fairseq's --bf16 and --fp16, the model is in half precision, and AdamW updates a copy in float32.
 Stock and the encoding take turns; of each turn --queued steps are timed by CUDA events, without a pause between them,
-and the median over turns is printed. Memory is the peak of a step beyond the model, its optimizer and
-the gradients of the step before. --compile yes is
-with --torch-compile, which stock lacks: it is compared with stock as it is.
+and the median over turns is printed. Memory is the peak of a step beyond the model, its optimizer and the gradients of
+the step before. --compile yes is with --torch-compile, which stock lacks: it is compared with stock as it is.
 
 A file that --json names, from the same settings, GPU and commit, is resumed: what it has is not timed again.
 After --minutes no encoding begins, and the exit status is 75 if some are left.
@@ -105,8 +104,9 @@ class Step:
         settings = Namespace(
             **sizes, backend="auto", torch_compile=compiled == "yes", unpad=False, threads=1, padding=0.0, amp=False
         )
-        kept = {"hparams": " ".join(hparams), "device": self.device, "dtype": getattr(torch, dtype)}
-        self.step = kind(arch, DROPOUT, settings, **kept)
+        self.step = kind(
+            arch, DROPOUT, settings, hparams=" ".join(hparams), device=self.device, dtype=getattr(torch, dtype)
+        )
         self.tokens = sizes["batch"] * sizes["length"]
         self.half = list(self.step.model.parameters())
         self.whole = [x.detach().float() for x in self.half]

@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> Path:
     return plot(runs, args.output)
 
 
-def unit_of(run: Run) -> str:
+def unit_of(run: Run) -> str | None:
     if not run.in_nats:
-        return "of the criterion"
+        return None
     return "nats per sentence" if run.of_sentences else "nats per predicted token"
 
 
@@ -52,5 +52,6 @@ def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None)
             if split in run.losses:
                 by_encoding.setdefault(run.encoding, []).append(run.losses[split])
     units = {unit_of(run) for run in validated}
-    label = f"validation loss ({units.pop()})" if len(units) == 1 else "validation loss of the criterion"
+    unit = units.pop() if len(units) == 1 else None
+    label = f"validation loss ({unit})" if unit else "validation loss of the criterion"
     return curves.plot(by_title, path, "updates", label, skip_first=True)

@@ -238,8 +238,8 @@ class Reader:
 
     def read_validation(self, entry: dict[str, str], split: str, update: int) -> None:
         run = self.run
-        smoothed = {} if run.of_sentences else {"nll_loss": run.valid_nll}
-        for name, values in {self.loss: run.valid, **smoothed, "order_gap": run.order_gap}.items():
+        without_smoothing = {} if run.of_sentences else {"nll_loss": run.valid_nll}
+        for name, values in {self.loss: run.valid, **without_smoothing, "order_gap": run.order_gap}.items():
             if f"{split}_{name}" in entry:
                 values.setdefault(split, {})[update] = float(entry[f"{split}_{name}"]) * self.unit
 
