@@ -31,11 +31,13 @@ WHOLE_SETTINGS = (
     "{{'_name': None, 'common': {{'_name': None, 'seed': {seed}, 'fp16': False, 'user_dir': '/somewhere/{seed}'}}, "
     "'distributed_training': {{'_name': None, 'distributed_world_size': 1, 'device_id': {seed}}}, "
     "'dataset': {{'_name': None, 'max_tokens': {max_tokens}, 'batch_size': None}}, "
-    "'optimization': {{'_name': None, 'max_update': 40, 'update_freq': [{update_freq}], 'lr': [{lr}]}}, "
+    "'optimization': {{'_name': None, 'max_update': 40, 'max_epoch': {max_epoch}, 'lr': [{lr}], "
+    "'update_freq': [{update_freq}]}}, "
     "'checkpoint': {{'_name': None, 'save_dir': '{path}', 'patience': -1}}, "
     "'model': Namespace(arch='roberta_{encoding}', seed={seed}, user_dir='/somewhere/{seed}', dropout={dropout}, "
     "position_encoding='{encoding}', position_hparams='{hparams}', position_layers='all', _name='roberta'), "
-    "'task': {{'_name': '{task}', 'data': '{data}', 'sample_break_mode': none}}, "
+    "'task': {{'_name': '{task}', 'data': '{data}', 'sample_break_mode': none, "
+    "'total_num_update': {total_num_update}}}, "
     "'criterion': {{'_name': '{criterion}'}}}}"
 )
 
@@ -43,6 +45,7 @@ WHOLE_SETTINGS = (
 def finished(path, encoding, seed, loss=4.0, ended=True, files=None, words=40, **settings):
     """The folder of a run with this last validation loss, in nats. files: name -> text, or what becomes JSON."""
     known = {"max_tokens": 4096, "update_freq": 1, "lr": 0.001, "dropout": 0.0, "hparams": "", "task": "masked_lm"}
+    known |= {"max_epoch": 0, "total_num_update": 40}
     known |= {"data": "data-bin/text", "criterion": "masked_lm", "encoding": encoding, "seed": seed, "path": path}
     lines = [
         WHOLE_SETTINGS.format(**{**known, **settings}),

@@ -4,6 +4,7 @@ RUNS has a folder for each run, or folders of runs (learning rates), each with r
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -60,6 +61,15 @@ def table(runs, split, metric, baseline):
     return markdown_table(["encoding", "lr", "seeds", *names, f"f1 - {baseline}", "p"], lines)
 
 
+def several_starts(runs):
+    """Names the rows whose runs started from other models than seeds of one pretraining."""
+    for encoding, found in runs.groupby("encoding"):
+        commands = [(place / "trained").read_text(encoding="utf-8") for place in found.place.unique()]
+        starts = {flags_of(command).get(score_table.START, "") for command in commands if "--user-dir" in command}
+        if len(names := {re.sub(r"-seed\d+", "", start) for start in starts}) > 1:
+            yield f"{encoding} ({', '.join(sorted(names))})"
+
+
 def as_json(runs):
     """A list with the scores of each run and split."""
     keys = ["task", "encoding", "rate", "seed", "split"]
@@ -94,6 +104,8 @@ def main(folder, *arguments):
         parts.append(f"## {split}\n{table(found, split, settings['METRIC'], settings['BASELINE'])}")
     if "best_f1" in set(found.figure):
         parts.append(THRESHOLDS)
+    if several := list(several_starts(done)):
+        parts.append(f"Seeds of one row started from different models: {'; '.join(several)}.")
     if others := sweeps.without_score(found):
         parts.append(f"Not in the tables: {'; '.join(f'{name} ({said})' for name, said in others.items())}.")
     text = "\n\n".join([*parts, PAPERS])

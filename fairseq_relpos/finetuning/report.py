@@ -38,8 +38,11 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
     rows = rows_of(runs)
     least = {split: score for facts in runs.facts if facts for split, score in facts["majority"].items()}
     splits = [split for split in SPLITS if split in set(runs.split)]
-    compared = "test" if "test" in splits else "valid"
-    values = {name: of_seed for name, found in rows.items() if (of_seed := percent(found, compared))}
+    scored = {split: {name: percent(found, split) for name, found in rows.items()} for split in splits}
+    # the test part, if every run that counts has been scored on it
+    tested = all(scored["valid"][name].keys() == scored.get("test", {}).get(name, {}).keys() for name in rows)
+    compared = "test" if tested else "valid"
+    values = {name: of_seed for name, of_seed in scored[compared].items() if of_seed}
     by_encoding = differences.from_baseline(values, baseline) if baseline in values else {}
     papers = PAPERS.get(convention, {})
     with_papers = any(task in of_encoding for of_encoding in papers.values())
@@ -51,19 +54,20 @@ def table(task: str, runs: pd.DataFrame, convention: str, baseline: str) -> str:
         found, difference = rows[name], by_encoding.get(name)
         rate = score_table.choose_rate(found)
         middle = median(score_table.by_seed(found)[rate]) if rate else math.inf
-        cells = [name, rate or "none", str(len(percent(found, "valid")))]
+        cells = [name, rate or "none", str(len(scored["valid"][name]))]
         cells.append(f"{100 * middle:.2f}" if math.isfinite(middle) else "-")
         for split in splits:
-            of_seed = percent(found, split)
-            cells.append(with_deviation(list(of_seed.values()), 2) if of_seed else "-")
+            of_seed = scored[split][name]
+            part = f" (seeds {', '.join(map(str, of_seed))})" if of_seed.keys() != scored["valid"][name].keys() else ""
+            cells.append(with_deviation(list(of_seed.values()), 2) + part if of_seed else "-")
         cells += [difference.text(2), difference.judged()[0] or difference.reason] if difference else ["", ""]
         cells.append(str(sum(facts.get("one_answer", False) for facts in score_table.scores(found).facts)))
         if with_papers:
             cells.append(papers.get(name.split(",")[0], {}).get(task, ""))
         lines.append(cells)
-    note = differences.note_of(values, baseline if baseline in values else None)
+    notes = [differences.note_of(values, baseline if baseline in values else None), *differences.missing_seeds(values)]
     title = f"## {task}: {runs.metric.iloc[0]}, in percent"
-    return "\n\n".join([title, markdown_table(head, lines), *([note] if note else [])]) + "\n"
+    return "\n\n".join([title, markdown_table(head, lines), *filter(None, notes)]) + "\n"
 
 
 def means(by_task: dict[str, pd.DataFrame]) -> str:

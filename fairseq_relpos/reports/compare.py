@@ -21,7 +21,7 @@ from . import differences, extrapolation_plot, run_folder
 from .markdown import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
-from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing_settings, is_free, may_change
+from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing_settings, is_free, may_change, of_the_data
 from .training_log import tell_variants_apart
 
 #: names of runs in one line
@@ -250,14 +250,16 @@ class Task:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Adds to the settings of a run what an update is made of, and puts its fold in the place of its seed."""
-    run = folder.run
+    """Adds to the settings of a run what an update is made of, takes away what follows from its data, and puts its fold
+    in the place of its seed."""
+    run, fold = folder.run, folder.facts.get("fold")
     for settings in (run.settings, *run.earlier_settings):
         settings["batch"] = batch_of(settings)
+        for name in of_the_data(settings, in_folds=fold is not None):
+            settings.pop(name, None)
     if changed := differing_settings([*run.earlier_settings, run.settings], may_change):
         told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
         folder.notes.append(f"{folder.path} went on with other settings: {told}")
-    fold = folder.facts.get("fold")
     if fold is not None:
         run.settings["training-seed"], run.seed = str(run.seed), int(fold)
 

@@ -20,6 +20,11 @@ OF_A_RUN = OF_A_SEED | {
     "scale-embedding",
 }
 
+#: flags of what lies in the data of a fold, and of what is counted there
+OF_A_FOLD = {"embedding-file", "max-update", "total-num-update", "warmup-updates"}
+#: flags of a schedule in updates that a recipe counts for --max-epoch
+COUNTED = {"total-num-update", "warmup-updates"}
+
 #: flags that may change while a run goes on: its end, what is written when, and how it is computed
 NO_SETTING = (
     "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
@@ -90,6 +95,13 @@ def free_in_a_recipe(commands: Sequence[str]) -> list[str]:
     """Returns the flags that may differ: those of place, speed, output and rate. --max-update may not."""
     flags = set().union(*map(flags_of, commands)) - {"max-update"}
     return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
+
+
+def of_the_data(settings: Mapping[str, str], in_folds: bool = False) -> set[str]:
+    """Returns the settings that follow from the data of a run: those of its fold, and the updates of --max-epoch, of
+    which --max-tokens makes another number with each seed."""
+    by_epochs = all(settings.get(name, "0") not in NOTHING for name in ("max-epoch", "max-tokens"))
+    return (OF_A_FOLD if in_folds else set()) | (COUNTED if by_epochs else set())
 
 
 # --- the settings of logs ---

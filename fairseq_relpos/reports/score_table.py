@@ -17,10 +17,11 @@ import pandas as pd
 
 from .learning_rates import choose, figure_of, why_diverged
 from .run_folder import splits_of
-from .run_settings import OF_A_SEED, batch_of, flags_of, free_in_a_recipe, other_flags
+from .run_settings import OF_A_SEED, batch_of, flags_of, free_in_a_recipe, of_the_data, other_flags
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
+START = "finetune-from-model"
 #: column -> its name in a manifest, and in results.json
 NAMES = {
     "task": ("task", "task"),
@@ -30,9 +31,6 @@ NAMES = {
     "seed": ("SEED", "seed"),
     "fold": ("FOLD", "fold"),
 }
-
-#: flags of what lies in the data of a fold, and of what is counted there
-OF_A_FOLD = ("embedding-file", "max-update", "total-num-update", "warmup-updates")
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -132,9 +130,11 @@ def check_alike(table: pd.DataFrame) -> None:
         group = run.task, run.encoding, run.checkpoint
         for key in dict.fromkeys([(*group, ""), (*group, run.fold)]):
             other, before, data = first.setdefault(key, this)
-            free = [*free_in_a_recipe([before, command]), *(OF_A_FOLD if run.fold != other.fold else ())]
-            found = other_flags([before, command], free, OF_A_SEED)
-            found += ["the batch"] if batch_of(flags_of(before)) != batch_of(flags_of(command)) else []
+            flags = [flags_of(before), flags_of(command)]
+            counted = set.intersection(*(of_the_data(each, run.fold != other.fold) for each in flags))
+            found = other_flags([before, command], [*free_in_a_recipe([before, command]), *counted], OF_A_SEED)
+            found += ["the batch"] if batch_of(flags[0]) != batch_of(flags[1]) else []
+            found += [f"`--{START}` (given, not given)"] if (START in flags[0]) != (START in flags[1]) else []
             found += ["the data"] if run.fold == other.fold and data and this[2] and data != this[2] else []
             if found:
                 told = f"{run.run} and {other.run} differ in more than seed and learning rate: {', '.join(found)}"

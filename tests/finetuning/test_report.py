@@ -46,6 +46,26 @@ def test_the_rate_has_the_best_median_and_differences_are_taken_seed_by_seed(tmp
     assert "lr3e-05/t5-seed1 (not done)" in text and "sweep" not in text
 
 
+def test_the_test_part_is_compared_where_all_that_count_have_it(tmp_path):
+    write_runs(tmp_path)
+    untested = tmp_path / "lr1e-05" / "tupe_r-seed3" / "results.json"
+    untested.write_text(
+        json.dumps({key: value for key, value in json.loads(untested.read_text()).items() if key != "test"})
+    )
+    report.main([str(tmp_path), str(tmp_path / "out"), "tupe", "learned"])
+    text = (tmp_path / "out" / "RESULTS.md").read_text()
+    assert "| - learned, validation |" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("| tupe_r | 1e-05"))
+    assert line.startswith("| tupe_r | 1e-05 | 3 | 70.00 | 70.00 ± 10.00 | 56.00 ± 5.66 (seeds 1, 2) | +10.00")
+
+
+def test_seeds_that_an_encoding_lacks_are_named(tmp_path):
+    write_runs(tmp_path)
+    (tmp_path / "lr1e-05" / "tupe_r-seed3" / "results.json").unlink()
+    report.main([str(tmp_path), str(tmp_path / "out"), "tupe", "learned"])
+    assert "no seed 3: tupe_r" in (tmp_path / "out" / "RESULTS.md").read_text()
+
+
 def test_the_mean_over_all_tasks_is_that_of_their_seeds_and_counts_both_parts_of_mnli(tmp_path):
     figures = {"CoLA": {"valid": (0.4, 0.6)}, "MNLI": {"valid": (0.8, 0.8), "valid1": (0.7, 0.7)}}
     for task, of_splits in figures.items():

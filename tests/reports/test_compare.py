@@ -291,6 +291,24 @@ def test_a_seed_or_a_fold_may_have_data_of_its_own(tmp_path):
     assert compare(runs) == 1
 
 
+def test_seeds_are_one_row_whose_updates_are_counted_in_their_epochs(tmp_path):
+    def rows(place, **settings):
+        runs = [finished(place / f"t5-seed{n}", "t5", n, total_num_update=1000 + n, **settings) for n in SEEDS]
+        return {run["row"] for run in report(runs, tmp_path)["masked_lm"]["runs"]}
+
+    assert rows(tmp_path / "epochs", max_epoch=10) == {"t5"}
+    assert len(rows(tmp_path / "updates")) == 3
+
+
+def test_folds_are_one_row_though_the_schedule_is_counted_in_each(tmp_path):
+    runs = []
+    for n in SEEDS:
+        files = {"results.json": {"task": "MR", "fold": n, "metrics": {"accuracy": 0.8}}}
+        runs.append(finished(tmp_path / f"MR-fold{n}", "t5", 1, total_num_update=1000 + n, files=files))
+    (found,) = report(runs, tmp_path).values()
+    assert {run["row"] for run in found["runs"]} == {"t5"}
+
+
 def test_folders_of_other_names_may_hold_the_same_data(tmp_path, capsys):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()

@@ -77,6 +77,35 @@ def test_folds_differ_in_their_data_and_seeds_of_a_fold_do_not(tmp_path):
         check()
 
 
+def test_seeds_differ_in_the_updates_that_max_tokens_gives_and_not_in_others(tmp_path):
+    by_epochs = "'--max-epoch' '10' '--max-tokens' '4400' '--total-num-update' '{0}' '--warmup-updates' '{1}'"
+    run(tmp_path, 1, flags=by_epochs.format(1020, 61))
+    run(tmp_path, 2, flags=by_epochs.format(1050, 63))
+    table = score_table.read(score_table.records_of(tmp_path / "runs"))
+    score_table.check_alike(table)
+    for words in (run_ / "trained" for run_ in table.place):
+        words.write_text(words.read_text().replace(" '--max-tokens' '4400'", ""))
+    with pytest.raises(ValueError, match=r"`--total-num-update` \(1020, 1050\), `--warmup-updates` \(61, 63\)"):
+        score_table.check_alike(table)
+
+
+def test_from_scratch_and_fine_tuned_are_no_seeds_of_one_training(tmp_path):
+    run(tmp_path, 1)
+    run(tmp_path, 2, flags="'--finetune-from-model=a/t5-seed2/checkpoint_last.pt'")
+    runs = str(tmp_path / "runs")
+    with pytest.raises(ValueError, match=r"`--finetune-from-model` \(given, not given\)"):
+        of_recipe("squad").main(str(tmp_path), f"RUNS={runs}", "METRIC=squad", "BASELINE=learned")
+
+
+def test_the_report_of_squad_says_where_seeds_started_from_different_models(tmp_path, capsys):
+    for seed, start in (1, "a/t5-seed1"), (2, "a/t5-seed2"), (3, "a/long"):
+        run(tmp_path, seed, flags=f"'--finetune-from-model={start}/checkpoint_last.pt'")
+        if seed > 1:
+            of_recipe("squad").main(str(tmp_path), f"RUNS={tmp_path / 'runs'}", "METRIC=squad", "BASELINE=learned")
+            said = capsys.readouterr().out
+            assert ("different models: t5 (a/long/checkpoint_last.pt, a/t5/checkpoint_last.pt)" in said) == (seed == 3)
+
+
 def scored(place, rate, seed, value, fold="", state="done"):
     """The folder of a run with this accuracy, or that has none."""
     facts = {"task": "MR", "encoding": "t5", "seed": seed, "lr": rate, "metrics": {"accuracy": value}}
