@@ -130,11 +130,17 @@ class SameRun:
     def is_trained(self, mark="trained"):
         """Wherever the run lies."""
         words = read(self.place / mark)
-        return (
-            words is not None
-            and in_order(flags_of(words, OF_A_PLACE)) == in_order(flags_of(self.words, OF_A_PLACE))
-            and self.conditions_before() == self.conditions
-        )
+        if (
+            words is None
+            or in_order(flags_of(words, OF_A_PLACE)) != in_order(flags_of(self.words, OF_A_PLACE))
+            or self.conditions_before() != self.conditions
+        ):
+            return False
+        before, now = (flags_of(text, OF_A_PLACE) for text in (words, read(self.place / "command") or words))
+        if mark == "trained" and in_order(now) != in_order(before):
+            changed = " ".join(word for flag in now if flag not in before for word in flag)
+            fail(f"{self.run} was trained, resumed with other flags ({changed}) and stopped: give them to resume it")
+        return True
 
     def need_same_settings(self):
         """With others fairseq would go on all the same, and the report would tell of a training that there was not."""

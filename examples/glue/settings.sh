@@ -37,5 +37,5 @@ WEIGHT_DECAY=0.01
 CLIP_NORM=1.0
 
 # --- logs and checkpoints ---
-VALIDATIONS=2              # in each epoch; a checkpoint each time
+VALIDATIONS=2              # in each epoch, and one at its end if their updates miss it; a checkpoint each time
 LOG_EVERY=50               # updates

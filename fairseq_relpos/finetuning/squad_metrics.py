@@ -131,13 +131,13 @@ def best_thresholds(
 
 #: the marks that the script of CMRC 2018 leaves out
 _CMRC_MARKS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-#: a Chinese character alone; of other text, words and single marks
-_CMRC_TOKEN = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+|[^\w\s]")
+#: a Chinese character alone; of other text, numbers, words and single marks
+_CMRC_TOKEN = re.compile(r"[\u4e00-\u9fa5]|\d+(?:[.,]\d+)+|[^\W\u4e00-\u9fa5]+|[^\w\s]")
 
 
 def cmrc_tokens(answer: str) -> list[str]:
     """Returns the Chinese characters one by one and other words whole. The official script cuts the other words with
-    NLTK, which needs a download; English words and numbers come out the same."""
+    NLTK, which needs a download; words and numbers come out the same, contractions and abbreviations may not."""
     return _CMRC_TOKEN.findall("".join(c for c in answer.lower().strip() if c not in _CMRC_MARKS))
 
 

@@ -49,13 +49,17 @@ def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[s
     found = {}
     for rate in rates:
         folder = place / f"lr{rate}" / f"{encoding}-seed{seed}"
-        begun, trained = folder / "command", folder / "trained"
-        # they differ while a run is made longer
-        if trained.exists() and (not begun.exists() or begun.read_text() == trained.read_text()):
+        if is_trained(folder):
             found[rate] = figure_of(read_run(folder))
         elif (folder / "diverged").exists():
             found[rate] = math.inf
     return found
+
+
+def is_trained(run: Path) -> bool:
+    """Whether a run of a recipe has come to its end. Its two files differ while it is made longer."""
+    begun, trained = run / "command", run / "trained"
+    return trained.exists() and (not begun.exists() or begun.read_text() == trained.read_text())
 
 
 def choose(scores: Mapping[str, Sequence[float]], lower: bool, rule: str = "median") -> str | None:

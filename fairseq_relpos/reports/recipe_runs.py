@@ -296,7 +296,7 @@ def called(run: Run) -> str:
 def is_evaluated(run: Path, checkpoint: str, *steps: str) -> bool:
     """Whether the run has come to its end, and each of the files was made after the one before. Where the checkpoint is
     not kept, as beside a report, the others count."""
-    if not all((run / name).exists() for name in ("trained", *steps)):
+    if not (learning_rates.is_trained(run) and all((run / name).exists() for name in steps)):
         return False
     times = [path.stat().st_mtime for path in (run / name for name in (checkpoint, *steps)) if path.exists()]
     return times == sorted(times)

@@ -88,6 +88,16 @@ def test_a_run_goes_on_with_another_end_other_logs_and_another_machine(same_run,
     same_run.SameRun(run, ["torchrun", "--nnodes", "2", *to(run, *flags)]).need_same_settings()
 
 
+def test_a_trained_run_that_was_resumed_and_stopped_is_not_the_trained_one(same_run, tmp_path):
+    run = begun(same_run, tmp_path, "--max-update", "9", ended=True)
+    begun(same_run, tmp_path, "--max-update", "20")  # and stopped: it has no end of its own
+    with pytest.raises(SystemExit, match=r"resumed with other flags \(--max-update 20\)"):
+        same_run.SameRun(run, to(run, "--max-update", "9")).is_trained()
+    assert not same_run.SameRun(run, to(run, "--max-update", "20")).is_trained()
+    begun(same_run, tmp_path, "--max-update", "20", ended=True)
+    assert same_run.SameRun(run, to(run, "--max-update", "20")).is_trained()
+
+
 def test_a_run_does_not_go_on_with_another_model_and_every_difference_is_named(same_run, tmp_path):
     run = begun(same_run, tmp_path, "--adam-betas", "(0.9, 0.98)", "--share-all-embeddings")
     assert refused(same_run, run, "--adam-betas", "(0.9, 0.98)", "--share-all-embeddings", "--clip-norm=1") == (

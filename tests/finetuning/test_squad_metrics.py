@@ -74,6 +74,7 @@ def test_no_answer_at_all_may_be_best():
 
 def test_cmrc_counts_chinese_characters_and_whole_other_words():
     assert squad_metrics.cmrc_tokens("光荣和 ω-Force, 2018年！") == ["光", "荣", "和", "ωforce", ",", "2018", "年"]
+    assert squad_metrics.cmrc_tokens("3.5公里, 1,000 元.") == ["3.5", "公", "里", ",", "1,000", "元", "."]
     assert squad_metrics.cmrc_exact("《战国无双》", "战国无双") == 1
     # the longest common run: 战国 of 4 and 3 tokens
     assert squad_metrics.cmrc_f1("战国无双", "大战国") == pytest.approx(2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from training_logs import finished, inner, log_of
 
-from fairseq_relpos.reports.recipe_runs import RecipeRuns
+from fairseq_relpos.reports.recipe_runs import RecipeRuns, is_evaluated
 
 
 def test_runs_that_start_from_a_checkpoint_each_are_compared_without_it(tmp_path):
@@ -59,6 +59,13 @@ def test_runs_that_have_diverged_are_called_so(tmp_path):
     named = {what.partition(" (")[0]: names for what, _, names in notes}
     assert named["diverged"] == "lr1e-3/m1-seed1, lr1e-3/t5-seed2"
     assert named["not finished with these settings"] == "lr1e-3/shaw-seed2"
+
+
+def test_a_run_that_is_made_longer_is_not_evaluated(tmp_path):
+    run = trained(tmp_path, "1e-3", "t5", 1)
+    assert is_evaluated(run, "checkpoint_last.pt")
+    (run / "command").write_text((run / "trained").read_text() + " --max-update 99")
+    assert not is_evaluated(run, "checkpoint_last.pt")
 
 
 def test_seeds_with_another_batch_are_refused(tmp_path):

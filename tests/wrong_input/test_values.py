@@ -42,6 +42,15 @@ def test_a_flag_that_fairseq_would_take_without_its_effect_is_refused(name, valu
     assert "\n" not in str(error.value)
 
 
+def test_updates_with_a_learning_rate_of_0_are_refused():
+    usual = {"lr_scheduler": "polynomial_decay", "max_update": 20, "total_num_update": 20, "end_learning_rate": 0.0}
+    ignored.check(usual)
+    for change in {"max_update": 0}, {"end_learning_rate": 1e-5}, {"lr_scheduler": "fixed"}:
+        ignored.check({**usual, "total_num_update": 9, **change})
+    with pytest.raises(ValueError, match="--max-update 20 is more than --total-num-update 9"):
+        ignored.check({**usual, "total_num_update": 9})
+
+
 @pytest.mark.parametrize(
     "command", ("preprocessing", "training", "validation", "generation", "eval_lm", "interactive_generation")
 )

@@ -33,6 +33,13 @@ def check(settings: Mapping[str, Any]) -> None:
         )
     if settings.get("write_checkpoints_asynchronously") and importlib.util.find_spec("iopath") is None:
         raise ValueError("--write-checkpoints-asynchronously needs iopath: `pip install iopath`, or leave the flag out")
+    total, end = settings.get("total_num_update"), settings.get("max_update") or 0
+    if settings.get("lr_scheduler") == "polynomial_decay" and not settings.get("end_learning_rate"):
+        if isinstance(total, (int, float)) and end > total:
+            raise ValueError(
+                f"--max-update {end} is more than --total-num-update {total}, from which on the learning rate is 0: "
+                "give both alike, or an --end-learning-rate"
+            )
     if is_denoising:
         check_noise(settings)
     check_languages(settings)
