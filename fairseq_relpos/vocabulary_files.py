@@ -1,5 +1,6 @@
 """The files of a vocabulary of pieces, which stand beside dict.txt, and how a piece that dict.txt lacks is split."""
 
+import json
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ def find(folder: str | Path) -> tuple[str, list[Path]]:
         if all(path.exists() for path in paths):
             return kind, paths
     return "", []
+
+
+def text_settings(folder: str | Path) -> dict[str, Any]:
+    """Returns how the text of prepared data was changed, by their manifest.json: ``lowercase`` and ``moses_tokens``."""
+    manifest = Path(folder, "manifest.json")
+    return json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
 
 
 def sentencepiece_of(path: str | Path) -> Any:

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ..exchange.to_ctranslate2 import export
+    from ..vocabulary_files import text_settings
 
     done = export(args.checkpoint, args.folder, args.data)
     print(f"{args.folder}: for ctranslate2.{done.kind}, {done.parameters:,} parameters")
@@ -30,3 +31,6 @@ def run(args: argparse.Namespace) -> None:
     )
     copied = f"copied: {' '.join(done.copied)}"
     print(copied if done.copied else "no spm.model in DATA: CTranslate2 needs text that is split into tokens")
+    changes = {"moses_tokens": "split into the tokens of Moses (sacremoses)", "lowercase": "put in lower case"}
+    if needed := [change for name, change in changes.items() if text_settings(args.data).get(name)]:
+        print(f"the training's text was {' and '.join(needed)} before: do the same with what the model is to read")

@@ -514,6 +514,7 @@ class Ours(Source):
     )
 
     def set_positions(self, args: Namespace) -> None:
+        self.config.refuse("has_cls", "a text of fairseq's RoBERTa begins with <s>", True)
         get = self.config.get
         name = self.config.one_of(names_for(causal=False), "position_encoding")
         args.arch, args.max_positions = f"roberta_{name}", get("max_position_embeddings")

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary, data_utils
 
-from .. import flags
 from ..checkpoints import warm_start
 from ..checkpoints.starting_point import build_roberta, upgrade_names
 from ..hf import RelPosRobertaConfig
@@ -51,6 +50,9 @@ def export(
     model, args = fairseq_model(state)
     kind, left_out = kind_of(model, checkpoint, head)
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)
+    if words is not None:
+        data_facts.refuse_other_words(state, checkpoint, words.dictionary, words.data)
+        refuse_other_ends(state["cfg"].task, checkpoint, words.data)
     labels = labels_of(state, data, kind.labels)
     exported = as_transformers(model, args, kind, labels)
     comparison = partial(compare, model=model, kind=kind, words=words)
@@ -118,12 +120,13 @@ def kind_of(model: Any, path: Path, head: str | None) -> tuple[Kind, list[str]]:
 
 
 def labels_of(state: dict[str, Any], data: str | Path | None, count: int) -> list[str] | None:
-    """The names of the classes, from the checkpoint, or from the data if they are there."""
+    """The names of the classes, from the checkpoint, or from the data if they are there. The training's own data are
+    read where their path is absolute: a relative one may lead to other data here."""
     kept = data_facts.labels_of(state)
     if kept is not None and len(kept) == count:
         return kept
     trained_on = str(getattr(state["cfg"].task, "data", None) or "").split(":")[0]
-    for folder in (data, trained_on or None):
+    for folder in (data, trained_on if Path(trained_on).is_absolute() else None):
         if folder is None or count < 2:
             continue
         names: list[str] = []
@@ -135,6 +138,21 @@ def labels_of(state: dict[str, Any], data: str | Path | None, count: int) -> lis
         if len(names) == count:
             return names
     return None
+
+
+def refuse_other_ends(task: Any, checkpoint: Path, data: Path) -> None:
+    """Raises ValueError, one line, if fairseq's sentence_prediction read other texts than ``<s> A </s>`` or pairs than
+    ``<s> A </s></s> B </s>``, which is what the tokenizer writes."""
+    if getattr(task, "_name", None) != "sentence_prediction":
+        return
+    flags = ["--init-token 0"] if getattr(task, "init_token", None) != 0 else []
+    are_pairs = (data / "input1").exists()
+    flags += ["--separator-token 2"] if are_pairs and getattr(task, "separator_token", None) != 2 else []
+    if flags:
+        raise ValueError(
+            f"{checkpoint} was trained without {' and '.join(flags)}, so that it reads other inputs than a "
+            "tokenizer of transformers writes: leave out --data, which exports the model alone"
+        )
 
 
 def is_stock(args: argparse.Namespace, kind: Kind) -> bool:
@@ -185,8 +203,7 @@ def as_transformers(model: Any, args: argparse.Namespace, kind: Kind, labels: li
         names = STOCK_NAMES
     else:
         config = RelPosRobertaConfig(
-            # as many as the tables cover
-            max_position_embeddings=max(args.max_positions, flags.randomized_positions(args) or 0),
+            max_position_embeddings=args.max_positions,
             activation_dropout=args.activation_dropout,
             position_encoding=args.position_encoding,
             position_hparams=args.position_hparams,

@@ -12,7 +12,7 @@ import torch
 from fairseq.data import Dictionary
 
 from ..hf import fast_tokenizer
-from ..vocabulary_files import find, sentencepiece_proto, split_by_merges
+from ..vocabulary_files import find, sentencepiece_proto, split_by_merges, text_settings
 from .dictionaries import load_dictionary
 from .split_pieces import data_is_split, sentences_of
 from .words import ODD_TEXTS, Words, compare_ids, refuse_pieces
@@ -29,10 +29,10 @@ class TwoVocabularies:
     its folder ``target``.
     """
 
-    moses = None
-
     def __init__(self, data: str | Path, languages: Sequence[str], sizes: Sequence[int], checkpoint: Path):
         self.data = Path(data)
+        changed = text_settings(self.data)
+        self.lowercase, self.moses = (bool(changed.get(name)) for name in ("lowercase", "moses_tokens"))
         self.languages = [*languages]
         names = [f"dict.{language}.txt" for language in languages]
         self.dictionaries = [load_dictionary(self.data, name, size, checkpoint) for name, size in zip(names, sizes)]
@@ -68,6 +68,8 @@ class TwoVocabularies:
             for place, dictionary in zip((folder, folder / TARGET), self.different):
                 place.mkdir(exist_ok=True)
                 tokenizer = fast_tokenizer.words(dictionary.symbols)
+                if self.lowercase:
+                    fast_tokenizer.put_in_lower_case(tokenizer)
                 fast_tokenizer.for_sources(tokenizer)
                 for name, text in fast_tokenizer.files_of(tokenizer, longest).items():
                     (place / name).write_text(text, encoding="utf-8")
@@ -76,6 +78,7 @@ class TwoVocabularies:
             "tokenizer_class": "RelPosTranslationTokenizer",
             "model_max_length": longest,
             "separate_vocabs": not self.joined,
+            **({"lowercase": True} if self.lowercase else {}),
             **{f"{name}_lang": language for name, language in zip(("source", "target"), self.languages)},
             **{name: fast_tokenizer.SPECIAL[name] for name in ("eos_token", "pad_token", "unk_token")},
         }
@@ -92,6 +95,7 @@ class TwoVocabularies:
     def ids(self, text: str, side: int) -> list[int]:
         """The ids that fairseq gives the text. side: 0 for the source, 1 for the target."""
         dictionary = self.dictionaries[side]
+        text = text.lower() if self.lowercase else text
         if not self.sentencepiece:
             return dictionary.encode_line(text, add_if_not_exist=False).tolist()
         pieces = self.pieces.model.encode(text, out_type=str)

@@ -117,8 +117,9 @@ def refuse_pieces(path: Path, symbols: list[str]) -> None:
         "pieces of subword-nmt, which are not served": (lambda symbol: symbol.endswith("@@"), "another vocabulary"),
     }
     for what, (is_piece, file) in marks.items():
-        # some words of a text may look like pieces
-        if sum(map(is_piece, symbols)) > len(symbols) / 20:
+        # some words of a text may look like pieces; a frequent blank is one of a vocabulary of characters
+        is_frequent = fast_tokenizer.BLANK in symbols[: max(100, len(symbols) // 20)]
+        if sum(map(is_piece, symbols)) > len(symbols) / 20 or is_piece(fast_tokenizer.BLANK) and is_frequent:
             raise ValueError(
                 f"{path} has {what}: give the folder that has {file} beside this {path.name} (that of the "
                 "pretraining's data, or of import-hf)"

@@ -33,8 +33,7 @@ class Vocabulary:
                 f"no vocabulary in {folder}: copy the files of the pretraining's there ({vocabulary_files.ACCEPTED})"
             )
         self.tokenizer: Any = TOKENIZERS[kind](*map(str, paths))
-        manifest = folder / "manifest.json"
-        settings = json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
+        settings = vocabulary_files.text_settings(folder)
         if settings.get("tupe_compat"):  # 1.0.0rc1 wrote other words than are made here
             raise ValueError(
                 f"{folder} was prepared with --tupe-compat, which was removed: prepare the text again without it"

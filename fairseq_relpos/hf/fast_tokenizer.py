@@ -49,9 +49,14 @@ def from_folder(folder: str | Path, symbols: Sequence[str], lowercase: bool = Fa
     else:
         tokenizer, kind = words(symbols), "words with blanks between"
     if lowercase:
-        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([FINAL_SIGMA, normalizers.Lowercase(), *own])
+        put_in_lower_case(tokenizer)
     return tokenizer, kind
+
+
+def put_in_lower_case(tokenizer: Tokenizer) -> None:
+    """Texts are put in lower case before all else."""
+    own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([FINAL_SIGMA, normalizers.Lowercase(), *own])
 
 
 #: Python's ``lower`` writes the Greek sigma at the end of a word in its own way, ``tokenizers`` does not. A regular

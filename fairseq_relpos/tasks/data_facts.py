@@ -5,8 +5,10 @@ checkpoint keeps these facts, and other data are refused.
 """
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
+from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 
 #: the key of the facts in ``task_state`` and in ``extra_state`` of a checkpoint
@@ -20,12 +22,8 @@ class KeepsDataFacts(FairseqTask):
     labels: list[str] | None = None
 
     def data_facts(self) -> dict[str, Any]:
-        words = "\n".join(self.source_dictionary.symbols)
-        return {
-            "task": type(self).__name__,
-            "labels": self.labels,
-            "vocabulary": hashlib.sha256(words.encode()).hexdigest(),
-        }
+        words = digest(self.source_dictionary)
+        return {"task": type(self).__name__, "labels": self.labels, "vocabulary": words}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), KEY: self.data_facts()}
@@ -54,6 +52,20 @@ class KeepsDataFacts(FairseqTask):
 def with_labels(labels: list[str]) -> dict[str, Any]:
     """The ``task_state`` of a model whose data are not known, but for the names of its classes."""
     return {KEY: {"task": "", "labels": labels, "vocabulary": None}}
+
+
+def refuse_other_words(state: dict[str, Any], checkpoint: Path, words: Dictionary, data: Path) -> None:
+    """Raises ValueError, one line, if a checkpoint was trained with other words than those of the data."""
+    trained = ((state.get("task_state") or {}).get(KEY) or {}).get("vocabulary")
+    if trained not in (None, digest(words)):
+        raise ValueError(
+            f"{checkpoint} was trained with another dictionary ({_shown(trained)}) than {data}/dict.txt "
+            f"({_shown(digest(words))}): give the folder of the data that it was trained with"
+        )
+
+
+def digest(words: Dictionary) -> str:
+    return hashlib.sha256("\n".join(words.symbols).encode()).hexdigest()
 
 
 def _shown(fact):

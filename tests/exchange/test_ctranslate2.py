@@ -73,7 +73,7 @@ def test_a_language_model_becomes_a_generator(name, tmp_path):
 
 
 @pytest.mark.parametrize("recipes", [True, False])
-def test_its_sentencepiece_cuts_text_as_the_data(recipes, tmp_path, monkeypatch):
+def test_its_sentencepiece_cuts_text_as_the_data(recipes, tmp_path, monkeypatch, capsys):
     sentencepiece = pytest.importorskip("sentencepiece")
     monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
     import corpus
@@ -87,6 +87,9 @@ def test_its_sentencepiece_cuts_text_as_the_data(recipes, tmp_path, monkeypatch)
     assert done.copied == ["spm.model"]
     exported = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out/spm.model"))
     encode = corpus.Encoder(data, "en")
+    (data / "manifest.json").write_text('{"settings": {"lowercase": true}}')
+    assert main(["export-ct2", str(tmp_path / "a.pt"), str(tmp_path / "lower"), "--data", str(data)]) == 0
+    assert "text was put in lower case before" in capsys.readouterr().out
     for line in (LINES[0], LINES[2]):  # 999 of the other one may be cut at two places
         pieces = exported.encode(line, out_type=str)
         assert pieces == (encode(line) if recipes else encode.processor.encode(line, out_type=str))

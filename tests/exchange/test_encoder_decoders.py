@@ -242,6 +242,31 @@ def test_a_translator_without_the_recipes_reads_what_a_dictionary_lacks_as_fairs
             assert ids == [*map(index, encode(text, out_type=str)), 2], text
 
 
+@pytest.mark.parametrize("kind", ["SentencePiece", "words"])
+def test_text_that_was_changed_before_is_changed_likewise_or_the_card_says_so(kind, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(PACKAGE / "examples/common"))
+    data = tmp_path / "data"
+    sizes, text = [45, 45], "W3 w4"
+    if kind == "SentencePiece":
+        sizes, text = translation_folder(data, joined=True), LINES[0]
+        for path in [*data.glob("*.bin"), *data.glob("*.idx")]:  # whose text has capitals
+            path.unlink()
+    else:
+        data.mkdir()
+        for language in ("en", "de"):
+            (data / f"dict.{language}.txt").write_text("".join(f"w{i} 1\n" for i in range(40)) + "<mask> 1\n")
+    (data / "manifest.json").write_text('{"settings": {"lowercase": true, "moses_tokens": true}}')
+    with_sizes(sizes, tmp_path / "a.pt")
+    export(tmp_path / "a.pt", tmp_path / "out", data)
+    assert "tokens of Moses" in (tmp_path / "out/README.md").read_text()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    tokenizer.save_pretrained(tmp_path / "again")
+    for place in ("out", "again"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / place)
+        for ids in (tokenizer([text], text_target=[text])[key][0] for key in ("input_ids", "labels")):
+            assert ids == tokenizer([text.lower()])["input_ids"][0] and ids.count(3) < len(ids) - 1
+
+
 @pytest.mark.parametrize("joined", [True, False])
 def test_words_of_two_dictionaries_become_two_tokenizers(joined, tmp_path):
     (tmp_path / "data").mkdir()

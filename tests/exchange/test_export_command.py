@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from refusals import assert_refused
 from small_models import trained
 
@@ -17,6 +18,7 @@ from fairseq_relpos.cli import main  # noqa: E402
 from fairseq_relpos.exchange import to_transformers  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
 from fairseq_relpos.exchange.words import Words  # noqa: E402
+from fairseq_relpos.tasks import data_facts  # noqa: E402
 
 
 def test_the_command_exports_what_fills_a_mask_and_says_what_to_do(with_words, capsys, monkeypatch):
@@ -43,6 +45,44 @@ def test_a_dictionary_that_is_not_the_trainings_is_refused(with_words, monkeypat
     Path("data/dict.txt").write_text("".join(reversed(words)))
     assert main(["export-hf", "a.pt", "wrong", "--data", "data"]) == 1
     assert "trained with the dictionary elsewhere/dict.txt" in capsys.readouterr().err and not Path("wrong").exists()
+
+
+def change(path, **changes):
+    state = torch.load(path, weights_only=False)
+    for name, settings in changes.items():
+        state.setdefault(name, {}).update(settings)
+    torch.save(state, path)
+
+
+def test_the_dictionary_in_the_checkpoint_is_compared_where_the_trainings_folder_is_gone(with_words, capsys):
+    words = Dictionary.load(str(with_words / "data/dict.txt"))
+    words.add_symbol("<mask>")
+    facts = {"task": "SentencePairsTask", "labels": None, "vocabulary": data_facts.digest(words)}
+    change(with_words / "a.pt", task_state={"data_facts": facts})
+    command = ["export-hf", with_words / "a.pt", with_words / "right", "--data", with_words / "data"]
+    assert main(list(map(str, command))) == 0
+    path = with_words / "data/dict.txt"
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    command[2] = with_words / "wrong"
+    assert_refused(list(map(str, command)), "was trained with another dictionary (sha256:", capsys)
+    assert not command[2].exists()
+
+
+def test_inputs_that_no_tokenizer_of_transformers_writes_are_refused_with_data(with_words, capsys):
+    def export_it(*flags, **settings):
+        task = {"_name": "sentence_prediction", "data": "elsewhere", "init_token": 0, "separator_token": 2, **settings}
+        state = torch.load(with_words / "a.pt", weights_only=False)
+        state["cfg"]["task"] = task
+        torch.save(state, with_words / "b.pt")
+        shutil.rmtree(with_words / "out", ignore_errors=True)
+        return ["export-hf", str(with_words / "b.pt"), str(with_words / "out"), *flags]
+
+    data = ("--data", str(with_words / "data"))
+    assert main(export_it(*data)) == 0 and main(export_it(init_token=None)) == 0
+    assert main(export_it(*data, separator_token=None)) == 0
+    assert_refused(export_it(*data, init_token=None), "without --init-token 0,", capsys)
+    (with_words / "data/input1").mkdir()
+    assert_refused(export_it(*data, separator_token=None), "without --separator-token 2,", capsys)
 
 
 def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, capsys, monkeypatch):

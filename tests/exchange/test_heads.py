@@ -58,7 +58,9 @@ def loaded_without_dropout(auto, folder):
     "name, file, classes",
     [("tupe_r", "labels.txt", "bad\ngood\nmixed\n"), ("learned", "label/dict.txt", "bad 3\ngood 2\nmixed 1\n")],
 )
-def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(name, file, classes, tmp_path):
+def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(
+    name, file, classes, tmp_path, monkeypatch
+):
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "pooler_dropout": 0.25}
     model = trained(f"roberta_{name}", tmp_path / "a.pt", head=True, **rates)
     (tmp_path / "data/label").mkdir(parents=True)
@@ -74,6 +76,14 @@ def test_a_head_for_sentences_has_fairseqs_outputs_and_training_and_comes_back(n
     tokens, labels = sentences(), torch.tensor([2, 0, 1])
     with torch.no_grad():
         assert torch.equal(logits(loaded, tokens), model(tokens, classification_head_name="mood")[0])
+    # no names from the folder that a relative path leads to here
+    monkeypatch.chdir(tmp_path)
+    state = torch.load(tmp_path / "a.pt", weights_only=False)
+    for path, found in ("data", "LABEL_0"), (str(tmp_path / "data"), "bad"):
+        state["cfg"]["task"]["data"] = path
+        torch.save(state, tmp_path / "b.pt")
+        export(tmp_path / "b.pt", tmp_path / found)
+        assert transformers.AutoConfig.from_pretrained(tmp_path / found).id2label[0] == found
     args = import_hf(tmp_path / "a", tmp_path / "back").args
     assert {key: getattr(args, key) for key in rates} == rates
     back = torch.load(tmp_path / "back/model.pt", weights_only=False)["model"]

@@ -291,6 +291,7 @@ def test_wrong_input_of_the_import_is_one_line_and_writes_nothing(tmp_path, caps
         ("bart", {"decoder_ffn_dim": 41}, "fc1.weight is [40, 24] in it and [41, 24] here"),
         ("bart", {"max_position_embeddings": 21}, "absolute positions end at 20, 21 are asked for"),
         ("ours", {"classifier_activation": "sigmoid"}, "classifier_activation is 'sigmoid'; served are"),
+        ("ours", {"has_cls": False}, "has_cls is False"),
         ("ours", {"num_hidden_layers": 1}, "it has besides encoder.sentence_encoder.layers.1"),
         ("ours", {"max_position_embeddings": 5}, "absolute positions end at"),
         ("ours", {"position_hparams": "num_buckets=8"}, "use the same --arch and --position-"),

@@ -116,6 +116,15 @@ def test_pieces_of_words_are_not_taken_for_words(tmp_path):
             Words(tmp_path, 7, Path("a.pt"))
 
 
+def test_characters_are_not_taken_for_words(tmp_path):
+    characters = "".join(f"{chr(0x4E00 + n)} 1\n" for n in range(600))
+    (tmp_path / "dict.txt").write_text("\u2581 9\n" + characters)
+    with pytest.raises(ValueError, match="pieces of SentencePiece: give"):
+        Words(tmp_path, 606, Path("a.pt"))
+    (tmp_path / "dict.txt").write_text(characters + "\u2581 1\n")  # a rare word of a text
+    assert Words(tmp_path, 606, Path("a.pt")).kind == "words with blanks between"
+
+
 def test_added_tokens_are_found_in_text_unless_they_are_special(tmp_path):
     added = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     tokens = {"[UNK]": 0, "[E1]": 2}
