@@ -8,7 +8,6 @@ from torch import Tensor
 from .backends import Backend
 from .encodings import PositionEncoding
 from .positions import CurrentPass
-from .real_tokens import RealTokens
 from .self_attention import PositionedAttention
 
 
@@ -64,7 +63,8 @@ class RelPosMultiheadAttention(PositionedAttention, MultiheadAttention):
         if incremental_state is not None:
             cache = self._get_input_buffer(incremental_state)
             self._set_input_buffer(incremental_state, cache)  # ``attend`` fills it; fairseq reorders it with the beam
-        pos = self.current_pass.positions
+        current = self.current_pass
+        pos = current.positions
         # in a causal stack fairseq passes its future mask, and passes none where it wants
         # the full context (alignment) or decodes one step
         causal = self.causal and attn_mask is not None
@@ -80,19 +80,13 @@ class RelPosMultiheadAttention(PositionedAttention, MultiheadAttention):
             self.dropout_p(),
             need_weights or need_head_weights,
             cache,
-            self.real_tokens,
-            self.past_MBE,
+            current.real_tokens,
+            current.past_MBE,
         )
         if weights_BHTS is None:
             return out, None
         weights_HBTS = weights_BHTS.transpose(0, 1)
         return out, weights_HBTS if need_head_weights else weights_HBTS.mean(0)
-
-    #: what the layer remembers of earlier segments, [M, B, E], while it runs (layers/memory.py)
-    past_MBE: Tensor | None = None
-
-    #: the places of the packed tokens in their batch, while --unpad runs the layer
-    real_tokens: RealTokens | None = None
 
     def dropout_p(self) -> float:
         active = self.training or self.dropout_module.apply_during_inference

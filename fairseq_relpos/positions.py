@@ -9,6 +9,7 @@ A *slot* is a column of the padded batch, a *token position* counts real tokens.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -325,11 +326,11 @@ def random_positions(padding_BS: torch.Tensor, span: int, first_at_0: bool = Fal
     return rising.gather(1, (real_BS.cumsum(1) - 1).clamp(min=0))
 
 
-class CurrentPass:
+class CurrentPass(threading.local):
     """Hands the Positions of the running forward pass from a stack to its layers.
 
-    It belongs to the pass, not to the model: a copy of the model (EMA, deepcopy,
-    pickle) starts with an empty one.
+    It belongs to the pass, not to the model: each thread has its own, and a copy of the model (EMA, deepcopy, pickle)
+    starts with an empty one.
     """
 
     def __init__(self) -> None:
@@ -338,13 +339,17 @@ class CurrentPass:
         self.given: dict = {}
         #: where the rows of the passes to come are in their streams (``segments.Place``)
         self.place: Any = None
+        #: the places of the packed tokens in their batch, while --unpad runs a layer
+        self.real_tokens: Any = None
+        #: what a layer remembers of earlier segments, [M, B, E], while it runs (layers/memory.py)
+        self.past_MBE: torch.Tensor | None = None
 
     def __deepcopy__(self, memo):
         memo[id(self)] = copy = CurrentPass()
         return copy
 
     def __getstate__(self):
-        return {"positions": None, "given": {}, "place": None}
+        return vars(CurrentPass()).copy()
 
 
 __all__ = ["Positions"]

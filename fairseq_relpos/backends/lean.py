@@ -239,14 +239,20 @@ class _Gradients:
         self.tensors = tensors
         self.lengths = lengths
         self.of = {}
+        #: names whose gradient may be that of another name, too: it is copied before something is added to it
+        self.shared = set()
 
     def add(self, name, gradient, sentences=EVERY, heads=EVERY, queries=EVERY):
         whole = self.tensors[name]
         if name not in self.of:
             if gradient.shape == whole.shape:
                 self.of[name] = gradient
+                self.shared.add(name)
                 return
             self.of[name] = torch.zeros_like(whole)
+        elif name in self.shared:
+            self.shared.remove(name)
+            self.of[name] = self.of[name].clone()
         mine = part(name, self.of[name], sentences, heads)
         if queries != EVERY:
             mine = of_queries(name, mine, queries, *self.lengths)

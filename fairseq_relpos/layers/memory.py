@@ -11,14 +11,14 @@ def remember_the_input(layer: Any) -> None:
 
 
 def _forward(layer, x_TBE, *args, **kwargs):
-    attention = layer.self_attn
-    segment = attention.current_pass.positions.segment
+    current = layer.self_attn.current_pass
+    segment = current.positions.segment
     if segment is None:
         return layer.forward_without_memory(x_TBE, *args, **kwargs)
     # a pre-norm layer's own input is kept, and normalised anew with the weights of now
     norm = layer.self_attn_layer_norm if layer.normalize_before else None
-    attention.past_MBE = segment.enter(layer, x_TBE, norm)
+    current.past_MBE = segment.enter(layer, x_TBE, norm)
     try:
         return layer.forward_without_memory(x_TBE, *args, **kwargs)
     finally:
-        attention.past_MBE = None
+        current.past_MBE = None

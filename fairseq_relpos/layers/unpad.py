@@ -15,10 +15,10 @@ def run_on_real_tokens(layer: Any) -> None:
 def _forward(layer, x_TBE, encoder_padding_mask, *args, **kwargs):
     if encoder_padding_mask is None:
         return layer.forward_of_all(x_TBE, encoder_padding_mask, *args, **kwargs)
-    attention = layer.self_attn
-    attention.real_tokens = attention.current_pass.positions.once(RealTokens)
+    current = layer.self_attn.current_pass
+    real_tokens = current.real_tokens = current.positions.once(RealTokens)
     try:
-        x_N1E = layer.forward_of_all(attention.real_tokens.pack(x_TBE), encoder_padding_mask, *args, **kwargs)
-        return attention.real_tokens.spread(x_N1E)
+        x_N1E = layer.forward_of_all(real_tokens.pack(x_TBE), encoder_padding_mask, *args, **kwargs)
+        return real_tokens.spread(x_N1E)
     finally:
-        attention.real_tokens = None
+        current.real_tokens = None

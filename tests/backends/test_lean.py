@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fairseq_relpos.backends import Mask, lean, select
 from fairseq_relpos.backends.base import normal
 from fairseq_relpos.encodings import Dims, build
+from fairseq_relpos.nn import RelPosSelfAttention
 from fairseq_relpos.positions import Positions
 from fairseq_relpos.rows import Clipped, Distance, LogBuckets, QueryMinusKey
 from fairseq_relpos.terms import Terms
@@ -65,6 +66,22 @@ def test_a_long_sequence_is_cut_into_slices_of_queries(name, monkeypatch):
     with LargestTensor() as largest:
         LEAN(encoding.terms(q, k, Positions.of(length, length)), v, dropout_p=0.1).sum().backward()
     assert largest.elements <= 3 * 2**13  # of a slice with what its band adds
+
+
+@pytest.mark.parametrize("name", ["t5", "transformer_xl"])
+def test_a_mask_that_learns_and_a_bias_have_gradients_of_their_own(name, monkeypatch):
+    length = 16
+    monkeypatch.setattr(lean, "SLICE_ON_CPU", length**2)  # a head of a sentence
+    found = {}
+    for backend in ("eager", "lean"):
+        torch.manual_seed(1)
+        attention = RelPosSelfAttention(8, 2, name, max_len=length, backend=backend).double()
+        x, mask = torch.randn(3, length, 8).double(), torch.randn(length, length).double().requires_grad_()
+        out = attention(x, attn_mask=mask)[0]
+        (out * torch.randn_like(out)).sum().backward()
+        found[backend] = [mask.grad, *(parameter.grad for parameter in attention.parameters())]
+    for ours, theirs in zip(found["lean"], found["eager"]):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
 def test_without_gradients_the_output_is_the_same_and_needs_none():

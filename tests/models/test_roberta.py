@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import threading
 
 import pytest
 import torch
@@ -31,6 +32,24 @@ def test_a_model_whose_layers_run_otherwise_can_be_pickled(flag):
         assert torch.equal(again(sentences())[0], model(sentences())[0])
         layer = stack_of(again).layers[0]
         assert layer.forward.args == (layer,)
+
+
+@pytest.mark.parametrize("flags", [{}, {"unpad": True}])
+def test_a_pass_of_another_thread_changes_nothing(flags):
+    model = roberta("roberta_t5", **flags).eval()
+    ours, others = sentences(), sentences().flip(0)
+    with torch.no_grad():
+        alone = model(ours)[0]
+        other = torch.no_grad()(lambda: model(others))
+
+        def meanwhile(*unused):
+            handle.remove()
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+
+        handle = stack_of(model).layers[1].fc1.register_forward_pre_hook(meanwhile)
+        assert torch.equal(model(ours)[0], alone) and not torch.equal(alone, other()[0])
 
 
 def test_token_embeddings_are_scaled_on_request():

@@ -94,5 +94,5 @@ def test_an_error_leaves_the_layer_usable():
     with pytest.raises(KeyboardInterrupt):
         model(sentences())
     handle.remove()
-    assert layer.self_attn.real_tokens is None
+    assert layer.self_attn.current_pass.real_tokens is None
     assert torch.equal(model(sentences())[0], expected)
