@@ -260,6 +260,7 @@ digest() { cat -- "$@" | sha256sum | cut -d' ' -f1; }
 start_condition() {
   [ -n "$START_FROM" ] || return 0
   [ -f "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
+  refuse_other_dictionary "$START_FROM" "$(data_conditions)"
   echo "start $(digest "$START_FROM")"
 }
 
@@ -268,7 +269,7 @@ refuse_other_dictionary() {
   local kept
   kept=$(sed -n 's/^dictionary //p' "$(dirname "$1")/conditions" 2>/dev/null || true)
   [ -z "$kept" ] || grep -qF "$kept" <<<"$2" ||
-    die "the dictionary in $DATA is not the one that $1 was trained with: run prepare.sh with --vocabulary of its data"
+    die "the dictionary in $DATA is not the one that $1 was trained with: prepare $DATA with the vocabulary of its data"
 }
 
 # splits KIND...: the splits of these kinds in the data; `valid` if there are no data yet.

@@ -12,7 +12,7 @@ begin "$@"
 noise_flags() {
   noise=(--task denoising --tokens-per-sample "$TOKENS_PER_SAMPLE" --sample-break-mode "$SAMPLE_BREAK_MODE"
     --mask "$MASK" --mask-length span-poisson --poisson-lambda "$SPAN_LENGTH" --replace-length 1
-    --mask-random "$RANDOM_SHARE" --rotate 0)
+    --mask-random "$RANDOM_SHARE" --rotate 0 --bpe sentencepiece) # which says where words begin
 }
 
 training_command() { # [flags of fairseq-train]

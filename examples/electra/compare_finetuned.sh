@@ -14,6 +14,7 @@ start() {
   local folder=$RUNS/start$MAX_POSITIONS/$1-$encoding-seed$seed
   [ -e "$2" ] && [ -e "${2%/*}/trained" ] ||
     die "${2%/*} has no training that has come to its end: README.md has the command"
+  [[ $folder != *[[:space:]]* ]] || die "the path $folder has a space, which a sweep cannot have: set RUNS to another one"
   mkdir -p "$folder"
   [ ! -e "$folder/start.pt" ] || [ "$folder/start.pt" -nt "$2" ] ||
     die "$2 is newer than what was fine-tuned in $RUNS: remove $RUNS, or set RUNS"

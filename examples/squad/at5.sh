@@ -4,6 +4,7 @@ NAME=squad_at5
 ARCH=sequence_encoder
 MODEL_FLAGS=(--encoder-layers 6 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 8
   --encoder-normalize-before)
+HPARAMS=([at5]="gamma_min=5 gamma_max=15 hidden=50,10" [at5_nob]="hidden=50,10")
 MAX_POSITIONS=512
 WINDOW=400                 # the length of QANet's paragraphs in training
 DOC_STRIDE=200

@@ -24,7 +24,7 @@ count_updates() {
 }
 
 training_command() { # CHECKPOINT [flags of fairseq-train]
-  local rows start=() positions=--max-positions updates warmup
+  local rows start=() positions=--max-positions updates warmup hparams=()
   [ -n "${1:-}" ] || die "which checkpoint? $usage"
   shared_flags
   divide_over 1 "UPDATE_FREQ says" "${@:2}"
@@ -32,8 +32,9 @@ training_command() { # CHECKPOINT [flags of fairseq-train]
   # also where training goes on from its own checkpoints: the position hyperparameters are those of this one
   [ "$1" = none ] || start=("--finetune-from-model=$1")
   [ "$ARCH" = roberta ] || positions=--max-source-positions
+  [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
   training=(fairseq-train "$DATA"
-    --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" "${MODEL_FLAGS[@]}"
+    --user-dir "$ROOT/fairseq_relpos" --arch "${ARCH}_$encoding$SIZE" "${MODEL_FLAGS[@]}" "${hparams[@]}"
     --task span_prediction --criterion span_prediction
     --window "$WINDOW" --doc-stride "$DOC_STRIDE" --max-query-length "$MAX_QUERY_LENGTH"
     "$positions" "$MAX_POSITIONS"
@@ -75,11 +76,15 @@ predict() { # [SPLIT]: SPLIT.predictions.json in the official form; valid also g
   errors_in "$run/$split.errors" squad evaluate "$DATA/$split.json" "$run/$split" --metric "$METRIC" \
     --split "$split" --results "$run/results.json" --fact "task=$NAME" --fact "encoding=$encoding" \
     --fact "lr=$(trained_with lr)" --fact "seed=$(trained_with seed)"
+  [ "$split" != valid ] || scoring >"$run/scored"
 }
+
+# The scores of valid depend on this besides the weights; written to $run/scored.
+scoring() { echo "$METRIC, $N_BEST answers of at most $MAX_ANSWER_LENGTH tokens, threshold $NULL_THRESHOLD"; }
 
 evaluate() {
   finetune "$@"
-  [ "$run/results.json" -nt "$checkpoint" ] || predict valid
+  is_current scored "$(scoring)" "$checkpoint" || predict valid
 }
 
 report() { write_report "$HERE/report.py" "$1" METRIC; }

@@ -16,6 +16,7 @@ MAX_QUERY_LENGTH=64        # tokens; longer questions are truncated
 ARCH=roberta               # roberta: roberta_ENCODING; sequence_encoder: from scratch
 SIZE=                      # empty or _large
 MODEL_FLAGS=()             # sizes, if they differ from those of the architecture
+declare -gA HPARAMS=()     # [t5]="num_buckets=64": --position-hparams of one encoding; without, those of the checkpoint
 MAX_POSITIONS=512          # of the pretraining
 DROPOUT=0.1
 

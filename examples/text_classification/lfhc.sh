@@ -27,7 +27,7 @@ WEIGHT_DECAY=0.01           # ours
 CLIP_NORM=0.25
 BATCH_SIZE=64
 PATIENCE=0                  # none: the paper's number of updates
-schedule_of() {             # the fall to 0 is ours
+schedule_of() {             # ours: the fall to 0, and a validation after each epoch, not every 200 to 5,000 updates
   case $1 in
     IMDB) echo 200 4000 ;;
     SST-2 | SST-5) echo 1000 20000 ;;

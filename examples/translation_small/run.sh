@@ -105,9 +105,19 @@ training_command() { # [flags of fairseq-train]
 conditions() {
   [ -z "$began" ] || [ -e "$began" ] ||
     die "START_FROM=$START_FROM: no checkpoint $began: train it first, or set START_FROM=none"
+  [ -z "$began" ] || refuse_other_start
   echo "batch $made tokens"
   text_digest
   [ -z "$began" ] || echo "start $(digest "$began")"
+}
+
+# With other words in dictionaries of the same sizes, every id would be another word.
+refuse_other_start() {
+  local kept
+  refuse_other_dictionary "$began" "$(digest "$DATA/dict.$SOURCE.txt")" # of a BART
+  kept=$(cat "$(dirname "$began")/dictionary" 2>/dev/null || true) # of a translator
+  [ -z "$kept" ] || [ "$kept" = "$(dictionary_digest)" ] ||
+    die "the dictionaries in $DATA are not those that $began was trained with: prepare $DATA with the vocabulary of its data"
 }
 
 before_training() {

@@ -254,13 +254,13 @@ def sequence(texts: Sequence[list[str]], longest: int) -> list[str]:
 def vocabulary(
     train: Iterable[Sequence[str]], others: Iterable[Sequence[str]], least: int, known: set[str]
 ) -> list[str]:
-    """The words of training that stand there so often, the most frequent ones first; then words of the other parts
-    that have a vector."""
+    """The words of training that stand there so often, the most frequent ones first; then words that have a vector and
+    stand in other parts alone, so that these change nothing in training."""
     count = Counter(word for words in train for word in words)
     special = [UNKNOWN, FIRST, BETWEEN]
     no_words = {*special, *OF_FAIRSEQ}
     found = [word for word, times in sorted(count.items(), key=lambda item: (-item[1], item[0])) if times >= least]
-    others_known = {word for words in others for word in words if word in known} - set(found)
+    others_known = {word for words in others for word in words if word in known} - set(count)
     return special + [word for word in [*found, *sorted(others_known)] if word not in no_words]
 
 

@@ -81,7 +81,7 @@ TASKS = {
 CONVENTIONS = {
     "tupe": {"CoLA": "mcc", "STS-B": "pearson"},
     "huang": {"CoLA": "mcc", "STS-B": "pearson", "QQP": "f1", "MRPC": "f1"},
-    "m4m": {"CoLA": "mcc", "STS-B": "spearman"},
+    "m4m": {"CoLA": "mcc", "STS-B": "spearman", "QQP": "f1", "MRPC": "f1"},
     "glue": {"CoLA": "mcc", "STS-B": "pearson_spearman", "QQP": "accuracy_f1", "MRPC": "accuracy_f1"},
 }
 

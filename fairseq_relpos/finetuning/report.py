@@ -99,7 +99,7 @@ It is chosen on the validation data. Mean ± standard deviation over the seeds o
 "- {baseline}": difference from {baseline} ± half the width of its 95 % interval. One linear model serves a table
 (encoding + seed, with one error); intervals and p are Dunnett's for several encodings against one, and hold where all
 runs spread alike. "one answer": so many runs, of all rates, give every example of the validation data the same answer.
-"the paper": what it reports for its own models.
+"the paper": what it reports for its own models of base size, pretrained from scratch.
 """
 
 

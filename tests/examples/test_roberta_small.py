@@ -58,6 +58,18 @@ def workplace(tmp_path_factory):
 
 
 recipe = Recipe("roberta_small")
+
+
+def test_a_start_with_other_words_is_refused(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TINY)
+    for name in ("data/dict.txt", "data/sources.txt", "data/valid.bin", "old/model.pt", "old/conditions"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("dictionary 0123\n")
+    line = recipe.fails(tmp_path, "run.sh", "train", "t5", START_FROM="old/model.pt")
+    assert "dictionary in data is not the one that old/model.pt was trained with" in line
+    assert not list(tmp_path.glob("runs/*/checkpoint*"))
+
+
 succeeds, fails = recipe.succeeds, recipe.fails
 
 

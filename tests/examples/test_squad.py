@@ -57,7 +57,15 @@ def test_from_json_to_a_table(workplace, start):
     assert told.items() <= results.items()
     assert results["metrics"]["total"] == 6 and "tuned_f1" in results["test"]
     assert list(json.loads((run / "test.predictions.json").read_text())) == [name for name, *_ in UNANSWERABLE]
+    written = (run / "valid.predictions.json").stat().st_mtime_ns
     assert "is trained" in succeeds(workplace, "run.sh", "evaluate", "at5", start)
+    assert (run / "valid.predictions.json").stat().st_mtime_ns == written
+    settings = (workplace / "tiny.sh").read_text()
+    (workplace / "other.sh").write_text(settings + "MAX_ANSWER_LENGTH=1\n")
+    succeeds(workplace, "run.sh", "evaluate", "at5", start, SETTINGS="other.sh")
+    assert (run / "valid.predictions.json").stat().st_mtime_ns > written
+    succeeds(workplace, "run.sh", "evaluate", "at5", start)
+    succeeds(workplace, "run.sh", "predict", "at5", "test")
     succeeds(workplace, "run.sh", "evaluate", "at5", "none", SETTINGS="tiny.sh scratch.sh", RUNS="scratch")
     assert "sequence_encoder_at5" in (workplace / "scratch" / "at5-seed1" / "trained").read_text()
     shutil.copytree(run, workplace / "runs" / "at5-seed2")

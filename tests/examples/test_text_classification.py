@@ -282,6 +282,12 @@ def test_pairs_have_marks_and_the_longer_sentence_is_cut_first(tmp_path):
     assert found[1] == ["[CLS]", "a", "b", "c", "d", "[SEP]", "e"] and arrays["labels"].tolist() == [0, 1]
 
 
+def test_words_of_the_test_part_change_no_word_of_training():
+    train, known = [["often", "often", "rare"]], {"rare", "unseen"}
+    for others, words in ([], ["often"]), ([["rare", "unseen", "unknown"]], ["often", "unseen"]):
+        assert data.vocabulary(train, others, 2, known)[3:] == words
+
+
 def test_folds_without_a_label_in_training_and_vectors_that_are_none_are_errors(tmp_path):
     write(tmp_path / "CR/all.tsv", [(0, 1, "a"), (1, 0, "b"), (2, 0, "c")], "fold\tlabel\tsentence")
     with pytest.raises(ValueError, match="CR: training has no example of the label 1: get its file again"):

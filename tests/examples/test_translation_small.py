@@ -47,6 +47,21 @@ def write_pairs(prefix, pairs):
         Path(f"{prefix}.{language}").write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
 
 
+def test_a_start_with_other_words_is_refused(tmp_path):
+    (tmp_path / "tiny.sh").write_text(TOY)
+    for folder in ("data", "bart", "translator"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "checkpoint.pt").touch()
+    for name in ("dict.en.txt", "dict.de.txt", "sources.txt"):
+        (tmp_path / "data" / name).write_text("b 1\n")
+    (tmp_path / "bart" / "conditions").write_text("dictionary 0123\n")
+    (tmp_path / "translator" / "dictionary").write_text("0123\n")
+    for folder in ("bart", "translator"):
+        line = fails(tmp_path, "run.sh", "train", "t5", START_FROM=f"{folder}/checkpoint.pt")
+        assert "in data " in line and f"that {folder}/checkpoint.pt was trained with" in line
+        assert not list(tmp_path.glob("runs/*/checkpoint*"))
+
+
 # --- prepare ---
 
 

@@ -418,7 +418,7 @@ def test_prepared_data_are_replaced_and_what_killed_processes_left_is_removed(vo
 def test_each_paper_has_its_metrics():
     assert metric_of("CoLA", "tupe") == "mcc" and metric_of("STS-B", "tupe") == "pearson"
     assert metric_of("QQP", "huang") == "f1" and metric_of("QQP", "tupe") == "accuracy"
-    assert metric_of("STS-B", "m4m") == "spearman"
+    assert metric_of("STS-B", "m4m") == "spearman" and metric_of("MRPC", "m4m") == "f1"
     for name, task in TASKS.items():
         for convention in CONVENTIONS:
             check_names([metric_of(name, convention)], task.regression)
